@@ -1,0 +1,1 @@
+"""The harness: finds every solution, grades it, times it, publishes the board."""

@@ -1,0 +1,131 @@
+"""Memory that the harness owns and one worker maps: shared memory on a CPU, CUDA IPC on a GPU.
+
+Everything that both sides of the wall look at lies in an arena, cut into slots: a call's arguments,
+its upstream gradient, and room for what the solution makes of them. A slot travels as plain JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import mmap
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+ALIGNMENT = 512
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one tensor lies: a storage of `nbytes` at `start`, and the view of it."""
+
+    start: int
+    nbytes: int
+    dtype: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + max(-(-self.nbytes // ALIGNMENT), 1) * ALIGNMENT
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def slot_like(tensor: torch.Tensor, start: int) -> Slot:
+    """Room for the tensor's whole storage, so that a view stays the view it was drawn as."""
+    return Slot(
+        start=start,
+        nbytes=tensor.untyped_storage().nbytes(),
+        dtype=dtype_name(tensor.dtype),
+        size=tuple(tensor.shape),
+        stride=tuple(tensor.stride()),
+        offset=int(tensor.storage_offset()),
+    )
+
+
+def lay_out(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, Slot]:
+    """One slot a tensor, one after the other."""
+    slots: dict[str, Slot] = {}
+    start = 0
+    for name, tensor in tensors:
+        slots[name] = slot_like(tensor, start)
+        start = slots[name].end
+    return slots
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+class Arena:
+    """One side's mapping of the memory."""
+
+    def __init__(self, device: str, nbytes: int) -> None:
+        """The harness's side: fresh memory on `device`, `cpu` or `cuda`."""
+        self.nbytes = nbytes
+        self.fd: int | None = None
+        if device == "cpu":
+            self.fd = os.memfd_create("study")
+            os.ftruncate(self.fd, nbytes)
+            self._map: Any = mmap.mmap(self.fd, nbytes)
+        else:
+            self._map = torch.empty(nbytes, dtype=torch.uint8, device=device)
+
+    def ticket(self) -> dict[str, Any]:
+        """What the worker needs to map the same memory, beside the file descriptor `fd` if any."""
+        if self.fd is not None:
+            return {"nbytes": self.nbytes}
+        handle = [_encode(part) for part in self._map.untyped_storage()._share_cuda_()]
+        return {"nbytes": self.nbytes, "cuda": handle}
+
+    @classmethod
+    def mapped(cls, ticket: dict[str, Any], fd: int | None) -> Arena:
+        """The worker's side."""
+        arena = cls.__new__(cls)
+        arena.nbytes, arena.fd = ticket["nbytes"], fd
+        if fd is not None:
+            arena._map = mmap.mmap(fd, arena.nbytes)
+        else:
+            handle = [_decode(part) for part in ticket["cuda"]]
+            torch.cuda.init()
+            storage = torch.UntypedStorage._new_shared_cuda(*handle)
+            arena._map = torch.empty(0, dtype=torch.uint8, device="cuda").set_(storage)
+        return arena
+
+    def bytes_of(self, slot: Slot) -> torch.Tensor:
+        """The slot's storage as uint8, in memory of its own where that can be had."""
+        if isinstance(self._map, torch.Tensor):
+            return self._map[slot.start : slot.start + slot.nbytes]
+        if not slot.nbytes:
+            return torch.empty(0, dtype=torch.uint8)
+        return torch.frombuffer(self._map, dtype=torch.uint8, count=slot.nbytes, offset=slot.start)
+
+    def tensor(self, slot: Slot) -> torch.Tensor:
+        """The slot as the view it was laid out for."""
+        raw = self.bytes_of(slot).view(getattr(torch, slot.dtype))
+        return raw.as_strided(slot.size, slot.stride, slot.offset + raw.storage_offset())
+
+    def close(self) -> None:
+        self._map = None
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+
+def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's whole storage as uint8, what lies between a view's elements included."""
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+
+
+def _encode(part: Any) -> Any:
+    return {"bytes": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
+
+
+def _decode(part: Any) -> Any:
+    return base64.b64decode(part["bytes"]) if isinstance(part, dict) else part

@@ -1,0 +1,172 @@
+"""Grades and times every solution on the board's cases, and records each row as it comes."""
+
+from __future__ import annotations
+
+import platform
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from common import ops, records
+from common.grade import Problem, Verdict
+from common.measure.timing import time_case
+from common.records import Record, Results, Run, Writer
+from common.solutions import ROOT, Solution, digest
+from common.spec import DIRECTIONS, Case, Direction, Op
+from common.sweep import Sweep
+from common.worker import Died
+
+# The torch.compile peer compiles for each case, which takes longer than any kernel may.
+BENCH_DEADLINE = 180.0
+
+
+def device_name(device: str) -> str:
+    return str(torch.cuda.get_device_name()) if device == "cuda" else "CPU, Triton's interpreter"
+
+
+def results_file(device: str) -> str:
+    """`nvidia-h200.jsonl`; `cpu.jsonl`, which stays out of git."""
+    name = device_name(device).lower() if device == "cuda" else "cpu"
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-") + ".jsonl"
+
+
+def versions() -> dict[str, str]:
+    found = {package: metadata.version(package) for package in ("torch", "triton", "numpy")}
+    return {"python": platform.python_version(), **found}
+
+
+def harness_digest(op: str) -> str:
+    """Of the op and of everything that grades and times."""
+    common = ROOT / "common"
+    files = "arena bench grade inside interpreter spec sweep views worker".split()
+    measure = (common / "measure").glob("*.py")
+    return digest([common / f"{f}.py" for f in files] + [*measure, common / "ops" / f"{op}.py"])
+
+
+def bench(
+    solutions: list[Solution],
+    device: str,
+    selection: str,
+    absent: dict[str, str],
+    seen: Callable[[Record], None] = lambda record: None,
+) -> int:
+    """Run or go on with a run; `seen` is told of each row. Returns how many rows were kept from an
+    earlier, interrupted run."""
+    path = records.RESULTS / results_file(device)
+    earlier = records.read(path)
+    digests = {s: (s.digest, harness_digest(s.op)) for s in solutions}
+    fresh = Run(
+        run=uuid.uuid4().hex[:12],
+        device=device,
+        device_name=device_name(device),
+        versions=versions(),
+        absent=absent,
+        selection=selection,
+    )
+    run = _unfinished(earlier, fresh, digests) or fresh
+    done = {(row.solution, row.op, row.case) for row in earlier.rows if row.run == run.run}
+    writer = Writer(path)
+    try:
+        if run is fresh:
+            writer.begin(run)
+        with Sweep(device, deadline=BENCH_DEADLINE) as sweep:
+            for rows in measure(sweep, solutions, run.run, digests, done):
+                writer.rows(rows)
+                for row in rows:
+                    seen(row)
+        writer.end(run.run)
+    finally:
+        writer.close()
+    return len(done)
+
+
+def measure(
+    sweep: Sweep,
+    solutions: Iterable[Solution],
+    run: str,
+    digests: dict[Solution, tuple[str, str]],
+    done: set[tuple[str, str, str]] = frozenset(),  # type: ignore[assignment]
+) -> Iterator[list[Record]]:
+    """The rows of each solution and board case that is not done yet."""
+    for name in sorted({solution.op for solution in solutions}):
+        op = ops.load(name)
+
+        def skip(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
+            return (solution.name, op.name, case.name) in done
+
+        for graded in sweep.grade(op, op.board(sweep.device), solutions, skip):
+            solution, _, problem, verdicts = graded
+            yield [
+                _row(sweep, solution, problem, verdicts[direction], run, digests[solution])
+                for direction in DIRECTIONS
+            ]
+
+
+def _row(
+    sweep: Sweep,
+    solution: Solution,
+    problem: Problem,
+    verdict: Verdict,
+    run: str,
+    digests: tuple[str, str],
+) -> Record:
+    op, case, direction = problem.op, problem.case, verdict.direction
+    reason, name = verdict.reason, verdict.verdict
+    times: dict[str, Any] = {}
+    if sweep.device == "cuda" and name == "PASSED":
+        times, name, reason = _time(sweep, solution, problem, direction)
+    work = op.work(case, direction)
+    return Record(
+        run=run,
+        solution=solution.name,
+        peer=solution.peer,
+        op=op.name,
+        case=case.name,
+        track=case.track,
+        clock=case.clock,
+        twin=case.twin,
+        direction=direction,
+        verdict=name,
+        reason=reason,
+        error=verdict.error,
+        bytes=work.bytes,
+        flops=work.flops,
+        sources=digests[0],
+        harness=digests[1],
+        **times,
+    )
+
+
+def _time(
+    sweep: Sweep, solution: Solution, problem: Problem, direction: Direction
+) -> tuple[dict[str, Any], str, str]:
+    """The samples; a solution that fails only when timed loses its verdict."""
+    try:
+        times = time_case(problem, sweep.worker(solution), direction, sweep.seed - 100)
+    except Died as death:
+        return {}, death.verdict, f"while timed: {death.reason}"
+    if times.get("verdict"):
+        return {}, times["verdict"], f"while timed: {times['reason']}"
+    return times, "PASSED", ""
+
+
+def _unfinished(
+    earlier: Results, fresh: Run, digests: dict[Solution, tuple[str, str]]
+) -> Run | None:
+    """The file's last run, if it was interrupted and measured just what is to be measured now."""
+    if not earlier.runs or earlier.runs[-1].run in earlier.finished:
+        return None
+    last = earlier.runs[-1]
+    same = (last.versions, last.selection, last.absent, last.device_name) == (
+        fresh.versions, fresh.selection, fresh.absent, fresh.device_name,
+    )  # fmt: skip
+    now = {(s.name, s.op): digest for s, digest in digests.items()}
+    rows = [row for row in earlier.rows if row.run == last.run]
+    same = same and all(
+        now.get((row.solution, row.op)) == (row.sources, row.harness) for row in rows
+    )
+    return last if same else None

@@ -1,0 +1,68 @@
+"""Boards as Markdown: LEADERBOARD.md whole, and the rankings between the README's two markers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from common.board import table
+from common.board.ranking import rank
+from common.board.table import About, Table
+from common.records import Results
+from common.solutions import Fault
+
+BEGIN, END = "<!-- board -->", "<!-- /board -->"
+EXPLANATION = """\
+*× eager* is the geometric mean, over the track's cases, of plain torch's median time over the
+solution's, taken in turn in one run, with its 95 % interval; entries that tie share a place. *Worst
+share of copy* is the case furthest from the time that copying the same bytes takes. *error / eager's*
+is the rounding error in units of plain torch's own. Names in parentheses are peers: libraries, not
+contributors. An entry that does not cover its track whole is not ranked."""
+
+
+def leaderboard(boards: Iterable[Results], about: Mapping[str, About]) -> str:
+    """LEADERBOARD.md: every timed device's rankings and times."""
+    parts = ["# Leaderboard", "Written by `study leaderboard` from `results/`.", EXPLANATION]
+    for results in boards:
+        parts += _device(results, about, whole=True)
+    return "\n\n".join(parts) + "\n"
+
+
+def readme_board(boards: Iterable[Results], about: Mapping[str, About]) -> str:
+    """The rankings alone."""
+    parts = [part for results in boards for part in _device(results, about, whole=False)]
+    return "\n\n".join(parts)
+
+
+def insert(readme: Path, board: str) -> None:
+    """Put the board between the file's markers."""
+    text = readme.read_text()
+    if not (BEGIN in text and END in text):
+        raise Fault(f"{readme.name} lacks the markers {BEGIN} and {END}: put them back")
+    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
+    new = re.sub(pattern, lambda _: f"{BEGIN}\n\n{board}\n\n{END}", text, flags=re.DOTALL)
+    if new != text:
+        readme.write_text(new)
+
+
+def _device(results: Results, about: Mapping[str, About], whole: bool) -> list[str]:
+    run = results.runs[-1]
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    parts = [f"{'##' if whole else '###'} {run.device_name}", f"{versions}."]
+    known = [row for row in results.latest() if row.solution in about]
+    for track in rank(known):
+        parts += _drawn(table.ranking(track, about, timed=True))
+        if whole:
+            parts += [part for times in table.times(track) for part in _drawn(times)]
+    absent = [f"- {peer}: {reason}" for peer, reason in run.absent.items()]
+    return parts + (["Absent:", "\n".join(absent)] if absent and whole else [])
+
+
+def _drawn(drawn: Table) -> list[str]:
+    lines = [drawn.header, tuple("---" for _ in drawn.header), *drawn.rows]
+    return [f"**{drawn.title}**", "\n".join(map(_line, lines)), *drawn.footnotes]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,78 @@
+"""Boards in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Drawing
+from rich.text import Text
+
+from common.board import table
+from common.board.ranking import Track, rank
+from common.board.table import About, Table
+from common.records import Results
+
+
+PIPE_WIDTH = 160
+
+
+def console() -> Console:
+    """As wide as the terminal, or wide enough for a row where the output goes elsewhere."""
+    found = Console()
+    return found if found.is_terminal else Console(width=PIPE_WIDTH)
+
+
+def show(results: Results, about: Mapping[str, About], console: Console) -> None:
+    """A heading that says what was measured where, then a table for each track."""
+    run = results.runs[-1]
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    console.print(Text(f"\n{run.device_name}", style="bold") + Text(f"  {versions}", style="dim"))
+    if not results.timed:
+        console.print(
+            "Nothing was timed: there is no GPU. Each case ran as a small twin of itself in Triton's"
+            " interpreter,\nwhich says who is right and what is covered, not who is fast."
+        )
+    for track in rank(row for row in results.latest() if row.solution in about):
+        show_track(track, about, results.timed, console)
+    for peer, reason in run.absent.items():
+        console.print(Text(f"absent: {peer}, {reason}", style="dim"))
+
+
+def show_track(
+    track: Track, about: Mapping[str, About], timed: bool, console: Console, only: str = ""
+) -> None:
+    """The track's ranking; with `only`, that handle's rows stand out."""
+    console.print(_draw(table.ranking(track, about, timed), only))
+
+
+def _draw(drawn: Table, only: str) -> Drawing:
+    drawing = Drawing(
+        title=drawn.title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        caption="\n".join(drawn.footnotes) or None,
+        caption_justify="left",
+        expand=True,
+        pad_edge=False,
+    )
+    for name in drawn.header:
+        note = name == "note"
+        numeric = name in ("", "× eager", "covers", "error / eager's")
+        drawing.add_column(
+            name,
+            justify="right" if numeric else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if note else None,
+        )
+    for row in drawn.rows:
+        mine = bool(only) and row[1].startswith(f"{only}/")
+        drawing.add_row(*map(Text, row), style="bold green" if mine else _style(row))
+    return drawing
+
+
+def _style(row: tuple[str, ...]) -> str:
+    return "dim" if row[1].startswith("(") else ""

@@ -1,0 +1,356 @@
+"""The other side of the wall: what runs in a solution's own process, and the server it forks from.
+
+`python -m common.inside FD` is the fork server. Each child serves one solution: it answers lines of
+JSON with lines of JSON, works in the harness's memory, and never holds an expected result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib.util
+import inspect
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton  # noqa: F401  imported here once for every worker
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.compiler.errors import CompilationError
+from triton.runtime.errors import OutOfResources, PTXASError
+
+from common import ops
+from common.arena import Arena, Slot, dtype_name
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+if INTERPRETED:
+    from common import interpreter
+
+Reply = dict[str, Any]
+
+
+class Refused(Exception):
+    """What the solution's own process can say of it: a verdict and a reason."""
+
+    def __init__(self, verdict: str, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict, self.reason = verdict, reason
+
+
+# --- the contract ---------------------------------------------------------------------------------
+
+
+def load(path: Path, op_name: str) -> Callable[..., Any]:
+    """The file's function named after the op, its signature held against the op's interface."""
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(f"solution_{path.stem}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        where = f"line {error.lineno} of {Path(error.filename or path).name}"
+        raise Refused("COMPILE_ERROR", f"does not import: {error.msg}, {where}") from None
+    except Exception as error:
+        raise Refused("COMPILE_ERROR", f"does not import: {describe(error)}") from error
+    function = getattr(module, op_name, None)
+    if not callable(function):
+        raise Refused("COMPILE_ERROR", f"lacks a function named {op_name}")
+    _hold_signature(function, ops.load(op_name).interface, op_name)
+    return function  # type: ignore[no-any-return]
+
+
+def _hold_signature(function: Callable[..., Any], interface: type, name: str) -> None:
+    contract = list(inspect.signature(interface.__call__).parameters.values())[1:]
+    inputs = [p.name for p in contract if p.kind is p.POSITIONAL_OR_KEYWORD]
+    options = {p.name: p.default for p in contract if p.kind is p.KEYWORD_ONLY}
+    theirs = list(inspect.signature(function).parameters.values())
+    positional = [p.name for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if positional[: len(inputs)] != inputs:
+        wanted = f"{name}({', '.join(inputs)}, ...)"
+        found = f"{name}({', '.join(positional)}, ...)"
+        raise Refused("COMPILE_ERROR", f"has another signature: {found} instead of {wanted}")
+    for parameter in theirs[len(inputs) :]:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        if parameter.name not in options:
+            reason = f"has another signature: {name} has no option {parameter.name!r}"
+            raise Refused("COMPILE_ERROR", reason)
+        if parameter.default != options[parameter.name]:
+            reason = f"has another signature: {parameter.name} must be {options[parameter.name]!r}"
+            raise Refused("COMPILE_ERROR", f"{reason} unless given")
+
+
+def named_options(function: Callable[..., Any], options: Reply) -> Reply:
+    """The options that the function names; UNSUPPORTED if it names not one that is given."""
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return options
+    for name in options:
+        if name not in parameters:
+            raise Refused("UNSUPPORTED", f"does not take {name}")
+    return options
+
+
+# --- one graded call ------------------------------------------------------------------------------
+
+
+class Poison(TorchDispatchMode):
+    """Fills fresh memory, whatever allocates it, so that an element nobody wrote shows.
+
+    NaN in the first run and a number in the second: what differs between the two came from here.
+    """
+
+    def __init__(self, value: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.value = value
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Else torch.compile would step aside and run eager."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        fresh = func(*args, **(kwargs or {}))
+        if func.overloadpacket in _ALLOCATIONS:
+            fill(fresh, self.value)
+        return fresh
+
+
+_ALLOCATIONS = {
+    getattr(torch.ops.aten, name)
+    for name in (
+        "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_".split()
+    )
+}
+
+
+def fill(tensor: torch.Tensor, value: float) -> None:
+    if tensor.is_floating_point():
+        tensor.fill_(value)
+    elif tensor.dtype is not torch.bool and not tensor.is_complex():
+        tensor.fill_(torch.iinfo(tensor.dtype).max)
+
+
+class Solving:
+    """The state of one solution's process: its function, the arena, the call under way."""
+
+    def __init__(self) -> None:
+        self.function: Callable[..., Any] | None = None
+        self.arena: Arena | None = None
+        self.output: torch.Tensor | None = None
+        self.inputs: dict[str, torch.Tensor] = {}
+        self.poison = 0.0
+
+    def load(self, path: str, op: str) -> Reply:
+        self.function = load(Path(path), op)
+        return {}
+
+    def forward(self, call: Reply, result: Reply, poison: float | None) -> Reply:
+        """Call the function, put what it returns into `result`, and say what it is."""
+        self.poison = float("nan") if poison is None else poison
+        self.inputs, options = self.bind(call)
+        with self._graded():
+            output = self.solve(self.inputs, options)
+            self.output = output
+            return self._deliver(output, result) | {"differentiable": output.requires_grad}
+
+    def backward(self, upstream: Reply, results: Reply) -> Reply:
+        """The gradients of the last forward; None where the graph gives none."""
+        assert self.output is not None
+        inputs = {name: self.inputs[name] for name in results}
+        gradient = self.tensor(upstream)
+        with self._graded():
+            gradients = torch.autograd.grad(
+                self.output, list(inputs.values()), gradient, allow_unused=True
+            )
+            self.output = None
+            return {
+                name: None if grad is None else self._deliver(grad, results[name])
+                for name, grad in zip(inputs, gradients, strict=True)
+            }
+
+    def time(self, calls: list[Reply], baseline: Reply, op: str, **how: Any) -> Reply:
+        """Samples of the solution, of eager and of a copy, taken in turn; see measure/clock.py."""
+        from common.measure import clock
+
+        reference = ops.load(op).reference
+        ours = [self._timed(functools.partial(self.solve), call) for call in calls]
+        eager = self._timed(lambda inputs, options: reference(**inputs, **options), baseline)
+        return clock.measure(ours, eager, **how)
+
+    def _timed(self, solve: Callable[..., Any], call: Reply) -> tuple[Any, Any, Any]:
+        """(forward, gradient inputs, upstream) of one call, for the clock."""
+        inputs, options = self.bind(call)
+        wanted = [tensor for tensor in inputs.values() if tensor.requires_grad]
+        upstream = self.tensor(call["upstream"])
+        return functools.partial(solve, inputs, options), wanted, upstream
+
+    def solve(self, inputs: dict[str, torch.Tensor], options: Reply) -> torch.Tensor:
+        assert self.function is not None
+        output = self.function(**inputs, **options)
+        if not isinstance(output, torch.Tensor):
+            raise Refused("INCORRECT_SHAPE", f"returned {type(output).__name__}, not a tensor")
+        return output
+
+    def bind(self, call: Reply) -> tuple[dict[str, torch.Tensor], Reply]:
+        """The call's tensors, leaves that require a gradient where one is due, and its options."""
+        assert self.function is not None
+        tensors = {name: self.tensor(slot) for name, slot in call["tensors"].items()}
+        for name in call["differentiable"]:
+            tensors[name] = tensors[name].detach().requires_grad_()
+        # an option may be a tensor; either way the function has to name it
+        optional = {name: tensors.pop(name) for name in call["optional"]}
+        return tensors, named_options(self.function, {**call["options"], **optional})
+
+    def tensor(self, slot: Reply) -> torch.Tensor:
+        assert self.arena is not None
+        return self.arena.tensor(Slot(**slot))
+
+    @contextlib.contextmanager
+    def _graded(self) -> Iterator[None]:
+        """Fresh memory poisoned; under the interpreter, every address held against the launch's."""
+        if INTERPRETED:
+            interpreter.WATCH.begin_call(self.inputs)
+        try:
+            with Poison(self.poison):
+                yield
+            self._synchronize()
+        finally:
+            if INTERPRETED and interpreter.WATCH.faults:
+                raise Refused("OUT_OF_BOUNDS", interpreter.WATCH.faults[0]) from None
+
+    def _synchronize(self) -> None:
+        if not INTERPRETED:
+            torch.cuda.synchronize()
+
+    def _deliver(self, tensor: torch.Tensor, result: Reply) -> Reply:
+        """Copy a result that has the shape and dtype of its slot; say which it has."""
+        target = self.tensor(result)
+        if tensor.shape == target.shape and tensor.dtype == target.dtype:
+            with torch.no_grad():
+                target.copy_(tensor.detach())
+        return {"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)}
+
+
+# --- what went wrong ------------------------------------------------------------------------------
+
+
+def judge(error: BaseException) -> Reply:
+    """The verdict that an exception stands for, with one line of reason."""
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, Refused):
+            return {"verdict": cause.verdict, "reason": cause.reason}
+        if isinstance(cause, NotImplementedError):
+            return {"verdict": "UNSUPPORTED", "reason": _line(str(cause) or "not implemented")}
+        if isinstance(cause, CompilationError | OutOfResources | PTXASError):
+            reason = f"a kernel does not compile: {describe(cause)}"
+            return {"verdict": "COMPILE_ERROR", "reason": reason}
+    return {"verdict": "RUNTIME_ERROR", "reason": describe(causes[-1])}
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def describe(error: BaseException) -> str:
+    """`ValueError: bad width, line 12 of rope.py`."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _theirs(frame)]
+    where = f", line {frames[-1].lineno} of {Path(frames[-1].filename).name}" if frames else ""
+    return _line(f"{type(error).__name__}: {error}") + where
+
+
+def _theirs(frame: traceback.FrameSummary) -> bool:
+    """Not the harness's, the interpreter's, torch's or Python's own."""
+    return frame.filename.startswith(sys.path[0])
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:400]
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+def serve(connection: socket.socket) -> None:
+    """Answer one request after the other until the harness closes the socket."""
+    solving = Solving()
+    pending = b""
+    while True:
+        chunk, fds, _, _ = socket.recv_fds(connection, 1 << 20, 1)
+        if not chunk:
+            return
+        pending += chunk
+        if not pending.endswith(b"\n"):
+            continue
+        message, pending = json.loads(pending), b""
+        reply = _answer(solving, message, fds)
+        connection.sendall(json.dumps(reply).encode() + b"\n")
+
+
+def _answer(solving: Solving, message: Reply, fds: list[int]) -> Reply:
+    request = message.pop("request")
+    if request == "arena":
+        solving.arena = Arena.mapped(message["ticket"], fds[0] if fds else None)
+        return {}
+    try:
+        reply: Reply = getattr(solving, request)(**message)
+        return reply
+    except Exception as error:
+        return judge(error)
+
+
+def become_worker(connection: socket.socket) -> None:
+    """What a fresh fork sets up before it serves: it dies with its parent and leaves no core."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.dont_write_bytecode = True
+    torch.set_num_threads(1)
+    if INTERPRETED:
+        interpreter.install()
+    serve(connection)
+
+
+def fork_server(control: socket.socket) -> None:
+    """`fork`, with a socket for the child: its process id. `reap PID`: its wait status."""
+    while True:
+        request, fds, _, _ = socket.recv_fds(control, 64, 1)
+        if not request:
+            return
+        words = request.split()
+        if words[0] == b"reap":
+            pid = int(words[1])
+            for kill in (os.killpg, os.kill):  # it may not lead a group of its own yet
+                with contextlib.suppress(ProcessLookupError):
+                    kill(pid, signal.SIGKILL)
+            control.sendall(str(os.waitpid(pid, 0)[1]).encode())
+            continue
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                become_worker(socket.socket(fileno=fds[0]))
+            os._exit(0)
+        os.close(fds[0])
+        control.sendall(str(pid).encode())
+
+
+if __name__ == "__main__":
+    from common import inside
+
+    # the module under its own name, so that a worker has one copy of it
+    inside.fork_server(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,1 @@
+"""How long a call takes, and how long it must take at the least."""

@@ -1,0 +1,109 @@
+"""GPU time and host time of one call, beside eager and a plain copy; runs in a solution's process.
+
+GPU time: CUDA events around work that is already queued (the GPU spins until the host has queued all
+of it, so that launching is not counted), the L2 cache flushed, inputs in rotation, the contestants
+taken in turn in shuffled order. Host time: until the call returns, the GPU idle before it, autograd
+included. All samples are microseconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Run = Callable[[], object]
+Samples = dict[str, list[float]]
+
+ROUNDS = range(8, 101)
+"""At least and at most so many samples of each contestant."""
+LONGEST = 10.0
+WARM_UP_CALLS = 3
+CYCLES_PER_MICROSECOND = 2000
+LONGEST_SPIN = 5000.0
+
+
+def measure(
+    ours: list[Any], eager: Any, *, backward: bool, copy_bytes: int, seconds: float
+) -> dict[str, Samples]:
+    """`{"gpu": {"solution", "eager", "copy"}, "host": {"solution", "eager"}}`, samples of each.
+
+    `ours` are several inputs of one shape, taken in rotation; `copy_bytes` is what the copy moves,
+    reads and writes together; `seconds` is how long each of the two clocks may run.
+    """
+    rotation = itertools.cycle([_run(call, backward) for call in ours])
+    contestants: dict[str, Run] = {
+        "solution": lambda: next(rotation)(),
+        "eager": _run(eager, backward),
+    }
+    for run in contestants.values():
+        _warm_up(run)
+    host = _sample(contestants, _host_time, seconds)
+    source, target = (
+        torch.empty(max(copy_bytes // 2, 1), dtype=torch.uint8, device="cuda") for _ in range(2)
+    )
+    source.random_()
+    contestants["copy"] = lambda: target.copy_(source)
+    spins = {name: 2 * max(samples) for name, samples in host.items()} | {"copy": 50.0}
+    flush = torch.empty(2 * _l2_bytes(), dtype=torch.uint8, device="cuda")
+
+    def gpu_time(name: str, run: Run) -> float:
+        return _gpu_time(run, flush, min(spins[name], LONGEST_SPIN))
+
+    return {"gpu": _sample(contestants, gpu_time, seconds), "host": host}
+
+
+def _run(call: Any, backward: bool) -> Run:
+    forward, wanted, upstream = call
+    if not backward:
+        return forward  # type: ignore[no-any-return]
+    return lambda: torch.autograd.grad(forward(), wanted, upstream)
+
+
+def _warm_up(run: Run) -> None:
+    for _ in range(WARM_UP_CALLS):
+        run()
+    torch.cuda.synchronize()
+
+
+def _sample(
+    contestants: dict[str, Run], clock: Callable[[str, Run], float], seconds: float
+) -> Samples:
+    """In turn, in an order that is shuffled each round, until the time or the rounds are up."""
+    samples: Samples = {name: [] for name in contestants}
+    start = time.monotonic()
+    for done in range(ROUNDS.stop - 1):
+        elapsed = time.monotonic() - start
+        if elapsed > LONGEST or (elapsed > seconds and done >= ROUNDS.start):
+            break
+        for name in random.sample(list(contestants), len(contestants)):
+            samples[name].append(round(clock(name, contestants[name]), 2))
+    return samples
+
+
+def _host_time(name: str, run: Run) -> float:
+    torch.cuda.synchronize()
+    start = time.perf_counter_ns()
+    result = run()
+    elapsed = time.perf_counter_ns() - start
+    del result  # freeing it is not part of the call
+    return elapsed / 1e3
+
+
+def _gpu_time(run: Run, flush: torch.Tensor, spin: float) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(int(spin * CYCLES_PER_MICROSECOND))
+    flush.zero_()
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e3
+
+
+def _l2_bytes() -> int:
+    return int(torch.cuda.get_device_properties().L2_cache_size)

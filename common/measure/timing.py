@@ -1,0 +1,47 @@
+"""The harness's part of the clock: fresh inputs for the solution and for eager, and the request."""
+
+from __future__ import annotations
+
+from common.arena import lay_out, storage_bytes
+from common.grade import Problem, call_json, call_tensors, draw
+from common.spec import Direction
+from common.worker import Reply, Worker
+
+ROTATION = 2
+SECONDS = 0.4
+"""Each of the two clocks' time for one case and direction, unless few samples came by then."""
+
+
+def time_case(problem: Problem, worker: Worker, direction: Direction, seed: int) -> Reply:
+    """Samples of forward, or of forward with backward; see `clock.measure`.
+
+    Eager runs on inputs of its own, so that its answer is never the answer to the graded call.
+    Raises Died where the worker did not survive it.
+    """
+    op, case = problem.op, problem.case
+    draws = [draw(op, case, seed + i, problem.upstream.device.type) for i in range(ROTATION + 1)]
+    tensors = {
+        f"{i} {name}": tensor
+        for i, drawn in enumerate(draws)
+        for name, tensor in call_tensors(*drawn).items()
+    }
+    slots = lay_out(tensors.items())
+    arena = worker.arena(max(slot.end for slot in slots.values()))
+    for name, slot in slots.items():
+        arena.bytes_of(slot).copy_(storage_bytes(tensors[name]))
+    calls = [
+        call_json(op, arguments, {n.removeprefix(f"{i} "): s for n, s in slots.items()
+                                  if n.startswith(f"{i} ")})
+        for i, (arguments, _) in enumerate(draws)
+    ]  # fmt: skip
+    directions: tuple[Direction, ...] = ("forward", "backward")
+    counted = directions[: directions.index(direction) + 1]
+    return worker.call(
+        "time",
+        calls=calls[:ROTATION],
+        baseline=calls[ROTATION],
+        op=op.name,
+        backward=direction == "backward",
+        copy_bytes=sum(op.work(case, each).bytes for each in counted),
+        seconds=SECONDS,
+    )

@@ -1,0 +1,158 @@
+"""What was measured, one line of JSON a row, appended to `results/<device>.jsonl`; no torch here.
+
+A run begins with a line of its own, holds a row for each solution, case and direction, and ends with
+a line of its own; a run without its end was interrupted and is gone on with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.solutions import ROOT, Fault
+
+SCHEMA = 1
+RESULTS = ROOT / "results"
+Samples = Mapping[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One direction of one case of one solution, on the device that the file is named after."""
+
+    run: str
+    solution: str
+    peer: bool
+    op: str
+    case: str
+    track: str
+    clock: str
+    twin: bool
+    direction: str
+    verdict: str
+    reason: str
+    error: float | None
+    bytes: int
+    flops: int
+    sources: str
+    """Digest of the solution with its helpers."""
+    harness: str
+    """Digest of the op and of what grades and times."""
+    gpu: Samples = field(default_factory=dict)
+    """Microseconds: `solution`, `eager` and `copy`, taken in turn; forward alone, or with backward."""
+    host: Samples = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return self.op, self.case, self.direction, self.solution
+
+
+@dataclass(frozen=True)
+class Run:
+    """One invocation of `bench`, or several of them where it was interrupted."""
+
+    run: str
+    device: str
+    device_name: str
+    versions: dict[str, str]
+    absent: dict[str, str]
+    """The peers that could not take part, and why."""
+    selection: str = "all"
+
+
+@dataclass
+class Results:
+    """One file: every run and row in it, in the order of writing."""
+
+    path: Path
+    runs: list[Run] = field(default_factory=list)
+    rows: list[Record] = field(default_factory=list)
+    finished: set[str] = field(default_factory=set)
+
+    def latest(self) -> list[Record]:
+        """The last row of each solution, op, case and direction."""
+        return list({row.key: row for row in self.rows}.values())
+
+    @property
+    def timed(self) -> bool:
+        return bool(self.runs) and self.runs[-1].device != "cpu"
+
+
+def read(path: Path) -> Results:
+    """The file's records. A last line cut off by a kill is dropped with a notice; any other line
+    that is no record of this schema is a Fault."""
+    results = Results(path)
+    if not path.exists():
+        return results
+    text = path.read_text()
+    lines = text.splitlines()
+    if text and not text.endswith("\n"):
+        print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        try:
+            _take(results, json.loads(line))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            reason = f"is no record of schema {SCHEMA} ({error}); remove that line"
+            raise Fault(f"{path}: line {number} {reason}, or the file, and run bench") from None
+    return results
+
+
+def _take(results: Results, line: dict[str, Any]) -> None:
+    schema, kind = line.pop("schema"), line.pop("kind")
+    if schema != SCHEMA:
+        raise ValueError(f"schema {schema}")
+    if kind == "run":
+        results.runs.append(Run(**line))
+    elif kind == "row":
+        results.rows.append(Record(**line))
+    elif kind == "end":
+        results.finished.add(line["run"])
+    else:
+        raise ValueError(f"kind {kind!r}")
+
+
+def read_all(folder: Path = RESULTS) -> list[Results]:
+    """Every file with a run in it; what a GPU measured first."""
+    files = [read(path) for path in sorted(folder.glob("*.jsonl"))]
+    return sorted((f for f in files if f.runs), key=lambda f: not f.timed)
+
+
+class Writer:
+    """Appends to one file, each line at once and whole."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _cut_torn_line(path)
+        self._file = path.open("a")
+
+    def begin(self, run: Run) -> None:
+        self._write("run", asdict(run))
+
+    def rows(self, rows: Iterable[Record]) -> None:
+        for row in rows:
+            self._write("row", asdict(row))
+
+    def end(self, run: str) -> None:
+        self._write("end", {"run": run})
+
+    def _write(self, kind: str, fields: dict[str, Any]) -> None:
+        line = {"schema": SCHEMA, "kind": kind, **fields}
+        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Else the next line would be appended to a half-written one."""
+    if path.exists() and (raw := path.read_bytes()) and not raw.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(raw.rfind(b"\n") + 1)

@@ -1,0 +1,79 @@
+"""What is graded, as plain frozen data: an operation, its cases and the work each of them must do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+
+Direction = Literal["forward", "backward"]
+Clock = Literal["gpu", "host"]
+Tier = Literal["smoke", "matrix", "board"]
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
+TIERS: tuple[Tier, ...] = ("smoke", "matrix", "board")
+
+# How many times eager's own error a solution may err: honest half-precision kernels reach 0.6 to
+# 1.0 of it, honest float32 ones at most 1.2, float16 accumulation at K = 1024 reaches 2 to 4.
+SLACK: Mapping[str, float] = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+
+
+@dataclass(frozen=True)
+class Work:
+    """The least that any solution must do: bytes moved, each input read and each output written
+    once, and floating-point operations."""
+
+    bytes: int
+    flops: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One input of an op. Each op extends it with the fields that its inputs are drawn from.
+
+    `clock` says which time ranks the case on the board; `twin` marks a board case that was cut
+    down to what Triton's interpreter can run.
+    """
+
+    track: str
+    dtype: str = "float32"
+    clock: Clock = "gpu"
+    twin: bool = False
+
+    @property
+    def name(self) -> str:
+        """Unique among the op's cases; what records and test ids are keyed by."""
+        raise NotImplementedError
+
+
+C = TypeVar("C", bound=Case)
+
+
+@dataclass(frozen=True)
+class Op(Generic[C]):
+    """An operation and all that the harness needs to grade it; see any file of `common/ops`."""
+
+    name: str
+    interface: type
+    """A `typing.Protocol`; the signature of its `__call__` is the contract of every solution."""
+    reference: Callable[..., torch.Tensor]
+    """Plain torch. The oracle in float64; the eager baseline in the case's dtype."""
+    differentiable: tuple[str, ...]
+    """The arguments that take a gradient."""
+    tracks: tuple[str, ...]
+    cases: Callable[[Tier], Iterator[C]]
+    twin: Callable[[C], C]
+    """A board case cut down to a few hundred programs."""
+    draw: Callable[[C, torch.Generator], dict[str, Any]]
+    """The arguments of one call, on the generator's device; views are drawn as views."""
+    work: Callable[[C, Direction], Work]
+    slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
+
+    def board(self, device: str) -> Iterator[C]:
+        """The timed cases; without a GPU nothing is timed and each runs as its twin."""
+        yield from self.cases("board") if device == "cuda" else map(self.twin, self.cases("board"))
+
+    def tier(self, tier: Tier, device: str) -> Iterator[C]:
+        yield from self.board(device) if tier == "board" else self.cases(tier)

@@ -1,0 +1,61 @@
+"""Sessions, no logic: each installs its dependency group and hands its arguments on to `study`."""
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["test"]
+nox.options.default_venv_backend = "virtualenv"
+nox.options.reuse_venv = "yes"
+# One environment serves every session: each would hold its own copy of torch otherwise.
+nox.sessions.SessionRunner.envdir = property(lambda self: ".nox/study")
+
+GROUPS = nox.project.load_toml("pyproject.toml")
+
+
+def install(session: nox.Session, group: str) -> None:
+    session.install(*nox.project.dependency_groups(GROUPS, group))
+
+
+def study(session: nox.Session, group: str = "run") -> None:
+    install(session, group)
+    session.run("python", "-m", "common", session.name, *session.posargs)
+
+
+@nox.session
+def test(session: nox.Session) -> None:
+    """Run the tests: the harness's own, and every solution on the smoke cases."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Grade and time every solution on the board's cases; goes on where it was interrupted."""
+    study(session)
+
+
+@nox.session
+def leaderboard(session: nox.Session) -> None:
+    """Show the leaderboard from what bench recorded."""
+    study(session, "board")
+
+
+@nox.session
+def new(session: nox.Session) -> None:
+    """Write a solution's folder from the template: nox -s new -- HANDLE OP."""
+    study(session, "board")
+
+
+@nox.session
+def check(session: nox.Session) -> None:
+    """Grade and measure one folder, and say where it would stand: nox -s check -- HANDLE."""
+    study(session)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and types."""
+    install(session, "lint")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
