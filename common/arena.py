@@ -99,17 +99,30 @@ class Arena:
         return arena
 
     def bytes_of(self, slot: Slot) -> torch.Tensor:
-        """The slot's storage as uint8, in memory of its own where that can be had."""
-        if isinstance(self._map, torch.Tensor):
-            return self._map[slot.start : slot.start + slot.nbytes]
-        if not slot.nbytes:
-            return torch.empty(0, dtype=torch.uint8)
-        return torch.frombuffer(self._map, dtype=torch.uint8, count=slot.nbytes, offset=slot.start)
+        """The slot's storage as uint8."""
+        return self._view(slot, torch.uint8, 0, (slot.nbytes,), (1,))
 
     def tensor(self, slot: Slot) -> torch.Tensor:
         """The slot as the view it was laid out for."""
-        raw = self.bytes_of(slot).view(getattr(torch, slot.dtype))
-        return raw.as_strided(slot.size, slot.stride, slot.offset + raw.storage_offset())
+        return self._view(slot, getattr(torch, slot.dtype), slot.offset, slot.size, slot.stride)
+
+    def _view(
+        self,
+        slot: Slot,
+        dtype: torch.dtype,
+        offset: int,
+        size: tuple[int, ...],
+        stride: tuple[int, ...],
+    ) -> torch.Tensor:
+        """A tensor of its own, so that writing another slot does not count as changing this one."""
+        if isinstance(self._map, torch.Tensor):
+            view = torch.empty(0, dtype=dtype, device=self._map.device)
+            start = slot.start // dtype.itemsize + offset
+            return view.set_(self._map.untyped_storage(), start, size, stride)
+        if not slot.nbytes:
+            return torch.empty(size, dtype=dtype)
+        raw = torch.frombuffer(self._map, dtype=torch.uint8, count=slot.nbytes, offset=slot.start)
+        return raw.view(dtype).as_strided(size, stride, offset)
 
     def close(self) -> None:
         self._map = None

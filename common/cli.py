@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import importlib.util
 import json
+import os
 import re
 import shutil
 import sys
@@ -248,6 +249,8 @@ def _device(options: argparse.Namespace) -> str:
     for package in ("torch", "triton", "numpy"):
         if not importlib.util.find_spec(package):
             raise ModuleNotFoundError(name=package)
+    # torch warns at exit of memory that killed workers had mapped, which is as it should be
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import torch
 
     available = torch.cuda.is_available()

@@ -200,6 +200,7 @@ def _attempt(
     exchange: Exchange, attempt: int, findings: dict[Direction, list[tuple[str, str]]]
 ) -> None:
     """One forward and one backward, with whatever is found wrong at once."""
+    exchange.lay_inputs()
     try:
         reply = exchange.forward(attempt)
     except Died as death:
@@ -265,12 +266,13 @@ class Exchange:
         }
         self.slots = lay_out([*self._inputs.items(), *rooms.items()])
         self._arena: Arena = worker.arena(max(slot.end for slot in self.slots.values()))
-        for name in self.slots:
-            if name in self._inputs:
-                raw = storage_bytes(self._inputs[name])
-                self._arena.bytes_of(self.slots[name]).copy_(raw)
-            else:
-                self._arena.bytes_of(self.slots[name]).fill_(GARBAGE)
+        for name in rooms:
+            self._arena.bytes_of(self.slots[name]).fill_(GARBAGE)
+
+    def lay_inputs(self) -> None:
+        """As they were drawn, whatever an earlier attempt did to them."""
+        for name, tensor in self._inputs.items():
+            self._arena.bytes_of(self.slots[name]).copy_(storage_bytes(tensor))
 
     def forward(self, attempt: int) -> Reply:
         poison = POISONS[attempt]

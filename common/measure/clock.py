@@ -3,7 +3,8 @@
 GPU time: CUDA events around work that is already queued (the GPU spins until the host has queued all
 of it, so that launching is not counted), the L2 cache flushed, inputs in rotation, the contestants
 taken in turn in shuffled order. Host time: until the call returns, the GPU idle before it, autograd
-included. All samples are microseconds.
+included; where it ranks the case each sample is the mean of a burst of calls, as a training loop
+makes them. All samples are microseconds.
 """
 
 from __future__ import annotations
@@ -28,12 +29,19 @@ LONGEST_SPIN = 5000.0
 
 
 def measure(
-    ours: list[Any], eager: Any, *, backward: bool, copy_bytes: int, seconds: float
+    ours: list[Any],
+    eager: Any,
+    *,
+    backward: bool,
+    copy_bytes: int,
+    seconds: float,
+    burst: int,
 ) -> dict[str, Samples]:
     """`{"gpu": {"solution", "eager", "copy"}, "host": {"solution", "eager"}}`, samples of each.
 
     `ours` are several inputs of one shape, taken in rotation; `copy_bytes` is what the copy moves,
-    reads and writes together; `seconds` is how long each of the two clocks may run.
+    reads and writes together; `seconds` is how long each of the two clocks may run; `burst` is
+    how many calls make one sample of host time.
     """
     rotation = itertools.cycle([_run(call, backward) for call in ours])
     contestants: dict[str, Run] = {
@@ -42,7 +50,7 @@ def measure(
     }
     for run in contestants.values():
         _warm_up(run)
-    host = _sample(contestants, _host_time, seconds)
+    host = _sample(contestants, lambda name, run: _host_time(run, burst), seconds)
     source, target = (
         torch.empty(max(copy_bytes // 2, 1), dtype=torch.uint8, device="cuda") for _ in range(2)
     )
@@ -85,13 +93,12 @@ def _sample(
     return samples
 
 
-def _host_time(name: str, run: Run) -> float:
+def _host_time(run: Run, burst: int) -> float:
     torch.cuda.synchronize()
     start = time.perf_counter_ns()
-    result = run()
-    elapsed = time.perf_counter_ns() - start
-    del result  # freeing it is not part of the call
-    return elapsed / 1e3
+    for _ in range(burst):
+        run()
+    return (time.perf_counter_ns() - start) / 1e3 / burst
 
 
 def _gpu_time(run: Run, flush: torch.Tensor, spin: float) -> float:

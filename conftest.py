@@ -1,0 +1,98 @@
+"""Options of the test run, and the parametrization over solutions and cases.
+
+    nox -s test -- --only house --op rope --tier smoke --device cpu
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+# before anything imports torch; see common/cli.py
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+try:
+    import torch
+
+    import common.grade  # noqa: F401  what a missing package would stop later, in many lines
+except ModuleNotFoundError as error:
+    pytest.exit(f"the package {error.name} is missing: python -m pip install {error.name}", 2)
+
+from common import ops, solutions
+from common.solutions import Fault
+from common.sweep import Sweep
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("study")
+    group.addoption("--op", help="solutions of one op alone")
+    group.addoption("--only", metavar="HANDLE[/FILE]", help="one contributor or file alone")
+    group.addoption("--tier", choices=("smoke", "matrix", "board"), default="smoke")
+    group.addoption("--device", choices=("cpu", "cuda"), help="default: a GPU where one is")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`graded` is every contributor's solution with every case of the tier, case by case."""
+    if "graded" not in metafunc.fixturenames:
+        return
+    config = metafunc.config
+    try:
+        chosen = solutions.select(
+            solutions.discover(), config.getoption("op"), config.getoption("only")
+        )
+    except Fault as fault:
+        raise pytest.UsageError(str(fault)) from None
+    pairs = [
+        (solution, case)
+        for op in map(ops.load, sorted({solution.op for solution in chosen}))
+        for case in op.tier(config.getoption("tier"), _device(config))
+        for solution in chosen
+        if solution.op == op.name
+    ]
+    ids = [f"{solution.name}-{case.name}" for solution, case in pairs]
+    metafunc.parametrize("graded", pairs, ids=ids, indirect=True)
+
+
+def _device(config: pytest.Config) -> str:
+    available = torch.cuda.is_available()
+    if config.getoption("device") == "cuda" and not available:
+        raise pytest.UsageError("there is no GPU that torch can use: leave --device out")
+    return config.getoption("device") or ("cuda" if available else "cpu")
+
+
+@pytest.fixture(scope="session")
+def device(pytestconfig: pytest.Config) -> str:
+    return _device(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def sweep(device: str):
+    with Sweep(device) as sweep:
+        yield sweep
+
+
+@pytest.fixture(scope="session")
+def verdicts(request: pytest.FixtureRequest, sweep: Sweep):
+    """Verdicts of one solution on one case; the first to ask for a case has all its solutions
+    graded side by side."""
+    asked = {
+        item.callspec.params["graded"]
+        for item in request.session.items
+        if "graded" in getattr(getattr(item, "callspec", None), "params", {})
+    }
+    known = {}
+
+    def look_up(solution, case):
+        if (solution, case) not in known:
+            due = [other for other, its_case in asked if its_case == case]
+            for graded in sweep.grade(ops.load(solution.op), [case], due):
+                known[graded[0], case] = graded[3]
+        return known.pop((solution, case))
+
+    return look_up
+
+
+@pytest.fixture
+def graded(request: pytest.FixtureRequest, verdicts):
+    return verdicts(*request.param)

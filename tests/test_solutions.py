@@ -1,0 +1,6 @@
+"""Every contributor's solution on every case of the tier, through the grader."""
+
+
+def test_solution(graded):
+    failures = [f"{v.direction}: {v.verdict}: {v.reason}" for v in graded.values() if not v.fine]
+    assert not failures, "\n".join(failures)
