@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from typing import Any
@@ -68,15 +69,16 @@ def bench(
         selection=selection,
     )
     run = _unfinished(earlier, fresh, digests) or fresh
-    done = {(row.solution, row.op, row.case) for row in earlier.rows if row.run == run.run}
+    rows = Counter((row.solution, row.op, row.case) for row in earlier.rows if row.run == run.run)
+    done = {case for case, directions in rows.items() if directions >= len(DIRECTIONS)}
     writer = Writer(path)
     try:
         if run is fresh:
             writer.begin(run)
         with Sweep(device, deadline=BENCH_DEADLINE) as sweep:
-            for rows in measure(sweep, solutions, run.run, digests, done):
-                writer.rows(rows)
-                for row in rows:
+            for measured in measure(sweep, solutions, run.run, digests, done):
+                writer.rows(measured)
+                for row in measured:
                     seen(row)
         writer.end(run.run)
     finally:

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import triton  # noqa: F401  imported here once for every worker
+import torch._dynamo  # what autograd.Function and torch.compile import when first used: a second
+import triton  # noqa: F401  as torch, imported once for every worker
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError

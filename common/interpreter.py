@@ -97,8 +97,9 @@ def _reduce(method: Callable[..., Any]) -> Callable[..., Any]:
     """Reductions and scans accumulate in float32, as `tl.sum` does on a GPU."""
 
     def cast(tensor: tl.core.tensor, handle: TensorHandle) -> tl.core.tensor:
+        block = tensor.type.is_block()
         shape = list(handle.data.shape)
-        return tl.core.tensor(handle, tl.block_type(handle.dtype, shape) if shape else handle.dtype)
+        return tl.core.tensor(handle, tl.block_type(handle.dtype, shape) if block else handle.dtype)
 
     @functools.wraps(method)
     def mended(self: Any, input: Any) -> Any:
@@ -211,8 +212,8 @@ class Span:
         return self.first <= first and end <= self.end
 
     def distance(self, address: int) -> int:
-        """Bytes from the span to the address; negative before it."""
-        return address - self.first if address < self.first else max(address - self.end + 1, 0)
+        """Bytes between the span and the address."""
+        return max(self.first - address, address - self.end + 1, 0)
 
 
 @dataclass
@@ -252,18 +253,17 @@ class Watch:
         for span in self.launch.spans:
             astray &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
         if astray.any():
-            self.faults.append(self._describe(access, int(addresses[astray].flat[0])))
+            self.faults.append(self._describe(access, int(addresses[astray].flat[0]), width))
             raise OutOfBounds(self.faults[-1])
 
-    def _describe(self, access: str, address: int) -> str:
+    def _describe(self, access: str, address: int, width: int) -> str:
         assert self.launch is not None
         where = _kernel_line()
         if not self.launch.spans:
-            return f"{access} through a launch without tensors, {where}"
-        nearest = min(self.launch.spans, key=lambda span: abs(span.distance(address)))
-        distance = nearest.distance(address)
-        side = "before the start" if distance < 0 else "past the end"
-        return f"{access} {abs(distance)} bytes {side} of {nearest.name}, {where}"
+            return f"{access} memory in a launch without tensors, {where}"
+        nearest = min(self.launch.spans, key=lambda span: span.distance(address))
+        first, size = address - nearest.first, nearest.end - nearest.first
+        return f"{access} bytes {first} to {first + width} of {nearest.name}, which has {size}, {where}"
 
 
 WATCH = Watch()

@@ -89,7 +89,10 @@ def read(path: Path) -> Results:
     results = Results(path)
     if not path.exists():
         return results
-    text = path.read_text()
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError:
+        raise Fault(f"{path}: is no text; remove it and run bench") from None
     lines = text.splitlines()
     if text and not text.endswith("\n"):
         print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)

@@ -1,0 +1,111 @@
+"""One program for each head of each token: naive on purpose, a place to start from."""
+
+# In plain torch, for t [s, b, h, d] and freqs [s2, 1, 1, d2]:
+#
+#     angle = freqs[:s]                              # token i of a sequence has position i
+#     x, rest = t[..., :d2], t[..., d2:]             # the last d - d2 features stay as they are
+#     x1, x2 = x.chunk(2, dim=-1)
+#     out = torch.cat((x * angle.cos() + torch.cat((-x2, x1), -1) * angle.sin(), rest), -1)
+#
+# Written out for the two halves, with cos1 and sin1 of the angles' first half and cos2 and sin2 of
+# their second one (they may differ):
+#
+#     y1 = x1 * cos1 - x2 * sin1
+#     y2 = x2 * cos2 + x1 * sin2
+
+import torch
+import triton
+import triton.language as tl
+
+
+# 1. The kernel. Triton starts many copies of it, called programs; `program_id` tells them apart.
+#    Here a program has one row: the d features of one head of one token.
+@triton.jit
+def _kernel(
+    t, freqs, out, rows_per_position, s,
+    D: tl.constexpr, D2: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
+    BACKWARD: tl.constexpr,
+):  # fmt: skip
+    """Bytes: t is read once and out is written once. The angles come on top, read anew by every
+    head of a token, and so do their cosines and sines: something for you to improve."""
+    row = tl.program_id(0)
+    position = row // rows_per_position % s
+    # t, freqs and out came as pointers to the first element. Move them to this row; in 64 bits,
+    # because row * D may not fit in 32.
+    t += row.to(tl.int64) * D
+    out += row.to(tl.int64) * D
+    freqs += position.to(tl.int64) * D2
+
+    # A block's size has to be a power of two and known when compiling (`constexpr`), so BLOCK is
+    # D2 / 2 rounded up. The mask switches the surplus lanes off: they would leave the row.
+    HALF: tl.constexpr = D2 // 2
+    lanes = tl.arange(0, BLOCK)
+    mask = lanes < HALF
+    # Arithmetic in float32, whatever the tensors hold: the only rounding is the store's.
+    x1 = tl.load(t + lanes, mask=mask).to(tl.float32)
+    x2 = tl.load(t + HALF + lanes, mask=mask).to(tl.float32)
+    angle1 = tl.load(freqs + lanes, mask=mask).to(tl.float32)
+    angle2 = tl.load(freqs + HALF + lanes, mask=mask).to(tl.float32)
+    cos1, sin1 = tl.cos(angle1), tl.sin(angle1)
+    cos2, sin2 = tl.cos(angle2), tl.sin(angle2)
+
+    # Backward is given the gradients of y1 and y2 in place of x1 and x2, and the gradient of x1
+    # sums over both places where x1 went: it is g1 * cos1 + g2 * sin2, and that of x2 is
+    # g2 * cos2 - g1 * sin1. That is forward, each sine exchanged for minus its partner's.
+    if BACKWARD:
+        sin1, sin2 = -sin2, -sin1
+    tl.store(out + lanes, x1 * cos1 - x2 * sin1, mask=mask)
+    tl.store(out + HALF + lanes, x2 * cos2 + x1 * sin2, mask=mask)
+
+    # The features behind the rotated ones are copied. D and D2 are known when compiling, so where
+    # there are none, neither is this code.
+    if D > D2:
+        lanes = D2 + tl.arange(0, REST)
+        rest = tl.load(t + lanes, mask=lanes < D)
+        tl.store(out + lanes, rest, mask=lanes < D)
+
+
+# 2. The launcher: makes the output, and chooses how many programs there are and how large a block.
+def _launch(t, freqs, tensor_format, backward):
+    t, freqs = t.contiguous(), freqs.contiguous()  # rows that follow each other without gaps
+    out = torch.empty_like(t)
+    if not t.numel():  # a grid of no programs is an error
+        return out
+    d, d2 = t.shape[-1], freqs.shape[-1]
+    if tensor_format == "sbhd":  # the next position comes after all heads of all sequences
+        s, b, h, _ = t.shape
+        rows_per_position = b * h
+    else:  # bshd: after all heads, and the positions begin again with the next sequence
+        _, s, h, _ = t.shape
+        rows_per_position = h
+    block, rest = triton.next_power_of_2(max(d2 // 2, 1)), triton.next_power_of_2(d - d2)
+    rows = t.numel() // d
+    _kernel[(rows,)](t, freqs, out, rows_per_position, s, d, d2, block, rest, backward)
+    return out
+
+
+# 3. Autograd: what backward needs is kept on `ctx`, and every argument of forward gets a gradient
+#    or None.
+class _Rope(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, freqs, tensor_format):
+        ctx.save_for_backward(freqs)
+        ctx.tensor_format = tensor_format
+        return _launch(t, freqs, tensor_format, backward=False)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (freqs,) = ctx.saved_tensors
+        return _launch(grad, freqs, ctx.tensor_format, backward=True), None, None
+
+
+# 4. What the harness calls: a function named after the op. Options that it does not name are
+#    unsupported, which is no failure: add them when you get there.
+def rope(t: torch.Tensor, freqs: torch.Tensor, *, tensor_format: str = "sbhd") -> torch.Tensor:
+    """t: [s, b, h, d] (sbhd) or [b, s, h, d] (bshd); freqs: [s2, 1, 1, d2], s2 >= s, d2 <= d.
+
+    Returns t's shape and dtype.
+    """
+    if tensor_format not in ("sbhd", "bshd"):
+        raise NotImplementedError(f"tensor_format {tensor_format}")
+    return _Rope.apply(t, freqs, tensor_format)

@@ -1,0 +1,57 @@
+"""One program a row: the smallest whole solution, a place to start from."""
+
+# In plain torch, for x of any shape [..., d]:
+#
+#     x1, x2 = x.chunk(2, dim=-1)
+#     y = torch.cat((-x2, x1), dim=-1)
+
+import torch
+import triton
+import triton.language as tl
+
+
+# 1. The kernel. Triton starts many copies of it, called programs; `program_id` tells them apart.
+#    Each works on blocks of lanes at once, so there is no loop over a row's elements.
+@triton.jit
+def _kernel(x, y, HALF: tl.constexpr, BLOCK: tl.constexpr):
+    """y1 = -x2, y2 = x1. Bytes: each element is read once and written once."""
+    row = tl.program_id(0).to(tl.int64)  # in 64 bits: row * 2 * HALF may not fit in 32
+    x += row * 2 * HALF  # x and y came as pointers to the first element; now: to this row's
+    y += row * 2 * HALF
+    # A block's size has to be a power of two and known when compiling (`constexpr`). The mask
+    # switches the surplus lanes off: without it they would read and write other rows.
+    lanes = tl.arange(0, BLOCK)
+    mask = lanes < HALF
+    x1 = tl.load(x + lanes, mask=mask)
+    x2 = tl.load(x + HALF + lanes, mask=mask)
+    tl.store(y + lanes, -x2, mask=mask)
+    tl.store(y + HALF + lanes, x1, mask=mask)
+
+
+# 2. The launcher: makes the output, and chooses how many programs there are and how large a block.
+def _launch(x):
+    x = x.contiguous()  # the kernel counts on rows that follow each other without gaps
+    y = torch.empty_like(x)
+    if x.numel():  # a grid of no programs is an error
+        half = x.shape[-1] // 2
+        rows = x.numel() // (2 * half)
+        _kernel[(rows,)](x, y, half, triton.next_power_of_2(half))
+    return y
+
+
+# 3. Autograd. y1 = -x2 and y2 = x1, so the gradient of x1 is that of y2, and the gradient of x2
+#    is minus that of y1: backward turns the other way, which is forward with the sign changed.
+class _RotateHalf(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return _launch(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -_launch(grad)  # a second pass over memory: something for you to improve
+
+
+# 4. What the harness calls: a function named after the op.
+def rotate_half(x: torch.Tensor) -> torch.Tensor:
+    """[x1, x2] -> [-x2, x1] on the last dimension. x: [..., d], d even; returns the same shape."""
+    return _RotateHalf.apply(x)

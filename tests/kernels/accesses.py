@@ -1,0 +1,99 @@
+"""Launches that stay inside their arguments and launches that do not; prints what the watch saw."""
+
+import contextlib
+import json
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+import triton
+import triton.language as tl
+
+from common import interpreter
+
+N = 8
+
+
+@triton.jit
+def copy(x, out, first, last, SHIFT: tl.constexpr, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    mask = (lanes >= first) & (lanes < last)
+    tl.store(out + lanes, tl.load(x + lanes + SHIFT, mask=mask, other=0.0))
+
+
+@triton.jit
+def store(x, out, SHIFT: tl.constexpr, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    tl.store(out + lanes * SHIFT, tl.load(x + lanes))
+
+
+@triton.jit
+def block(x, out, n, N: tl.constexpr, CHECK: tl.constexpr):
+    source = tl.make_block_ptr(x, (n,), (1,), (0,), (N,), (0,))
+    if CHECK:
+        value = tl.load(source, boundary_check=(0,), padding_option="zero")
+    else:
+        value = tl.load(source)
+    tl.store(out + tl.arange(0, N), value)
+
+
+@triton.jit
+def add(out, index):
+    tl.atomic_add(out + index, 1.0)
+
+
+@triton.jit
+def from_other(x, y, out, distance, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    tl.store(out + lanes, tl.load(x + distance + lanes) + tl.load(y + lanes))
+
+
+def run(name):
+    x, out = torch.randn(N), torch.zeros(N)
+    wide = torch.randn(4 * N)
+    interpreter.WATCH.begin_call({"x": x} if name != "view of an input" else {"x": wide[:N]})
+    if name == "load past the end":
+        copy[(1,)](x, out, 0, N, 1, N)
+    elif name == "load before the start":
+        copy[(1,)](x, out, 0, N, -2, N)
+    elif name == "store past the end":
+        store[(1,)](torch.randn(4), out[:4].clone(), 2, 4)
+    elif name == "block pointer":
+        block[(1,)](x[:7].clone(), out, 7, N, False)
+    elif name == "atomic":
+        add[(1,)](out, N)
+    elif name == "view of an input":
+        copy[(1,)](wide[:N], out, 0, N, 1, N)
+    elif name == "masked":
+        copy[(1,)](x, out, 0, N - 1, 1, N)
+    elif name == "block pointer checked":
+        block[(1,)](x[:7].clone(), out, 7, N, True)
+    elif name == "own storage":
+        own = torch.randn(2 * N)
+        copy[(1,)](own[:N], out, 0, N, N, N)
+    elif name == "another argument":
+        both = torch.randn(N), torch.randn(N)
+        distance = (both[1].data_ptr() - both[0].data_ptr()) // 4
+        from_other[(1,)](both[0], both[1], out, distance, N)
+    elif name == "swallowed":
+        with contextlib.suppress(Exception):
+            copy[(1,)](x, out, 0, N, 1, N)
+
+
+def main() -> None:
+    interpreter.install()
+    seen = {}
+    for name in (
+        "load past the end", "load before the start", "store past the end", "block pointer",
+        "atomic", "view of an input", "masked", "block pointer checked", "own storage",
+        "another argument", "swallowed",
+    ):  # fmt: skip
+        with contextlib.suppress(triton.runtime.errors.InterpreterError):
+            run(name)
+        seen[name] = interpreter.WATCH.faults[0] if interpreter.WATCH.faults else ""
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main()

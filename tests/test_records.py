@@ -1,0 +1,214 @@
+"""What is written is read again, what is torn or foreign is said, and bench goes on rightly."""
+
+import dataclasses
+import json
+
+import pytest
+
+from common import bench, records
+from common.records import Record, Results, Run, Writer
+from common.solutions import Fault, Solution, discover
+
+RUN = Run("r1", "cpu", "a laptop", {"torch": "2"}, {"fla": "not installed"}, "op=all only=all")
+ROW = Record(
+    run="r1", solution="alice/rope", peer=False, op="rope", case="c1", track="core", clock="gpu",
+    twin=False, direction="forward", verdict="PASSED", reason="", error=0.5, bytes=8, flops=9,
+    sources="s1", harness="h1", gpu={"solution": [1.5, 2.0]}, host={"eager": [3.0]},
+)  # fmt: skip
+
+
+def row(**fields):
+    return dataclasses.replace(ROW, **fields)
+
+
+def written(path, *rows, end=True):
+    writer = Writer(path)
+    writer.begin(RUN)
+    writer.rows(rows)
+    if end:
+        writer.end(RUN.run)
+    writer.close()
+    return path
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read(tmp_path):
+    rows = [ROW, row(direction="backward", verdict="TIMEOUT", reason="| ü \u2028 \n", error=None)]
+    results = records.read(written(tmp_path / "new" / "cpu.jsonl", *rows))
+    assert (results.runs, results.rows, results.finished) == ([RUN], rows, {"r1"})
+    assert not results.timed
+
+
+def test_no_file_is_no_records(tmp_path):
+    assert records.read(tmp_path / "cpu.jsonl").rows == []
+    assert records.read_all(tmp_path) == []
+
+
+def test_what_a_gpu_measured_comes_first(tmp_path):
+    written(tmp_path / "cpu.jsonl", ROW)
+    writer = Writer(tmp_path / "gpu.jsonl")
+    writer.begin(dataclasses.replace(RUN, device="cuda"))
+    writer.close()
+    (tmp_path / "empty.jsonl").touch()
+    assert [results.path.name for results in records.read_all(tmp_path)] == [
+        "gpu.jsonl",
+        "cpu.jsonl",
+    ]
+
+
+@pytest.mark.parametrize("kept", [1, 20, -1])
+def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, kept):
+    path = written(tmp_path / "cpu.jsonl", ROW, row(case="c2"), end=False)
+    *whole, last = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(whole) + last[:kept])
+    assert records.read(path).rows == [ROW]
+    (notice,) = capsys.readouterr().err.splitlines()
+    assert "cpu.jsonl" in notice
+
+    writer = Writer(path)
+    writer.rows([row(case="c3")])
+    writer.end("r1")
+    writer.close()
+    assert records.read(path).rows == [ROW, row(case="c3")]
+    assert records.read(path).finished == {"r1"}
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        json.dumps({"schema": 2, "kind": "end", "run": "r1"}),
+        json.dumps({"schema": records.SCHEMA, "kind": "verdict"}),
+        json.dumps({"schema": records.SCHEMA, "kind": "end"}),
+        json.dumps({"schema": records.SCHEMA, "kind": "row", "solution": "alice/rope"}),
+        json.dumps({"schema": records.SCHEMA, "kind": "run", "unheard": "of"}),
+        json.dumps({"run": "r1"}),
+        "[1]",
+        "7",
+        "",
+        "{torn",
+    ],
+)
+def test_a_line_that_is_no_record_is_a_fault_that_names_it(tmp_path, line):
+    path = written(tmp_path / "cpu.jsonl", ROW, end=False)
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(Fault) as caught:
+        records.read(path)
+    assert "line 3" in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_bytes_that_are_no_text_are_a_fault(tmp_path):
+    path = written(tmp_path / "cpu.jsonl", ROW)
+    path.write_bytes(path.read_bytes() + b"\xff\xfe\n")
+    with pytest.raises(Fault):
+        records.read(path)
+
+
+def test_latest_takes_the_last_row_of_each():
+    again, other = row(run="r2", verdict="TIMEOUT"), row(direction="backward")
+    results = Results(path=None, rows=[ROW, other, again])
+    assert sorted(results.latest(), key=lambda r: r.direction) == [other, again]
+
+
+# --- going on -------------------------------------------------------------------------------------
+
+ALICE = Solution(records.ROOT / "contributors" / "alice" / "rope.py", "rope")
+DIGESTS = {ALICE: ("s1", "h1")}
+FRESH = dataclasses.replace(RUN, run="r2")
+
+
+def unfinished(fresh=FRESH, rows=(ROW,), finished=(), digests=DIGESTS, runs=(RUN,)):
+    earlier = Results(None, runs=list(runs), rows=list(rows), finished=set(finished))
+    return bench._unfinished(earlier, fresh, digests)
+
+
+def test_an_interrupted_run_is_gone_on_with():
+    assert unfinished() == RUN
+    assert unfinished(rows=()) == RUN
+    older = row(run="r0", sources="old")
+    assert unfinished(rows=(older, ROW)) == RUN
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"finished": ["r1"]},
+        {"runs": []},
+        {"runs": [RUN, dataclasses.replace(RUN, run="r3")], "finished": ["r3"]},
+        {"digests": {ALICE: ("s2", "h1")}},
+        {"digests": {ALICE: ("s1", "h2")}},
+        {"digests": {}},
+        {"fresh": dataclasses.replace(FRESH, versions={"torch": "3"})},
+        {"fresh": dataclasses.replace(FRESH, absent={})},
+        {"fresh": dataclasses.replace(FRESH, selection="op=rope only=all")},
+        {"fresh": dataclasses.replace(FRESH, device_name="another laptop")},
+    ],
+    ids=str,
+)
+def test_otherwise_a_new_one_starts(changed):
+    assert unfinished(**changed) is None
+
+
+PLAIN = '''"""plain torch"""
+import torch
+
+def rotate_half(x, *, interleaved=False):
+    if interleaved:
+        return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+    x1, x2 = x.chunk(2, dim=-1)
+    return torch.cat((-x2, x1), dim=-1)
+'''
+CASES = 3
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Bench one plain solution into a folder of its own; with `kill`, interrupted after so many
+    rows. Returns how many cases were kept, the rows of this time alone, and the file's records."""
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    source = tmp_path / "contributors" / "alice" / "rotate_half.py"
+    source.parent.mkdir(parents=True)
+
+    def run(text, kill=None):
+        source.write_text(text)
+        seen = []
+
+        def see(record):
+            seen.append(record)
+            if len(seen) == kill:
+                raise KeyboardInterrupt
+
+        kept = None
+        try:
+            kept = bench.bench(discover(tmp_path / "contributors"), "cpu", "all", {}, see)
+        except KeyboardInterrupt:
+            assert kill
+        return kept, seen, records.read(records.RESULTS / "cpu.jsonl")
+
+    return run
+
+
+def test_an_interrupted_bench_is_gone_on_with(run, capsys):
+    """A kill cuts off the last line too, so that its case has one direction alone."""
+    _, seen, results = run(PLAIN, kill=4)
+    assert results.rows == seen
+    assert not results.finished
+    text = results.path.read_text()
+    results.path.write_text(text[:-9])
+
+    kept, again, results = run(PLAIN)
+    assert kept == 1
+    assert "dropped" in capsys.readouterr().err
+    assert len(results.runs) == len(results.finished) == 1
+    assert not {r.case for r in again} & {r.case for r in seen[:2]}
+    assert len(results.latest()) == 2 * CASES
+    assert {r.verdict for r in results.rows} == {"PASSED"}
+
+    _, seen, results = run(PLAIN + "# changed\n", kill=1)
+    assert len(results.runs) == 2
+    assert seen[0].run == results.runs[1].run
+    assert seen[0].sources != results.rows[0].sources
