@@ -1,6 +1,6 @@
 """Options of the test run, and the parametrization over solutions and cases.
 
-    nox -s test -- --only house --op rope --tier smoke --device cpu
+nox -s test -- --only house --op rope --tier smoke --device cpu
 """
 
 from __future__ import annotations

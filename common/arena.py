@@ -124,6 +124,11 @@ class Arena:
         raw = torch.frombuffer(self._map, dtype=torch.uint8, count=slot.nbytes, offset=slot.start)
         return raw.view(dtype).as_strided(size, stride, offset)
 
+    def settle(self) -> None:
+        """Wait until what was written here is there: the other side does not share our stream."""
+        if isinstance(self._map, torch.Tensor):
+            torch.cuda.synchronize()
+
     def close(self) -> None:
         self._map = None
         if self.fd is not None:

@@ -6,19 +6,19 @@ import platform
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from typing import Any
 
 import torch
 
-from common import ops, records
+from common import records
 from common.grade import Problem, Verdict
 from common.measure.timing import time_case
 from common.records import Record, Results, Run, Writer
 from common.solutions import ROOT, Solution, digest
 from common.spec import DIRECTIONS, Case, Direction, Op
-from common.sweep import Sweep
+from common.sweep import Sweep, tier_cases
 from common.worker import Died
 
 # The torch.compile peer compiles for each case, which takes longer than any kernel may.
@@ -40,12 +40,12 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **found}
 
 
-def harness_digest(op: str) -> str:
-    """Of the op and of everything that grades and times."""
+def harness_digest() -> str:
+    """Of the ops and of everything that grades and times."""
     common = ROOT / "common"
     files = "arena bench grade inside interpreter spec sweep views worker".split()
     measure = (common / "measure").glob("*.py")
-    return digest([common / f"{f}.py" for f in files] + [*measure, common / "ops" / f"{op}.py"])
+    return digest([common / f"{f}.py" for f in files] + [*measure, *(common / "ops").glob("*.py")])
 
 
 def bench(
@@ -55,11 +55,11 @@ def bench(
     absent: dict[str, str],
     seen: Callable[[Record], None] = lambda record: None,
 ) -> int:
-    """Run or go on with a run; `seen` is told of each row. Returns how many rows were kept from an
-    earlier, interrupted run."""
+    """Run or go on with a run; `seen` is told of each row, kept or new. Returns how many cases were
+    kept from an earlier, interrupted run."""
     path = records.RESULTS / results_file(device)
     earlier = records.read(path)
-    digests = {s: (s.digest, harness_digest(s.op)) for s in solutions}
+    digests = {s: (s.digest, harness_digest()) for s in solutions}
     fresh = Run(
         run=uuid.uuid4().hex[:12],
         device=device,
@@ -71,6 +71,9 @@ def bench(
     run = _unfinished(earlier, fresh, digests) or fresh
     rows = Counter((row.solution, row.op, row.case) for row in earlier.rows if row.run == run.run)
     done = {case for case, directions in rows.items() if directions >= len(DIRECTIONS)}
+    for row in earlier.rows:
+        if row.run == run.run and (row.solution, row.op, row.case) in done:
+            seen(row)
     writer = Writer(path)
     try:
         if run is fresh:
@@ -88,19 +91,18 @@ def bench(
 
 def measure(
     sweep: Sweep,
-    solutions: Iterable[Solution],
+    solutions: Sequence[Solution],
     run: str,
     digests: dict[Solution, tuple[str, str]],
     done: set[tuple[str, str, str]] = frozenset(),  # type: ignore[assignment]
 ) -> Iterator[list[Record]]:
     """The rows of each solution and board case that is not done yet."""
-    for name in sorted({solution.op for solution in solutions}):
-        op = ops.load(name)
+    for op, cases in tier_cases(solutions, "board", sweep.device):
 
         def skip(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
             return (solution.name, op.name, case.name) in done
 
-        for graded in sweep.grade(op, op.board(sweep.device), solutions, skip):
+        for graded in sweep.grade(op, cases, solutions, skip):
             solution, _, problem, verdicts = graded
             yield [
                 _row(sweep, solution, problem, verdicts[direction], run, digests[solution])

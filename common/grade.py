@@ -171,7 +171,8 @@ def grade(problem: Problem, worker: Worker) -> dict[Direction, Verdict]:
             for name in names:
                 found, error = _compare(problem, name, exchange.results(name))
                 findings[direction] += found
-                errors[direction] = max(errors[direction] or 0.0, error)
+                known = [e for e in (errors[direction], error) if e is not None]
+                errors[direction] = max(known, default=None)
     return {
         direction: _verdict(problem, worker, direction, findings[direction], errors[direction])
         for direction in DIRECTIONS
@@ -335,12 +336,12 @@ def call_json(op: Op[Any], arguments: dict[str, Any], slots: dict[str, Slot]) ->
 
 def _compare(
     problem: Problem, name: str, attempts: list[torch.Tensor]
-) -> tuple[list[tuple[str, str]], float]:
+) -> tuple[list[tuple[str, str]], float | None]:
     """What the values of one result are guilty of, and its error in units of eager's."""
     first, second = attempts
     truth, budget = problem.truth[name], problem.budgets[name]
     if not truth.numel():
-        return [], 0.0
+        return [], None
     findings = []
     unwritten = first.isnan() & ~second.isnan() & ~truth.isnan()
     if unwritten.any():
@@ -370,22 +371,23 @@ class Wrong:
 
 def check_values(
     actual: torch.Tensor, truth: torch.Tensor, budget: Budget, slack: float
-) -> tuple[Wrong | None, float]:
+) -> tuple[Wrong | None, float | None]:
     """The numeric rule: rms at most `slack` times eager's, and every element within one ulp of its
     oracle value or `2 * slack` times eager's largest error. NaN and infinity never pass where the
-    oracle has neither. Returns the first wrong element, if any, and error / eager's error."""
+    oracle has neither. Returns the first wrong element, if any, and error / eager's error, which
+    is None where eager alone is exact."""
     error = (actual.double() - truth).abs()
     allowed = _ulp(truth, actual.dtype).clamp_min(2 * slack * budget.largest)
     bad = ~(error <= allowed) & (actual.double() != truth)
     measured, eager = error.max().item(), budget.largest
     if budget.rms is not None:
         measured, eager = _rms(error), budget.rms
-    ratio = 1.0 if measured == eager else measured / eager if eager else float("inf")
+    ratio = 1.0 if measured == eager else measured / eager if eager else None
     if bad.any():
         return _wrong(_first(bad), actual, truth, f"{int(bad.sum())} of {bad.numel()} wrong"), ratio
     if budget.rms is not None and not measured <= slack * eager:
         worst = tuple(int(i) for i in torch.unravel_index(error.argmax(), error.shape))
-        text = f"rms error {ratio:.3g} times eager's, {slack:g} allowed"
+        text = f"rms error {measured:.3g}, eager's {eager:.3g}, {slack:g} times that allowed"
         return _wrong(worst, actual, truth, text), ratio
     return None, ratio
 

@@ -22,6 +22,8 @@ import triton.language as tl
 from triton._C.libtriton import ir
 from triton.runtime import autotuner, interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+from triton.runtime.jit import TensorWrapper
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 def install() -> None:
@@ -263,7 +265,8 @@ class Watch:
             return f"{access} memory in a launch without tensors, {where}"
         nearest = min(self.launch.spans, key=lambda span: span.distance(address))
         first, size = address - nearest.first, nearest.end - nearest.first
-        return f"{access} bytes {first} to {first + width} of {nearest.name}, which has {size}, {where}"
+        what = f"{access} bytes {first} to {first + width} of {nearest.name}, which has {size}"
+        return f"{what}, {where}"
 
 
 WATCH = Watch()
@@ -282,9 +285,7 @@ def _spans(name: str, argument: Any) -> Iterator[Span]:
     if isinstance(argument, tuple):
         for index, part in enumerate(argument):
             yield from _spans(f"{name}[{index}]", part)
-    elif isinstance(argument, triton.tools.tensor_descriptor.TensorDescriptor):
-        yield from _spans(name, argument.base)
-    elif isinstance(argument, triton.runtime.jit.TensorWrapper):
+    elif isinstance(argument, TensorDescriptor | TensorWrapper):
         yield from _spans(name, argument.base)
     elif isinstance(argument, torch.Tensor):
         pointer = argument.data_ptr()

@@ -1,7 +1,7 @@
 """What was measured, one line of JSON a row, appended to `results/<device>.jsonl`; no torch here.
 
-A run begins with a line of its own, holds a row for each solution, case and direction, and ends with
-a line of its own; a run without its end was interrupted and is gone on with.
+A run begins with a line of its own, holds a row for each solution, case and direction, and ends
+with a line of its own; a run without its end was interrupted and is gone on with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ class Record:
     harness: str
     """Digest of the op and of what grades and times."""
     gpu: Samples = field(default_factory=dict)
-    """Microseconds: `solution`, `eager` and `copy`, taken in turn; forward alone, or with backward."""
+    """Microseconds: `solution`, `eager` and `copy`, taken in turn; forward, or with backward."""
     host: Samples = field(default_factory=dict)
 
     @property
@@ -62,7 +62,13 @@ class Run:
     versions: dict[str, str]
     absent: dict[str, str]
     """The peers that could not take part, and why."""
-    selection: str = "all"
+    selection: str = ""
+    """The options that left solutions out; empty if none did."""
+
+    @property
+    def whole(self) -> bool:
+        """It measured every solution of the ops that it measured."""
+        return "--only" not in self.selection
 
 
 @dataclass
@@ -75,8 +81,22 @@ class Results:
     finished: set[str] = field(default_factory=set)
 
     def latest(self) -> list[Record]:
-        """The last row of each solution, op, case and direction."""
-        return list({row.key: row for row in self.rows}.values())
+        """The last row of each solution, op, case and direction, less the cases that an op no
+        longer has: those that its last run over all solutions did not measure, nor a later one."""
+        order = {run.run: number for number, run in enumerate(self.runs)}
+        whole = {run.run for run in self.runs if run.whole and run.run in self.finished}
+        last = {row.op: order[row.run] for row in self.rows if row.run in whole}
+        current = {
+            (row.op, row.case)
+            for row in self.rows
+            if order.get(row.run, 0) >= last.get(row.op, 0)
+        }
+        rows = {row.key: row for row in self.rows if (row.op, row.case) in current}
+        return list(rows.values())
+
+    def of_op(self, op: str | None) -> Results:
+        """The rows of one op alone, or all."""
+        return replace(self, rows=[row for row in self.rows if op in (None, row.op)])
 
     @property
     def timed(self) -> bool:
@@ -146,7 +166,7 @@ class Writer:
 
     def _write(self, kind: str, fields: dict[str, Any]) -> None:
         line = {"schema": SCHEMA, "kind": kind, **fields}
-        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self._file.write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
         self._file.flush()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What is graded, as plain frozen data: an operation, its cases and the work each of them must do."""
+"""What is graded, as plain frozen data: an operation, its cases and the work each must do."""
 
 from __future__ import annotations
 

@@ -1,18 +1,33 @@
-"""Solutions x cases on one device: case by case, so that inputs and oracle are made once for all."""
+"""Solutions x cases on one device: case by case, so that inputs and oracle are made but once."""
 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from common import ops
 from common.grade import Problem, Verdict, grade, pose
 from common.solutions import Solution
-from common.spec import Case, Direction, Op
+from common.spec import Case, Direction, Op, Tier
 from common.worker import DEADLINE, ForkServer, Worker
 
+MOST_AT_ONCE = 8
 Graded = tuple[Solution, Case, Problem, dict[Direction, Verdict]]
+
+
+def tier_cases(
+    solutions: Iterable[Solution], tier: Tier, device: str, sample: int | None = None
+) -> Iterator[tuple[Op[Any], list[Case]]]:
+    """Each op of the solutions with its cases, or so many of them, drawn alike each time."""
+    for op in map(ops.load, sorted({solution.op for solution in solutions})):
+        cases = list(op.tier(tier, device))
+        if sample and sample < len(cases):
+            chosen = sorted(random.Random(0).sample(range(len(cases)), sample))
+            cases = [cases[index] for index in chosen]
+        yield op, cases
 
 
 class Sweep:
@@ -23,8 +38,7 @@ class Sweep:
         self.seed = int.from_bytes(os.urandom(6))
         self._server = ForkServer(device, quiet)
         self._workers: dict[Solution, Worker] = {}
-        # a GPU times one solution at a time; the interpreter is as parallel as the machine
-        self._pool = ThreadPoolExecutor(1 if device == "cuda" else os.cpu_count())
+        self._pool = ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_AT_ONCE))
 
     def __enter__(self) -> Sweep:
         return self
@@ -55,5 +69,7 @@ class Sweep:
                 continue
             problem = pose(op, case, self.seed + 1000 * index, self.device)
             jobs = [self._pool.submit(grade, problem, self.worker(s)) for s in due]
-            for solution, job in zip(due, jobs, strict=True):
-                yield solution, case, problem, job.result()
+            # all of them first: whoever times what is yielded has the device to himself
+            graded = [job.result() for job in jobs]
+            for solution, verdicts in zip(due, graded, strict=True):
+                yield solution, case, problem, verdicts

@@ -1,4 +1,4 @@
-"""Tensors drawn the way users hold them: contiguous, or as views that a careless kernel misreads."""
+"""Tensors as users hold them: contiguous, or views that a careless kernel misreads."""
 
 from __future__ import annotations
 

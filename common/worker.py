@@ -115,6 +115,8 @@ class Worker:
             self._start()
         if self._loaded.get("verdict"):
             return self._loaded
+        if self._arena:
+            self._arena.settle()
         return self._ask({"request": request, **arguments})
 
     def _start(self) -> None:

@@ -252,7 +252,7 @@ def test_what_new_writes_passes_check(study, repository):
     ran = study("check", "newcomer")
     shutil.rmtree(folder)
     assert ran.code == 0, ran.out + ran.err
-    assert "newcomer/rope: " in ran.out
+    assert "newcomer/rope, smoke: " in ran.out
     assert "newcomer/rotate_half: " in ran.out
     assert "PASSED" in ran.out
 
@@ -310,8 +310,7 @@ def test_what_is_unsupported_fails_nothing(study, tmp_path, by_hand):
     file = tmp_path / "verdicts.json"
     ran = study("grade", "--only", "bob", "--sample", 2, "--json", file)
     assert ran.code == 0, ran.err
-    verdicts = {(row["verdict"], row["reason"]) for row in json.loads(file.read_text())}
-    assert verdicts == {("UNSUPPORTED", "tomorrow")}
+    assert {row["verdict"] for row in json.loads(file.read_text())} == {"UNSUPPORTED"}
 
 
 def test_a_folder_added_by_hand_is_benched_and_on_the_board(study, repository, by_hand):

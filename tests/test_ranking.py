@@ -75,7 +75,7 @@ def test_share_of_copy_is_by_gpu_time_and_the_worst_is_kept():
     rows = [row(us=20.0, copy=5.0, clock="host"), row(us=10.0, copy=9.0, direction="backward")]
     assert [share(each) for each in rows] == [0.25, 0.9]
     (entry,) = ranked(*rows)
-    assert entry.worst_share == (0.25, ("c1", "forward"))
+    assert entry.worst_share == (0.9, ("c1", "backward")), "host time has no such limit"
 
 
 # --- places ---------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_a_row_says_place_speed_share_coverage_error_and_note():
     alice, eager, bob = drawn().rows
     assert alice == ("1", "alice/rope", "2.00 ± 0.00", "50% (c1)", "1/1", "0.50", "tiles | pipes")
     assert eager[:3] == ("2", "(eager/rope)", "1.00 ± 0.00")
-    assert bob[0] == bob[2] == bob[3] == "–"  # noqa: RUF001
+    assert bob[0] == bob[2] == bob[3] == "–"
     assert bob[4:] == ("0/1", "", "TIMEOUT c1 forward: a | b")
 
 

@@ -1,4 +1,4 @@
-"""Every kernel of tests/wrong gets the verdict its docstring promises, and harms nobody beside it."""
+"""Every kernel of tests/wrong gets the verdict its docstring promises, and harms nobody."""
 
 from __future__ import annotations
 

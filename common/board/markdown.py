@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +16,10 @@ from common.solutions import Fault
 BEGIN, END = "<!-- board -->", "<!-- /board -->"
 EXPLANATION = """\
 *× eager* is the geometric mean, over the track's cases, of plain torch's median time over the
-solution's, taken in turn in one run, with its 95 % interval; entries that tie share a place. *Worst
-share of copy* is the case furthest from the time that copying the same bytes takes. *error / eager's*
-is the rounding error in units of plain torch's own. Names in parentheses are peers: libraries, not
-contributors. An entry that does not cover its track whole is not ranked."""
+solution's, taken in turn in one run, with its 95 % interval; entries that tie share a place.
+*Worst share of copy* is the case furthest from the time that copying the same bytes takes.
+*error / eager's* is the rounding error in units of plain torch's own. Names in parentheses are
+peers: libraries, not contributors. An entry that does not cover its track whole is not ranked."""
 
 
 def leaderboard(boards: Iterable[Results], about: Mapping[str, About]) -> str:
@@ -38,10 +39,11 @@ def readme_board(boards: Iterable[Results], about: Mapping[str, About]) -> str:
 def insert(readme: Path, board: str) -> None:
     """Put the board between the file's markers."""
     text = readme.read_text()
-    if not (BEGIN in text and END in text):
-        raise Fault(f"{readme.name} lacks the markers {BEGIN} and {END}: put them back")
     pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    new = re.sub(pattern, lambda _: f"{BEGIN}\n\n{board}\n\n{END}", text, flags=re.DOTALL)
+    whole = f"{BEGIN}\n\n{board}\n\n{END}"
+    new, found = re.subn(pattern, lambda _: whole, text, flags=re.DOTALL)
+    if not found:
+        raise Fault(f"{readme.name} lacks the markers {BEGIN} and {END}: put them back")
     if new != text:
         readme.write_text(new)
 
@@ -65,4 +67,9 @@ def _drawn(drawn: Table) -> list[str]:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(map(_escaped, cells)) + " |"
+
+
+def _escaped(cell: str) -> str:
+    """Notes and reasons are contributors' text: it neither ends the cell nor becomes HTML."""
+    return " ".join(html.escape(cell, quote=False).replace("|", "\\|").split())

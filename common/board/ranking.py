@@ -1,7 +1,7 @@
 """Records -> ranked boards. Pure: the same records always give the same boards.
 
-A track's score is the geometric mean, over its cases and directions, of eager's median time over the
-solution's, both taken in the same run. Its interval comes from bootstrapping all of the track's
+A track's score is the geometric mean, over its cases and directions, of eager's median time over
+the solution's, both taken in the same run. Its interval comes from bootstrapping all of the track's
 samples together. Entries whose interval reaches that of the leader of their group tie with it.
 """
 
@@ -55,7 +55,8 @@ class Entry:
     @property
     def worst_share(self) -> tuple[float, Cell] | None:
         """The smallest share of copy bandwidth that was reached, and where."""
-        shares = [(share(row), cell) for cell, row in self.cells.items() if row.gpu]
+        timed = {c: row for c, row in self.cells.items() if row.gpu and row.clock == "gpu"}
+        shares = [(share(row), cell) for cell, row in timed.items()]
         return min(shares, default=None)
 
     @property

@@ -14,7 +14,6 @@ from common.board.ranking import Track, rank
 from common.board.table import About, Table
 from common.records import Results
 
-
 PIPE_WIDTH = 160
 
 
@@ -24,18 +23,19 @@ def console() -> Console:
     return found if found.is_terminal else Console(width=PIPE_WIDTH)
 
 
-def show(results: Results, about: Mapping[str, About], console: Console) -> None:
-    """A heading that says what was measured where, then a table for each track."""
+def show(results: Results, about: Mapping[str, About], console: Console, only: str = "") -> None:
+    """A heading that says what was measured where, then a table for each track; the rows of the
+    handle or solution `only` stand out."""
     run = results.runs[-1]
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     console.print(Text(f"\n{run.device_name}", style="bold") + Text(f"  {versions}", style="dim"))
     if not results.timed:
         console.print(
-            "Nothing was timed: there is no GPU. Each case ran as a small twin of itself in Triton's"
-            " interpreter,\nwhich says who is right and what is covered, not who is fast."
+            "Nothing was timed: there is no GPU. Each case ran as a small twin of itself in"
+            " Triton's interpreter,\nwhich says who is right and what is covered, not who is fast."
         )
     for track in rank(row for row in results.latest() if row.solution in about):
-        show_track(track, about, results.timed, console)
+        show_track(track, about, results.timed, console, only)
     for peer, reason in run.absent.items():
         console.print(Text(f"absent: {peer}, {reason}", style="dim"))
 
@@ -43,7 +43,7 @@ def show(results: Results, about: Mapping[str, About], console: Console) -> None
 def show_track(
     track: Track, about: Mapping[str, About], timed: bool, console: Console, only: str = ""
 ) -> None:
-    """The track's ranking; with `only`, that handle's rows stand out."""
+    """The track's ranking; the rows of the handle or solution `only` stand out."""
     console.print(_draw(table.ranking(track, about, timed), only))
 
 
@@ -69,7 +69,7 @@ def _draw(drawn: Table, only: str) -> Drawing:
             ratio=1 if note else None,
         )
     for row in drawn.rows:
-        mine = bool(only) and row[1].startswith(f"{only}/")
+        mine = only and f"{row[1].strip('()')}/".startswith(f"{only}/")
         drawing.add_row(*map(Text, row), style="bold green" if mine else _style(row))
     return drawing
 

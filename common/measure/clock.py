@@ -1,14 +1,15 @@
 """GPU time and host time of one call, beside eager and a plain copy; runs in a solution's process.
 
-GPU time: CUDA events around work that is already queued (the GPU spins until the host has queued all
-of it, so that launching is not counted), the L2 cache flushed, inputs in rotation, the contestants
-taken in turn in shuffled order. Host time: until the call returns, the GPU idle before it, autograd
-included; where it ranks the case each sample is the mean of a burst of calls, as a training loop
-makes them. All samples are microseconds.
+GPU time: CUDA events around work that is already queued (the GPU spins until the host has queued
+all of it, so that launching is not counted), the L2 cache flushed, inputs in rotation, the
+contestants taken in turn in shuffled order. Host time: until the call returns, the GPU idle before
+it, autograd included; where it ranks the case each sample is the mean of a burst of calls, as a
+training loop makes them. All samples are microseconds.
 """
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 import time
@@ -50,6 +51,8 @@ def measure(
     }
     for run in contestants.values():
         _warm_up(run)
+    gc.collect()
+    gc.disable()
     host = _sample(contestants, lambda name, run: _host_time(run, burst), seconds)
     source, target = (
         torch.empty(max(copy_bytes // 2, 1), dtype=torch.uint8, device="cuda") for _ in range(2)
@@ -62,7 +65,9 @@ def measure(
     def gpu_time(name: str, run: Run) -> float:
         return _gpu_time(run, flush, min(spins[name], LONGEST_SPIN))
 
-    return {"gpu": _sample(contestants, gpu_time, seconds), "host": host}
+    gpu = _sample(contestants, gpu_time, seconds)
+    gc.enable()
+    return {"gpu": gpu, "host": host}
 
 
 def _run(call: Any, backward: bool) -> Run:

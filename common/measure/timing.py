@@ -8,7 +8,7 @@ from common.spec import Direction
 from common.worker import Reply, Worker
 
 ROTATION = 2
-BURST = 10
+BURST = 30
 """Calls to a sample of host time where that ranks the case: few enough to fit the launch queue."""
 SECONDS = 0.4
 """Each of the two clocks' time for one case and direction, unless few samples came by then."""

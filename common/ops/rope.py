@@ -3,10 +3,11 @@
     out[..., :d2] = t[..., :d2] * cos(angle) + rotate_half(t[..., :d2]) * sin(angle)
     out[..., d2:] = t[..., d2:]
 
-where `angle = freqs[position]`. Every feature has an angle of its own: the two halves of `freqs` may
-differ, so that a gradient takes the sine of the partner: `dx1 = g1 cos1 + g2 sin2`,
-`dx2 = g2 cos2 - g1 sin1`. Source: TransformerEngine 2.14, `transformer_engine/pytorch/attention/rope.py`,
-the function above less its `fused` switch; RoFormer, https://arxiv.org/abs/2104.09864.
+where `angle = freqs[position]`. Every feature has an angle of its own: the two halves of `freqs`
+may differ, so that a gradient takes the sine of the partner: `dx1 = g1 cos1 + g2 sin2`,
+`dx2 = g2 cos2 - g1 sin1`. Source: `transformer_engine/pytorch/attention/rope.py` of
+TransformerEngine 2.14, the function above less its `fused` switch; RoFormer,
+https://arxiv.org/abs/2104.09864.
 """
 
 from __future__ import annotations
