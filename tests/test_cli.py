@@ -253,7 +253,7 @@ def test_what_new_writes_passes_check(study, repository):
     shutil.rmtree(folder)
     assert ran.code == 0, ran.out + ran.err
     assert "newcomer/rope, smoke: " in ran.out
-    assert "newcomer/rotate_half: " in ran.out
+    assert "newcomer/rotate_half, smoke: " in ran.out
     assert "PASSED" in ran.out
 
 
