@@ -87,9 +87,7 @@ class Results:
         whole = {run.run for run in self.runs if run.whole and run.run in self.finished}
         last = {row.op: order[row.run] for row in self.rows if row.run in whole}
         current = {
-            (row.op, row.case)
-            for row in self.rows
-            if order.get(row.run, 0) >= last.get(row.op, 0)
+            (row.op, row.case) for row in self.rows if order.get(row.run, 0) >= last.get(row.op, 0)
         }
         rows = {row.key: row for row in self.rows if (row.op, row.case) in current}
         return list(rows.values())

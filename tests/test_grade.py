@@ -1,0 +1,196 @@
+"""The numeric rule, each of its clauses by itself, and the order of verdicts."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from common import ops
+from common.grade import OUTPUT, Budget, Problem, _ulp, check_values, draw, pose, solve
+from common.solutions import Solution
+from common.sweep import Sweep
+
+ROPE = ops.load("rope")
+CASES = {case.name: case for case in ROPE.cases("smoke")}
+CASE = CASES["sbhd-7x2x3x16-float32"]
+LARGE = torch.linspace(-2, 2, 2000, dtype=torch.float64)
+BUDGET = Budget(rms=1e-3, largest=4e-3)
+
+
+def wrong(error, truth=LARGE, budget=BUDGET, slack=2.0, dtype=torch.float32):
+    return check_values((truth + error).to(dtype), truth, budget, slack)
+
+
+def spread(rms: float) -> torch.Tensor:
+    """An error of this rms, of one size everywhere and either sign."""
+    return rms * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(1000)
+
+
+def test_eagers_own_error_passes():
+    found, ratio = wrong(spread(1e-3))
+    assert found is None
+    assert ratio == pytest.approx(1.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(("slack", "passes"), [(2.0, 1.9), (4.0, 3.9)])
+def test_rms_error_may_be_slack_times_eagers(slack, passes):
+    assert wrong(spread(passes * 1e-3), slack=slack)[0] is None
+    found, ratio = wrong(spread(1.1 * slack * 1e-3), slack=slack)
+    assert "rms" in found.text
+    assert ratio == pytest.approx(1.1 * slack, rel=1e-3)
+
+
+def test_rms_is_not_asked_of_few_elements():
+    few = Budget(rms=None, largest=4e-3)
+    assert wrong(spread(3e-3), budget=few)[0] is None
+
+
+def test_one_element_may_err_twice_slack_times_eagers_largest():
+    error = torch.zeros(2000, dtype=torch.float64)
+    error[1234] = 2 * 2 * 4e-3 * 0.99
+    assert wrong(error, budget=Budget(None, 4e-3))[0] is None
+    error[1234] *= 1.03
+    found, _ = wrong(error, budget=Budget(None, 4e-3))
+    assert found.index == (1234,)
+    assert "1 of 2000 wrong" in found.text
+
+
+def test_one_ulp_is_always_allowed():
+    truth = torch.tensor([1.0, 0.3, 100.0, 1e-30], dtype=torch.float64)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        up = torch.nextafter(truth.to(dtype), torch.full((4,), torch.inf, dtype=dtype))
+        exact = truth.to(dtype).double()
+        assert torch.equal(_ulp(exact, dtype)[:3], (up.double() - exact)[:3])
+        assert check_values(up, exact, Budget(None, 0.0), 2.0)[0] is None
+        twice = torch.nextafter(up, torch.full((4,), torch.inf, dtype=dtype))
+        assert check_values(twice, exact, Budget(None, 0.0), 2.0)[0] is not None
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_nothing_infinite_passes(value):
+    error = torch.zeros(2000, dtype=torch.float64)
+    error[7] = value
+    found, _ = wrong(error, budget=Budget(rms=1e6, largest=1e9))
+    assert found.index == (7,)
+
+
+def test_exactly_eager_is_exactly_one():
+    assert check_values(LARGE.float(), LARGE.float().double(), Budget(0.0, 0.0), 2.0) == (None, 1.0)
+
+
+def test_the_first_wrong_element_is_told_with_what_came():
+    error = torch.zeros(20, 100, dtype=torch.float64)
+    error[3, 5] = error[4, 1] = 1.0
+    found, _ = check_values((LARGE.view(20, 100) + error).float(), LARGE.view(20, 100), BUDGET, 2.0)
+    assert found.index == (3, 5)
+    assert found.text.startswith("expected -1.3896948, got -0.38969484 (2 of 2000 wrong")
+
+
+def test_seeds_decide_the_inputs_and_nothing_else_does():
+    first, again = draw(ROPE, CASE, 1, "cpu"), draw(ROPE, CASE, 1, "cpu")
+    other = draw(ROPE, CASE, 2, "cpu")
+    assert torch.equal(first[0]["t"], again[0]["t"])
+    assert torch.equal(first[1], again[1])
+    assert not torch.equal(first[0]["t"], other[0]["t"])
+    assert not torch.equal(first[1], other[1])
+
+
+def test_the_oracle_is_in_float64_freqs_too():
+    arguments, upstream = draw(ROPE, CASE, 1, "cpu")
+    truth = solve(ROPE, arguments, upstream, double=True)
+    assert {tensor.dtype for tensor in truth.values()} == {torch.float64}
+    doubled = arguments | {"t": arguments["t"].double(), "freqs": arguments["freqs"].double()}
+    assert torch.equal(truth[OUTPUT], ROPE.reference(**doubled))
+    # the angles rounded to float32 before their cosine would be another truth
+    assert not torch.equal(truth[OUTPUT].float(), ROPE.reference(**arguments))
+
+
+def test_few_elements_get_the_largest_error_of_eight_draws():
+    one = Problem(ROPE, CASE, *draw(ROPE, CASE, 5, "cpu"), truth={}, budgets={})
+    eager = solve(ROPE, one.arguments, one.upstream)[OUTPUT].double()
+    lucky = (eager - solve(ROPE, one.arguments, one.upstream, True)[OUTPUT]).abs().max().item()
+    budgets = [pose(ROPE, CASE, seed, "cpu").budgets[OUTPUT] for seed in (5, 6)]
+    assert budgets[0].rms is None
+    assert budgets[0].largest > lucky or budgets[1].largest > lucky
+    assert min(budget.largest for budget in budgets) >= lucky / 2
+
+
+def test_upstream_gradients_are_views_where_the_inputs_are():
+    contiguous = pose(ROPE, CASE, 0, "cpu").upstream
+    view = pose(ROPE, CASES["sbhd-5x2x3x12-float32-d2=8-strided"], 0, "cpu").upstream
+    assert contiguous.is_contiguous()
+    assert not view.is_contiguous()
+
+
+# --- the order of verdicts, on solutions with two faults -------------------------------------------
+
+FAULTS = {
+    "mutated before wrong": ("t.mul_(2); return t.clone()", "MUTATED_INPUT"),
+    "shape before dtype": ("return t.double()[0]", "INCORRECT_SHAPE"),
+    "dtype before values": ("return t.double() + 1", "INCORRECT_DTYPE"),
+    "unwritten before wrong": ("return torch.empty_like(t) * 2", "UNWRITTEN_OUTPUT"),
+    "unwritten before random": (
+        "o = torch.rand_like(t); o[0] = torch.empty_like(t[0]); return o",
+        "UNWRITTEN_OUTPUT",
+    ),
+    "wrong before random": ("return torch.rand_like(t)", "INCORRECT_NUMERICAL"),
+    "a number that was there before": (
+        "return t.new_empty(t.shape).masked_fill(t > 9e9, 0)",
+        "UNWRITTEN_OUTPUT",
+    ),
+    "no tensor": ("return None", "INCORRECT_SHAPE"),
+    "unsupported": ("raise NotImplementedError('later')", "UNSUPPORTED"),
+    "raises": ("raise ValueError('two\\nlines')", "RUNTIME_ERROR"),
+}
+
+
+@pytest.fixture(scope="module")
+def two_faults(tmp_path_factory):
+    """The forward verdict of each of FAULTS, by its name."""
+    root = tmp_path_factory.mktemp("faults")
+    solutions = {}
+    for index, (name, (body, _)) in enumerate(FAULTS.items()):
+        path = root / f"fault{index}" / "rope.py"
+        path.parent.mkdir()
+        path.write_text(
+            f"import torch\n\ndef rope(t, freqs):\n    with torch.no_grad():\n        {body}\n"
+        )
+        solutions[Solution(path, "rope")] = name
+    with Sweep("cpu") as sweep:
+        graded = sweep.grade(ROPE, [CASE], solutions)
+        return {solutions[solution]: verdicts["forward"] for solution, _, _, verdicts in graded}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_earliest_cause_wins(name, two_faults):
+    assert two_faults[name].verdict == FAULTS[name][1], two_faults[name]
+
+
+def test_reasons_are_one_line_and_say_where(two_faults):
+    assert two_faults["raises"].reason == "ValueError: two lines, line 5 of rope.py"
+    assert all("\n" not in verdict.reason for verdict in two_faults.values())
+
+
+def test_an_output_without_grad_fn_is_an_unsupported_backward(tmp_path):
+    path = tmp_path / "detached" / "rope.py"
+    path.parent.mkdir()
+    path.write_text(
+        "from common.ops.rope import reference\n\n\n"
+        "def rope(t, freqs):\n    return reference(t.detach(), freqs)\n"
+    )
+    with Sweep("cpu") as sweep:
+        ((*_, verdicts),) = sweep.grade(ROPE, [CASE], [Solution(path, "rope")])
+    assert verdicts["forward"].verdict == "PASSED"
+    assert verdicts["backward"].verdict == "UNSUPPORTED"
+    assert "grad_fn" in verdicts["backward"].reason
+
+
+def test_a_twin_keeps_its_verdicts_apart_from_the_board_case():
+    for op in map(ops.load, ops.names()):
+        for case in op.cases("board"):
+            twin = op.twin(case)
+            assert twin.twin
+            assert twin.name != case.name
+            assert dataclasses.replace(twin, twin=False) != twin

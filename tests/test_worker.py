@@ -1,0 +1,200 @@
+"""A solution's own process: the contract held there, deadlines, crashes and new starts."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from common import ops
+from common.arena import Arena, lay_out
+from common.solutions import Solution
+from common.worker import Died, ForkServer, Worker
+
+ROPE = ops.load("rope")
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = ForkServer("cpu")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def worker(server, tmp_path):
+    """Starts a worker for a source text, and ends it."""
+    started = []
+
+    def start(source: str, op: str = "rope", deadline: float = 20.0) -> Worker:
+        path = tmp_path / "somebody" / f"{op}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source)
+        started.append(Worker(server, Solution(path, op), deadline))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def ask(worker: Worker):
+    """A rotate_half of four numbers."""
+    import torch
+
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    slots = lay_out([("x", x), ("result", torch.empty(4, device="meta"))])
+    arena = worker.arena(max(slot.end for slot in slots.values()))
+    arena.tensor(slots["x"]).copy_(x)
+    call = {
+        "tensors": {"x": slots["x"].json()}, "optional": [], "options": {},
+        "differentiable": ["x"], "upstream": slots["x"].json(),
+    }  # fmt: skip
+    reply = worker.call("forward", call=call, result=slots["result"].json(), poison=None)
+    return reply, arena.tensor(slots["result"]).tolist()
+
+
+HALF = "import torch\ndef rotate_half(x):\n    {}\n    a, b = x.chunk(2)\n    return torch.cat((-b, a))\n"
+RIGHT = [-3.0, -4.0, 1.0, 2.0]
+
+
+def test_an_answer_lies_in_the_harnesss_memory(worker):
+    reply, result = ask(worker(HALF.format("pass"), "rotate_half"))
+    assert reply == {"shape": [4], "dtype": "float32", "differentiable": True}
+    assert result == RIGHT
+
+
+@pytest.mark.parametrize(
+    ("signature", "reason"),
+    [
+        ("t, freqs", ""),
+        ("t, freqs, **options", ""),
+        ("t, freqs, tensor_format='sbhd', *, interleaved=False", ""),
+        ("x, freqs", "another signature: rope(x, freqs, ...) instead of rope(t, freqs, ...)"),
+        ("t", "another signature: rope(t, ...) instead of rope(t, freqs, ...)"),
+        ("t, freqs, *, block=4", "rope has no option 'block'"),
+        ("t, freqs, *, cp_size=2", "cp_size must be 1 unless given"),
+        ("t, freqs, *, interleaved", "interleaved must be False unless given"),
+    ],
+)
+def test_the_signature_is_held_against_the_ops(worker, signature, reason):
+    reply = worker(f"def rope({signature}):\n    return t\n").call("nothing of the kind")
+    if reason:
+        assert reply["verdict"] == "COMPILE_ERROR"
+        assert reason in reply["reason"]
+    else:
+        assert "signature" not in reply["reason"]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("def rope(t, freqs:\n", "line 1 of rope.py"),
+        ("import no_such_package\n", "No module named 'no_such_package', line 1 of rope.py"),
+        ("def ropes(t, freqs): ...\n", "lacks a function named rope"),
+        ("raise RuntimeError('at import')\n", "RuntimeError: at import, line 1 of rope.py"),
+    ],
+)
+def test_what_does_not_import_says_why(worker, source, reason):
+    reply = worker(source).call("forward")
+    assert reply["verdict"] == "COMPILE_ERROR"
+    assert reason in reply["reason"]
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict", "reason"),
+    [
+        ("import os; os.abort()", "CRASHED", "SIGABRT"),
+        ("import os; os._exit(0)", "CRASHED", "exit(0)"),
+        ("import os; os.kill(os.getpid(), 11)", "CRASHED", "SIGSEGV"),
+        ("\n    while True: pass", "TIMEOUT", "no answer within 1 s"),
+    ],
+)
+def test_a_death_is_told_and_the_next_worker_lives(worker, server, line, verdict, reason):
+    dying = worker(HALF.format(line), "rotate_half", deadline=1.0)
+    with pytest.raises(Died) as death:
+        ask(dying)
+    assert death.value.verdict == verdict
+    assert reason in death.value.reason
+    assert ask(worker(HALF.format("pass"), "rotate_half"))[1] == RIGHT
+
+
+def test_the_same_solution_is_started_again(worker, tmp_path):
+    mark = tmp_path / "died once"
+    line = f"import os; os.path.exists({str(mark)!r}) or (open({str(mark)!r}, 'w'), os.abort())"
+    once = worker(HALF.format(line), "rotate_half")
+    with pytest.raises(Died):
+        ask(once)
+    assert ask(once)[1] == RIGHT
+
+
+def test_after_three_deaths_it_is_not_run_again(worker):
+    dying = worker(HALF.format("\n    while True: pass"), "rotate_half", deadline=0.5)
+    for _ in range(3):
+        with pytest.raises(Died):
+            ask(dying)
+    start = time.monotonic()
+    with pytest.raises(Died, match="not run again after 3"):
+        ask(dying)
+    assert time.monotonic() - start < 0.1
+
+
+def test_what_it_prints_does_not_reach_the_reply(worker):
+    line = "import os; print('x' * 100_000); os.write(1, b'{}\\n'); os.write(2, b'{}\\n')"
+    assert ask(worker(HALF.format(line), "rotate_half"))[1] == RIGHT
+
+
+def test_a_helper_stands_first_on_the_path(worker, tmp_path):
+    started = worker(
+        "from json import HALF\ndef rotate_half(x):\n    return x * HALF\n", "rotate_half"
+    )
+    (tmp_path / "somebody" / "json.py").write_text("raise ImportError('shadowed')\n")
+    assert "HALF" in ask(started)[0]["reason"], "what Python has loaded already stays itself"
+    (tmp_path / "somebody" / "kernels.py").write_text("HALF = 0.5\n")
+    other = worker(
+        "from kernels import HALF\ndef rotate_half(x):\n    return x * HALF\n", "rotate_half"
+    )
+    assert ask(other)[1] == [0.5, 1.0, 1.5, 2.0]
+    assert not list((tmp_path / "somebody").glob("__pycache__")), "the folder stays as it was"
+
+
+def test_memory_that_grows_is_mapped_anew(worker):
+    started = worker(HALF.format("pass"), "rotate_half")
+    assert ask(started)[1] == RIGHT
+    started.arena(1 << 22)
+    assert ask(started)[1] == RIGHT
+
+
+def test_workers_die_with_their_server(tmp_path):
+    server = ForkServer("cpu")
+    pid, connection = server.fork()
+    os.kill(server._process.pid, 9)
+    server._process.wait()
+    for _ in range(100):
+        if not os.path.exists(f"/proc/{pid}") or _is_zombie(pid):
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the worker outlived its server")
+    connection.close()
+
+
+def _is_zombie(pid: int) -> bool:
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_view_stays_the_view_it_was(tmp_path):
+    import torch
+
+    base = torch.arange(24.0).view(4, 6)
+    for view in (base[:, 1:4], base.T, base[::2, ::3], base[1:1], base.flatten()[3:]):
+        slots = lay_out([("view", view)])
+        arena = Arena("cpu", slots["view"].end)
+        arena.bytes_of(slots["view"]).copy_(base.view(-1).view(torch.uint8))
+        seen = arena.tensor(slots["view"])
+        assert torch.equal(seen, view)
+        assert seen.stride() == view.stride()
+        del seen
+        arena.close()
