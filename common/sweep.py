@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+import secrets
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from common import ops
 from common.grade import Problem, Verdict, grade, pose
 from common.solutions import Solution
 from common.spec import Case, Direction, Op, Tier
-from common.worker import DEADLINE, ForkServer, Worker
+from common.worker import ForkServer, Worker
 
 MOST_AT_ONCE = 8
 Graded = tuple[Solution, Case, Problem, dict[Direction, Verdict]]
@@ -31,14 +33,14 @@ def tier_cases(
 
 
 class Sweep:
-    """The workers of one device, and a secret that the inputs are drawn from."""
+    """The workers of one device, and the oracle beside them."""
 
-    def __init__(self, device: str, quiet: bool = True, deadline: float = DEADLINE) -> None:
+    def __init__(self, device: str, quiet: bool = True, deadline: float | None = None) -> None:
         self.device, self._deadline = device, deadline
-        self.seed = int.from_bytes(os.urandom(6))
         self._server = ForkServer(device, quiet)
-        self._workers: dict[Solution, Worker] = {}
-        self._pool = ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_AT_ONCE))
+        self._workers: dict[tuple[Solution, int], Worker] = {}
+        self._cores = min(os.cpu_count() or 1, MOST_AT_ONCE)
+        self._pool = ThreadPoolExecutor(self._cores)
 
     def __enter__(self) -> Sweep:
         return self
@@ -49,10 +51,11 @@ class Sweep:
             worker.close()
         self._server.close()
 
-    def worker(self, solution: Solution) -> Worker:
-        if solution not in self._workers:
-            self._workers[solution] = Worker(self._server, solution, self._deadline)
-        return self._workers[solution]
+    def worker(self, solution: Solution, lane: int = 0) -> Worker:
+        """The solution's process, or a further one for another case at the same time."""
+        if (solution, lane) not in self._workers:
+            self._workers[solution, lane] = Worker(self._server, solution, self._deadline)
+        return self._workers[solution, lane]
 
     def grade(
         self,
@@ -61,15 +64,23 @@ class Sweep:
         solutions: Iterable[Solution],
         skip: Callable[[Solution, Case], bool] = lambda solution, case: False,
     ) -> Iterator[Graded]:
-        """Every solution of the op on every case, less what is to be skipped."""
+        """Every solution of the op on every case, less what is to be skipped.
+
+        As many at once as there are cores: all solutions of a case, and where they are few on a
+        CPU, several cases. Whoever times what is yielded has the device to himself.
+        """
         ours = [solution for solution in solutions if solution.op == op.name]
-        for index, case in enumerate(cases):
-            due = [solution for solution in ours if not skip(solution, case)]
-            if not due:
-                continue
-            problem = pose(op, case, self.seed + 1000 * index, self.device)
-            jobs = [self._pool.submit(grade, problem, self.worker(s)) for s in due]
-            # all of them first: whoever times what is yielded has the device to himself
-            graded = [job.result() for job in jobs]
-            for solution, verdicts in zip(due, graded, strict=True):
-                yield solution, case, problem, verdicts
+        lanes = max(self._cores // max(len(ours), 1), 1) if self.device == "cpu" else 1
+        remaining = iter(cases)
+        while several := list(itertools.islice(remaining, lanes)):
+            jobs = []
+            for lane, case in enumerate(several):
+                due = [solution for solution in ours if not skip(solution, case)]
+                if due:
+                    problem = pose(op, case, secrets.randbits(48), self.device)
+                for solution in due:
+                    job = self._pool.submit(grade, problem, self.worker(solution, lane))
+                    jobs.append((solution, case, problem, job))
+            wait(job for *_, job in jobs)
+            for solution, case, problem, job in jobs:
+                yield solution, case, problem, job.result()

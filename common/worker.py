@@ -20,8 +20,9 @@ from typing import Any
 from common.arena import Arena
 from common.solutions import Solution
 
-DEADLINE = 60.0
-LIVES = 3
+DEADLINE = {"cpu": 20.0, "cuda": 120.0}
+"""Seconds for one answer: a case takes the interpreter a few, and a GPU's first call compiles."""
+LIVES = 2
 LARGEST_REPLY = 64 << 20
 Reply = dict[str, Any]
 
@@ -76,14 +77,18 @@ class ForkServer:
 
     def close(self) -> None:
         self._control.close()
+        self._process.kill()
         self._process.wait()
 
 
 class Worker:
     """The process of one solution, started when first called and again after each death."""
 
-    def __init__(self, server: ForkServer, solution: Solution, deadline: float = DEADLINE) -> None:
-        self.solution, self.deadline = solution, deadline
+    def __init__(
+        self, server: ForkServer, solution: Solution, deadline: float | None = None
+    ) -> None:
+        self.solution = solution
+        self.deadline = deadline or DEADLINE[server.device]
         self._server = server
         self._pid = 0
         self._socket: socket.socket | None = None

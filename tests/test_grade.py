@@ -124,7 +124,7 @@ def test_upstream_gradients_are_views_where_the_inputs_are():
     assert not view.is_contiguous()
 
 
-# --- the order of verdicts, on solutions with two faults -------------------------------------------
+# --- the order of verdicts, on solutions with two faults ---
 
 FAULTS = {
     "mutated before wrong": ("t.mul_(2); return t.clone()", "MUTATED_INPUT"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 from common.arena import lay_out, storage_bytes
 from common.grade import Problem, call_json, call_tensors, draw
 from common.spec import Direction
@@ -15,14 +17,15 @@ SECONDS = {"gpu": 0.4, "host": 1.2}
 time is the noisier one."""
 
 
-def time_case(problem: Problem, worker: Worker, direction: Direction, seed: int) -> Reply:
+def time_case(problem: Problem, worker: Worker, direction: Direction) -> Reply:
     """Samples of forward, or of forward with backward; see `clock.measure`.
 
     Eager runs on inputs of its own, so that its answer is never the answer to the graded call.
     Raises Died where the worker did not survive it.
     """
     op, case = problem.op, problem.case
-    draws = [draw(op, case, seed + i, problem.upstream.device.type) for i in range(ROTATION + 1)]
+    device = problem.upstream.device.type
+    draws = [draw(op, case, secrets.randbits(48), device) for _ in range(ROTATION + 1)]
     tensors = {
         f"{i} {name}": tensor
         for i, drawn in enumerate(draws)
