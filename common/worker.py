@@ -140,8 +140,12 @@ class Worker:
     def _ask(self, message: Reply, fds: list[int] | None = None) -> Reply:
         assert self._socket
         try:
-            socket.send_fds(self._socket, [json.dumps(message).encode() + b"\n"], fds or [])
+            line = json.dumps(message).encode() + b"\n"
+            sent = socket.send_fds(self._socket, [line], fds or [])
+            self._socket.sendall(line[sent:])
             reply: Reply = json.loads(self._receive())
+            if not isinstance(reply, dict):
+                raise ValueError("it is no object")
         except TimeoutError:
             raise self._died("TIMEOUT", f"no answer within {self.deadline:g} s") from None
         except (OSError, EOFError):

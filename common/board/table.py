@@ -67,7 +67,8 @@ def _share(entry: Entry) -> str:
     if entry.worst_share is None:
         return "–"
     value, (case, direction) = entry.worst_share
-    return f"{value:.0%} ({case}{', backward' * (direction == 'backward')})"
+    percent = f"{value:.0%}" if value > 0.01 else f"{value:.2%}"
+    return f"{percent} ({case}{', with backward' * (direction == 'backward')})"
 
 
 def times(track: Track) -> list[Table]:
