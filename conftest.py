@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
 
 from common import ops, solutions
 from common.solutions import Fault
-from common.sweep import Sweep
+from common.sweep import Sweep, tier_cases
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,19 +37,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "graded" not in metafunc.fixturenames:
         return
     config = metafunc.config
+    op_name, only, tier = map(config.getoption, ("op", "only", "tier"))
     try:
-        chosen = solutions.select(
-            solutions.discover(), config.getoption("op"), config.getoption("only")
-        )
+        chosen = solutions.select(solutions.discover(), op_name, only)
+        pairs = [
+            (solution, case)
+            for op, cases in tier_cases(chosen, tier, _device(config))
+            for case in cases
+            for solution in chosen
+            if solution.op == op.name
+        ]
     except Fault as fault:
         raise pytest.UsageError(str(fault)) from None
-    pairs = [
-        (solution, case)
-        for op in map(ops.load, sorted({solution.op for solution in chosen}))
-        for case in op.tier(config.getoption("tier"), _device(config))
-        for solution in chosen
-        if solution.op == op.name
-    ]
     ids = [f"{solution.name}-{case.name}" for solution, case in pairs]
     metafunc.parametrize("graded", pairs, ids=ids, indirect=True)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from common import ops
 from common.grade import Problem, Verdict, grade, pose
-from common.solutions import Solution
+from common.solutions import Fault, Solution
 from common.spec import Case, Direction, Op, Tier
 from common.worker import ForkServer, Worker
 
@@ -24,6 +24,8 @@ def tier_cases(
     solutions: Iterable[Solution], tier: Tier, device: str, sample: int | None = None
 ) -> Iterator[tuple[Op[Any], list[Case]]]:
     """Each op of the solutions with its cases, or so many of them, drawn alike each time."""
+    if tier == "matrix" and device == "cpu":
+        raise Fault("the matrix needs a GPU: its tensors are too large for the interpreter")
     for op in map(ops.load, sorted({solution.op for solution in solutions})):
         cases = list(op.tier(tier, device))
         if sample and sample < len(cases):
