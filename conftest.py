@@ -48,7 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if solution.op == op.name
         ]
     except Fault as fault:
-        raise pytest.UsageError(str(fault)) from None
+        pytest.exit(f"study: {fault}", 4)
     ids = [f"{solution.name}-{case.name}" for solution, case in pairs]
     metafunc.parametrize("graded", pairs, ids=ids, indirect=True)
 
@@ -56,7 +56,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _device(config: pytest.Config) -> str:
     available = torch.cuda.is_available()
     if config.getoption("device") == "cuda" and not available:
-        raise pytest.UsageError("there is no GPU that torch can use: leave --device out")
+        raise Fault("there is no GPU that torch can use: leave --device out")
     return config.getoption("device") or ("cuda" if available else "cpu")
 
 

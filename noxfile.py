@@ -18,7 +18,8 @@ def install(session: nox.Session, group: str) -> None:
 
 def study(session: nox.Session, group: str = "run") -> None:
     install(session, group)
-    session.run("python", "-m", "common", session.name, *session.posargs)
+    command = ("python", "-m", "common", session.name)
+    session.run(*command, *session.posargs, interrupt_timeout=20, terminate_timeout=20)
 
 
 @nox.session

@@ -7,6 +7,7 @@ its upstream gradient, and room for what the solution makes of them. A slot trav
 from __future__ import annotations
 
 import base64
+import fcntl
 import mmap
 import os
 from collections.abc import Iterable
@@ -31,7 +32,8 @@ class Slot:
 
     @property
     def end(self) -> int:
-        return self.start + max(-(-self.nbytes // ALIGNMENT), 1) * ALIGNMENT
+        """Where the next may start; the gap keeps an overrun of this one out of that."""
+        return self.start + (-(-self.nbytes // ALIGNMENT) + 1) * ALIGNMENT
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -71,8 +73,10 @@ class Arena:
         self.nbytes = nbytes
         self.fd: int | None = None
         if device == "cpu":
-            self.fd = os.memfd_create("study")
+            self.fd = os.memfd_create("study", os.MFD_ALLOW_SEALING)
             os.ftruncate(self.fd, nbytes)
+            # a worker that cut it short would end the harness by SIGBUS
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             self._map: Any = mmap.mmap(self.fd, nbytes)
         else:
             self._map = torch.empty(nbytes, dtype=torch.uint8, device=device)

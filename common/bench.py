@@ -6,7 +6,7 @@ import platform
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -91,7 +91,7 @@ def measure(
     solutions: Sequence[Solution],
     run: str,
     digests: dict[Solution, tuple[str, str]],
-    done: set[tuple[str, str, str]] = frozenset(),  # type: ignore[assignment]
+    done: Collection[tuple[str, str, str]] = (),
 ) -> Iterator[list[Record]]:
     """The rows of each solution and board case that is not done yet."""
     for op, cases in tier_cases(solutions, "board", sweep.device):

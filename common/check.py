@@ -10,45 +10,84 @@ from common.board import terminal
 from common.board.ranking import rank
 from common.board.table import About
 from common.grade import FINE, Verdict
-from common.records import Record
+from common.records import Record, Results
 from common.solutions import Solution
 from common.sweep import Sweep, tier_cases
 
-
-def check(chosen: Sequence[Solution], device: str, quiet: bool, about: Mapping[str, About]) -> bool:
-    """Print what is wrong and where the folder would stand; whether nothing was wrong."""
-    with Sweep(device, quiet=quiet) as sweep:
-        graded = [
-            verdict
-            for op, cases in tier_cases(chosen, "smoke", device)
-            for *_, verdicts in sweep.grade(op, cases, chosen)
-            for verdict in verdicts.values()
-        ]
-        _report("smoke", graded)
-        digests = {s: (s.digest, bench.harness_digest()) for s in chosen}
-        rows = [row for few in bench.measure(sweep, chosen, "check", digests) for row in few]
-    _report("board", rows)
-    _standing(rows, device, about)
-    verdicts = {result.verdict for results in (graded, rows) for result in results}
-    return verdicts <= set(FINE)
+SHOWN = 3
+"""Cases told of each verdict; that a file does not import is told once."""
 
 
-def _report(tier: str, results: Iterable[Verdict | Record]) -> None:
-    """Every failure with its reason, then how many of each verdict a solution got."""
-    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for result in results:
-        counts[result.solution, result.op][result.verdict] += 1
-        if result.verdict not in FINE:
-            print(f"{result.solution} {result.case} {result.direction}: {result.verdict}")
-            print(f"    {result.reason}")
-    for (solution, _), counted in counts.items():
-        verdicts = ", ".join(f"{n} {verdict}" for verdict, n in counted.most_common())
-        print(f"{solution}, {tier}: {verdicts}")
-
-
-def _standing(rows: Sequence[Record], device: str, about: Mapping[str, About]) -> None:
-    """The board as it would be with these rows in it."""
+def check(
+    chosen: Sequence[Solution], device: str, verbose: bool, about: Mapping[str, About]
+) -> bool:
+    """Print what is wrong as it is found, and where the folder would stand; was all right?"""
     earlier = records.read(records.RESULTS / bench.results_file(device))
+    smoke, board = Report("smoke", verbose), Report("board", verbose)
+    rows: list[Record] = []
+    with Sweep(device, quiet=not verbose) as sweep:
+        for op, cases in tier_cases(chosen, "smoke", device):
+            for *_, verdicts in sweep.grade(op, cases, chosen):
+                smoke.add(list(verdicts.values()))
+        smoke.end()
+        digests = {s: (s.digest, bench.harness_digest()) for s in chosen}
+        for measured in bench.measure(sweep, chosen, "check", digests):
+            board.add(measured)
+            rows += measured
+        board.end()
+    _standing(rows, earlier, device, about)
+    if smoke.failed and not board.failed:
+        print("The board's cases do not show what smoke found: mend it, it is wrong all the same.")
+    return not (smoke.failed or board.failed)
+
+
+class Report:
+    """What a tier found wrong, the first few cases of each kind, and a summary."""
+
+    def __init__(self, tier: str, verbose: bool) -> None:
+        self.tier, self.verbose = tier, verbose
+        self.failed = False
+        self._counts: dict[str, Counter[str]] = defaultdict(Counter)
+        self._unsupported: dict[str, Counter[str]] = defaultdict(Counter)
+        self._cases: Counter[tuple[str, str]] = Counter()
+
+    def add(self, directions: Sequence[Verdict | Record]) -> None:
+        """The verdicts of one solution and case."""
+        told: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for found in directions:
+            self._counts[found.solution][found.verdict] += 1
+            if found.verdict == "UNSUPPORTED":
+                self._unsupported[found.solution][found.reason] += 1
+            elif found.verdict not in FINE:
+                told[found.verdict, found.reason].append(found.direction)
+        for (verdict, reason), where in told.items():
+            self.failed = True
+            solution, case = directions[0].solution, directions[0].case
+            self._cases[solution, verdict] += 1
+            most = 1 if verdict == "COMPILE_ERROR" else SHOWN
+            if self.verbose or self._cases[solution, verdict] <= most:
+                print(
+                    f"{solution} {case} {' and '.join(where)}: {verdict}\n    {reason}", flush=True
+                )
+
+    def end(self) -> None:
+        """How many of each verdict, and what is unsupported."""
+        for solution, counted in self._counts.items():
+            verdicts = ", ".join(f"{n} {verdict}" for verdict, n in counted.most_common())
+            more = " (--verbose shows each)" if self._hidden(solution) and not self.verbose else ""
+            print(f"{solution}, {self.tier}: {verdicts}{more}")
+            for reason, n in self._unsupported[solution].most_common():
+                print(f"    unsupported: {reason} ({n})")
+
+    def _hidden(self, solution: str) -> bool:
+        return any(n > 1 for (name, _), n in self._cases.items() if name == solution)
+
+
+def _standing(
+    rows: Iterable[Record], earlier: Results, device: str, about: Mapping[str, About]
+) -> None:
+    """The board as it would be with these rows in it."""
+    rows = list(rows)
     if not earlier.rows:
         print("There is no board of this device yet: nox -s bench leaderboard makes one.")
     if device == "cpu":

@@ -34,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         package = (error.name or "").partition(".")[0]
         hint = f"python -m pip install {package}, or leave it to nox"
         sys.exit(_complain(f"the package {package} is missing: {hint}"))
+    except OSError as error:
+        sys.exit(_complain(f"{error.filename or 'a file'}: {error.strerror or error}"))
     except KeyboardInterrupt:
         _complain("interrupted; what was recorded is kept, and bench goes on from it")
         sys.exit(130)
@@ -94,7 +96,7 @@ def check(options: argparse.Namespace) -> int:
     device = _device(options)
     from common.check import check
 
-    return int(not check(chosen, device, quiet=not options.verbose, about=_about()))
+    return int(not check(chosen, device, options.verbose, _about()))
 
 
 def bench(options: argparse.Namespace) -> int:
@@ -105,17 +107,22 @@ def bench(options: argparse.Namespace) -> int:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from common import bench as benching
+    from common.grade import FINE
     from common.sweep import tier_cases
 
     cases = {op.name: len(cases) for op, cases in tier_cases(chosen, "board", device)}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+    text, count = TextColumn("{task.description}"), MofNCompleteColumn()
+    console = Console(stderr=True)
+    columns = (text, BarColumn(), count, TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        failed: set[str] = set()
         task = progress.add_task("bench", total=2 * sum(cases[s.op] for s in chosen))
 
         def seen(row: Record) -> None:
             progress.update(task, advance=1, description=f"{row.solution} {row.case}")
-            if row.verdict not in ("PASSED", "UNSUPPORTED"):
-                progress.print(f"{row.solution} {row.case} {row.direction}: {row.verdict}")
+            if row.verdict not in FINE and row.solution not in failed:
+                failed.add(row.solution)
+                console.print(f"{row.solution}: {row.verdict}: {row.reason}", markup=False)
 
         kept = benching.bench(chosen, device, _selection(options), absent, seen)
     if kept:
@@ -233,7 +240,9 @@ def _no_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _running_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: a GPU where one is")
-    parser.add_argument("--verbose", action="store_true", help="show what solutions print")
+    parser.add_argument(
+        "--verbose", action="store_true", help="show what solutions print, and every failure"
+    )
 
 
 def _grade_arguments(parser: argparse.ArgumentParser) -> None:

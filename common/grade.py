@@ -7,12 +7,13 @@ a solution's process answer twice and compares. The oracle's answer never leaves
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from common.arena import Arena, Slot, dtype_name, lay_out, storage_bytes
+from common.arena import Arena, Slot, lay_out, storage_bytes
 from common.spec import DIRECTIONS, Case, Direction, Op
 from common.worker import Died, Reply, Worker
 
@@ -154,19 +155,25 @@ def _rms(error: torch.Tensor) -> float:
     return error.square().mean().sqrt().item()
 
 
+Finding = tuple[str, str]
+"""A verdict and its reason."""
+
 # --- grading --------------------------------------------------------------------------------------
 
 
 def grade(problem: Problem, worker: Worker) -> dict[Direction, Verdict]:
     """Have the worker answer twice and judge each direction by the earliest cause in VERDICTS."""
     exchange = Exchange(problem, worker)
-    findings: dict[Direction, list[tuple[str, str]]] = {"forward": [], "backward": []}
+    findings: dict[Direction, list[Finding]] = {"forward": [], "backward": []}
     errors: dict[Direction, float | None] = {"forward": None, "backward": None}
     for attempt in range(len(POISONS)):
         _attempt(exchange, attempt, findings)
         if exchange.answered["forward"] <= attempt:
             break
     for direction, names in _results(problem).items():
+        once = 0 < exchange.answered[direction] < len(POISONS)
+        if once and {verdict for verdict, _ in findings[direction]} == {"UNSUPPORTED"}:
+            findings[direction].append(("NONDETERMINISTIC", "unsupported in one run of two"))
         if exchange.answered[direction] == len(POISONS):
             for name in names:
                 found, error = _compare(problem, name, exchange.results(name))
@@ -187,25 +194,27 @@ def _verdict(
     problem: Problem,
     worker: Worker,
     direction: Direction,
-    findings: list[tuple[str, str]],
+    findings: list[Finding],
     error: float | None,
 ) -> Verdict:
-    verdict, reason = min(findings, key=lambda found: VERDICTS.index(found[0]), default=("", ""))
-    name = worker.solution.name
-    if not findings:
-        return Verdict(name, problem.op.name, problem.case.name, direction, "PASSED", error=error)
-    return Verdict(name, problem.op.name, problem.case.name, direction, verdict, reason, error=None)
+    """The earliest cause; a failure comes before what is unsupported."""
+    findings = findings or [("PASSED", "")]
+    verdict, reason = min(findings, key=lambda found: (found[0] in FINE, VERDICTS.index(found[0])))
+    return Verdict(
+        solution=worker.solution.name,
+        op=problem.op.name,
+        case=problem.case.name,
+        direction=direction,
+        verdict=verdict,
+        reason=reason,
+        error=error if verdict == "PASSED" else None,
+    )
 
 
-def _attempt(
-    exchange: Exchange, attempt: int, findings: dict[Direction, list[tuple[str, str]]]
-) -> None:
+def _attempt(exchange: Exchange, attempt: int, findings: dict[Direction, list[Finding]]) -> None:
     """One forward and one backward, with whatever is found wrong at once."""
     exchange.lay_inputs()
-    try:
-        reply = exchange.forward(attempt)
-    except Died as death:
-        reply = {"verdict": death.verdict, "reason": death.reason}
+    reply = _asked(exchange.forward, attempt)
     failure = _failure(reply, {OUTPUT: reply}, exchange)
     if failure:
         findings["forward"].append(failure)
@@ -218,18 +227,37 @@ def _attempt(
     if failure and failure[0] in ("INCORRECT_SHAPE", "INCORRECT_DTYPE"):
         findings["backward"].append(failure)
         return
-    try:
-        reply = exchange.backward(attempt)
-    except Died as death:
-        reply = {"verdict": death.verdict, "reason": death.reason}
+    reply = _asked(exchange.backward, attempt)
     failure = _failure(reply, reply, exchange)
     if failure:
         findings["backward"].append(failure)
 
 
-def _failure(
-    reply: Reply, results: dict[str, Reply | None], exchange: Exchange
-) -> tuple[str, str] | None:
+def _asked(request: Callable[[int], Reply], attempt: int) -> Reply:
+    """The reply, or what became of the process; a reply of another form is no reply."""
+    try:
+        reply = request(attempt)
+    except Died as death:
+        return {"verdict": death.verdict, "reason": death.reason}
+    if "verdict" in reply:
+        well_formed = reply["verdict"] in VERDICTS and "reason" in reply
+    else:
+        results = [reply] if "shape" in reply else reply.values()
+        well_formed = bool(reply) and all(map(_is_result, results))
+    if well_formed:
+        return reply
+    return {"verdict": "CRASHED", "reason": "the process wrote what is no reply"}
+
+
+def _is_result(result: Any) -> bool:
+    return result is None or (
+        isinstance(result, dict)
+        and isinstance(result.get("shape"), list)
+        and isinstance(result.get("dtype"), str)
+    )
+
+
+def _failure(reply: Reply, results: dict[str, Reply | None], exchange: Exchange) -> Finding | None:
     """What a reply, the shapes it reports and the arguments left behind say by themselves."""
     if reply.get("verdict"):
         return reply["verdict"], reply["reason"]
@@ -336,7 +364,7 @@ def call_json(op: Op[Any], arguments: dict[str, Any], slots: dict[str, Slot]) ->
 
 def _compare(
     problem: Problem, name: str, attempts: list[torch.Tensor]
-) -> tuple[list[tuple[str, str]], float | None]:
+) -> tuple[list[Finding], float | None]:
     """What the values of one result are guilty of, and its error in units of eager's."""
     first, second = attempts
     truth, budget = problem.truth[name], problem.budgets[name]
@@ -414,6 +442,3 @@ def _first(mask: torch.Tensor) -> tuple[int, ...]:
 
 def _at(name: str, index: tuple[int, ...]) -> str:
     return f"{_label(name)} at {list(index)}"
-
-
-__all__ = ["FINE", "VERDICTS", "Problem", "Verdict", "dtype_name", "grade", "pose"]

@@ -17,6 +17,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,7 +63,7 @@ def load(path: Path, op_name: str) -> Callable[..., Any]:
     except SyntaxError as error:
         where = f"line {error.lineno} of {Path(error.filename or path).name}"
         raise Refused("COMPILE_ERROR", f"does not import: {error.msg}, {where}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Refused("COMPILE_ERROR", f"does not import: {describe(error)}") from error
     function = getattr(module, op_name, None)
     if not callable(function):
@@ -79,7 +80,7 @@ def _hold_signature(function: Callable[..., Any], interface: type, name: str) ->
     positional = [p.name for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD]
     if positional[: len(inputs)] != inputs:
         wanted = f"{name}({', '.join(inputs)}, ...)"
-        found = f"{name}({', '.join(positional)}, ...)"
+        found = f"{name}{inspect.signature(function)}"
         raise Refused("COMPILE_ERROR", f"has another signature: {found} instead of {wanted}")
     for parameter in theirs[len(inputs) :]:
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -87,7 +88,7 @@ def _hold_signature(function: Callable[..., Any], interface: type, name: str) ->
         if parameter.name not in options:
             reason = f"has another signature: {name} has no option {parameter.name!r}"
             raise Refused("COMPILE_ERROR", reason)
-        if parameter.default != options[parameter.name]:
+        if repr(parameter.default) != repr(options[parameter.name]):
             reason = f"has another signature: {parameter.name} must be {options[parameter.name]!r}"
             raise Refused("COMPILE_ERROR", f"{reason} unless given")
 
@@ -139,8 +140,11 @@ _ALLOCATIONS = {
 def fill(tensor: torch.Tensor, value: float) -> None:
     if tensor.is_floating_point():
         tensor.fill_(value)
-    elif tensor.dtype is not torch.bool and not tensor.is_complex():
-        tensor.fill_(torch.iinfo(tensor.dtype).max)
+    elif tensor.dtype is torch.bool:
+        tensor.fill_(value != value)
+    elif not tensor.is_complex():
+        most = torch.iinfo(tensor.dtype).max
+        tensor.fill_(most if value != value else most // 2)
 
 
 class Solving:
@@ -238,6 +242,9 @@ class Solving:
     def _deliver(self, tensor: torch.Tensor, result: Reply) -> Reply:
         """Copy a result that has the shape and dtype of its slot; say which it has."""
         target = self.tensor(result)
+        if tensor.device.type != target.device.type:
+            reason = f"a result lies on {tensor.device.type}, expected {target.device.type}"
+            raise Refused("RUNTIME_ERROR", reason)
         if tensor.shape == target.shape and tensor.dtype == target.dtype:
             with torch.no_grad():
                 target.copy_(tensor.detach())
@@ -253,7 +260,8 @@ def judge(error: BaseException) -> Reply:
     for cause in causes:
         if isinstance(cause, Refused):
             return {"verdict": cause.verdict, "reason": cause.reason}
-        if isinstance(cause, NotImplementedError):
+        # torch raises the same for a dtype that one of its functions does not take
+        if isinstance(cause, NotImplementedError) and "not implemented for '" not in str(cause):
             return {"verdict": "UNSUPPORTED", "reason": _line(str(cause) or "not implemented")}
         if isinstance(cause, CompilationError | OutOfResources | PTXASError):
             reason = f"a kernel does not compile: {describe(cause)}"
@@ -271,7 +279,11 @@ def describe(error: BaseException) -> str:
     """`ValueError: bad width, line 12 of rope.py`."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _theirs(frame)]
     where = f", line {frames[-1].lineno} of {Path(frames[-1].filename).name}" if frames else ""
-    return _line(f"{type(error).__name__}: {error}") + where
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be had)"
+    return _line(f"{type(error).__name__}: {text}") + where
 
 
 def _theirs(frame: traceback.FrameSummary) -> bool:
@@ -298,19 +310,22 @@ def serve(connection: socket.socket) -> None:
         if not pending.endswith(b"\n"):
             continue
         message, pending = json.loads(pending), b""
-        reply = _answer(solving, message, fds)
+        number = message.pop("number")
+        reply = _answer(solving, message, fds) | {"number": number}
         connection.sendall(json.dumps(reply).encode() + b"\n")
 
 
 def _answer(solving: Solving, message: Reply, fds: list[int]) -> Reply:
     request = message.pop("request")
     if request == "arena":
+        if solving.arena:
+            solving.arena.close()
         solving.arena = Arena.mapped(message["ticket"], fds[0] if fds else None)
         return {}
     try:
         reply: Reply = getattr(solving, request)(**message)
         return reply
-    except Exception as error:
+    except BaseException as error:  # SystemExit among them: a solution may not end the process
         return judge(error)
 
 
@@ -335,6 +350,7 @@ def fork_server(control: socket.socket) -> None:
         words = request.split()
         if words[0] == b"reap":
             pid = int(words[1])
+            time.sleep(0.05)  # one that is ending by itself shall tell its own exit code
             for kill in (os.killpg, os.kill):  # it may not lead a group of its own yet
                 with contextlib.suppress(ProcessLookupError):
                     kill(pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
 """Triton's interpreter, mended where it is not the GPU and watched where it touches memory.
 
-Imported only in a worker that runs without a GPU. `install()` mends, `WATCH` watches. Each mend has
-a test in `tests/test_interpreter.py` that fails once Triton no longer needs it.
+Imported only in a worker that runs without a GPU. `install()` mends, `WATCH` watches. Each mend of
+a value has a test in `tests/test_interpreter.py` that fails once Triton no longer needs it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 import triton
 import triton.language as tl
 from triton._C.libtriton import ir
+from triton.language.extra import libdevice
 from triton.runtime import autotuner, interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import TensorWrapper
@@ -32,6 +33,7 @@ def install() -> None:
     _mend_tf32()
     _mend_autotune()
     _mend_speed()
+    _refuse_libdevice()
     _watch_memory()
 
 
@@ -132,8 +134,7 @@ def _no_bfloat16_atomics(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _mend_bfloat16() -> None:
     builder = InterpreterBuilder
-    arithmetic = ("binary_op", "ternary_op", "unary_op", "create_fma", "create_rsqrt", "create_erf")
-    for name in arithmetic:
+    for name in ("binary_op", "ternary_op", "unary_op", "create_fma"):
         setattr(builder, name, _through_float32(getattr(builder, name)))
     for name in ("cast_impl", "create_fp_to_fp"):
         setattr(builder, name, _cast(getattr(builder, name)))
@@ -195,6 +196,21 @@ def _mend_speed() -> None:
         return patch(fn)
 
     interpreter._patch_lang = mended
+
+
+# --- libdevice: the interpreter would return None -------------------------------------------------
+
+
+def _refuse_libdevice() -> None:
+    def refusal(name: str) -> Callable[..., Any]:
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError(f"the interpreter cannot run libdevice.{name}")
+
+        return refuse
+
+    for name, function in list(vars(libdevice).items()):
+        if inspect.isfunction(function):
+            setattr(libdevice, name, refusal(name))
 
 
 # --- memory: the interpreter reads and writes wherever a kernel points ----------------------------

@@ -6,6 +6,7 @@ with a line of its own; a run without its end was interrupted and is gone on wit
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -129,19 +130,32 @@ def _take(results: Results, line: dict[str, Any]) -> None:
     if schema != SCHEMA:
         raise ValueError(f"schema {schema}")
     if kind == "run":
-        results.runs.append(Run(**line))
+        run = Run(**line)
+        if not (isinstance(run.versions, dict) and isinstance(run.absent, dict)):
+            raise ValueError("versions or absent peers that are no table")
+        results.runs.append(run)
     elif kind == "row":
-        results.rows.append(Record(**line))
+        results.rows.append(_checked(Record(**line)))
     elif kind == "end":
         results.finished.add(line["run"])
     else:
         raise ValueError(f"kind {kind!r}")
 
 
+def _checked(row: Record) -> Record:
+    """What the board would stumble over later."""
+    for samples in (row.gpu, row.host):
+        if not all(isinstance(values, list) and values for values in samples.values()):
+            raise ValueError("samples that are no list of numbers")
+        if samples and not {"solution", "eager"} <= set(samples):
+            raise ValueError("samples of the solution or of eager are missing")
+    return row
+
+
 def read_all(folder: Path = RESULTS) -> list[Results]:
     """Every file with a run in it; what a GPU measured first."""
     files = [read(path) for path in sorted(folder.glob("*.jsonl"))]
-    return sorted((f for f in files if f.runs), key=lambda f: not f.timed)
+    return sorted((f for f in files if f.runs and f.rows), key=lambda f: not f.timed)
 
 
 class Writer:
@@ -151,6 +165,10 @@ class Writer:
         path.parent.mkdir(parents=True, exist_ok=True)
         _cut_torn_line(path)
         self._file = path.open("a")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Fault(f"another bench is writing to {path.name}: wait for it to end") from None
 
     def begin(self, run: Run) -> None:
         self._write("run", asdict(run))

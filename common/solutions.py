@@ -118,7 +118,7 @@ def select(
         only = only.removesuffix(".py").rstrip("/")
         named = [s for s in solutions if only in (s.handle, s.name)]
         if not named:
-            raise Fault(f"unknown solution {only!r}: there are {_known(solutions, only)}")
+            raise Fault(_unknown(only, solutions))
         solutions = named
     selected = [s for s in solutions if op in (None, s.op)]
     if not selected:
@@ -126,6 +126,12 @@ def select(
     return selected
 
 
-def _known(solutions: Iterable[Solution], only: str) -> str:
+def _unknown(only: str, solutions: Iterable[Solution]) -> str:
+    """Why nothing has that name: its files are named after no op, or it was misspelt."""
+    folder = CONTRIBUTORS / only.partition("/")[0]
+    if folder.is_dir() and not any(s.handle == folder.name for s in solutions):
+        files = ", ".join(sorted(path.name for path in folder.glob("*.py"))) or "no Python file"
+        wanted = " or ".join(f"{op}.py, {op}_NAME.py" for op in op_names())
+        return f"contributors/{folder.name} has no solution but {files}: one is {wanted}"
     names: Iterator[str] = (s.name if "/" in only else s.handle for s in solutions)
-    return ", ".join(sorted(set(names)))
+    return f"unknown solution {only!r}: there are {', '.join(sorted(set(names)))}"

@@ -41,17 +41,17 @@ class Sweep:
         self.device, self._deadline = device, deadline
         self._server = ForkServer(device, quiet)
         self._workers: dict[tuple[Solution, int], Worker] = {}
-        self._cores = min(os.cpu_count() or 1, MOST_AT_ONCE)
+        self._cores = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
         self._pool = ThreadPoolExecutor(self._cores)
 
     def __enter__(self) -> Sweep:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._server.close()  # its workers die with it, so that nobody waits for one of them
         self._pool.shutdown(cancel_futures=True)
         for worker in self._workers.values():
             worker.close()
-        self._server.close()
 
     def worker(self, solution: Solution, lane: int = 0) -> Worker:
         """The solution's process, or a further one for another case at the same time."""
@@ -78,8 +78,9 @@ class Sweep:
             jobs = []
             for lane, case in enumerate(several):
                 due = [solution for solution in ours if not skip(solution, case)]
-                if due:
-                    problem = pose(op, case, secrets.randbits(48), self.device)
+                if not due:
+                    continue
+                problem = pose(op, case, secrets.randbits(48), self.device)
                 for solution in due:
                     job = self._pool.submit(grade, problem, self.worker(solution, lane))
                     jobs.append((solution, case, problem, job))

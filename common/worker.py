@@ -6,6 +6,7 @@ talks over a socket in lines of JSON, one reply to each request. See `inside.py`
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -52,6 +53,7 @@ class ForkServer:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            start_new_session=True,  # Ctrl-C is for the harness, which then ends the others
         )
         theirs.close()
 
@@ -66,13 +68,16 @@ class ForkServer:
     def reap(self, pid: int) -> int:
         """Kill the process if it still runs; its exit code, negative for a signal."""
         with self._lock:
-            self._control.sendall(f"reap {pid}\n".encode())
-            return os.waitstatus_to_exitcode(int(self._answer()))
+            try:
+                self._control.sendall(f"reap {pid}\n".encode())
+                return os.waitstatus_to_exitcode(int(self._answer()))
+            except OSError:  # the server is gone, and its workers with it
+                return -signal.SIGKILL
 
     def _answer(self) -> bytes:
         answer = self._control.recv(64)
         if not answer:
-            raise RuntimeError("the fork server ended; run with --verbose to see why")
+            raise BrokenPipeError("the fork server ended; run with --verbose to see why")
         return answer
 
     def close(self) -> None:
@@ -94,6 +99,7 @@ class Worker:
         self._socket: socket.socket | None = None
         self._arena: Arena | None = None
         self._deaths: list[Died] = []
+        self._number = 0
         self._loaded: Reply = {}
 
     def arena(self, nbytes: int) -> Arena:
@@ -103,7 +109,8 @@ class Worker:
                 self._arena.close()
             self._arena = Arena(self._server.device, nbytes)
             if self._socket:
-                self._share()
+                with contextlib.suppress(Died):  # counted, and the next call starts another
+                    self._share()
         return self._arena
 
     def call(self, request: str, **arguments: Any) -> Reply:
@@ -140,18 +147,21 @@ class Worker:
     def _ask(self, message: Reply, fds: list[int] | None = None) -> Reply:
         assert self._socket
         try:
-            line = json.dumps(message).encode() + b"\n"
+            self._number += 1
+            line = json.dumps({"number": self._number, **message}).encode() + b"\n"
             sent = socket.send_fds(self._socket, [line], fds or [])
             self._socket.sendall(line[sent:])
             reply: Reply = json.loads(self._receive())
-            if not isinstance(reply, dict):
-                raise ValueError("it is no object")
+            if not isinstance(reply, dict) or reply.pop("number", None) != self._number:
+                raise ValueError("it answers nothing that was asked")
         except TimeoutError:
             raise self._died("TIMEOUT", f"no answer within {self.deadline:g} s") from None
         except (OSError, EOFError):
             raise self._died("CRASHED", "") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._died("CRASHED", f"the process wrote what is no reply: {error}") from None
+        if "reason" in reply:
+            reply["reason"] = printable(str(reply["reason"]))
         return reply
 
     def _receive(self) -> bytes:
@@ -186,6 +196,11 @@ class Worker:
         if self._arena:
             self._arena.close()
             self._arena = None
+
+
+def printable(text: str) -> str:
+    """Without what a terminal or a file would choke on: a solution chose the text."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _how(code: int) -> str:

@@ -69,10 +69,11 @@ def test_one_ulp_is_always_allowed():
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_nothing_infinite_passes(value):
+@pytest.mark.parametrize("rms", [1e6, None])
+def test_nothing_infinite_passes(value, rms):
     error = torch.zeros(2000, dtype=torch.float64)
     error[7] = value
-    found, _ = wrong(error, budget=Budget(rms=1e6, largest=1e9))
+    found, _ = wrong(error, budget=Budget(rms=rms, largest=1e9))
     assert found.index == (7,)
 
 
@@ -140,6 +141,25 @@ FAULTS = {
         "return t.new_empty(t.shape).masked_fill(t > 9e9, 0)",
         "UNWRITTEN_OUTPUT",
     ),
+    "empty_permuted": (
+        "return torch.empty_permuted(t.shape, (0, 1, 2, 3), dtype=t.dtype)",
+        "UNWRITTEN_OUTPUT",
+    ),
+    "new_empty_strided": (
+        "return t.new_empty_strided(t.shape, t.stride())",
+        "UNWRITTEN_OUTPUT",
+    ),
+    "resize_": ("return torch.zeros(1).resize_(t.shape)", "UNWRITTEN_OUTPUT"),
+    "integers read as numbers": (
+        "return torch.empty(4 * t.numel(), dtype=torch.uint8).view(t.dtype).view(t.shape)",
+        "UNWRITTEN_OUTPUT",
+    ),
+    "freqs changed": ("freqs.mul_(2); return t.clone()", "MUTATED_INPUT"),
+    "freqs changed behind what is used": ("freqs[-1] = 9; return t.clone()", "MUTATED_INPUT"),
+    "torch does not take the dtype": ("return torch.zeros(3).int().softmax(0)", "RUNTIME_ERROR"),
+    "another device": ("return torch.empty(t.shape, device='meta')", "RUNTIME_ERROR"),
+    "sys.exit": ("import sys; sys.exit(0)", "RUNTIME_ERROR"),
+    "a text that is none": ("raise ValueError('\\ud800\\x1b[31m')", "RUNTIME_ERROR"),
     "no tensor": ("return None", "INCORRECT_SHAPE"),
     "unsupported": ("raise NotImplementedError('later')", "UNSUPPORTED"),
     "raises": ("raise ValueError('two\\nlines')", "RUNTIME_ERROR"),
@@ -170,7 +190,80 @@ def test_the_earliest_cause_wins(name, two_faults):
 
 def test_reasons_are_one_line_and_say_where(two_faults):
     assert two_faults["raises"].reason == "ValueError: two lines, line 5 of rope.py"
-    assert all("\n" not in verdict.reason for verdict in two_faults.values())
+    assert all(verdict.reason.isprintable() for verdict in two_faults.values())
+    assert two_faults["sys.exit"].reason == "SystemExit: 0, line 5 of rope.py"
+
+
+def graded(tmp_path, source, case=CASE):
+    path = tmp_path / "somebody" / "rope.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(source)
+    with Sweep("cpu") as sweep:
+        ((*_, verdicts),) = sweep.grade(ROPE, [case], [Solution(path, "rope")])
+    return verdicts
+
+
+def test_a_write_between_a_views_elements_is_a_mutation(tmp_path):
+    source = (
+        "import torch\nfrom common.ops.rope import reference\n\n"
+        "def rope(t, freqs):\n"
+        "    raw = torch.empty(0).set_(t.untyped_storage())\n"
+        "    raw[0] += 1  # the view begins behind it\n"
+        "    return reference(t, freqs)\n"
+    )
+    verdicts = graded(tmp_path, source, CASES["sbhd-5x2x3x12-float32-d2=8-strided"])
+    assert verdicts["forward"].verdict == "MUTATED_INPUT"
+    assert verdicts["forward"].reason == "t changed"
+
+
+DIES_IN_BACKWARD = """
+import os
+import torch
+from common.ops.rope import reference
+
+class Dies(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, freqs):
+        return reference(t, freqs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        os.abort()
+
+def rope(t, freqs):
+    return Dies.apply(t, freqs)
+"""
+
+
+def test_a_death_in_backward_leaves_forward_its_verdict(tmp_path):
+    verdicts = graded(tmp_path, DIES_IN_BACKWARD)
+    assert verdicts["forward"].verdict == "PASSED"
+    assert verdicts["backward"].verdict == "CRASHED"
+    assert "SIGABRT" in verdicts["backward"].reason
+
+
+def test_wrong_once_and_unsupported_then_is_not_unsupported(tmp_path):
+    source = (
+        "calls = []\n\ndef rope(t, freqs):\n    calls.append(1)\n"
+        "    if len(calls) > 1:\n        raise NotImplementedError('later')\n    return t * 3\n"
+    )
+    verdicts = graded(tmp_path, source)
+    assert verdicts["forward"].verdict == "NONDETERMINISTIC"
+    assert verdicts["backward"].verdict != "UNSUPPORTED"
+
+
+@pytest.mark.parametrize(
+    "reply", ["{}", "[]", '{"number": 1}', '{"number": 3, "shape": 3}', "[" * 99_999, "no json"]
+)
+def test_what_is_no_reply_costs_that_solution_alone(tmp_path, reply):
+    """Written over the socket by a solution that finds it among its open files."""
+    source = (
+        "import os, stat\n\ndef rope(t, freqs):\n    for fd in range(3, 64):\n        try:\n"
+        "            if stat.S_ISSOCK(os.fstat(fd).st_mode):\n"
+        f"                os.write(fd, {reply!r}.encode() + b'\\n')\n"
+        "        except OSError:\n            pass\n    return t\n"
+    )
+    assert graded(tmp_path, source)["forward"].verdict == "CRASHED"
 
 
 def test_an_output_without_grad_fn_is_an_unsupported_backward(tmp_path):

@@ -78,7 +78,19 @@ def name_of(path: Path) -> str:
 def sources() -> dict[str, str]:
     folders = (path for top in OURS[:3] for path in (ROOT / top).rglob("*.py"))
     files = [*folders, *ROOT.glob("*.py")]
-    return {name_of(p): p.read_text() for p in files if p.parent.name != "syntax_error"}
+    return {name_of(path): path.read_text() for path in files if ours(path) or parses(path)}
+
+
+def ours(path: Path) -> bool:
+    return not path.is_relative_to(ROOT / "contributors") and path.parent.name != "syntax_error"
+
+
+def parses(path: Path) -> bool:
+    """Else it imports nothing, and the grader says so of it alone."""
+    try:
+        return bool(ast.parse(path.read_bytes()).body) and path.read_text() is not None
+    except (SyntaxError, ValueError):
+        return False
 
 
 SOURCES = sources()

@@ -117,7 +117,7 @@ def test_who_lacks_a_cell_is_unranked_below_with_what_it_lacks():
     assert (slow.rank, slow.covered, slow.missing, slow.lacks) == (1, 2, (), "")
     assert (quick.rank, quick.score, quick.covered) == (None, None, 1)
     assert quick.missing == (("c1", "backward"),)
-    assert quick.lacks == "UNSUPPORTED c1 backward: no grad"
+    assert quick.lacks == "UNSUPPORTED: no grad (c1 backward)"
     assert (new.rank, new.covered, new.lacks) == (None, 1, "not measured yet")
 
 
@@ -129,7 +129,7 @@ def test_a_failure_lowers_coverage_and_is_named_before_what_is_unsupported():
     ]
     (bob,) = ranked(*rows)
     assert (bob.rank, bob.covered, len(bob.missing), bob.error) == (None, 1, 2, 0.7)
-    assert bob.lacks == "TIMEOUT c3 forward: no answer within 60 s (and 1 more)"
+    assert bob.lacks == "TIMEOUT: no answer within 60 s (c3 forward, and 1 more)"
 
 
 def test_the_unranked_stand_by_coverage():
@@ -190,7 +190,7 @@ def test_a_row_says_place_speed_share_coverage_error_and_note():
     assert alice == ("1", "alice/rope", "2.00 ± 0.00", "50% (c1)", "1/1", "0.50", "tiles | pipes")
     assert eager[:3] == ("2", "(eager/rope)", "1.00 ± 0.00")
     assert bob[0] == bob[2] == bob[3] == "–"
-    assert bob[4:] == ("0/1", "", "TIMEOUT c1 forward: a | b")
+    assert bob[4:] == ("0/1", "", "TIMEOUT: a | b (c1 forward)")
 
 
 def test_a_row_measured_before_its_source_changed_is_marked():

@@ -13,7 +13,7 @@ RUN = Run("r1", "cpu", "a laptop", {"torch": "2"}, {"fla": "not installed"}, "op
 ROW = Record(
     run="r1", solution="alice/rope", peer=False, op="rope", case="c1", track="core", clock="gpu",
     twin=False, direction="forward", verdict="PASSED", reason="", error=0.5, bytes=8, flops=9,
-    sources="s1", harness="h1", gpu={"solution": [1.5, 2.0]}, host={"eager": [3.0]},
+    sources="s1", harness="h1", gpu={"solution": [1.5, 2.0], "eager": [3.0]}, host={},
 )  # fmt: skip
 
 
@@ -50,6 +50,7 @@ def test_what_a_gpu_measured_comes_first(tmp_path):
     written(tmp_path / "cpu.jsonl", ROW)
     writer = Writer(tmp_path / "gpu.jsonl")
     writer.begin(dataclasses.replace(RUN, device="cuda"))
+    writer.rows([ROW])
     writer.close()
     (tmp_path / "empty.jsonl").touch()
     assert [results.path.name for results in records.read_all(tmp_path)] == [
@@ -213,3 +214,18 @@ def test_an_interrupted_bench_is_gone_on_with(run, capsys):
     assert len(results.runs) == 2
     assert seen[0].run == results.runs[1].run
     assert seen[0].sources != results.rows[0].sources
+
+
+def test_two_writers_do_not_write_into_one_another(tmp_path):
+    first = Writer(tmp_path / "cpu.jsonl")
+    with pytest.raises(Fault, match="another bench is writing"):
+        Writer(tmp_path / "cpu.jsonl")
+    first.close()
+    Writer(tmp_path / "cpu.jsonl").close()
+
+
+@pytest.mark.parametrize("samples", [{"solution": []}, {"solution": [1.0]}, {"solution": 1}])
+def test_samples_that_the_board_could_not_read_are_a_fault(tmp_path, samples):
+    path = written(tmp_path / "gpu.jsonl", row(gpu=samples), end=False)
+    with pytest.raises(Fault, match="line 2"):
+        records.read(path)

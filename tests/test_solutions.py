@@ -1,6 +1,9 @@
 """Every contributor's solution on every case of the tier, through the grader."""
 
+import pytest
+
 
 def test_solution(graded):
     failures = [f"{v.direction}: {v.verdict}: {v.reason}" for v in graded.values() if not v.fine]
-    assert not failures, "\n".join(failures)
+    if failures:
+        pytest.fail("\n".join(failures), pytrace=False)

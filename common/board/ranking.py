@@ -69,10 +69,9 @@ class Entry:
         rows = self.failures or [self.cells[c] for c in self.missing if c in self.cells]
         if not rows:
             return "not measured yet" if self.missing else ""
-        more = f" (and {len(self.missing) - 1} more)" if len(self.missing) > 1 else ""
         row = rows[0]
-        reason = f": {row.reason}" if row.reason else ""
-        return f"{row.verdict} {row.case} {row.direction}{reason}{more}"
+        more = f", and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
+        return f"{row.verdict}: {row.reason} ({row.case} {row.direction}{more})"
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,9 @@ def _track(op: str, name: str, solutions: dict[str, dict[Cell, Record]]) -> Trac
     cells = tuple(dict.fromkeys(cell for found in solutions.values() for cell in found))
     entries = [_entry(solution, found, cells) for solution, found in solutions.items()]
     ranked = sorted((e for e in entries if e.score), key=lambda e: -_value(e))
-    others = sorted((e for e in entries if not e.score), key=lambda e: (-e.covered, e.solution))
+    others = sorted(
+        (e for e in entries if not e.score), key=lambda e: (-e.covered, e.peer, e.solution)
+    )
     return Track(op, name, cells, (*_numbered(ranked), *others))
 
 

@@ -27,18 +27,23 @@ class Table:
     footnotes: tuple[str, ...] = ()
 
 
-def ranking(track: Track, about: Mapping[str, About], timed: bool) -> Table:
-    """One row a solution: its place, its speed, how close to the limit, how exact, how complete."""
+def ranking(track: Track, about: Mapping[str, About], timed: bool, where: bool = True) -> Table:
+    """One row a solution: its place, its speed, how close to the limit, how exact, how complete.
+
+    With `where`, the case that is furthest from the limit is named.
+    """
     header = ["", "solution", "covers", "error / eager's", "note"]
     if timed:
         header[2:2] = ["× eager", "worst share of copy"]
-    rows = tuple(tuple(_ranked(entry, track, about, timed)) for entry in track.entries)
+    rows = tuple(tuple(_ranked(entry, track, about, timed, where)) for entry in track.entries)
     stale = any(_stale(entry, about) for entry in track.entries)
     footnote = f"{STALE} measured before its source last changed"
     return Table(f"{track.op}: {track.name}", tuple(header), rows, (footnote,) if stale else ())
 
 
-def _ranked(entry: Entry, track: Track, about: Mapping[str, About], timed: bool) -> list[str]:
+def _ranked(
+    entry: Entry, track: Track, about: Mapping[str, About], timed: bool, where: bool
+) -> list[str]:
     known = about.get(entry.solution)
     name = f"({entry.solution})" if entry.peer else entry.solution
     name += STALE if _stale(entry, about) else ""
@@ -47,7 +52,8 @@ def _ranked(entry: Entry, track: Track, about: Mapping[str, About], timed: bool)
     note = entry.lacks or (known.note if known else "")
     if not timed:
         return ["", name, covers, error, note]
-    return [str(entry.rank or "–"), name, _speed(entry), _share(entry), covers, error, note]
+    share = _share(entry, where)
+    return [str(entry.rank or "–"), name, _speed(entry), share, covers, error, note]
 
 
 def _stale(entry: Entry, about: Mapping[str, About]) -> bool:
@@ -63,12 +69,13 @@ def _speed(entry: Entry) -> str:
     return f"{score.value:.2f} ± {half:.2f}"
 
 
-def _share(entry: Entry) -> str:
+def _share(entry: Entry, where: bool) -> str:
     if entry.worst_share is None:
         return "–"
     value, (case, direction) = entry.worst_share
     percent = f"{value:.0%}" if value > 0.01 else f"{value:.2%}"
-    return f"{percent} ({case}{', with backward' * (direction == 'backward')})"
+    named = f" ({case}{', with backward' * (direction == 'backward')})"
+    return percent + named * where
 
 
 def times(track: Track) -> list[Table]:

@@ -44,7 +44,7 @@ def show_track(
     track: Track, about: Mapping[str, About], timed: bool, console: Console, only: str = ""
 ) -> None:
     """The track's ranking; the rows of the handle or solution `only` stand out."""
-    console.print(_draw(table.ranking(track, about, timed), only))
+    console.print(_draw(table.ranking(track, about, timed, where=False), only))
 
 
 def _draw(drawn: Table, only: str) -> Drawing:
@@ -60,7 +60,7 @@ def _draw(drawn: Table, only: str) -> Drawing:
     )
     for name in drawn.header:
         note = name == "note"
-        numeric = name in ("", "× eager", "covers", "error / eager's")
+        numeric = name not in ("solution", "note")
         drawing.add_column(
             name,
             justify="right" if numeric else "left",

@@ -51,8 +51,6 @@ def measure(
     }
     for run in contestants.values():
         _warm_up(run)
-    gc.collect()
-    gc.disable()
     host = _sample(contestants, lambda name, run: _host_time(run, burst), seconds)
     source, target = (
         torch.empty(max(copy_bytes // 2, 1), dtype=torch.uint8, device="cuda") for _ in range(2)
@@ -65,9 +63,7 @@ def measure(
     def gpu_time(name: str, run: Run) -> float:
         return _gpu_time(run, flush, min(spins[name], LONGEST_SPIN))
 
-    gpu = _sample(contestants, gpu_time, seconds)
-    gc.enable()
-    return {"gpu": gpu, "host": host}
+    return {"gpu": _sample(contestants, gpu_time, seconds), "host": host}
 
 
 def _run(call: Any, backward: bool) -> Run:
@@ -88,6 +84,7 @@ def _sample(
 ) -> Samples:
     """In turn, in an order that is shuffled each round, until the time or the rounds are up."""
     samples: Samples = {name: [] for name in contestants}
+    gc.collect()
     start = time.monotonic()
     for done in range(ROUNDS.stop - 1):
         elapsed = time.monotonic() - start

@@ -6,7 +6,7 @@ import secrets
 
 from common.arena import lay_out, storage_bytes
 from common.grade import Problem, call_json, call_tensors, draw
-from common.spec import Direction
+from common.spec import DIRECTIONS, Direction
 from common.worker import Reply, Worker
 
 ROTATION = 2
@@ -40,8 +40,7 @@ def time_case(problem: Problem, worker: Worker, direction: Direction) -> Reply:
                                   if n.startswith(f"{i} ")})
         for i, (arguments, _) in enumerate(draws)
     ]  # fmt: skip
-    directions: tuple[Direction, ...] = ("forward", "backward")
-    counted = directions[: directions.index(direction) + 1]
+    counted = DIRECTIONS[: DIRECTIONS.index(direction) + 1]
     return worker.call(
         "time",
         calls=calls[:ROTATION],

@@ -236,6 +236,11 @@ def _smoke_core() -> Iterator[RopeCase]:
     yield _core(4, 3, 2, 96, 40)
     yield _core(17, 1, 2, 22, 10, scale=100.0)
     yield _core(3, 2, 10, 2)
+    # past the first tile of whatever is tiled
+    yield _core(70, 1, 1, 4)
+    yield _core(2, 1, 35, 4)
+    yield _core(2, 19, 1, 4)
+    yield _core(2, 1, 1, 150, 132)
     yield _core(6, 2, 2, 34, 2, tensor_format="bshd", dtype="float16", scale=100.0)
     yield _core(5, 2, 2, 32, angles="far")
     yield _core(5, 2, 2, 32, angles="far", dtype="bfloat16")

@@ -69,7 +69,7 @@ def _kernel(
 def _launch(t, freqs, tensor_format, backward):
     t, freqs = t.contiguous(), freqs.contiguous()  # rows that follow each other without gaps
     out = torch.empty_like(t)
-    if not t.numel():  # a grid of no programs is an error
+    if not t.numel():  # no rows, no programs
         return out
     d, d2 = t.shape[-1], freqs.shape[-1]
     if tensor_format == "sbhd":  # the next position comes after all heads of all sequences
