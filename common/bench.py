@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from common import records
-from common.grade import Problem, Verdict
+from common.grade import Verdict
 from common.measure.timing import time_case
+from common.problem import Problem
 from common.records import Record, Results, Run, Writer
 from common.solutions import ROOT, Solution, digest
 from common.spec import DIRECTIONS, Case, Direction, Op
@@ -38,11 +39,11 @@ def versions() -> dict[str, str]:
 
 
 def harness_digest() -> str:
-    """Of the ops and of everything that grades and times."""
+    """Of the ops and of everything that grades and times, less what only shows or records it."""
     common = ROOT / "common"
-    files = "arena bench grade inside interpreter spec sweep views worker".split()
-    measure = (common / "measure").glob("*.py")
-    return digest([common / f"{f}.py" for f in files] + [*measure, *(common / "ops").glob("*.py")])
+    shows = {"check.py", "cli.py", "records.py", "template.py"}
+    files = [path for path in common.glob("*.py") if path.name not in shows]
+    return digest([*files, *common.glob("measure/*.py"), *common.glob("ops/*.py")])
 
 
 def bench(

@@ -329,10 +329,12 @@ def _answer(solving: Solving, message: Reply, fds: list[int]) -> Reply:
         return judge(error)
 
 
-def become_worker(connection: socket.socket) -> None:
+def become_worker(connection: socket.socket, server: int) -> None:
     """What a fresh fork sets up before it serves: it dies with its parent and leaves no core."""
     os.setsid()
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != server:  # it died before that
+        return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
@@ -343,6 +345,7 @@ def become_worker(connection: socket.socket) -> None:
 
 def fork_server(control: socket.socket) -> None:
     """`fork`, with a socket for the child: its process id. `reap PID`: its wait status."""
+    server = os.getpid()
     while True:
         request, fds, _, _ = socket.recv_fds(control, 64, 1)
         if not request:
@@ -360,7 +363,7 @@ def fork_server(control: socket.socket) -> None:
         if pid == 0:
             control.close()
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                become_worker(socket.socket(fileno=fds[0]))
+                become_worker(socket.socket(fileno=fds[0]), server)
             os._exit(0)
         os.close(fds[0])
         control.sendall(str(pid).encode())

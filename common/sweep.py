@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from common import ops
-from common.grade import Problem, Verdict, grade, pose
+from common.grade import Verdict, grade
+from common.problem import Problem, pose
 from common.solutions import Fault, Solution
 from common.spec import Case, Direction, Op, Tier
 from common.worker import ForkServer, Worker

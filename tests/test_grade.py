@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from common import ops
-from common.grade import OUTPUT, Budget, Problem, _ulp, check_values, draw, pose, solve
+from common.problem import OUTPUT, Problem, draw, pose, solve
 from common.solutions import Solution
 from common.sweep import Sweep
+from common.tolerance import Budget, check_values, ulp
 
 ROPE = ops.load("rope")
 CASES = {case.name: case for case in ROPE.cases("smoke")}
@@ -62,7 +63,7 @@ def test_one_ulp_is_always_allowed():
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         up = torch.nextafter(truth.to(dtype), torch.full((4,), torch.inf, dtype=dtype))
         exact = truth.to(dtype).double()
-        assert torch.equal(_ulp(exact, dtype)[:3], (up.double() - exact)[:3])
+        assert torch.equal(ulp(exact, dtype)[:3], (up.double() - exact)[:3])
         assert check_values(up, exact, Budget(None, 0.0), 2.0)[0] is None
         twice = torch.nextafter(up, torch.full((4,), torch.inf, dtype=dtype))
         assert check_values(twice, exact, Budget(None, 0.0), 2.0)[0] is not None

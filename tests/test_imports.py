@@ -12,7 +12,10 @@ import pytest
 from common.solutions import ROOT
 
 # Who may import what of ours; `common.board` stands for all below it. Whoever is not named may not.
-GRADING = {"common.arena", "common.ops", "common.solutions", "common.spec", "common.worker"}
+GRADING = {
+    "common.arena", "common.exchange", "common.ops", "common.problem", "common.solutions",
+    "common.spec", "common.tolerance", "common.worker",
+}  # fmt: skip
 MAY = {
     "contributors": set(),
     "tests.wrong": set(),
@@ -29,6 +32,9 @@ MAY = {
     "common.arena": set(),
     "common.interpreter": set(),
     "common.worker": {"common.arena", "common.solutions", "common.spec"},
+    "common.tolerance": set(),
+    "common.problem": {"common.spec", "common.tolerance"},
+    "common.exchange": {"common.arena", "common.problem", "common.spec", "common.worker"},
     "common.grade": GRADING,
     "common.measure": GRADING | {"common.grade", "common.measure"},
     # the solution's own process: no oracle, no grader

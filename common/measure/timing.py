@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 
 from common.arena import lay_out, storage_bytes
-from common.grade import Problem, call_json, call_tensors, draw
+from common.exchange import call_json, call_tensors
+from common.problem import Problem, draw
 from common.spec import DIRECTIONS, Direction
 from common.worker import Reply, Worker
 

@@ -1,0 +1,82 @@
+"""A case made concrete: its inputs drawn, what is right, and how far eager itself is from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from common.spec import Case, Op
+from common.tolerance import FEW_ELEMENTS, Budget, budget_of
+
+OUTPUT = "output"
+DRAWS_OF_FEW = 8
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A case with its inputs drawn, and for the output and each gradient the truth and budget."""
+
+    op: Op[Any]
+    case: Case
+    arguments: dict[str, Any]
+    upstream: torch.Tensor
+    truth: dict[str, torch.Tensor]
+    budgets: dict[str, Budget]
+
+    @property
+    def slack(self) -> float:
+        return self.op.slack[self.case.dtype]
+
+
+def pose(op: Op[Any], case: Case, seed: int, device: str) -> Problem:
+    """Draw the case's inputs; the oracle is the reference in float64, the budget eager's error.
+
+    `seed` is the harness's secret. On tensors of fewer than 1,000 elements eager may be lucky, so
+    that its largest error of eight draws counts there.
+    """
+    arguments, upstream = draw(op, case, seed, device)
+    truth = solve(op, arguments, upstream, double=True)
+    eager = solve(op, arguments, upstream)
+    budgets = {name: budget_of(eager[name], truth[name]) for name in truth}
+    if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
+        for again in range(1, DRAWS_OF_FEW):
+            drawn = draw(op, case, seed + again, device)
+            other, exact = solve(op, *drawn), solve(op, *drawn, double=True)
+            for name, budget in budgets.items():
+                largest = max(budget.largest, budget_of(other[name], exact[name]).largest)
+                budgets[name] = Budget(budget.rms, largest)
+    return Problem(op, case, arguments, upstream, truth, budgets)
+
+
+def draw(op: Op[Any], case: Case, seed: int, device: str) -> tuple[dict[str, Any], torch.Tensor]:
+    """The arguments of one call and a random upstream gradient, which is as much a view as they."""
+    generator = torch.Generator(device).manual_seed(seed)
+    arguments = op.draw(case, generator)
+    with torch.no_grad():
+        output = op.reference(**arguments)
+    upstream = torch.randn(
+        output.shape[::-1], generator=generator, device=device, dtype=torch.float32
+    ).to(output.dtype)
+    upstream = upstream.permute(*reversed(range(output.dim())))
+    views = not all(t.is_contiguous() for t in arguments.values() if isinstance(t, torch.Tensor))
+    return arguments, upstream if views else upstream.contiguous()
+
+
+def solve(
+    op: Op[Any], arguments: dict[str, Any], upstream: torch.Tensor, double: bool = False
+) -> dict[str, torch.Tensor]:
+    """The reference's output and gradients; in float64, freqs too, it is the oracle."""
+
+    def prepared(name: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        value = value.double() if double else value
+        return value.detach().requires_grad_(name in op.differentiable)
+
+    ready = {name: prepared(name, value) for name, value in arguments.items()}
+    output = op.reference(**ready)
+    wanted = [ready[name] for name in op.differentiable]
+    gradients = torch.autograd.grad(output, wanted, upstream.double() if double else upstream)
+    return {OUTPUT: output.detach(), **dict(zip(op.differentiable, gradients, strict=True))}

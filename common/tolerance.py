@@ -1,0 +1,79 @@
+"""How far a result may be from the truth, counted in eager's own error: the numeric rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+FEW_ELEMENTS = 1000
+"""On fewer, an rms error says little, and eager may be lucky."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How far eager is from the oracle on one result; `rms` only where it says something."""
+
+    rms: float | None
+    largest: float
+
+
+def budget_of(eager: torch.Tensor, truth: torch.Tensor) -> Budget:
+    if not truth.numel():
+        return Budget(None, 0.0)
+    error = (eager.double() - truth).abs()
+    rms = _rms(error) if truth.numel() >= FEW_ELEMENTS else None
+    return Budget(rms, error.max().item())
+
+
+def _rms(error: torch.Tensor) -> float:
+    return error.square().mean().sqrt().item()
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """The first wrong element and what is wrong with it."""
+
+    index: tuple[int, ...]
+    text: str
+
+
+def check_values(
+    actual: torch.Tensor, truth: torch.Tensor, budget: Budget, slack: float
+) -> tuple[Wrong | None, float | None]:
+    """The numeric rule: rms at most `slack` times eager's, and every element within one ulp of its
+    oracle value or `2 * slack` times eager's largest error. NaN and infinity never pass where the
+    oracle has neither. Returns the first wrong element, if any, and error / eager's error, which
+    is None where eager alone is exact."""
+    error = (actual.double() - truth).abs()
+    allowed = ulp(truth, actual.dtype).clamp_min(2 * slack * budget.largest)
+    bad = ~(error <= allowed) & (actual.double() != truth)
+    measured, eager = error.max().item(), budget.largest
+    if budget.rms is not None:
+        measured, eager = _rms(error), budget.rms
+    ratio = 1.0 if measured == eager else measured / eager if eager else None
+    if bad.any():
+        return _wrong(
+            first_index(bad), actual, truth, f"{int(bad.sum())} of {bad.numel()} wrong"
+        ), ratio
+    if budget.rms is not None and not measured <= slack * eager:
+        worst = tuple(int(i) for i in torch.unravel_index(error.argmax(), error.shape))
+        text = f"rms error {measured:.3g}, eager's {eager:.3g}, {slack:g} times that allowed"
+        return _wrong(worst, actual, truth, text), ratio
+    return None, ratio
+
+
+def _wrong(index: tuple[int, ...], actual: torch.Tensor, truth: torch.Tensor, text: str) -> Wrong:
+    expected, came = truth[index].item(), actual[index].item()
+    return Wrong(index, f"expected {expected:.8g}, got {came:.8g} ({text})")
+
+
+def ulp(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The distance from each oracle value to the next number of the dtype."""
+    info = torch.finfo(dtype)
+    _, exponent = torch.frexp(truth.abs().clamp_min(info.smallest_normal))
+    return torch.ldexp(torch.full_like(truth, info.eps), exponent - 1)
+
+
+def first_index(mask: torch.Tensor) -> tuple[int, ...]:
+    return tuple(int(i) for i in torch.unravel_index(mask.flatten().int().argmax(), mask.shape))
