@@ -5,19 +5,20 @@ nox -s test -- --only house --op rope --tier smoke --device cpu
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
 import pytest
 
-# before anything imports torch; see common/cli.py
+NEEDED = ("torch", "triton", "numpy", "rich")
+if missing := [package for package in NEEDED if not importlib.util.find_spec(package)]:
+    names = " ".join(missing)
+    raise SystemExit(f"study: missing packages: {names}; python -m pip install {names}")
+
+# before torch is imported; see common/cli.py
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
-try:
-    import torch
-
-    import common.grade  # noqa: F401  what a missing package would stop later, in many lines
-except ModuleNotFoundError as error:
-    pytest.exit(f"the package {error.name} is missing: python -m pip install {error.name}", 2)
+import torch
 
 from common import ops, solutions
 from common.solutions import Fault
@@ -32,25 +33,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", choices=("cpu", "cuda"), help="default: a GPU where one is")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Say what is wrong with the options in one line, before anything is collected."""
+    try:
+        _pairs(config)
+    except Fault as fault:
+        raise pytest.UsageError(f"study: {fault}") from None
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """`graded` is every contributor's solution with every case of the tier, case by case."""
-    if "graded" not in metafunc.fixturenames:
-        return
-    config = metafunc.config
+    if "graded" in metafunc.fixturenames:
+        pairs = _pairs(metafunc.config)
+        ids = [f"{solution.name}-{case.name}" for solution, case in pairs]
+        metafunc.parametrize("graded", pairs, ids=ids, indirect=True)
+
+
+def _pairs(config: pytest.Config) -> list:
     op_name, only, tier = map(config.getoption, ("op", "only", "tier"))
-    try:
-        chosen = solutions.select(solutions.discover(), op_name, only)
-        pairs = [
-            (solution, case)
-            for op, cases in tier_cases(chosen, tier, _device(config))
-            for case in cases
-            for solution in chosen
-            if solution.op == op.name
-        ]
-    except Fault as fault:
-        pytest.exit(f"study: {fault}", 4)
-    ids = [f"{solution.name}-{case.name}" for solution, case in pairs]
-    metafunc.parametrize("graded", pairs, ids=ids, indirect=True)
+    chosen = solutions.select(solutions.discover(), op_name, only)
+    return [
+        (solution, case)
+        for op, cases in tier_cases(chosen, tier, _device(config))
+        for case in cases
+        for solution in chosen
+        if solution.op == op.name
+    ]
 
 
 def _device(config: pytest.Config) -> str:
