@@ -53,6 +53,8 @@ def expected() -> dict[str, torch.Tensor]:
         "bfloat16 maximum": torch.maximum(x, y),
         "bfloat16 less": torch.where(x < y, x, y),
         "bfloat16 negate": -x,
+        "bfloat16 fma": (x.float() * y.float() + x.float()).bfloat16(),
+        "bfloat16 clamp": torch.minimum(torch.maximum(x, -y), y),
         "bfloat16 constant": x + torch.tensor(1.5, dtype=torch.bfloat16),
         "float32 to bfloat16": values.bfloat16(),
         "float16 to bfloat16": values.half().bfloat16(),

@@ -31,6 +31,10 @@ def binary(x, y, out, N: tl.constexpr, KIND: tl.constexpr):
         tl.store(out + lanes, tl.where(a < b, a, b))
     elif KIND == "negate":
         tl.store(out + lanes, -a)
+    elif KIND == "fma":
+        tl.store(out + lanes, tl.fma(a, b, a))
+    elif KIND == "clamp":
+        tl.store(out + lanes, tl.clamp(a, -b, b))
     elif KIND == "constant":
         tl.store(out + lanes, a + tl.full((N,), 1.5, tl.bfloat16))
 
@@ -112,7 +116,7 @@ def run_tuned():
 
 RUNS = {
     **{f"bfloat16 {kind}": (run_binary, kind) for kind in
-       ("add", "multiply", "divide", "maximum", "less", "negate", "constant")},
+       ("add", "multiply", "divide", "maximum", "less", "negate", "constant", "fma", "clamp")},
     "float32 to bfloat16": (run_cast, torch.float32, torch.bfloat16),
     "float16 to bfloat16": (run_cast, torch.float16, torch.bfloat16),
     "bfloat16 to float16": (run_cast, torch.bfloat16, torch.float16),
