@@ -10,8 +10,10 @@ import os
 
 import pytest
 
-NEEDED = ("torch", "triton", "numpy", "rich")
-if missing := [package for package in NEEDED if not importlib.util.find_spec(package)]:
+from common.cli import NEEDED
+from common.spec import TIERS
+
+if missing := [package for package in (*NEEDED, "rich") if not importlib.util.find_spec(package)]:
     names = " ".join(missing)
     raise SystemExit(f"study: missing packages: {names}; python -m pip install {names}")
 
@@ -29,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("study")
     group.addoption("--op", help="solutions of one op alone")
     group.addoption("--only", metavar="HANDLE[/FILE]", help="one contributor or file alone")
-    group.addoption("--tier", choices=("smoke", "matrix", "board"), default="smoke")
+    group.addoption("--tier", choices=TIERS, default="smoke")
     group.addoption("--device", choices=("cpu", "cuda"), help="default: a GPU where one is")
 
 

@@ -128,6 +128,10 @@ class Arena:
         raw = torch.frombuffer(self._map, dtype=torch.uint8, count=slot.nbytes, offset=slot.start)
         return raw.view(dtype).as_strided(size, stride, offset)
 
+    def put(self, slot: Slot, tensor: torch.Tensor) -> None:
+        """Lay the tensor's whole storage, which the slot was made for."""
+        self.bytes_of(slot).copy_(storage_bytes(tensor))
+
     def settle(self) -> None:
         """Wait until what was written here is there: the other side does not share our stream."""
         if isinstance(self._map, torch.Tensor):

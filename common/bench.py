@@ -46,6 +46,12 @@ def harness_digest() -> str:
     return digest([*files, *common.glob("measure/*.py"), *common.glob("ops/*.py")])
 
 
+def digests_of(solutions: Sequence[Solution]) -> dict[Solution, tuple[str, str]]:
+    """What each row is kept with: the digest of its solution, and the harness's."""
+    harness = harness_digest()
+    return {solution: (solution.digest, harness) for solution in solutions}
+
+
 def bench(
     solutions: list[Solution],
     device: str,
@@ -57,7 +63,7 @@ def bench(
     kept from an earlier, interrupted run."""
     path = records.RESULTS / results_file(device)
     earlier = records.read(path)
-    digests = {s: (s.digest, harness_digest()) for s in solutions}
+    digests = digests_of(solutions)
     fresh = Run(
         run=uuid.uuid4().hex[:12],
         device=device,

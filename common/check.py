@@ -30,8 +30,7 @@ def check(
             for *_, verdicts in sweep.grade(op, cases, chosen):
                 smoke.add(list(verdicts.values()))
         smoke.end()
-        digests = {s: (s.digest, bench.harness_digest()) for s in chosen}
-        for measured in bench.measure(sweep, chosen, "check", digests):
+        for measured in bench.measure(sweep, chosen, "check", bench.digests_of(chosen)):
             board.add(measured)
             rows += measured
         board.end()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from common import records, solutions
 from common.solutions import ROOT, Fault, Solution
+from common.spec import TIERS
 
 if TYPE_CHECKING:
     from common.board.table import About
@@ -247,7 +248,7 @@ def _running_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _grade_arguments(parser: argparse.ArgumentParser) -> None:
     _running_arguments(parser)
-    parser.add_argument("--tier", choices=("smoke", "matrix", "board"), default="smoke")
+    parser.add_argument("--tier", choices=TIERS, default="smoke")
     parser.add_argument("--sample", type=_count, metavar="N", help="N of the cases, at random")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts there")
 

@@ -39,7 +39,7 @@ class Exchange:
     def lay_inputs(self) -> None:
         """As they were drawn, whatever an earlier attempt did to them."""
         for name, tensor in self._inputs.items():
-            self._arena.bytes_of(self.slots[name]).copy_(storage_bytes(tensor))
+            self._arena.put(self.slots[name], tensor)
 
     def forward(self, attempt: int) -> Reply:
         poison = POISONS[attempt]

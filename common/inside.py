@@ -190,7 +190,7 @@ class Solving:
         from common.measure import clock
 
         reference = ops.load(op).reference
-        ours = [self._timed(functools.partial(self.solve), call) for call in calls]
+        ours = [self._timed(self.solve, call) for call in calls]
         eager = self._timed(lambda inputs, options: reference(**inputs, **options), baseline)
         return clock.measure(ours, eager, **how)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from common.arena import lay_out, storage_bytes
+from common.arena import lay_out
 from common.exchange import call_json, call_tensors
 from common.problem import Problem, draw
 from common.spec import DIRECTIONS, Direction
@@ -35,7 +35,7 @@ def time_case(problem: Problem, worker: Worker, direction: Direction) -> Reply:
     slots = lay_out(tensors.items())
     arena = worker.arena(max(slot.end for slot in slots.values()))
     for name, slot in slots.items():
-        arena.bytes_of(slot).copy_(storage_bytes(tensors[name]))
+        arena.put(slot, tensors[name])
     calls = [
         call_json(op, arguments, {n.removeprefix(f"{i} "): s for n, s in slots.items()
                                   if n.startswith(f"{i} ")})
