@@ -134,7 +134,7 @@ def _row(
         peer=solution.peer,
         op=op.name,
         case=case.name,
-        track=case.track,
+        track=case.track_of(direction),
         clock=case.clock,
         twin=case.twin,
         direction=direction,

@@ -20,13 +20,19 @@ TIERS: tuple[Tier, ...] = ("smoke", "matrix", "board")
 SLACK: Mapping[str, float] = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 
 
+Product = tuple[int, int, int]
+"""m, k, n."""
+
+
 @dataclass(frozen=True)
 class Work:
     """The least that any solution must do: bytes moved, each input read and each output written
-    once, and floating-point operations."""
+    once, and floating-point operations; `products` are the dense products `[m, k] @ [k, n]` that
+    most of these are spent on, if they are."""
 
     bytes: int
     flops: int
+    products: tuple[Product, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +43,6 @@ class Case:
     down to what Triton's interpreter can run.
     """
 
-    track: str
     dtype: str = "float32"
     clock: Clock = "gpu"
     twin: bool = False
@@ -45,6 +50,10 @@ class Case:
     @property
     def name(self) -> str:
         """Unique among the op's cases; what records and test ids are keyed by."""
+        raise NotImplementedError
+
+    def track_of(self, direction: Direction) -> str:
+        """The table of the leaderboard in which this direction of the case counts."""
         raise NotImplementedError
 
 

@@ -52,8 +52,9 @@ def test_smoke_has_every_dtype_and_layout(op):
 
 @every_op
 def test_every_track_is_declared_and_on_the_board(op):
-    assert {case.track for case in op.cases("board")} == set(op.tracks)
-    assert {case.track for tier in TIERS for case in op.cases(tier)} == set(op.tracks)
+    for tiers in (("board",), TIERS):
+        cases = [case for tier in tiers for case in op.cases(tier)]
+        assert {case.track_of(d) for case in cases for d in DIRECTIONS} == set(op.tracks)
 
 
 @every_case
@@ -62,7 +63,7 @@ def test_inputs_draw_and_pass_through_the_reference(op, case):
     first = arguments[op.differentiable[0]]
     output = op.reference(**arguments)
     assert output.dtype == first.dtype == getattr(torch, case.dtype)
-    assert output.shape == first.shape
+    assert output.shape[:-1] == first.shape[:-1]
     assert output.isfinite().all()
 
 
@@ -86,7 +87,7 @@ def test_views_are_drawn_as_views(op):
 
 @every_op
 def test_twins_are_small_and_keep_all_but_their_size(op):
-    sizes = {"s", "b", "h", "lengths", "shape", "twin"}
+    sizes = {"s", "b", "h", "lengths", "shape", "tokens", "widths", "twin"}
     for case in op.cases("board"):
         twin = op.twin(case)
         before, after = dataclasses.asdict(case), dataclasses.asdict(twin)
@@ -94,7 +95,7 @@ def test_twins_are_small_and_keep_all_but_their_size(op):
         assert not case.twin
         assert {name for name in before if before[name] != after[name]} <= sizes
         tensor = drawn(op, twin)[op.differentiable[0]]
-        assert tensor.shape[-1] == case.shape[-1]
+        assert tensor.shape[-1] == min(case.shape[-1], 1024)
         assert 0 < prod(tensor.shape[:-1]) <= 512
 
 

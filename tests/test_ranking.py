@@ -8,7 +8,7 @@ from rich.console import Console
 
 from common import records
 from common.board import markdown, table, terminal
-from common.board.ranking import rank, score, share
+from common.board.ranking import limit, rank, score, share
 from common.board.table import About
 from common.records import Record, Results, Run, Writer
 from common.solutions import Fault
@@ -19,6 +19,8 @@ RUN = Run("r1", "cuda", "A GPU", {"torch": "2"}, {"fla": "not installed"})
 def row(solution="alice/rope", us=10.0, eager=20.0, **fields):
     """A row whose samples are the numbers given, or all those of a list."""
     times = {"solution": us, "eager": eager, "copy": fields.pop("copy", 5.0)}
+    if dense := fields.pop("dense", None):
+        times["dense"] = dense
     gpu = {name: given if isinstance(given, list) else [given] * 9 for name, given in times.items()}
     plain = Record(
         run="r1", solution=solution, peer=False, op="rope", case="c1", track="core", clock="gpu",
@@ -71,11 +73,17 @@ def test_host_time_ranks_where_the_case_says_so():
     assert score([row(us=1.0, eager=10.0, clock="gpu", host=host)]).value == pytest.approx(10.0)
 
 
-def test_share_of_copy_is_by_gpu_time_and_the_worst_is_kept():
+def test_share_of_the_limit_is_by_gpu_time_and_the_worst_is_kept():
     rows = [row(us=20.0, copy=5.0, clock="host"), row(us=10.0, copy=9.0, direction="backward")]
     assert [share(each) for each in rows] == [0.25, 0.9]
     (entry,) = ranked(*rows)
-    assert entry.worst_share == (0.9, ("c1", "backward")), "host time has no such limit"
+    assert entry.worst_share == rows[1], "host time has no such limit"
+
+
+def test_the_slower_limit_binds():
+    assert limit(row(us=10.0, copy=5.0, dense=8.0)) == (8.0, "dense")
+    assert limit(row(us=10.0, copy=9.0, dense=8.0)) == (9.0, "copy")
+    assert share(row(us=10.0, copy=5.0, dense=8.0)) == 0.8
 
 
 # --- places ---------------------------------------------------------------------------------------
@@ -187,7 +195,15 @@ def columns(line):
 
 def test_a_row_says_place_speed_share_coverage_error_and_note():
     alice, eager, bob = drawn().rows
-    assert alice == ("1", "alice/rope", "2.00 ± 0.00", "50% (c1)", "1/1", "0.50", "tiles | pipes")
+    assert alice == (
+        "1",
+        "alice/rope",
+        "2.00 ± 0.00",
+        "50% of copy (c1)",
+        "1/1",
+        "0.50",
+        "tiles | pipes",
+    )
     assert eager[:3] == ("2", "(eager/rope)", "1.00 ± 0.00")
     assert bob[0] == bob[2] == bob[3] == "–"
     assert bob[4:] == ("0/1", "", "TIMEOUT: a | b (c1 forward)")
@@ -206,7 +222,7 @@ def test_untimed_rows_show_no_times():
 
 
 def test_times_are_medians_beside_a_copy():
-    forward, backward = table.times(rank(ROWS[:3])[0])
+    (forward,) = table.times(rank(ROWS[:3])[0])
     assert forward.header == ("solution", "c1")
     assert dict(forward.rows) == {
         "alice/rope": "10.0",
@@ -214,7 +230,17 @@ def test_times_are_medians_beside_a_copy():
         "bob/rope": "TIMEOUT",
         "copy of the same bytes": "5.0",
     }
-    assert backward.header == ("solution",)
+
+
+def test_times_stand_beside_dense_products_where_the_case_has_any():
+    rows = [
+        row(dense=7.0),
+        row("bob/rope", dense=8.0),
+        row("carol/rope", dense=6.0),
+        row(case="c2"),
+    ]
+    (forward,) = table.times(rank(rows)[0])
+    assert forward.rows[-1] == ("dense products of the same shapes", "7.0", "")
 
 
 def test_markdown_tables_keep_their_columns_whatever_the_text():
@@ -222,7 +248,7 @@ def test_markdown_tables_keep_their_columns_whatever_the_text():
     tables = [part.splitlines() for part in board.split("\n\n") if part.startswith("|")]
     assert r"tiles \| pipes" in board
     assert r"a \| b" in board
-    assert [len(set(map(columns, lines))) for lines in tables] == [1, 1, 1]
+    assert [len(set(map(columns, lines))) for lines in tables] == [1, 1]
 
 
 def test_markdown_says_where_with_what_and_who_is_absent():

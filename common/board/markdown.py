@@ -17,7 +17,8 @@ BEGIN, END = "<!-- board -->", "<!-- /board -->"
 EXPLANATION = """\
 *× eager* is the geometric mean, over the track's cases, of plain torch's median time over the
 solution's, taken in turn in one run, with its 95 % interval; entries that tie share a place.
-*Worst share of copy* is the case furthest from the time that copying the same bytes takes.
+*Worst share of limit* is the case furthest from its limit: a copy of the same bytes or dense
+products of the same shapes, whichever takes longer, measured in the same run.
 *error / eager's* is the rounding error in units of plain torch's own. Names in parentheses are
 peers: libraries, not contributors. An entry that does not cover its track whole is not ranked."""
 

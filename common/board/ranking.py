@@ -17,6 +17,7 @@ from common.records import Record
 
 REPLICATES = 1000
 CONFIDENCE = (2.5, 97.5)
+LIMITS = ("copy", "dense")
 Cell = tuple[str, str]
 """A case and a direction."""
 
@@ -53,11 +54,10 @@ class Entry:
         return max(errors, default=None)
 
     @property
-    def worst_share(self) -> tuple[float, Cell] | None:
-        """The smallest share of copy bandwidth that was reached, and where."""
-        timed = {c: row for c, row in self.cells.items() if row.gpu and row.clock == "gpu"}
-        shares = [(share(row), cell) for cell, row in timed.items()]
-        return min(shares, default=None)
+    def worst_share(self) -> Record | None:
+        """The row that is furthest from its limit."""
+        timed = [row for row in self.cells.values() if row.gpu and row.clock == "gpu"]
+        return min(timed, key=share, default=None)
 
     @property
     def failures(self) -> list[Record]:
@@ -137,9 +137,16 @@ def median(row: Record, name: str = "solution") -> float:
     return float(np.median(clock(row)[name]))
 
 
+def limit(row: Record) -> tuple[float, str]:
+    """The slower of a copy of the same bytes and dense products of the same shapes: its median
+    microseconds, and which it is. No call of this work can take much less."""
+    measured = [(float(np.median(row.gpu[name])), name) for name in LIMITS if name in row.gpu]
+    return max(measured)
+
+
 def share(row: Record) -> float:
-    """What part of copy bandwidth at the row's own size was reached, by GPU time."""
-    return float(np.median(row.gpu["copy"]) / np.median(row.gpu["solution"]))
+    """What part of its limit the row reached, by GPU time."""
+    return limit(row)[0] / float(np.median(row.gpu["solution"]))
 
 
 def _value(entry: Entry) -> float:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from common.board.ranking import Cell, Entry, Track, median
+from common.board.ranking import LIMITS, Cell, Entry, Track, limit, median, share
 
 DIRECTION = {"forward": "forward", "backward": "forward + backward"}
+LIMIT = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 STALE = "†"
 
 
@@ -34,7 +35,7 @@ def ranking(track: Track, about: Mapping[str, About], timed: bool, where: bool =
     """
     header = ["", "solution", "covers", "error / eager's", "note"]
     if timed:
-        header[2:2] = ["× eager", "worst share of copy"]
+        header[2:2] = ["× eager", "worst share of limit"]
     rows = tuple(tuple(_ranked(entry, track, about, timed, where)) for entry in track.entries)
     stale = any(_stale(entry, about) for entry in track.entries)
     footnote = f"{STALE} measured before its source last changed"
@@ -72,10 +73,11 @@ def _speed(entry: Entry) -> str:
 def _share(entry: Entry, where: bool) -> str:
     if entry.worst_share is None:
         return "–"
-    value, (case, direction) = entry.worst_share
+    row = entry.worst_share
+    value, of = share(row), limit(row)[1]
     percent = f"{value:.0%}" if value > 0.01 else f"{value:.2%}"
-    named = f" ({case}{', with backward' * (direction == 'backward')})"
-    return percent + named * where
+    named = f" ({row.case}{', with backward' * (row.direction == 'backward')})"
+    return f"{percent} of {of}" + named * where
 
 
 def times(track: Track) -> list[Table]:
@@ -83,13 +85,15 @@ def times(track: Track) -> list[Table]:
     tables = []
     for direction, words in DIRECTION.items():
         cells = [cell for cell in track.cells if cell[1] == direction]
+        if not cells:
+            continue
         header = ("solution", *(_heading(track, cell) for cell in cells))
         rows = tuple(
             (entry.solution, *(_time(entry, cell) for cell in cells)) for entry in track.entries
         )
-        copies = ("copy of the same bytes", *(_copy(track, cell) for cell in cells))
+        limits = [row for name in LIMITS if any((row := _limit(track, cells, name))[1:])]
         title = f"{track.op}: {track.name}, {words}, median µs"
-        tables.append(Table(title, header, (*rows, copies)))
+        tables.append(Table(title, header, (*rows, *limits)))
     return tables
 
 
@@ -105,7 +109,12 @@ def _time(entry: Entry, cell: Cell) -> str:
     return f"{median(row):.1f}" if row.gpu else row.verdict
 
 
-def _copy(track: Track, cell: Cell) -> str:
+def _limit(track: Track, cells: Sequence[Cell], name: str) -> tuple[str, ...]:
+    """The row of one limit, which was measured beside each solution: the median of its medians."""
+    return LIMIT[name], *(_median_of_all(track, cell, name) for cell in cells)
+
+
+def _median_of_all(track: Track, cell: Cell, name: str) -> str:
     rows = [entry.cells[cell] for entry in track.entries if cell in entry.cells]
-    timed = [median(row, "copy") for row in rows if row.gpu and row.clock == "gpu"]
+    timed = [median(row, name) for row in rows if name in row.gpu and row.clock == "gpu"]
     return f"{sorted(timed)[len(timed) // 2]:.1f}" if timed else ""

@@ -1,4 +1,4 @@
-"""GPU time and host time of one call, beside eager and a plain copy; runs in a solution's process.
+"""GPU time and host time of one call, beside eager and the limits; runs in a solution's process.
 
 GPU time: CUDA events around work that is already queued (the GPU spins until the host has queued
 all of it, so that launching is not counted), the L2 cache flushed, inputs in rotation, the
@@ -13,13 +13,14 @@ import gc
 import itertools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 Run = Callable[[], object]
 Samples = dict[str, list[float]]
+Product = Sequence[int]
 
 ROUNDS = range(8, 101)
 """At least and at most so many samples of each contestant."""
@@ -27,6 +28,8 @@ LONGEST = 10.0
 WARM_UP_CALLS = 3
 CYCLES_PER_MICROSECOND = 2000
 LONGEST_SPIN = 5000.0
+QUEUING = 300.0
+"""Microseconds in which the host has queued a copy or nine products."""
 
 
 def measure(
@@ -35,14 +38,17 @@ def measure(
     *,
     backward: bool,
     copy_bytes: int,
+    products: list[Product],
+    dtype: str,
     seconds: float,
     burst: int,
 ) -> dict[str, Samples]:
-    """`{"gpu": {"solution", "eager", "copy"}, "host": {"solution", "eager"}}`, samples of each.
+    """`{"gpu": {"solution", "eager", "copy", "dense"}, "host": {"solution", "eager"}}`, samples of
+    each; `dense` where the case has products.
 
     `ours` are several inputs of one shape, taken in rotation; `copy_bytes` is what the copy moves,
-    reads and writes together; `seconds` is how long each of the two clocks may run; `burst` is
-    how many calls make one sample of host time.
+    reads and writes together; `products` are m, k and n of the dense products; `seconds` is how
+    long each of the two clocks may run; `burst` is how many calls make one sample of host time.
     """
     rotation = itertools.cycle([_run(call, backward) for call in ours])
     contestants: dict[str, Run] = {
@@ -52,18 +58,40 @@ def measure(
     for run in contestants.values():
         _warm_up(run)
     host = _sample(contestants, lambda name, run: _host_time(run, burst), seconds)
-    source, target = (
-        torch.empty(max(copy_bytes // 2, 1), dtype=torch.uint8, device="cuda") for _ in range(2)
-    )
-    source.random_()
-    contestants["copy"] = lambda: target.copy_(source)
-    spins = {name: 2 * max(samples) for name, samples in host.items()} | {"copy": 50.0}
+    limits = {"copy": _copy(copy_bytes)}
+    if products:
+        limits["dense"] = _dense(products, getattr(torch, dtype))
+    for run in limits.values():
+        _warm_up(run)
+    contestants |= limits
+    spins = {name: 2 * max(samples) for name, samples in host.items()}
+    spins |= dict.fromkeys(limits, QUEUING)
     flush = torch.empty(2 * _l2_bytes(), dtype=torch.uint8, device="cuda")
 
     def gpu_time(name: str, run: Run) -> float:
         return _gpu_time(run, flush, min(spins[name], LONGEST_SPIN))
 
     return {"gpu": _sample(contestants, gpu_time, seconds), "host": host}
+
+
+def _copy(nbytes: int) -> Run:
+    """So many bytes read and written: what binds where memory does."""
+    source, target = (
+        torch.empty(max(nbytes // 2, 1), dtype=torch.uint8, device="cuda") for _ in range(2)
+    )
+    source.random_()
+    return lambda: target.copy_(source)
+
+
+def _dense(products: list[Product], dtype: torch.dtype) -> Run:
+    """One product after the other, as the vendor's library runs them: what binds where arithmetic
+    does. Random values, since zeros would draw less power and run faster."""
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, dtype=dtype, device="cuda")
+
+    factors = [(random(m, k), random(n, k)) for m, k, n in products]
+    return lambda: [torch.nn.functional.linear(*pair) for pair in factors]
 
 
 def _run(call: Any, backward: bool) -> Run:

@@ -41,14 +41,16 @@ def time_case(problem: Problem, worker: Worker, direction: Direction) -> Reply:
                                   if n.startswith(f"{i} ")})
         for i, (arguments, _) in enumerate(draws)
     ]  # fmt: skip
-    counted = DIRECTIONS[: DIRECTIONS.index(direction) + 1]
+    works = [op.work(case, each) for each in DIRECTIONS[: DIRECTIONS.index(direction) + 1]]
     return worker.call(
         "time",
         calls=calls[:ROTATION],
         baseline=calls[ROTATION],
         op=op.name,
         backward=direction == "backward",
-        copy_bytes=sum(op.work(case, each).bytes for each in counted),
+        copy_bytes=sum(work.bytes for work in works),
+        products=[product for work in works for product in work.products],
+        dtype=case.dtype,
         seconds=SECONDS[case.clock],
         burst=BURST[case.clock],
     )

@@ -105,6 +105,7 @@ class RopeCase(Case):
     case, whose `s` and `b` are not used. `angles`: random; model (position times a frequency that
     falls with the feature, other ones in the second half); far (the same at a million)."""
 
+    track: str
     s: int = 0
     b: int = 0
     h: int
@@ -132,6 +133,9 @@ class RopeCase(Case):
         parts += [self.layout] * (self.layout != "contiguous")
         parts += [self.angles] * (self.angles == "far") + ["twin"] * self.twin
         return "-".join(parts)
+
+    def track_of(self, direction: Direction) -> str:
+        return self.track
 
     @property
     def shape(self) -> tuple[int, ...]:

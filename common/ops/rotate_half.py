@@ -33,6 +33,7 @@ def reference(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class RotateHalfCase(Case):
+    track: str
     shape: tuple[int, ...]
     interleaved: bool = False
     layout: Layout = "contiguous"
@@ -43,6 +44,9 @@ class RotateHalfCase(Case):
         parts += ["interleaved"] * self.interleaved
         parts += [self.layout] * (self.layout != "contiguous") + ["twin"] * self.twin
         return "-".join(parts)
+
+    def track_of(self, direction: Direction) -> str:
+        return self.track
 
 
 def draw(case: RotateHalfCase, generator: torch.Generator) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""`masked_ffn`: a SwiGLU layer with two sets of weights, one for the tokens of a mask.
+
+    out[token] = mask[token] ? (silu(x @ w1.T) * (x @ w3.T)) @ w2.T    with x = x[token]
+                             : (silu(x @ u1.T) * (x @ u3.T)) @ u2.T
+
+A gradient of a weight sums over its own tokens alone. Source: `MaskedFFN` of
+https://github.com/wenhaoli-xmu/ffn_kernel; SwiGLU, https://arxiv.org/abs/2002.05202.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Protocol
+
+import torch
+from torch.nn.functional import linear, silu
+
+from common import masks
+from common.masks import MaskedCase
+from common.spec import Direction, Op, Work
+
+
+class MaskedFFN(Protocol):
+    """Shapes:
+
+        x               `[tokens, width]`; bfloat16, float16 or float32, as the weights
+        w1, w3, u1, u3  `[intermediate, width]`, as in `torch.nn.functional.linear`
+        w2, u2          `[width, intermediate]`
+        mask            bool `[tokens]`: the tokens that go through the w's; the others go through
+                        the u's
+
+    Returns `[tokens, width]` in x's dtype.
+    """
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        w1: torch.Tensor,
+        w2: torch.Tensor,
+        w3: torch.Tensor,
+        u1: torch.Tensor,
+        u2: torch.Tensor,
+        u3: torch.Tensor,
+        mask: torch.Tensor,
+    ) -> torch.Tensor: ...
+
+
+def reference(
+    x: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    w3: torch.Tensor,
+    u1: torch.Tensor,
+    u2: torch.Tensor,
+    u3: torch.Tensor,
+    mask: torch.Tensor,
+) -> torch.Tensor:
+    visual = linear(silu(linear(x, w1)) * linear(x, w3), w2)
+    textual = linear(silu(linear(x, u1)) * linear(x, u3), u2)
+    return torch.where(mask[:, None], visual, textual)
+
+
+def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
+    width, inner = case.widths
+    drawn = {"x": masks.draw_x(case, generator)}
+    for letter in "wu":
+        drawn[f"{letter}1"] = masks.draw_weight(case, inner, width, generator)
+        drawn[f"{letter}2"] = masks.draw_weight(case, width, inner, generator)
+        drawn[f"{letter}3"] = masks.draw_weight(case, inner, width, generator)
+    return {**drawn, "mask": masks.draw_mask(case, generator)}
+
+
+def work(case: MaskedCase, direction: Direction) -> Work:
+    """Three products a token, forward; the gradients of both factors of each, backward. Bytes as if
+    all intermediate values stayed on the chip and backward were handed what it needs of them: x,
+    the output or its gradient, the mask and the weights that have a token are read or written once,
+    and in backward the gradients of x and of all weights."""
+    tokens, (k, n) = case.tokens, case.widths
+    itemsize = getattr(torch, case.dtype).itemsize
+    moved = 2 * tokens * k + 3 * case.weight_sets * k * n
+    up, down = (tokens, k, n), (tokens, n, k)
+    if direction == "forward":
+        return Work(moved * itemsize + tokens, 6 * tokens * k * n, (up, up, down))
+    moved += tokens * k + 6 * k * n
+    weights = ((n, tokens, k), (n, tokens, k), (k, tokens, n))
+    return Work(moved * itemsize + tokens, 12 * tokens * k * n, (up, down, down, *weights))
+
+
+OP = Op(
+    name="masked_ffn",
+    interface=MaskedFFN,
+    reference=reference,
+    differentiable=("x", "w1", "w2", "w3", "u1", "u2", "u3"),
+    tracks=masks.TRACKS,
+    cases=functools.partial(masks.cases, model=(1024, 2048), wide=(4096, 14336)),
+    twin=masks.twin,
+    draw=draw,
+    work=work,
+)

@@ -1,0 +1,79 @@
+"""`masked_linear`: a linear layer with two weights, one for the tokens of a mask, one for the rest.
+
+    out[token] = mask[token] ? x[token] @ w_v.T : x[token] @ w_t.T
+
+The visual and the textual tokens of one sequence go through weights of their own. A gradient of a
+weight sums over its own tokens alone. Source: `MaskedLinear` of
+https://github.com/wenhaoli-xmu/ffn_kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Protocol
+
+import torch
+from torch.nn.functional import linear
+
+from common import masks
+from common.masks import MaskedCase
+from common.spec import Direction, Op, Work
+
+
+class MaskedLinear(Protocol):
+    """Shapes:
+
+        x          `[tokens, in_features]`; bfloat16, float16 or float32, as the weights
+        w_v, w_t   `[out_features, in_features]`, as in `torch.nn.functional.linear`: the weights of
+                   visual and of textual tokens
+        mask       bool `[tokens]`: which tokens are visual
+
+    Returns `[tokens, out_features]` in x's dtype.
+    """
+
+    def __call__(
+        self, x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor: ...
+
+
+def reference(
+    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    return torch.where(mask[:, None], linear(x, w_v), linear(x, w_t))
+
+
+def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
+    in_features, out_features = case.widths
+    return {
+        "x": masks.draw_x(case, generator),
+        "w_v": masks.draw_weight(case, out_features, in_features, generator),
+        "w_t": masks.draw_weight(case, out_features, in_features, generator),
+        "mask": masks.draw_mask(case, generator),
+    }
+
+
+def work(case: MaskedCase, direction: Direction) -> Work:
+    """One product a token. Forward reads x, the mask and the weights that have a token, and writes
+    the output; backward reads its gradient with them and writes the gradients of x and of both
+    weights."""
+    tokens, (k, n) = case.tokens, case.widths
+    itemsize = getattr(torch, case.dtype).itemsize
+    read = tokens * k + tokens * n + case.weight_sets * k * n
+    if direction == "forward":
+        return Work(read * itemsize + tokens, 2 * tokens * k * n, ((tokens, k, n),))
+    written = tokens * k + 2 * k * n
+    products = ((tokens, n, k), (n, tokens, k))
+    return Work((read + written) * itemsize + tokens, 4 * tokens * k * n, products)
+
+
+OP = Op(
+    name="masked_linear",
+    interface=MaskedLinear,
+    reference=reference,
+    differentiable=("x", "w_v", "w_t"),
+    tracks=masks.TRACKS,
+    cases=functools.partial(masks.cases, model=(1024, 1024), wide=(4096, 14336)),
+    twin=masks.twin,
+    draw=draw,
+    work=work,
+)

@@ -1,0 +1,108 @@
+"""The masked ops: what their masks are, and their references held against one written token by
+token."""
+
+import dataclasses
+from itertools import pairwise
+
+import pytest
+import torch
+
+from common import ops
+from common.masks import MaskedCase, draw_mask
+
+LINEAR, FFN = ops.load("masked_linear"), ops.load("masked_ffn")
+MASKED = pytest.mark.parametrize("op", [LINEAR, FFN], ids=lambda op: op.name)
+CASE = MaskedCase(tokens=12, widths=(6, 10), mask="random", dtype="float32")
+
+
+def drawn(op, case, seed=0):
+    return op.draw(case, torch.Generator().manual_seed(seed))
+
+
+def mask_of(**fields):
+    return draw_mask(dataclasses.replace(CASE, **fields), torch.Generator().manual_seed(0))
+
+
+def runs(mask):
+    """How many spans of visual tokens there are."""
+    padded = [False, *mask.tolist(), False]
+    return sum(after and not before for before, after in pairwise(padded))
+
+
+def test_a_span_is_whole_and_of_the_seeds_length():
+    mask = mask_of(tokens=4096, mask="span")
+    assert (runs(mask), int(mask.sum())) == (1, 1024)
+    assert int(mask_of(tokens=70, mask="span").sum()) == 35
+
+
+def test_each_sequence_has_its_span():
+    mask = mask_of(tokens=4096 * 3 + 1, mask="span", sequences=3)
+    assert runs(mask) in (2, 3), "two that meet are one"
+    assert [int(part.sum()) for part in mask.split(4096)] == [1024, 1024, 1024, 0]
+
+
+def test_all_none_and_random():
+    assert bool(mask_of(mask="all").all())
+    assert not bool(mask_of(mask="none").any())
+    assert 1000 < int(mask_of(tokens=3000, mask="random").sum()) < 2000
+
+
+def linear_by_hand(x, w_v, w_t, mask):
+    rows = [(w_v if visual else w_t) @ token for token, visual in zip(x, mask, strict=True)]
+    return torch.stack(rows)
+
+
+def ffn_by_hand(x, w1, w2, w3, u1, u2, u3, mask):
+    def layer(token, first, second, third):
+        gate = first @ token
+        return second @ (gate / (1 + (-gate).exp()) * (third @ token))
+
+    rows = [
+        layer(token, w1, w2, w3) if visual else layer(token, u1, u2, u3)
+        for token, visual in zip(x, mask, strict=True)
+    ]
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize(
+    ("op", "by_hand"), [(LINEAR, linear_by_hand), (FFN, ffn_by_hand)], ids=["linear", "ffn"]
+)
+def test_reference_is_the_definition_and_so_are_its_gradients(op, by_hand):
+    def results(function):
+        arguments = {
+            name: value.double().requires_grad_() if value.is_floating_point() else value
+            for name, value in drawn(op, CASE).items()
+        }
+        output = function(**arguments)
+        upstream = torch.linspace(-1, 1, output.numel()).view(output.shape).double()
+        inputs = [arguments[name] for name in op.differentiable]
+        return [output, *torch.autograd.grad(output, inputs, upstream)]
+
+    torch.testing.assert_close(results(op.reference), results(by_hand), rtol=1e-12, atol=1e-12)
+
+
+@MASKED
+def test_every_floating_argument_takes_a_gradient(op):
+    floating = [name for name, value in drawn(op, CASE).items() if value.is_floating_point()]
+    assert tuple(floating) == op.differentiable
+
+
+def test_minimum_work_by_hand():
+    case = dataclasses.replace(CASE, dtype="bfloat16")
+    forward, backward = (LINEAR.work(case, direction) for direction in ("forward", "backward"))
+    # x, two weights and the output, of 2 bytes each, and a byte of mask a token
+    assert forward.bytes == 2 * (12 * 6 + 2 * 60 + 12 * 10) + 12
+    assert forward.flops == 2 * 12 * 6 * 10
+    # backward writes the gradients of x and both weights too
+    assert backward.bytes == forward.bytes + 2 * (12 * 6 + 2 * 60)
+    assert backward.flops == 2 * forward.flops
+    one_set = LINEAR.work(dataclasses.replace(case, mask="all"), "forward")
+    assert one_set.bytes == forward.bytes - 2 * 60, "weights without a token need not be read"
+    assert FFN.work(case, "forward").flops == 3 * forward.flops
+
+
+@MASKED
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_the_dense_products_are_the_flops(op, direction):
+    work = op.work(CASE, direction)
+    assert work.flops == sum(2 * m * k * n for m, k, n in work.products)
