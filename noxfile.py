@@ -48,6 +48,12 @@ def new(session: nox.Session) -> None:
 
 
 @nox.session
+def tune(session: nox.Session) -> None:
+    """Search a folder's configurations on this GPU, for it to read: nox -s tune -- HANDLE."""
+    study(session)
+
+
+@nox.session
 def check(session: nox.Session) -> None:
     """Grade and measure one folder, and say where it would stand: nox -s check -- HANDLE."""
     study(session)

@@ -19,6 +19,7 @@ from common.spec import TIERS
 if TYPE_CHECKING:
     from common.board.table import About
     from common.grade import Verdict
+    from common.points import Spot
     from common.records import Record
 
 NEEDED = ("torch", "triton", "numpy")
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         sys.exit(_complain(f"{error.filename or 'a file'}: {error.strerror or error}"))
     except KeyboardInterrupt:
-        _complain("interrupted; what was recorded is kept, and bench goes on from it")
+        _complain("interrupted; what was recorded is kept, and the same command goes on from it")
         sys.exit(130)
 
 
@@ -162,8 +163,47 @@ def new(options: argparse.Namespace) -> int:
     from common.template import write
 
     handle = _one_of(options.handle, options.only, "HANDLE")
-    target = write(handle, _one_of(options.new_op, options.op, "OP"))
-    print(f"wrote {target.relative_to(ROOT)}; next: nox -s check -- {handle}")
+    written = write(handle, _one_of(options.new_op, options.op, "OP"), options.tuned)
+    names = " and ".join(str(path.relative_to(ROOT)) for path in written)
+    print(f"wrote {names}; next: nox -s check -- {handle}")
+    return 0
+
+
+def tune(options: argparse.Namespace) -> int:
+    """Search the configurations that one folder declares, and write the best where it reads them."""
+    options.only = _one_of(options.handle, options.only, "HANDLE")
+    chosen = solutions.select(solutions.discover(), options.op, options.only)
+    if options.device == "cpu" or _device(options) == "cpu":
+        raise Fault("tune needs a GPU: without one nothing is timed")
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from common import tune as tuning
+
+    text, count = TextColumn("{task.description}"), MofNCompleteColumn()
+    console = Console(stderr=True)
+    columns = (text, BarColumn(), count, TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        cases = progress.add_task("tune", total=None)
+        configs = progress.add_task("", total=None)
+
+        def at_shape(spot: Spot, done: int, of: int) -> None:
+            progress.update(configs, completed=done, total=of, description=str(spot.shape))
+
+        def say(line: str) -> None:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+        watcher = tuning.Watcher(
+            begin=lambda total: progress.update(cases, total=total),
+            case=lambda solution, case: progress.update(
+                cases, advance=1, description=f"{solution.name} {case.name}"
+            ),
+            shape=at_shape,
+            say=say,
+        )
+        found = tuning.tune(chosen, "cuda", watcher, quiet=not options.verbose)
+    for one in found:
+        print(*one.lines(), sep="\n")
     return 0
 
 
@@ -261,6 +301,9 @@ def _check_arguments(parser: argparse.ArgumentParser) -> None:
 def _new_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("handle", nargs="?", metavar="HANDLE")
     parser.add_argument("new_op", nargs="?", metavar="OP")
+    parser.add_argument(
+        "--tuned", action="store_true", help="with configs.py, which reads what tune found"
+    )
 
 
 def _count(text: str) -> int:
@@ -276,4 +319,5 @@ COMMANDS: dict[Any, Any] = {
     bench: _running_arguments,
     leaderboard: _running_arguments,
     new: _new_arguments,
+    tune: _check_arguments,
 }

@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -51,8 +52,9 @@ class Refused(Exception):
 # --- the contract ---------------------------------------------------------------------------------
 
 
-def load(path: Path, op_name: str) -> Callable[..., Any]:
-    """The file's function named after the op, its signature held against the op's interface."""
+def load(path: Path, op_name: str) -> tuple[Callable[..., Any], ModuleType]:
+    """The file's function named after the op, its signature held against the op's interface; and
+    the file as a module."""
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(f"solution_{path.stem}", path)
     assert spec and spec.loader
@@ -69,7 +71,7 @@ def load(path: Path, op_name: str) -> Callable[..., Any]:
     if not callable(function):
         raise Refused("COMPILE_ERROR", f"lacks a function named {op_name}")
     _hold_signature(function, ops.load(op_name).interface, op_name)
-    return function  # type: ignore[no-any-return]
+    return function, module
 
 
 def _hold_signature(function: Callable[..., Any], interface: type, name: str) -> None:
@@ -152,13 +154,14 @@ class Solving:
 
     def __init__(self) -> None:
         self.function: Callable[..., Any] | None = None
+        self.module: ModuleType | None = None
         self.arena: Arena | None = None
         self.output: torch.Tensor | None = None
         self.inputs: dict[str, torch.Tensor] = {}
         self.poison = 0.0
 
     def load(self, path: str, op: str) -> Reply:
-        self.function = load(Path(path), op)
+        self.function, self.module = load(Path(path), op)
         return {}
 
     def forward(self, call: Reply, result: Reply, poison: float | None) -> Reply:
@@ -193,6 +196,65 @@ class Solving:
         ours = [self._timed(self.solve, call) for call in calls]
         eager = self._timed(lambda inputs, options: reference(**inputs, **options), baseline)
         return clock.measure(ours, eager, **how)
+
+    def tunable(self) -> Reply:
+        """The kernels whose configurations the solution lets others choose; see CONTRIBUTING.md."""
+        self.force([])
+        kernels = [
+            {"name": tuned.name, "default": tuned.default, "space": list(tuned.space)}
+            for tuned in self._tuned()
+        ]
+        json.dumps(kernels)  # else a reply that is none would end the process
+        return {"kernels": kernels}
+
+    def force(self, choices: list[Any]) -> Reply:
+        """From here on each kernel takes what is chosen for just that shape, or its default."""
+        for tuned in self._tuned():
+            tuned.asked.clear()
+            tuned.forced = {
+                (tokens, tuple(widths), getattr(torch, dtype)): config
+                for kernel, tokens, widths, dtype, config in choices
+                if kernel == tuned.name
+            }
+        return {}
+
+    def lookups(self, call: Reply, choices: list[Any]) -> Reply:
+        """What one call asks of its kernels in each direction; with the verdict if it fails."""
+        asked: Reply = {}
+        try:
+            forward, wanted, upstream = self._timed(self.solve, call)
+            output = self._lookups("forward", forward, choices, asked)
+            if output.requires_grad:
+                backward = functools.partial(torch.autograd.grad, output, wanted, upstream)
+                self._lookups("backward", backward, choices, asked)
+        except Exception as error:
+            return {"asked": asked} | judge(error)
+        return {"asked": asked}
+
+    def _lookups(
+        self, direction: str, run: Callable[[], Any], choices: list[Any], asked: Reply
+    ) -> Any:
+        self.force(choices)
+        try:
+            with self._graded():
+                return run()
+        finally:
+            asked[direction] = [
+                [tuned.name, int(tokens), [int(width) for width in widths], dtype_name(dtype)]
+                for tuned in self._tuned()
+                for tokens, widths, dtype, *_ in tuned.asked
+            ]
+
+    def time_forced(self, calls: list[Reply], choices: list[Any], **how: Any) -> Reply:
+        """Samples of the solution alone, its kernels' configurations chosen."""
+        from common.measure import clock
+
+        self.force(choices)
+        ours = [self._timed(self.solve, call) for call in calls]
+        return {"gpu": clock.measure_alone(ours, **how)}
+
+    def _tuned(self) -> tuple[Any, ...]:
+        return tuple(getattr(self.module, "TUNED", ()))
 
     def _timed(self, solve: Callable[..., Any], call: Reply) -> tuple[Any, Any, Any]:
         """(forward, gradient inputs, upstream) of one call, for the clock."""

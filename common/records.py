@@ -7,10 +7,11 @@ with a line of its own; a run without its end was interrupted and is gone on wit
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -106,29 +107,37 @@ def read(path: Path) -> Results:
     """The file's records. A last line cut off by a kill is dropped with a notice; any other line
     that is no record of this schema is a Fault."""
     results = Results(path)
+    read_lines(path, SCHEMA, functools.partial(_take, results), "bench")
+    return results
+
+
+def read_lines(
+    path: Path, schema: int, take: Callable[[str, dict[str, Any]], None], command: str
+) -> None:
+    """Hand the kind and the fields of each line to `take`, which raises for what is none of its;
+    `command` is what writes such a file."""
     if not path.exists():
-        return results
+        return
     try:
         text = path.read_text()
     except UnicodeDecodeError:
-        raise Fault(f"{path}: is no text; remove it and run bench") from None
+        raise Fault(f"{path}: is no text; remove it and run {command}") from None
     lines = text.splitlines()
     if text and not text.endswith("\n"):
         print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
         lines.pop()
     for number, line in enumerate(lines, start=1):
         try:
-            _take(results, json.loads(line))
+            fields = json.loads(line)
+            if fields.pop("schema") != schema:
+                raise ValueError("another schema")
+            take(fields.pop("kind"), fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = f"is no record of schema {SCHEMA} ({error}); remove that line"
-            raise Fault(f"{path}: line {number} {reason}, or the file, and run bench") from None
-    return results
+            reason = f"is no record of schema {schema} ({error}); remove that line"
+            raise Fault(f"{path}: line {number} {reason}, or the file, and run {command}") from None
 
 
-def _take(results: Results, line: dict[str, Any]) -> None:
-    schema, kind = line.pop("schema"), line.pop("kind")
-    if schema != SCHEMA:
-        raise ValueError(f"schema {schema}")
+def _take(results: Results, kind: str, line: dict[str, Any]) -> None:
     if kind == "run":
         run = Run(**line)
         if not (isinstance(run.versions, dict) and isinstance(run.absent, dict)):
@@ -161,27 +170,28 @@ def read_all(folder: Path = RESULTS) -> list[Results]:
 class Writer:
     """Appends to one file, each line at once and whole."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, schema: int = SCHEMA) -> None:
+        self._schema = schema
         path.parent.mkdir(parents=True, exist_ok=True)
         _cut_torn_line(path)
         self._file = path.open("a")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Fault(f"another bench is writing to {path.name}: wait for it to end") from None
+            raise Fault(f"another run is writing to {path.name}: wait for it to end") from None
 
     def begin(self, run: Run) -> None:
-        self._write("run", asdict(run))
+        self.write("run", asdict(run))
 
     def rows(self, rows: Iterable[Record]) -> None:
         for row in rows:
-            self._write("row", asdict(row))
+            self.write("row", asdict(row))
 
     def end(self, run: str) -> None:
-        self._write("end", {"run": run})
+        self.write("end", {"run": run})
 
-    def _write(self, kind: str, fields: dict[str, Any]) -> None:
-        line = {"schema": SCHEMA, "kind": kind, **fields}
+    def write(self, kind: str, fields: Mapping[str, Any]) -> None:
+        line = {"schema": self._schema, "kind": kind, **fields}
         self._file.write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
         self._file.flush()
 

@@ -52,8 +52,16 @@ class Solution:
     @property
     def digest(self) -> str:
         """Of the solution with its helpers and configurations."""
-        others = [path for path in self.path.parent.rglob("*.py") if not _is_solution(path)]
-        return digest([self.path, *others, *self.path.parent.glob("configs/*.json")])
+        return digest([*self._sources(), *self.path.parent.glob("configs/*.json")])
+
+    @property
+    def source_digest(self) -> str:
+        """Of the solution with its helpers alone: what configurations are measured for."""
+        return digest(self._sources())
+
+    def _sources(self) -> list[Path]:
+        others = self.path.parent.rglob("*.py")
+        return [self.path, *(path for path in others if not _is_solution(path))]
 
 
 def digest(paths: Iterable[Path]) -> str:

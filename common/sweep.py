@@ -15,7 +15,7 @@ from common.grade import Verdict, grade
 from common.problem import Problem, pose
 from common.solutions import Fault, Solution
 from common.spec import Case, Direction, Op, Tier
-from common.worker import ForkServer, Worker
+from common.worker import LIVES, ForkServer, Worker
 
 MOST_AT_ONCE = 8
 Graded = tuple[Solution, Case, Problem, dict[Direction, Verdict]]
@@ -38,8 +38,14 @@ def tier_cases(
 class Sweep:
     """The workers of one device, and the oracle beside them."""
 
-    def __init__(self, device: str, quiet: bool = True, deadline: float | None = None) -> None:
-        self.device, self._deadline = device, deadline
+    def __init__(
+        self,
+        device: str,
+        quiet: bool = True,
+        deadline: float | None = None,
+        lives: float = LIVES,
+    ) -> None:
+        self.device, self._deadline, self._lives = device, deadline, lives
         self._server = ForkServer(device, quiet)
         self._workers: dict[tuple[Solution, int], Worker] = {}
         self._cores = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
@@ -57,7 +63,9 @@ class Sweep:
     def worker(self, solution: Solution, lane: int = 0) -> Worker:
         """The solution's process, or a further one for another case at the same time."""
         if (solution, lane) not in self._workers:
-            self._workers[solution, lane] = Worker(self._server, solution, self._deadline)
+            self._workers[solution, lane] = Worker(
+                self._server, solution, self._deadline, self._lives
+            )
         return self._workers[solution, lane]
 
     def grade(

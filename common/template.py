@@ -11,22 +11,30 @@ from common.solutions import CONTRIBUTORS, PEERS, ROOT, Fault, everyone, select
 HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-def write(handle: str, op: str) -> Path:
-    """Write `contributors/<handle>/<op>.py`, and a README where none is; nothing is overwritten."""
+def write(handle: str, op: str, tuned: bool = False) -> list[Path]:
+    """Write `contributors/<handle>/<op>.py`, and a README where none is; nothing is overwritten.
+
+    With `tuned`, also the helper that reads tuned configurations, be the op's file new or not.
+    Returns what was written of these two.
+    """
     select(everyone(), op)
     if not HANDLE.fullmatch(handle):
         raise Fault(f"{handle!r} is no handle: letters, digits, - and _ make one")
     if (PEERS / handle).exists():
         raise Fault(f"{handle} is the name of a peer: choose another")
     template, folder = CONTRIBUTORS / "_template", CONTRIBUTORS / handle
-    if not (template / f"{op}.py").exists():
-        raise Fault(f"there is no template for {op}: start from another contributor's {op}.py")
     target, readme = folder / f"{op}.py", folder / "README.md"
-    if target.exists():
-        raise Fault(f"{target.relative_to(ROOT)} is there already and was left as it is")
+    wanted = [target, folder / "configs.py"] if tuned else [target]
+    missing = [path for path in wanted if not path.exists()]
+    if target in missing and not (template / target.name).exists():
+        raise Fault(f"there is no template for {op}: start from another contributor's {op}.py")
+    if not missing:
+        last = wanted[-1].relative_to(ROOT)
+        raise Fault(f"{last} is there already and was left as it is")
     folder.mkdir(exist_ok=True)
-    shutil.copyfile(template / f"{op}.py", target)
+    for path in missing:
+        shutil.copyfile(template / path.name, path)
     if not readme.exists():
         text = (template / "README.md").read_text()
         readme.write_text(text.replace("{handle}", handle).replace("{op}", op))
-    return target
+    return missing

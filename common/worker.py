@@ -90,9 +90,13 @@ class Worker:
     """The process of one solution, started when first called and again after each death."""
 
     def __init__(
-        self, server: ForkServer, solution: Solution, deadline: float | None = None
+        self,
+        server: ForkServer,
+        solution: Solution,
+        deadline: float | None = None,
+        lives: float = LIVES,
     ) -> None:
-        self.solution = solution
+        self.solution, self.lives = solution, lives
         self.deadline = deadline or DEADLINE[server.device]
         self._server = server
         self._pid = 0
@@ -118,11 +122,11 @@ class Worker:
 
         Returns its reply, of which `verdict` and `reason` are set where it failed.
         Raises Died where it crashed or passed its deadline; the next call starts another, until
-        it has died `LIVES` times.
+        it has died `lives` times.
         """
-        if len(self._deaths) >= LIVES:
+        if len(self._deaths) >= self.lives:
             last = self._deaths[-1]
-            raise Died(last.verdict, f"not run again after {LIVES} such ends: {last.reason}")
+            raise Died(last.verdict, f"not run again after {self.lives} such ends: {last.reason}")
         if self._socket is None:
             self._start()
         if self._loaded.get("verdict"):
@@ -183,6 +187,10 @@ class Worker:
         death = Died(verdict, reason or f"the process ended by {_how(code)}")
         self._deaths.append(death)
         return death
+
+    def renew(self) -> None:
+        """End the process, whatever state it is in; the next call starts another."""
+        self._stop()
 
     def _stop(self) -> int:
         if self._socket is None:

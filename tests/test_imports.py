@@ -45,13 +45,17 @@ MAY = {
     },
     "common.sweep": GRADING | {"common.grade"},
     "common.bench": GRADING | {"common.grade", "common.measure", "common.records", "common.sweep"},
+    "common.points": {"common.records", "common.spec"},
+    "common.tune": GRADING | {
+        "common.bench", "common.grade", "common.measure", "common.points", "common.sweep",
+    },
     "common.template": {"common.solutions"},
     "common.check": GRADING | {
         "common.bench", "common.board", "common.grade", "common.records", "common.sweep",
     },
     "common.cli": GRADING | {
-        "common.bench", "common.board", "common.check", "common.grade", "common.records",
-        "common.sweep", "common.template",
+        "common.bench", "common.board", "common.check", "common.grade", "common.points",
+        "common.records", "common.sweep", "common.template", "common.tune",
     },
     "conftest": {"common"},
     "tests": {"common", "conftest", "tests"},
@@ -66,6 +70,7 @@ PRIVATE = {
 LIGHT = (
     "common.board",
     "common.cli",
+    "common.points",
     "common.records",
     "common.solutions",
     "common.spec",

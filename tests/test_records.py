@@ -218,7 +218,7 @@ def test_an_interrupted_bench_is_gone_on_with(run, capsys):
 
 def test_two_writers_do_not_write_into_one_another(tmp_path):
     first = Writer(tmp_path / "cpu.jsonl")
-    with pytest.raises(Fault, match="another bench is writing"):
+    with pytest.raises(Fault, match="another run is writing"):
         Writer(tmp_path / "cpu.jsonl")
     first.close()
     Writer(tmp_path / "cpu.jsonl").close()

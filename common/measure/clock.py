@@ -74,6 +74,21 @@ def measure(
     return {"gpu": _sample(contestants, gpu_time, seconds), "host": host}
 
 
+def measure_alone(ours: list[Any], *, backward: bool, seconds: float) -> list[float]:
+    """GPU time of the solution by itself, to be held against itself in another configuration."""
+    rotation = itertools.cycle([_run(call, backward) for call in ours])
+    contestants: dict[str, Run] = {"solution": lambda: next(rotation)()}
+    _warm_up(contestants["solution"])
+    host = [_host_time(contestants["solution"], 1) for _ in range(WARM_UP_CALLS)]
+    spin = min(2 * max(host), LONGEST_SPIN)
+    flush = torch.empty(2 * _l2_bytes(), dtype=torch.uint8, device="cuda")
+
+    def gpu_time(_: str, run: Run) -> float:
+        return _gpu_time(run, flush, spin)
+
+    return _sample(contestants, gpu_time, seconds)["solution"]
+
+
 def _copy(nbytes: int) -> Run:
     """So many bytes read and written: what binds where memory does."""
     source, target = (

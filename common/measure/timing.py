@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from typing import Any
 
 from common.arena import lay_out
 from common.exchange import call_json, call_tensors
 from common.problem import Problem, draw
-from common.spec import DIRECTIONS, Direction
+from common.spec import DIRECTIONS, Case, Direction, Op
 from common.worker import Reply, Worker
 
 ROTATION = 2
@@ -25,22 +26,7 @@ def time_case(problem: Problem, worker: Worker, direction: Direction) -> Reply:
     Raises Died where the worker did not survive it.
     """
     op, case = problem.op, problem.case
-    device = problem.upstream.device.type
-    draws = [draw(op, case, secrets.randbits(48), device) for _ in range(ROTATION + 1)]
-    tensors = {
-        f"{i} {name}": tensor
-        for i, drawn in enumerate(draws)
-        for name, tensor in call_tensors(*drawn).items()
-    }
-    slots = lay_out(tensors.items())
-    arena = worker.arena(max(slot.end for slot in slots.values()))
-    for name, slot in slots.items():
-        arena.put(slot, tensors[name])
-    calls = [
-        call_json(op, arguments, {n.removeprefix(f"{i} "): s for n, s in slots.items()
-                                  if n.startswith(f"{i} ")})
-        for i, (arguments, _) in enumerate(draws)
-    ]  # fmt: skip
+    calls = lay_calls(op, case, problem.upstream.device.type, worker, ROTATION + 1)
     works = [op.work(case, each) for each in DIRECTIONS[: DIRECTIONS.index(direction) + 1]]
     return worker.call(
         "time",
@@ -54,3 +40,22 @@ def time_case(problem: Problem, worker: Worker, direction: Direction) -> Reply:
         seconds=SECONDS[case.clock],
         burst=BURST[case.clock],
     )
+
+
+def lay_calls(op: Op[Any], case: Case, device: str, worker: Worker, count: int) -> list[Reply]:
+    """So many calls of the case, each on inputs of its own, laid where the worker sees them."""
+    draws = [draw(op, case, secrets.randbits(48), device) for _ in range(count)]
+    tensors = {
+        f"{i} {name}": tensor
+        for i, drawn in enumerate(draws)
+        for name, tensor in call_tensors(*drawn).items()
+    }
+    slots = lay_out(tensors.items())
+    arena = worker.arena(max(slot.end for slot in slots.values()))
+    for name, slot in slots.items():
+        arena.put(slot, tensors[name])
+    return [
+        call_json(op, arguments, {n.removeprefix(f"{i} "): s for n, s in slots.items()
+                                  if n.startswith(f"{i} ")})
+        for i, (arguments, _) in enumerate(draws)
+    ]  # fmt: skip
