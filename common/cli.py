@@ -17,10 +17,13 @@ from common.solutions import ROOT, Fault, Solution
 from common.spec import TIERS
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from common.board.table import About
     from common.grade import Verdict
     from common.points import Spot
     from common.records import Record
+    from common.spec import Case
 
 NEEDED = ("torch", "triton", "numpy")
 
@@ -105,18 +108,12 @@ def bench(options: argparse.Namespace) -> int:
     """Grade and time every solution and peer on the board's cases, and record each row."""
     chosen, absent = _chosen(options), solutions.peers()[1]
     device = _device(options)
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from common import bench as benching
     from common.grade import FINE
     from common.sweep import tier_cases
 
     cases = {op.name: len(cases) for op, cases in tier_cases(chosen, "board", device)}
-    text, count = TextColumn("{task.description}"), MofNCompleteColumn()
-    console = Console(stderr=True)
-    columns = (text, BarColumn(), count, TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with _progress() as progress:
         failed: set[str] = set()
         task = progress.add_task("bench", total=2 * sum(cases[s.op] for s in chosen))
 
@@ -124,7 +121,8 @@ def bench(options: argparse.Namespace) -> int:
             progress.update(task, advance=1, description=f"{row.solution} {row.case}")
             if row.verdict not in FINE and row.solution not in failed:
                 failed.add(row.solution)
-                console.print(f"{row.solution}: {row.verdict}: {row.reason}", markup=False)
+                line = f"{row.solution}: {row.verdict}: {row.reason}"
+                progress.console.print(line, markup=False)
 
         kept = benching.bench(chosen, device, _selection(options), absent, seen)
     if kept:
@@ -170,40 +168,37 @@ def new(options: argparse.Namespace) -> int:
 
 
 def tune(options: argparse.Namespace) -> int:
-    """Search the configurations that one folder declares, and write the best where it reads them."""
+    """Search the configurations that a folder declares, and write the best where it reads them."""
     options.only = _one_of(options.handle, options.only, "HANDLE")
     chosen = solutions.select(solutions.discover(), options.op, options.only)
-    if options.device == "cpu" or _device(options) == "cpu":
+    device = _device(options)
+    if device == "cpu":
         raise Fault("tune needs a GPU: without one nothing is timed")
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
+    from common import bench as benching
     from common import tune as tuning
 
-    text, count = TextColumn("{task.description}"), MofNCompleteColumn()
-    console = Console(stderr=True)
-    columns = (text, BarColumn(), count, TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with _progress() as progress:
         cases = progress.add_task("tune", total=None)
         configs = progress.add_task("", total=None)
 
-        def at_shape(spot: Spot, done: int, of: int) -> None:
+        def at_case(solution: Solution, case: Case, done: int, of: int) -> None:
+            text = f"{solution.name} {case.name}"
+            progress.update(cases, completed=done, total=of, description=text)
+
+        def at_config(spot: Spot, done: int, of: int) -> None:
             progress.update(configs, completed=done, total=of, description=str(spot.shape))
 
         def say(line: str) -> None:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-        watcher = tuning.Watcher(
-            begin=lambda total: progress.update(cases, total=total),
-            case=lambda solution, case: progress.update(
-                cases, advance=1, description=f"{solution.name} {case.name}"
-            ),
-            shape=at_shape,
-            say=say,
-        )
-        found = tuning.tune(chosen, "cuda", watcher, quiet=not options.verbose)
+        watcher = tuning.Watcher(at_case, at_config, say)
+        found = tuning.tune(chosen, device, watcher, quiet=not options.verbose)
+    if found is None:
+        return 0
     for one in found:
         print(*one.lines(), sep="\n")
+    file = Path(benching.results_file(device)).with_suffix(".json")
+    print(f"study: what is best is in contributors/{chosen[0].handle}/configs/{file}")
     return 0
 
 
@@ -228,6 +223,17 @@ def _writable(path: Path) -> Path:
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise Fault(f"cannot write {path}: its folder is not there, or it is one")
     return path
+
+
+def _progress() -> Progress:
+    """Bars on stderr where that is a terminal; what its console prints stands above them."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    text, count = TextColumn("{task.description}"), MofNCompleteColumn()
+    console = Console(stderr=True)
+    columns = (text, BarColumn(), count, TimeElapsedColumn())
+    return Progress(*columns, console=console, disable=not console.is_terminal)
 
 
 def _about() -> dict[str, About]:

@@ -129,13 +129,12 @@ class Points:
                 winners.setdefault(point.spot.shape, timed)
         return winners
 
-    def write(self) -> Path:
-        """Write the configurations, whole or not at all; returns the file."""
+    def write(self) -> None:
+        """Write the configurations, whole or not at all."""
         target = self.path.with_suffix(".json")
         fresh = target.with_suffix(".tmp")
         fresh.write_text(render(self.device, self.versions, self.winners()))
         os.replace(fresh, target)
-        return target
 
     def close(self) -> None:
         self._writer.close()

@@ -85,9 +85,8 @@ class Found:
 class Watcher:
     """Who is told how far it is."""
 
-    begin: Callable[[int], None] = lambda cases: None
-    case: Callable[[Solution, Case], None] = lambda solution, case: None
-    shape: Callable[[Spot, int, int], None] = lambda spot, done, configs: None
+    case: Callable[[Solution, Case, int, int], None] = lambda solution, case, done, of: None
+    config: Callable[[Spot, int, int], None] = lambda spot, done, of: None
     say: Callable[[str], None] = lambda line: None
 
 
@@ -98,8 +97,9 @@ def tune(
     clock: Clock = time_forced,
     deadline: float | None = None,
     quiet: bool = True,
-) -> list[Found]:
-    """Search what the solutions of one folder declare; a line is said where one declares nothing.
+) -> list[Found] | None:
+    """Search what the solutions of one folder declare; None, and a line said of each, where they
+    declare nothing.
 
     Every point is kept as it comes, and the file that the solution reads is written after each
     shape, so that whoever interrupts loses nothing.
@@ -107,20 +107,21 @@ def tune(
     with Sweep(device, quiet, deadline, lives=math.inf) as sweep:
         declared = _declared(sweep, chosen, watcher)
         if not declared:
-            return []
+            return None
         points = _points(chosen[0], device)
         for name in sorted(points.stale):
             watcher.say(f"{name} or its versions changed since it was tuned: that counts no more")
         found: list[Found] = []
         boards = {op.name: (op, cases) for op, cases in tier_cases(list(declared), "board", device)}
-        watcher.begin(sum(len(boards[solution.op][1]) for solution in declared))
+        todo = [(s, boards[s.op][0], case) for s in declared for case in boards[s.op][1]]
+        searches = {
+            solution: _Search(sweep.worker(solution), device, kernels, points, watcher, clock)
+            for solution, kernels in declared.items()
+        }
         try:
-            for solution, kernels in declared.items():
-                search = _Search(sweep.worker(solution), device, kernels, points, watcher, clock)
-                op, cases = boards[solution.op]
-                for case in cases:
-                    watcher.case(solution, case)
-                    found += search.case(op, case)
+            for done, (solution, op, case) in enumerate(todo):
+                watcher.case(solution, case, done, len(todo))
+                found += searches[solution].case(op, case)
             points.write()
         finally:
             points.close()
@@ -250,9 +251,9 @@ class _Search:
             calls = lay_calls(op, case, self._device, self._worker, ROTATION)
         points = []
         for done, (config, point) in enumerate(zip(configs, timed, strict=True)):
-            self._watcher.shape(spot, done, len(configs))
+            self._watcher.config(spot, done, len(configs))
             points.append(point or self._time_one(calls, spot, config))
-        self._watcher.shape(spot, len(configs), len(configs))
+        self._watcher.config(spot, len(configs), len(configs))
         return points
 
     def _time_one(self, calls: list[Reply], spot: Spot, config: Config) -> Point:
