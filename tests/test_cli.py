@@ -270,6 +270,37 @@ def test_new_overwrites_nothing(study, repository):
     shutil.rmtree(folder)
 
 
+def test_new_tuned_brings_the_helper_that_reads_configurations(study, repository):
+    folder = repository / "contributors" / "tuner"
+    ran = study("new", "tuner", "rotate_half", "--tuned", hidden="torch triton numpy rich")
+    assert ran.code == 0, ran.err
+    assert "tuner/rotate_half.py and contributors/tuner/configs.py" in ran.out
+    assert {f.name for f in folder.iterdir()} == {"README.md", "rotate_half.py", "configs.py"}
+    template = repository / "contributors" / "_template" / "configs.py"
+    assert (folder / "configs.py").read_bytes() == template.read_bytes()
+    (folder / "configs.py").write_text("mine")
+    assert "tuner/configs.py" in one_line(study("new", "tuner", "rotate_half", "--tuned"))
+    assert study("new", "tuner", "rope", "--tuned").code == 0
+    assert (folder / "configs.py").read_text() == "mine"
+    shutil.rmtree(folder)
+
+
+def test_new_tuned_adds_the_helper_alone_to_what_is_there(study, repository, by_hand):
+    """An op for which there is no template among them."""
+    by_hand("alice", "mine")
+    folder = repository / "contributors" / "alice"
+    shutil.copy(folder / "rotate_half.py", folder / "masked_ffn.py")
+    for op in ("rotate_half", "masked_ffn"):
+        (folder / "configs.py").unlink(missing_ok=True)
+        ran = study("new", "alice", op, "--tuned")
+        assert ran.code == 0, ran.err
+        assert ran.out.startswith("wrote contributors/alice/configs.py; next: ")
+        assert (folder / f"{op}.py").read_text() == "mine"
+        assert "class Tuned" in (folder / "configs.py").read_text()
+    assert "no template" in one_line(study("new", "bob", "masked_ffn", "--tuned"))
+    assert not (repository / "contributors" / "bob").exists()
+
+
 def test_new_refuses_the_name_of_a_peer(study, repository):
     """Two solutions of one name would share their rows."""
     ran = study("new", "eager", "rope")
