@@ -65,6 +65,11 @@ def rotate_half(x):
 '''
 
 
+def block_of(config):
+    (block,) = config.values()
+    return block
+
+
 class FakeClock:
     """Microseconds by configuration: what each lookup of the call adds; `stop` interrupts."""
 
@@ -75,11 +80,13 @@ class FakeClock:
         if len(self.calls) == self.stop:
             raise KeyboardInterrupt
         self.calls.append((direction, choices))
-        reply = worker.call("lookups", call=calls[0], choices=choices)
+        # forward alone, as a clock would have it: nothing takes a gradient
+        call = calls[0] if direction == "backward" else calls[0] | {"differentiable": []}
+        reply = worker.call("lookups", call=call, choices=choices)
         if reply.get("verdict"):
             return reply
-        chosen = {json.dumps(choice[:4]): choice[4]["BLOCK"] for choice in choices}
-        due = reply["asked"]["forward"] + (reply["asked"]["backward"] * (direction == "backward"))
+        chosen = {json.dumps(choice[:4]): block_of(choice[4]) for choice in choices}
+        due = [shape for shapes in reply["asked"].values() for shape in shapes]
         total = sum(self.times(shape, chosen.get(json.dumps(shape), 1)) for shape in due)
         return {"gpu": [total, total + 100, total - 100]}
 
@@ -151,7 +158,7 @@ class Folder:
     def blocks(self):
         """Kernel, then tokens -> BLOCK."""
         kernels = self.saved["kernels"]
-        return {k: {e["tokens"]: e["config"]["BLOCK"] for e in kernels[k]} for k in kernels}
+        return {k: {e["tokens"]: block_of(e["config"]) for e in kernels[k]} for k in kernels}
 
 
 # --- what is found --------------------------------------------------------------------------------
@@ -193,6 +200,34 @@ def test_what_is_timed_is_one_configuration_beside_the_best_of_the_others(alice)
     assert tried[:3] == [{("turn", 64): 1}, {("turn", 64): 2}, {("turn", 64): 4}]
     assert tried[3:6] == [{("turn", 64): 4, ("back", 64): block} for block in (1, 2, 4)]
     assert [direction for direction, _ in clock.calls] == (["forward"] * 3 + ["backward"] * 3) * 2
+
+
+def test_each_kernel_gets_configurations_of_its_own(alice):
+    """One whose names the other does not know would not run."""
+    text = SOLUTION.replace('["BLOCK"]', "[next(iter(kernel.default))]")
+    head, tail = text.split("back = ", 1)
+    found, _ = alice.write(text=head + "back = " + tail.replace('"BLOCK"', '"REACH"', 2)).run()
+    assert alice.saved["kernels"]["back"][0]["config"] == {"REACH": 4}
+    assert alice.blocks == {"back": {64: 4, 512: 2}, "turn": {64: 4, 512: 2}}
+    assert not any("skipped 1" in line for one in found for line in one.lines())
+
+
+def test_the_file_is_sorted_and_has_a_line_an_entry(alice):
+    alice.write().run()
+    lines = [line.strip().rstrip(",") for line in alice.file.read_text().splitlines()]
+    entries = [json.loads(line) for line in lines if "tokens" in line]
+    assert [entry["tokens"] for entry in entries] == [64, 512] * 2
+    assert [line for line in lines if line.endswith("[")] == ['"back": [', '"turn": [']
+    assert entries[0] == {
+        "tokens": 64, "widths": [8], "dtype": "float32", "config": {"BLOCK": 4},
+        "microseconds": 20.0,
+    }  # fmt: skip
+
+
+def test_a_call_without_tokens_is_not_tuned(alice):
+    text = SOLUTION.replace("x.numel() // x.shape[-1]", "0")
+    found, clock = alice.write(text=text).run()
+    assert (found, clock.calls) == ([], [])
 
 
 @pytest.mark.parametrize(("faster", "block"), [(0.995, 1), (0.985, 2)])
@@ -281,6 +316,8 @@ def test_points_of_other_sources_or_versions_count_no_more(alice, monkeypatch):
     _, clock = alice.run()
     assert len(clock.calls) == 12
     assert "alice/rotate_half or its versions changed" in alice.said[0]
+    _, clock = alice.run()
+    assert (clock.calls, alice.said) == ([], []), "that is said once"
     monkeypatch.setattr(bench, "versions", lambda: {"torch": "3"})
     _, clock = alice.run()
     assert len(clock.calls) == 12
@@ -327,6 +364,10 @@ def test_an_error_that_may_have_broken_the_device_ends_the_process(alice, monkey
     )
     found, _ = alice.write((1, 106, 2), text=broken).run()
     assert [p.verdict for p in found[0].points] == ["PASSED", "RUNTIME_ERROR", "PASSED"]
+    # in the call that shows what is asked for, backward's default breaks what forward is timed in
+    broken = broken.replace('"back", default={{"BLOCK": 1}}', '"back", default={{"BLOCK": 106}}')
+    found, _ = alice.write((1, 2), text=broken).run()
+    assert [p.verdict for p in found[0].points] == ["PASSED"] * 2
 
 
 def test_a_default_that_fails_hides_no_kernel_behind_it(alice):
@@ -426,6 +467,7 @@ def test_a_kernel_that_two_solutions_share_is_searched_once(alice):
     assert len(clock.calls) == 12
     assert {one.spot.solution for one in found} == {"alice/rotate_half"}
     before = alice.file.read_bytes()
+    alice.file.unlink()
     found, clock = alice.run(only="rotate_half_again")
     assert (found, clock.calls) == ([], [])
     assert alice.file.read_bytes() == before
