@@ -181,9 +181,9 @@ def tune(options: argparse.Namespace) -> int:
         cases = progress.add_task("tune", total=None)
         configs = progress.add_task("", total=None)
 
-        def at_case(solution: Solution, case: Case, done: int, of: int) -> None:
+        def at_case(solution: Solution, case: Case, number: int, of: int) -> None:
             text = f"{solution.name} {case.name}"
-            progress.update(cases, completed=done, total=of, description=text)
+            progress.update(cases, completed=number, total=of, description=text)
 
         def at_config(spot: Spot, done: int, of: int) -> None:
             progress.update(configs, completed=done, total=of, description=str(spot.shape))

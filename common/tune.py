@@ -83,9 +83,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Watcher:
-    """Who is told how far it is."""
+    """Who is told how far it is: the case under way, and of its shape the configurations done."""
 
-    case: Callable[[Solution, Case, int, int], None] = lambda solution, case, done, of: None
+    case: Callable[[Solution, Case, int, int], None] = lambda solution, case, number, of: None
     config: Callable[[Spot, int, int], None] = lambda spot, done, of: None
     say: Callable[[str], None] = lambda line: None
 
@@ -119,8 +119,8 @@ def tune(
             for solution, kernels in declared.items()
         }
         try:
-            for done, (solution, op, case) in enumerate(todo):
-                watcher.case(solution, case, done, len(todo))
+            for number, (solution, op, case) in enumerate(todo, start=1):
+                watcher.case(solution, case, number, len(todo))
                 found += searches[solution].case(op, case)
             points.write()
         finally:
@@ -149,8 +149,7 @@ def _declared(
     for solution in chosen:
         reply = _ask(sweep.worker(solution), "tunable")
         if reply.get("verdict"):
-            watcher.say(f"{solution.name}: {reply['verdict']}: {reply['reason']}")
-            continue
+            raise Fault(f"{solution.name}: {reply['verdict']}: {reply['reason']}")
         kernels = _kernels(solution, reply)
         for kernel in kernels:
             if known.setdefault(kernel.name, kernel) != kernel:
@@ -247,8 +246,8 @@ class _Search:
     def _time(self, op: Op[Any], case: Case, spot: Spot) -> list[Point]:
         configs = self._kernels[spot.shape.kernel].configs
         timed = [self._points.find("timed", spot, config) for config in configs]
-        if not all(timed):
-            calls = lay_calls(op, case, self._device, self._worker, ROTATION)
+        due = not all(timed)
+        calls = lay_calls(op, case, self._device, self._worker, ROTATION) if due else []
         points = []
         for done, (config, point) in enumerate(zip(configs, timed, strict=True)):
             self._watcher.config(spot, done, len(configs))

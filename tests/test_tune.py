@@ -430,10 +430,10 @@ def test_it_hinders_no_other(alice):
     assert {one.spot.solution for one in found} == {"alice/rotate_half_again"}
 
 
-def test_what_does_not_import_is_told_so(alice):
-    assert alice.write(text="import nothing_of_the_kind\n").run()[0] is None
-    (line,) = alice.said
-    assert "COMPILE_ERROR: does not import" in line
+def test_what_does_not_import_is_a_fault(alice):
+    alice.write(text="import nothing_of_the_kind\n")
+    with pytest.raises(Fault, match="alice/rotate_half: COMPILE_ERROR: does not import"):
+        alice.run()
 
 
 @pytest.mark.parametrize(
@@ -454,10 +454,10 @@ def test_what_is_declared_wrongly_is_a_fault(alice, declared):
 
 
 @pytest.mark.parametrize("declared", ["TUNED = (7,)", "TUNED = 7", "turn.default = {{'A': torch}}"])
-def test_what_is_no_declaration_at_all_is_told_so(alice, declared):
-    assert alice.write(text=SOLUTION + declared).run()[0] is None
-    (line,) = alice.said
-    assert line.startswith("alice/rotate_half: RUNTIME_ERROR: ")
+def test_what_is_no_declaration_at_all_is_a_fault(alice, declared):
+    alice.write(text=SOLUTION + declared)
+    with pytest.raises(Fault, match=r"alice/rotate_half: RUNTIME_ERROR: (Attribute|Type)Error"):
+        alice.run()
 
 
 def test_a_kernel_that_two_solutions_share_is_searched_once(alice):
