@@ -78,7 +78,9 @@ def _gates_kernel(g, gates, d_gates, size, BLOCK: tl.constexpr):
 DEFAULT = {
     "BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP": 8, "num_warps": 8, "num_stages": 3,
 }  # fmt: skip
-up_tiles = Tuned("up", DEFAULT, products.space((64, 128), (64, 128), (32, 64)))
+up_tiles = Tuned(
+    "up", DEFAULT, [c for c in products.SPACE if c["BLOCK_M"] * c["BLOCK_N"] <= 128 * 128]
+)
 TUNED = (up_tiles, products.forward_tiles, products.backward_tiles)
 
 
