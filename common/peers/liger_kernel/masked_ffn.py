@@ -19,8 +19,8 @@ def prepare(
     mask: torch.Tensor,
 ) -> Callable[[], torch.Tensor]:
     """Not timed: stacking the weights, which its user holds stacked, and the mask as an expert's
-    number with a weight of one, which a router hands over. Sorting the tokens is Liger's and timed. Its float32
-    products are tf32's: the board shows it.
+    number with a weight of one, which a router hands over. Sorting the tokens is Liger's and timed.
+    Its float32 products are tf32's, and the board says so.
     """
     up = torch.stack((torch.cat((u1, u3)), torch.cat((w1, w3))))
     down = torch.stack((u2, w2))
