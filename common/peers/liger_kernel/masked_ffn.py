@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import torch
+
+# Its search compiles a hundred kernels for each new width, longer than an answer may take. Told so
+# before it is imported, it keeps to one configuration for each; a 1 from outside lets it search.
+os.environ.setdefault("LIGER_FUSED_MOE_AUTOTUNE", "0")
+
 from liger_kernel.ops.fused_moe import LigerFusedMoEFunction
 
 
