@@ -43,7 +43,9 @@ def harness_digest() -> str:
     common = ROOT / "common"
     shows = {"check.py", "cli.py", "points.py", "records.py", "template.py", "tune.py"}
     files = [path for path in common.glob("*.py") if path.name not in shows]
-    return digest([*files, *common.glob("measure/*.py"), *common.glob("ops/*.py")])
+    for folder in ("measure", "ops", "peers"):  # of the peers, what they share
+        files += common.glob(f"{folder}/*.py")
+    return digest(files)
 
 
 def digests_of(solutions: Sequence[Solution]) -> dict[Solution, tuple[str, str]]:

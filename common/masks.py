@@ -9,13 +9,17 @@ from typing import Any, Literal
 
 import torch
 
-from common.spec import Case, Direction, Tier
+from common.spec import SLACK, Case, Direction, Tier
 from common.views import Layout, randn
 
 Mask = Literal["span", "random", "all", "none"]
 LONGEST_SPAN = 1024
 """The visual tokens of one image, in each sequence of the seed's batches."""
 DTYPES = ("float32", "bfloat16", "float16")
+# A kernel that adds the K terms of a product in order errs by up to 4.3 times as much as cuBLAS,
+# which splits the sum, at K = 1024 in float32 (H200), and the ratio grows as the root of K: 16
+# times at 14,336. A tf32 product errs by a thousand times as much.
+MASKED_SLACK = {**SLACK, "float32": 16.0}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CONTRIBUTORS = ROOT / "contributors"
 PEERS = ROOT / "common" / "peers"
-PACKAGES = {"eager": "torch", "torch_compile": "torch"}
+PACKAGES = {
+    "eager": "torch",
+    "flash_linear_attention": "fla",
+    "gather_scatter": "torch",
+    "grouped_mm": "torch",
+    "torch_compile": "torch",
+}
 """The package that a peer's folder needs, where it has not the folder's name."""
 
 

@@ -140,6 +140,7 @@ def test_ropes_board_holds_the_shapes_of_the_seeds_and_of_today():
     ]
     today = [
         ("sbhd", (8192, 2, 32, 128), 128, "bfloat16", "gpu", False),
+        ("sbhd", (8192, 2, 32, 128), 128, "bfloat16", "gpu", False),
         ("sbhd", (2048, 4, 32, 128), 128, "bfloat16", "gpu", False),
         ("sbhd", (8192, 2, 32, 128), 64, "bfloat16", "gpu", False),
         ("thd", (16384, 32, 128), 128, "bfloat16", "gpu", False),
@@ -150,13 +151,14 @@ def test_ropes_board_holds_the_shapes_of_the_seeds_and_of_today():
         (c.tensor_format, c.shape, c.d2, c.dtype, c.clock, c.interleaved) for c in board
     ]
     assert [case.angles for case in board[:2]] == ["model", "random"]
-    lengths = board[8].lengths
+    assert [case.angles for case in board[5:7]] == ["model", "paired"]
+    lengths = board[9].lengths
     assert (len(lengths), sum(lengths)) == (64, 16384)
     assert len(set(lengths)) > 20
 
 
 @smoke_of_rope
-def test_halves_of_freqs_differ(case):
+def test_halves_of_freqs_differ_unless_paired(case):
     freqs = drawn(rope.OP, case)["freqs"]
     assert freqs.dtype == torch.float32
     assert freqs.shape[1:] == (1, 1, case.d2)
@@ -164,7 +166,7 @@ def test_halves_of_freqs_differ(case):
     first, second = freqs[..., :half], freqs[..., half:]
     if case.interleaved:
         first, second = freqs[..., ::2], freqs[..., 1::2]
-    assert not torch.equal(first, second)
+    assert torch.equal(first, second) == (case.angles == "paired")
 
 
 @smoke_of_rope

@@ -96,4 +96,5 @@ OP = Op(
     twin=masks.twin,
     draw=draw,
     work=work,
+    slack=masks.MASKED_SLACK,
 )

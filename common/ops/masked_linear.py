@@ -76,4 +76,5 @@ OP = Op(
     twin=masks.twin,
     draw=draw,
     work=work,
+    slack=masks.MASKED_SLACK,
 )

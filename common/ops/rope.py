@@ -103,7 +103,9 @@ def _rotate(t: torch.Tensor, angles: torch.Tensor, interleaved: bool) -> torch.T
 class RopeCase(Case):
     """`s` is what this rank holds of each sequence; `lengths` are the whole sequences of a thd
     case, whose `s` and `b` are not used. `angles`: random; model (position times a frequency that
-    falls with the feature, other ones in the second half); far (the same at a million)."""
+    falls with the feature, other ones in the second half); far (the same at a million); paired (as
+    model, but both features that are turned together have one, which is all that some libraries
+    can hold)."""
 
     track: str
     s: int = 0
@@ -117,7 +119,7 @@ class RopeCase(Case):
     lengths: tuple[int, ...] = ()
     cp_size: int = 1
     cp_rank: int = 0
-    angles: Literal["random", "model", "far"] = "random"
+    angles: Literal["random", "model", "far", "paired"] = "random"
     scale: float = 1.0
     layout: Layout = "contiguous"
 
@@ -131,7 +133,7 @@ class RopeCase(Case):
         parts += ["interleaved"] * self.interleaved + ["starts"] * self.starts
         parts += [f"cp={self.cp_rank}of{self.cp_size}"] * (self.cp_size > 1)
         parts += [self.layout] * (self.layout != "contiguous")
-        parts += [self.angles] * (self.angles == "far") + ["twin"] * self.twin
+        parts += [self.angles] * (self.angles in ("far", "paired")) + ["twin"] * self.twin
         return "-".join(parts)
 
     def track_of(self, direction: Direction) -> str:
@@ -185,7 +187,11 @@ def _angles(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
         return randn((2 * used + 1, 1, 1, case.d2), "float32", layout, generator)
     position = torch.arange(used + 3, device=device, dtype=torch.float32)
     position += 1_000_000 * (case.angles == "far")
-    feature = torch.arange(case.d2, device=device) % max(case.d2 // 2, 1)
+    feature = torch.arange(case.d2, device=device)
+    if case.angles == "paired":
+        pair = feature // 2 if case.interleaved else feature % max(case.d2 // 2, 1)
+        return torch.outer(position, 10_000 ** (-2 * pair / max(case.d2, 1)))[:, None, None, :]
+    feature = feature % max(case.d2 // 2, 1)
     other = torch.arange(case.d2, device=device) >= case.d2 // 2
     frequency = (10_000 + 5_000 * other) ** (-2 * feature / max(case.d2, 1))
     return torch.outer(position, frequency)[:, None, None, :]
@@ -248,6 +254,10 @@ def _smoke_core() -> Iterator[RopeCase]:
     yield _core(6, 2, 2, 34, 2, tensor_format="bshd", dtype="float16", scale=100.0)
     yield _core(5, 2, 2, 32, angles="far")
     yield _core(5, 2, 2, 32, angles="far", dtype="bfloat16")
+    for dtype in ("float32", "bfloat16"):
+        yield _core(9, 2, 3, 32, angles="paired", dtype=dtype)
+        yield _core(6, 1, 2, 40, 24, angles="paired", dtype=dtype, tensor_format="bshd")
+    yield _core(5, 2, 2, 16, angles="paired", layout="strided", dtype="float16")
     for layout in ("strided", "offset", "transposed", "sparse"):
         yield _core(5, 2, 3, 12, 8, layout=layout)
         yield _core(5, 2, 3, 12, layout=layout, tensor_format="bshd", dtype="bfloat16")
@@ -263,7 +273,12 @@ def _smoke_extended() -> Iterator[RopeCase]:
             fields = {"cp_size": 2, "cp_rank": rank, "tensor_format": tensor_format}
             yield _extended(6, 2, 2, 16, 8, **fields)
     yield _extended(4, 2, 2, 16, cp_size=4, cp_rank=2, interleaved=True)
+    paired: dict[str, Any] = {"angles": "paired", "dtype": "bfloat16"}
+    yield _extended(6, 2, 2, 32, 16, interleaved=True, **paired)
+    yield _extended(6, 3, 2, 32, starts=True, **paired)
     thd: dict[str, Any] = {"tensor_format": "thd"}
+    yield _extended(0, 0, 2, 32, **thd, **paired, lengths=(5, 0, 1, 9))
+    yield _extended(0, 0, 2, 32, **thd, **paired, lengths=(5, 3), starts=True)
     yield _extended(0, 0, 2, 10, **thd, lengths=(3, 1), starts=True)
     yield _extended(0, 0, 2, 10, 6, **thd, lengths=(6, 2), interleaved=True, layout="strided")
     for rank in (0, 1, 3):
@@ -301,6 +316,7 @@ def _board() -> Iterator[RopeCase]:
         yield _core(s, 1, h, d, d // 2, angles="model", clock="host")
     today: dict[str, Any] = {"dtype": "bfloat16", "angles": "model"}
     yield _core(8192, 2, 32, 128, **today)
+    yield _core(8192, 2, 32, 128, **today | {"angles": "paired"})
     yield _core(2048, 4, 32, 128, **today)
     yield _core(8192, 2, 32, 128, 64, **today)
     yield _extended(0, 0, 32, 128, tensor_format="thd", lengths=_mixed_lengths(), **today)

@@ -1,0 +1,5 @@
+"""The reference itself, as torch runs it without a compiler: both layers, then a select."""
+
+from common.ops.masked_ffn import reference as masked_ffn
+
+__all__ = ["masked_ffn"]

@@ -1,0 +1,5 @@
+"""The reference itself, as torch runs it without a compiler: both products, then a select."""
+
+from common.ops.masked_linear import reference as masked_linear
+
+__all__ = ["masked_linear"]

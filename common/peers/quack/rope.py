@@ -1,0 +1,72 @@
+"""quack's rotary, a CuTe kernel; it reads every layout whose heads are contiguous rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from quack.rotary import apply_rotary_emb
+
+from common.peers.angles import cos_and_sin
+
+WIDEST = 512
+MULTIPLE = 8
+ALIGNMENT = 16
+
+
+def prepare(
+    t: torch.Tensor,
+    freqs: torch.Tensor,
+    *,
+    tensor_format: str = "sbhd",
+    interleaved: bool = False,
+    start_positions: torch.Tensor | None = None,
+    cu_seqlens: torch.Tensor | None = None,
+) -> Callable[[], torch.Tensor]:
+    """Not timed: the cosines and sines, which a model makes once for all its layers, and a copy of
+    a t that it cannot read; a contiguous one it reads and writes where it lies, whatever the
+    format. The longest packed sequence, which its user knows, is here taken to be all of freqs.
+    """
+    for width in (t.shape[-1], freqs.shape[-1]):
+        if width % MULTIPLE:
+            raise NotImplementedError(f"{width} features, no multiple of {MULTIPLE}")
+    if t.shape[-1] > WIDEST:
+        raise NotImplementedError(f"{t.shape[-1]} features in a head, more than {WIDEST}")
+    readable = t.is_contiguous() and t.data_ptr() % ALIGNMENT == 0
+    t = t if readable else t.clone(memory_format=torch.contiguous_format)
+    x = t.transpose(0, 1) if tensor_format == "sbhd" else t
+    cos, sin = cos_and_sin(freqs, interleaved, t.dtype)
+    longest = None if cu_seqlens is None else min(len(t), len(freqs))
+
+    def call() -> torch.Tensor:
+        turned: torch.Tensor = apply_rotary_emb(
+            x,
+            cos,
+            sin,
+            interleaved,
+            seqlen_offsets=start_positions,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=longest,
+        )
+        return turned.transpose(0, 1) if tensor_format == "sbhd" else turned
+
+    return call
+
+
+def rope(
+    t: torch.Tensor,
+    freqs: torch.Tensor,
+    *,
+    tensor_format: str = "sbhd",
+    interleaved: bool = False,
+    start_positions: torch.Tensor | None = None,
+    cu_seqlens: torch.Tensor | None = None,
+) -> torch.Tensor:
+    return prepare(
+        t,
+        freqs,
+        tensor_format=tensor_format,
+        interleaved=interleaved,
+        start_positions=start_positions,
+        cu_seqlens=cu_seqlens,
+    )()

@@ -1,0 +1,11 @@
+"""TransformerEngine's `apply_rotary_pos_emb` with `fused=True`: one CUDA kernel each way."""
+
+from typing import Any
+
+import torch
+
+from common.peers.transformer_engine.call import apply
+
+
+def rope(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
+    return apply(t, freqs, True, options)

@@ -1,0 +1,11 @@
+"""TransformerEngine's `apply_rotary_pos_emb` with `fused=False`: plain torch, eager."""
+
+from typing import Any
+
+import torch
+
+from common.peers.transformer_engine.call import apply
+
+
+def rope(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
+    return apply(t, freqs, False, options)

@@ -1,0 +1,80 @@
+"""Both products for every tile, then a choice: naive on purpose, a place to start from."""
+
+# In plain torch, for x [tokens, in], weights [out, in] and a mask [tokens]:
+#
+#     out = torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
+
+import torch
+import triton
+import triton.language as tl
+
+
+# 1. The kernel. Triton starts many copies of it, called programs; `program_id` tells them apart.
+#    Here a program has one tile of the output: BLOCK tokens times BLOCK features.
+@triton.jit
+def _kernel(
+    x, w_v, w_t, mask, out, tokens, inputs, outputs, w_row, w_column, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Bytes: x, the weights and the mask are read and out is written once, if the caches keep what
+    several programs read. FLOPs: two products where one is wanted; something for you to improve."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    # The sums are kept in float32, whatever the tensors hold: the only rounding is the store's.
+    visual = tl.zeros((BLOCK, BLOCK), tl.float32)
+    textual = tl.zeros((BLOCK, BLOCK), tl.float32)
+    # A tile of x [BLOCK, BLOCK] and one of each weight at a time, along the inner dimension. A mask
+    # switches off the lanes that would leave a tensor; they count as zero.
+    for start in range(0, inputs, BLOCK):
+        k = start + tl.arange(0, BLOCK)
+        there = (rows < tokens)[:, None] & (k < inputs)[None, :]
+        # in 64 bits, because rows * inputs may not fit in 32
+        x_tile = tl.load(x + rows[:, None].to(tl.int64) * inputs + k[None, :], there, 0.0)
+        # strides instead of a transposed copy: w[column, k], as a tile of [k, column]
+        place = k[:, None] * w_column + columns[None, :].to(tl.int64) * w_row
+        there = (k < inputs)[:, None] & (columns < outputs)[None, :]
+        # "ieee", because tl.dot would round float32 to ten bits, tf32, otherwise
+        visual = tl.dot(x_tile, tl.load(w_v + place, there, 0.0), visual, input_precision="ieee")
+        textual = tl.dot(x_tile, tl.load(w_t + place, there, 0.0), textual, input_precision="ieee")
+    chosen = tl.load(mask + rows, rows < tokens, 0)
+    result = tl.where((chosen != 0)[:, None], visual, textual)
+    there = (rows < tokens)[:, None] & (columns < outputs)[None, :]
+    tl.store(out + rows[:, None].to(tl.int64) * outputs + columns[None, :], result, there)
+
+
+# 2. The launcher: makes the output, and chooses how many programs there are and how large a tile.
+def _launch(x, w_v, w_t, mask):
+    x = x.contiguous()
+    if w_v.stride() != w_t.stride():  # the kernel counts on one stride for both
+        w_v, w_t = w_v.contiguous(), w_t.contiguous()
+    (tokens, inputs), outputs = x.shape, w_v.shape[0]
+    out = torch.empty(tokens, outputs, dtype=x.dtype, device=x.device)
+    if tokens:  # no tokens, no programs
+        grid = (triton.cdiv(tokens, 32), triton.cdiv(outputs, 32))
+        _kernel[grid](x, w_v, w_t, mask, out, tokens, inputs, outputs, *w_v.stride(), 32)
+    return out
+
+
+# 3. Autograd: what backward needs is kept on `ctx`, and every argument of forward gets a gradient
+#    or None.
+class _MaskedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w_v, w_t, mask):
+        ctx.save_for_backward(x, w_v, w_t, mask)
+        return _launch(x, w_v, w_t, mask)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w_v, w_t, mask = ctx.saved_tensors
+        # The gradient of x goes back through the same weights, so that it is the same kernel. A
+        # weight's gradient sums over its own tokens: plain torch, something for you to replace.
+        d_x = _launch(grad, w_v.T, w_t.T, mask)
+        visual = grad * mask[:, None]
+        return d_x, visual.T @ x, (grad - visual).T @ x, None
+
+
+# 4. What the harness calls: a function named after the op.
+def masked_linear(
+    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """mask ? x @ w_v.T : x @ w_t.T for each token. x: [tokens, in]; weights: [out, in]."""
+    return _MaskedLinear.apply(x, w_v, w_t, mask.contiguous())

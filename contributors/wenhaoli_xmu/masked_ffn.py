@@ -1,0 +1,142 @@
+"""Both up-projections, SiLU and their product in one kernel; then the masked down-projection."""
+
+import products
+import torch
+import triton
+import triton.language as tl
+from configs import Tuned
+from products import aligned, sides_of, tile_of, tiled
+
+
+@triton.jit
+def _one_side(
+    x, w1, w3, hidden, gates, row, column, mine, width, inner, gates_pair,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Store silu(x @ w1.T) * (x @ w3.T), and both its factors, in a tile's rows that are `mine`."""
+    gate = tl.zeros((mine.shape[0], BLOCK_N), tl.float32)
+    value = tl.zeros((mine.shape[0], BLOCK_N), tl.float32)
+    for k in range(0, width, BLOCK_K):
+        x_tile = x.load([row, k])
+        gate = tl.dot(x_tile, w1.load([column, k]).T, gate, input_precision="ieee")
+        value = tl.dot(x_tile, w3.load([column, k]).T, value, input_precision="ieee")
+    rows, columns = row + tl.arange(0, mine.shape[0]), column + tl.arange(0, BLOCK_N)
+    keep = mine[:, None] & (columns < inner)[None, :]
+    place = rows[:, None].to(tl.int64) * inner + columns[None, :]
+    kind = hidden.dtype.element_ty
+    tl.store(hidden + place, (gate * tl.sigmoid(gate) * value).to(kind), mask=keep)
+    if gates is not None:  # backward will ask for them
+        tl.store(gates + place, gate.to(kind), mask=keep)
+        tl.store(gates + gates_pair + place, value.to(kind), mask=keep)
+
+
+@triton.jit
+def _up_kernel(
+    x, w1, w3, u1, u3, mask, hidden, gates, tokens, width, inner, gates_pair,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """hidden = silu(x @ w1.T) * (x @ w3.T) where the mask holds, of u1 and u3 elsewhere.
+
+    Bytes: x, four weights and the mask in, hidden out, and both factors if they are kept.
+    FLOPs: 4 * tokens * width * inner, and those of the other weights in mixed tiles.
+    """
+    row_blocks, column_blocks = tl.cdiv(tokens, BLOCK_M), tl.cdiv(inner, BLOCK_N)
+    row_block, column_block = tile_of(tl.program_id(0), row_blocks, column_blocks, GROUP)
+    row, column = row_block * BLOCK_M, column_block * BLOCK_N
+    visual, textual, any_visual, any_textual = sides_of(mask, row + tl.arange(0, BLOCK_M), tokens)
+    if any_visual:
+        _one_side(
+            x, w1, w3, hidden, gates, row, column, visual, width, inner, gates_pair,
+            BLOCK_N, BLOCK_K,
+        )  # fmt: skip
+    if any_textual:
+        _one_side(
+            x, u1, u3, hidden, gates, row, column, textual, width, inner, gates_pair,
+            BLOCK_N, BLOCK_K,
+        )  # fmt: skip
+
+
+@triton.jit
+def _gates_kernel(g, gates, d_gates, size, BLOCK: tl.constexpr):
+    """The blue terms of the seed, with T1 the gate, T2 the value and s = sigmoid(T1):
+
+        d_T1 = G * T2 * (s + T1 * s * (1 - s)),  d_T2 = G * T1 * s
+
+    Bytes: three tensors of [tokens, inner] in, two out.
+    """
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    keep = place < size
+    grad = tl.load(g + place, mask=keep).to(tl.float32)
+    gate = tl.load(gates + place, mask=keep).to(tl.float32)
+    value = tl.load(gates + size + place, mask=keep).to(tl.float32)
+    s = tl.sigmoid(gate)
+    kind = d_gates.dtype.element_ty
+    tl.store(d_gates + place, (grad * value * (s + gate * s * (1 - s))).to(kind), mask=keep)
+    tl.store(d_gates + size + place, (grad * gate * s).to(kind), mask=keep)
+
+
+DEFAULT = {
+    "BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP": 8, "num_warps": 8, "num_stages": 3,
+}  # fmt: skip
+up_tiles = Tuned(
+    "up", DEFAULT, [c for c in products.SPACE if c["BLOCK_M"] * c["BLOCK_N"] <= 128 * 128]
+)
+TUNED = (up_tiles, products.forward_tiles, products.backward_tiles)
+
+
+def _up(x, w1, w3, u1, u3, mask, keep_gates):
+    """hidden [tokens, inner], and its two factors [2, tokens, inner] if they are to be kept."""
+    (tokens, width), inner = x.shape, w1.shape[0]
+    hidden = x.new_empty(tokens, inner)
+    gates = x.new_empty(2, tokens, inner) if keep_gates else None
+    if not tokens:
+        return hidden, gates
+    tiles = up_tiles(tokens, widths=(width, inner), like=x)
+    m, n, k = tiles["BLOCK_M"], tiles["BLOCK_N"], tiles["BLOCK_K"]
+    weights = [tiled(aligned(w), n, k) for w in (w1, w3, u1, u3)]
+    _up_kernel[(triton.cdiv(tokens, m) * triton.cdiv(inner, n),)](
+        tiled(aligned(x), m, k), *weights, mask, hidden, gates, tokens, width, inner,
+        hidden.numel(), **tiles,
+    )  # fmt: skip
+    return hidden, gates
+
+
+def _d_gates(g, gates):
+    out, block = torch.empty_like(gates), 1024
+    if g.numel():
+        _gates_kernel[(triton.cdiv(g.numel(), block),)](g, gates, out, g.numel(), block)
+    return out
+
+
+class _MaskedFFN(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w1, w2, w3, u1, u2, u3, mask):
+        hidden, gates = _up(x, w1, w3, u1, u3, mask, any(ctx.needs_input_grad))
+        ctx.save_for_backward(x, w1, w2, w3, u1, u2, u3, mask, hidden, gates)
+        return products.forward(hidden, w2, u2, mask)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w1, w2, w3, u1, u2, u3, mask, hidden, gates = ctx.saved_tensors
+        d_hidden, (d_w2, d_u2) = products.backward(grad, hidden, (w2, u2), mask)
+        d_gates = _d_gates(d_hidden, gates)
+        d_x, (d_w1, d_u1, d_w3, d_u3) = products.backward(d_gates, x, (w1, u1, w3, u3), mask)
+        return d_x, d_w1, d_w2, d_w3, d_u1, d_u2, d_u3, None
+
+
+def masked_ffn(
+    x: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    w3: torch.Tensor,
+    u1: torch.Tensor,
+    u2: torch.Tensor,
+    u3: torch.Tensor,
+    mask: torch.Tensor,
+) -> torch.Tensor:
+    """w2(silu(w1 x) * w3 x) for each token of the mask, and the same of the u's for the others.
+
+    x: [tokens, width]; w1, w3, u1, u3: [inner, width]; w2, u2: [width, inner]; mask: bool [tokens].
+    Returns x's shape and dtype.
+    """
+    return _MaskedFFN.apply(x, w1, w2, w3, u1, u2, u3, mask.contiguous())

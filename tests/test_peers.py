@@ -1,0 +1,149 @@
+"""Peers: those that torch alone makes are right, the others are absent or fail row by row."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+
+import pytest
+import torch
+
+from common import inside, ops, solutions
+from common.solutions import PACKAGES, PEERS, ROOT
+from common.spec import DIRECTIONS
+from common.sweep import Sweep
+
+OF_TORCH = {"eager", "gather_scatter", "grouped_mm", "torch_compile"}
+LIBRARIES = {"flash_linear_attention", "liger_kernel", "quack", "transformer_engine"}
+
+
+def test_what_every_peer_needs_is_known():
+    handles = {peer.handle for peer in solutions.discover(PEERS)}
+    assert handles == OF_TORCH | LIBRARIES
+    assert {handle for handle in handles if PACKAGES.get(handle) == "torch"} == OF_TORCH
+
+
+def test_every_library_has_a_group_of_its_own_and_none_is_run():
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    own = {name for name in groups if name.startswith("peers-")}
+    assert own == {f"peers-{handle.replace('_', '-')}" for handle in LIBRARIES}
+    included = {d["include-group"] for g in groups.values() for d in g if isinstance(d, dict)}
+    assert not included & own
+
+
+def test_a_missing_library_is_absent_with_its_reason(monkeypatch):
+    find = solutions.importlib.util.find_spec
+    missing = {"fla", "quack"}
+    monkeypatch.setattr(
+        solutions.importlib.util, "find_spec", lambda name: None if name in missing else find(name)
+    )
+    present, absent = solutions.peers()
+    assert absent["flash_linear_attention"] == "the package fla is not installed"
+    assert absent["quack"] == "the package quack is not installed"
+    assert not {peer.handle for peer in present} & absent.keys()
+
+
+def test_a_broken_library_costs_its_own_rows_alone(tmp_path):
+    """It is found, but does not import: that shows in the worker, and decides no exit code."""
+    (tmp_path / "quack").mkdir()
+    (tmp_path / "quack" / "__init__.py").write_text("raise OSError('libcute.so: not found')\n")
+    rows = tmp_path / "rows.json"
+    arguments = "grade --only quack --op rope --sample 2 --device cpu --json".split()
+    ran = subprocess.run(
+        [sys.executable, "-m", "common", *arguments, str(rows)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = {(row["verdict"], row["reason"]) for row in json.loads(rows.read_text())}
+    ((verdict, reason),) = found
+    assert verdict == "COMPILE_ERROR"
+    assert reason.startswith("does not import: OSError: libcute.so: not found, line ")
+
+
+# --- what is not timed ----------------------------------------------------------------------------
+
+PREPARED = """
+def prepare(t, freqs):
+    return lambda: t
+
+def rope(t, freqs):
+    return prepare(t, freqs)()
+"""
+
+
+def test_a_peer_prepares_and_a_contributor_does_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "somebody" / "rope.py"
+    path.parent.mkdir()
+    path.write_text(PREPARED)
+    inside.load(path, "rope")
+    assert inside.preparation(path) is None
+    monkeypatch.setattr(inside, "PEERS", tmp_path)
+    assert inside.preparation(path)("t", "freqs")() == "t"
+    path.write_text("def rope(t, freqs):\n    return t\n")
+    inside.load(path, "rope")
+    assert inside.preparation(path) is None
+
+
+def test_what_is_prepared_is_left_out_of_the_timed_call():
+    done = []
+
+    def prepare(t):
+        done.append("prepared")
+        return lambda: done.append("called")
+
+    solving = inside.Solving()
+    solving.bind = lambda call: ({"t": torch.zeros(1)}, {})
+    solving.tensor = lambda slot: None
+    forward, _, _ = solving._timed(prepare, solving.solve, {"upstream": None})
+    assert done == ["prepared"]
+    forward(), forward()
+    assert done == ["prepared", "called", "called"]
+
+
+# --- the masked ops, by what torch has ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    """Of the plain peers on every small case: (op, peer, case, direction) -> verdict."""
+    found = {}
+    plain = [peer for peer in solutions.discover(PEERS) if peer.handle in OF_TORCH]
+    with Sweep("cpu") as sweep:
+        for name in ("masked_linear", "masked_ffn"):
+            op = ops.load(name)
+            for peer, case, _, both in sweep.grade(op, op.cases("smoke"), plain):
+                for direction in DIRECTIONS:
+                    found[name, peer.handle, case, direction] = both[direction].verdict
+    return found
+
+
+@pytest.mark.parametrize("op", ["masked_linear", "masked_ffn"])
+@pytest.mark.parametrize("peer", ["eager", "gather_scatter"])
+def test_plain_peers_take_everything(op, peer, verdicts):
+    got = Counter(v for (name, handle, *_), v in verdicts.items() if (name, handle) == (op, peer))
+    assert set(got) == {"PASSED"}, got
+
+
+@pytest.mark.parametrize("op", ["masked_linear", "masked_ffn"])
+def test_the_grouped_product_takes_rows_of_whole_16_bytes(op, verdicts):
+    ours = {key: v for key, v in verdicts.items() if key[:2] == (op, "grouped_mm")}
+    assert ours
+    for (_, _, case, direction), verdict in ours.items():
+        itemsize = getattr(torch, case.dtype).itemsize
+        whole = all(width * itemsize % 16 == 0 for width in case.widths)
+        assert verdict == ("PASSED" if whole else "UNSUPPORTED"), (case.name, direction)
+    assert set(ours.values()) == {"PASSED", "UNSUPPORTED"}
+
+
+@pytest.mark.parametrize("op", ["masked_linear", "masked_ffn"])
+def test_torch_compile_wants_a_gpu(op, verdicts):
+    assert {v for key, v in verdicts.items() if key[:2] == (op, "torch_compile")} == {"UNSUPPORTED"}
