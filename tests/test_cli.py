@@ -285,19 +285,28 @@ def test_new_tuned_brings_the_helper_that_reads_configurations(study, repository
     shutil.rmtree(folder)
 
 
-def test_new_tuned_adds_the_helper_alone_to_what_is_there(study, repository, by_hand):
-    """An op for which there is no template among them."""
+@pytest.fixture
+def no_template(repository):
+    """An op for which there is none."""
+    template = repository / "contributors" / "_template" / "rope.py"
+    text = template.read_text()
+    template.unlink()
+    yield "rope"
+    template.write_text(text)
+
+
+def test_new_tuned_adds_the_helper_alone_to_what_is_there(study, repository, by_hand, no_template):
     by_hand("alice", "mine")
     folder = repository / "contributors" / "alice"
-    shutil.copy(folder / "rotate_half.py", folder / "masked_ffn.py")
-    for op in ("rotate_half", "masked_ffn"):
+    shutil.copy(folder / "rotate_half.py", folder / f"{no_template}.py")
+    for op in ("rotate_half", no_template):
         (folder / "configs.py").unlink(missing_ok=True)
         ran = study("new", "alice", op, "--tuned")
         assert ran.code == 0, ran.err
         assert ran.out.startswith("wrote contributors/alice/configs.py; next: ")
         assert (folder / f"{op}.py").read_text() == "mine"
         assert "class Tuned" in (folder / "configs.py").read_text()
-    assert "no template" in one_line(study("new", "bob", "masked_ffn", "--tuned"))
+    assert "no template" in one_line(study("new", "bob", no_template, "--tuned"))
     assert not (repository / "contributors" / "bob").exists()
 
 
