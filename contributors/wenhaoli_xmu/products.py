@@ -251,7 +251,7 @@ def backward(g, x, weights, mask):
     d_w = x.new_empty(len(weights), outputs, inputs)
     if not tokens:
         return d_x, d_w.zero_()
-    tiles = backward_tiles(tokens, widths=(inputs, outputs), like=x)
+    tiles = backward_tiles(tokens, widths=(inputs, outputs, len(weights)), like=x)
     m, n, k = tiles["BLOCK_M"], tiles["BLOCK_N"], tiles["BLOCK_K"]
     g, x = aligned(g.flatten(0, -2)), aligned(x)
     weights = [tiled(aligned(w), k, n) for w in weights]

@@ -1,0 +1,119 @@
+"""Which configuration a kernel takes: what `nox -s tune` measured on this GPU, or a default."""
+
+# A kernel is written for any tile, and for any number of warps and stages; which of them are fast
+# depends on the GPU, the dtype and the shapes. Say what there is to choose from, and ask:
+#
+#     from configs import Tuned
+#
+#     product = Tuned(
+#         "product",                                  # one name a kernel, in the whole folder
+#         default={"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 3},
+#         space=[
+#             {"BLOCK_M": m, "BLOCK_N": n, "num_warps": 8, "num_stages": s}
+#             for m in (64, 128) for n in (64, 128) for s in (3, 4)
+#         ],
+#     )
+#     TUNED = (product,)                              # in <op>.py: this is what `tune` looks for
+#
+#     config = product(tokens, widths=(k, n), like=x)
+#     _kernel[grid](x, ..., **config)
+#
+# `nox -s tune -- HANDLE` runs the board's cases, times each configuration of `space` for every
+# shape that was asked for, and writes the best of them to configs/<device>.json beside this file.
+
+import functools
+import json
+import re
+import sys
+from pathlib import Path
+
+import torch
+
+FOLDER = Path(__file__).parent
+SCHEMA = 1
+
+
+class Tuned:
+    """One kernel's configurations. All of them, the default too, have the same names in them."""
+
+    def __init__(self, name, default, space):
+        self.name, self.default, self.space = name, default, space
+        # What was asked for and what the answer was: (tokens, widths, dtype, device) -> a
+        # configuration. `tune` empties it, makes a call, and sees what that call needs.
+        self.asked = {}
+        # What `tune` is trying, instead of what the file says: (tokens, widths, dtype) -> a
+        # configuration, and the default for all else. None when nobody is tuning.
+        self.forced = None
+
+    def __call__(self, tokens, widths, like):
+        """The configuration for so many tokens of these widths, as a dict for the launch.
+
+        `widths` is a tuple: whatever else the speed depends on. dtype and device are those of the
+        tensor `like`. A small call costs what its Python costs, so only the first one of a shape
+        goes any further than one look into a dict.
+        """
+        call = (tokens, widths, like.dtype, like.device)
+        config = self.asked.get(call)
+        if config is None:
+            config = self.asked[call] = self._choose(*call)
+        return config
+
+    def _choose(self, tokens, widths, dtype, device):
+        if self.forced is not None:
+            return self.forced.get((tokens, widths, dtype), self.default)
+        if device.type != "cuda":  # Triton's interpreter: nothing is timed there
+            return self.default
+        saved = _read(torch.cuda.get_device_name(device))
+        if saved is None:
+            return self.default
+        # The widths and the dtype have to be the same. Of the token counts the nearest is taken,
+        # nearest as a ratio: 64 is as far from 32 as from 128, and the smaller one wins then.
+        name = str(dtype).removeprefix("torch.")
+        measured = saved.get((self.name, widths, name))
+        if not measured:
+            _say(f"{self.name} was never tuned for widths {widths} in {name}")
+            return self.default
+        near = max(tokens, 1)
+        _, config = min(measured, key=lambda one: (max(one[0] / near, near / one[0]), one[0]))
+        if config.keys() != self.default.keys():
+            _say(f"{self.name} was tuned with other names than {', '.join(self.default)}")
+            return self.default
+        return config
+
+
+@functools.cache  # read once; a second call is answered from memory
+def _read(device_name):
+    """What was measured on this device, (kernel, widths, dtype) -> [(tokens, config), ...]; None,
+    and a notice, where nothing was or the file is not what `tune` writes."""
+    path = FOLDER / "configs" / f"{_slug(device_name)}.json"
+    measured = {}
+    try:
+        saved = json.loads(path.read_text())
+        if saved["schema"] != SCHEMA or saved["device"] != device_name:
+            raise ValueError(f"schema {saved['schema']}, device {saved['device']}")
+        for kernel, entries in saved["kernels"].items():
+            for entry in entries:
+                tokens, config = entry["tokens"], dict(entry["config"])
+                if not tokens > 0:
+                    raise ValueError(f"{tokens} tokens")
+                shape = (kernel, tuple(entry["widths"]), entry["dtype"])
+                measured.setdefault(shape, []).append((tokens, config))
+    except FileNotFoundError:
+        _say(f"never tuned on {device_name}")
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        _say(f"configs/{path.name} is broken or of another device ({error!r})")
+        return None
+    return measured
+
+
+def _slug(device_name):
+    """`NVIDIA H200` -> `nvidia-h200`"""
+    return re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
+
+
+@functools.cache  # the same line is said once
+def _say(what):
+    """Slow is no failure: a line for whoever reads stderr, and the default serves."""
+    hint = f"nox -s tune -- {FOLDER.name}"
+    print(f"{FOLDER.name}: {what}: taking the default; {hint} finds better", file=sys.stderr)
