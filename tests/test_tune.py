@@ -520,6 +520,7 @@ def on_a_gpu(alice, monkeypatch):
     monkeypatch.setattr("common.solutions.CONTRIBUTORS", alice.folder.parent)
     monkeypatch.setattr(discover, "__defaults__", (alice.folder.parent,))
     monkeypatch.setattr(cli, "_device", lambda options: "cuda")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)  # nox sets it, and bars would be drawn
 
     def study(*arguments, stop=None):
         whole = tune.tune
