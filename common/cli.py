@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from common import records, solutions
 from common.solutions import ROOT, Fault, Solution
-from common.spec import TIERS
+from common.spec import TIERS, TIMED
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from common.records import Record
     from common.spec import Case
 
-NEEDED = ("torch", "triton", "numpy")
+NEEDED = ("torch", "triton", "numpy", "scipy")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -105,17 +105,19 @@ def check(options: argparse.Namespace) -> int:
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Grade and time every solution and peer on the board's cases, and record each row."""
+    """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
     chosen, absent = _chosen(options), solutions.peers()[1]
     device = _device(options)
     from common import bench as benching
     from common.grade import FINE
     from common.sweep import tier_cases
 
-    cases = {op.name: len(cases) for op, cases in tier_cases(chosen, "board", device)}
+    cases = {op.name: len(cases) for op, cases in tier_cases(chosen, options.tier, device)}
+    if not cases:
+        raise Fault(f"{options.op or 'what is chosen'} has no cases of tier {options.tier}")
     with _progress() as progress:
         failed: set[str] = set()
-        task = progress.add_task("bench", total=2 * sum(cases[s.op] for s in chosen))
+        task = progress.add_task("bench", total=2 * sum(cases.get(s.op, 0) for s in chosen))
 
         def seen(row: Record) -> None:
             progress.update(task, advance=1, description=f"{row.solution} {row.case}")
@@ -124,7 +126,7 @@ def bench(options: argparse.Namespace) -> int:
                 line = f"{row.solution}: {row.verdict}: {row.reason}"
                 progress.console.print(line, markup=False)
 
-        kept = benching.bench(chosen, device, _selection(options), absent, seen)
+        kept = benching.bench(chosen, device, _selection(options), absent, seen, options.tier)
     if kept:
         print(f"study: went on with an interrupted run; {kept} of its cases were kept")
     print(f"study: recorded in {records.RESULTS.name}/{benching.results_file(device)}")
@@ -132,7 +134,8 @@ def bench(options: argparse.Namespace) -> int:
 
 
 def _selection(options: argparse.Namespace) -> str:
-    given = {"--op": options.op, "--only": options.only}
+    tier = None if options.tier == "board" else options.tier
+    given = {"--op": options.op, "--only": options.only, "--tier": tier}
     return " ".join(f"{name} {value}" for name, value in given.items() if value)
 
 
@@ -292,6 +295,11 @@ def _running_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _bench_arguments(parser: argparse.ArgumentParser) -> None:
+    _running_arguments(parser)
+    parser.add_argument("--tier", choices=TIMED, default="board", help="default: board")
+
+
 def _grade_arguments(parser: argparse.ArgumentParser) -> None:
     _running_arguments(parser)
     parser.add_argument("--tier", choices=TIERS, default="smoke")
@@ -322,8 +330,8 @@ COMMANDS: dict[Any, Any] = {
     _list: _no_arguments,
     grade: _grade_arguments,
     check: _check_arguments,
-    bench: _running_arguments,
-    leaderboard: _running_arguments,
+    bench: _bench_arguments,
+    leaderboard: _bench_arguments,
     new: _new_arguments,
     tune: _check_arguments,
 }

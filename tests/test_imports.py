@@ -39,7 +39,10 @@ MAY = {
     "common.grade": GRADING,
     "common.measure": GRADING | {"common.grade", "common.measure"},
     # the solution's own process: no oracle, no grader
-    "common.measure.clock": set(),
+    "common.measure.clock": {"common.measure.stopping"},
+    "common.measure.device": set(),
+    "common.measure.limits": set(),
+    "common.measure.stopping": set(),
     "common.inside": {
         "common.arena", "common.inside", "common.interpreter", "common.measure.clock", "common.ops",
     },
