@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from common.board.table import About
     from common.grade import Verdict
     from common.points import Spot
-    from common.records import Record
+    from common.records import Record, Results
     from common.spec import Case
 
 NEEDED = ("torch", "triton", "numpy", "scipy")
@@ -140,7 +140,7 @@ def _selection(options: argparse.Namespace) -> str:
 
 
 def leaderboard(options: argparse.Namespace) -> int:
-    """Show the board from the records, and write LEADERBOARD.md and the README's."""
+    """Show the board from the records; write LEADERBOARD.md, the README's board and the plots."""
     from common.board import markdown, terminal
 
     if options.op or options.only:
@@ -153,10 +153,20 @@ def leaderboard(options: argparse.Namespace) -> int:
     if timed := [results for results in boards if results.timed]:
         (ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about))
         markdown.insert(ROOT / "README.md", markdown.readme_board(timed, about))
+        _draw_plots(timed, about)
     console = terminal.console()
     for results in boards:
         terminal.show(results.of_op(options.op), about, console, options.only or "")
     return 0
+
+
+def _draw_plots(timed: Sequence[Results], about: dict[str, About]) -> None:
+    from common.board import drawing, plots
+
+    for results in timed:
+        if drawn := plots.plots(plots.rows_of(results, about)):
+            folder = records.RESULTS / "plots" / results.path.stem
+            drawing.draw(drawn, results.runs[-1].device_name, folder)
 
 
 def new(options: argparse.Namespace) -> int:

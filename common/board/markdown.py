@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.board import table
+from common.board import plots, table
 from common.board.ranking import rank
 from common.board.table import About, Table
 from common.records import Results
@@ -61,6 +61,9 @@ def _device(results: Results, about: Mapping[str, About], whole: bool) -> list[s
         parts += _drawn(table.ranking(track, about, timed=True))
         if whole:
             parts += [part for times in table.times(track) for part in _drawn(times)]
+    if whole:
+        drawn = plots.files(results, plots.rows_of(results, about))
+        parts += [f"![{title}]({path})" for path, title in drawn.items()]
     absent = [f"- {peer}: {reason}" for peer, reason in run.absent.items()]
     return parts + (["Absent:", "\n".join(absent)] if absent and whole else [])
 
