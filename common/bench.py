@@ -48,7 +48,10 @@ def peak(device_name: str) -> dict[str, Any]:
 def harness_digest() -> str:
     """Of the ops and of everything that grades and times, less what only shows or records it."""
     common = ROOT / "common"
-    shows = {"check.py", "cli.py", "points.py", "records.py", "template.py", "tune.py"}
+    shows = {
+        "check.py", "cli.py", "points.py", "profile.py", "records.py", "solo.py", "template.py",
+        "tune.py",
+    }  # fmt: skip
     files = [path for path in common.glob("*.py") if path.name not in shows]
     for folder in ("measure", "ops", "peers"):  # of the peers, what they share
         files += common.glob(f"{folder}/*.py")

@@ -133,6 +133,17 @@ def bench(options: argparse.Namespace) -> int:
     return 0
 
 
+def profile(options: argparse.Namespace) -> int:
+    """Say for each of a folder's board cases what binds it: memory, arithmetic or launching."""
+    options.only = _one_of(options.handle, options.only, "HANDLE")
+    chosen = _chosen(options)
+    device = _device(options)
+    from common.profile import profile
+
+    profile(chosen, device, options.verbose)
+    return 0
+
+
 def _selection(options: argparse.Namespace) -> str:
     tier = None if options.tier == "board" else options.tier
     given = {"--op": options.op, "--only": options.only, "--tier": tier}
@@ -340,6 +351,7 @@ COMMANDS: dict[Any, Any] = {
     _list: _no_arguments,
     grade: _grade_arguments,
     check: _check_arguments,
+    profile: _check_arguments,
     bench: _bench_arguments,
     leaderboard: _bench_arguments,
     new: _new_arguments,

@@ -43,8 +43,17 @@ MAY = {
     "common.measure.device": set(),
     "common.measure.limits": set(),
     "common.measure.stopping": set(),
+    "common.measure.trace": set(),
     "common.inside": {
-        "common.arena", "common.inside", "common.interpreter", "common.measure.clock", "common.ops",
+        "common.arena", "common.inside", "common.interpreter", "common.measure.clock",
+        "common.measure.trace", "common.ops",
+    },
+    # a solution by itself under a profiler, in a process that grades nothing
+    "common.solo": {
+        "common.inside", "common.measure.clock", "common.ops", "common.problem", "common.spec",
+    },
+    "common.profile": GRADING | {
+        "common.bench", "common.board", "common.measure", "common.records", "common.sweep",
     },
     "common.sweep": GRADING | {"common.grade"},
     "common.bench": GRADING | {"common.grade", "common.measure", "common.records", "common.sweep"},
@@ -58,7 +67,7 @@ MAY = {
     },
     "common.cli": GRADING | {
         "common.bench", "common.board", "common.check", "common.grade", "common.points",
-        "common.records", "common.sweep", "common.template", "common.tune",
+        "common.profile", "common.records", "common.sweep", "common.template", "common.tune",
     },
     "conftest": {"common"},
     "tests": {"common", "conftest", "tests"},
@@ -68,7 +77,7 @@ PRIVATE = {
     "contributors": set(),
     "tests.wrong": set(),
     "common.peers": {"common.peers"},
-    "common.inside": {"common.inside", "tests"},
+    "common.inside": {"common.inside", "common.solo", "tests"},
 }
 LIGHT = (
     "common.board",

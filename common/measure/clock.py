@@ -58,8 +58,8 @@ def measure(
     reads and writes together; `products` are m, k and n of the dense products; `seconds` is how
     long each of the two clocks may run; `burst` is how many calls make one sample of host time.
     """
-    solution = _rotation([_run(call, backward) for call in ours])
-    contestants = {"solution": solution, "eager": _run(eager, backward)}
+    solution = _rotation([as_run(call, backward) for call in ours])
+    contestants = {"solution": solution, "eager": as_run(eager, backward)}
     for run in contestants.values():
         _warm_up(run)
     hosted = contestants if backward else contestants | {"no_grad": solution}
@@ -130,7 +130,8 @@ def _dense(products: list[Product], dtype: torch.dtype) -> Run:
     return lambda: [torch.nn.functional.linear(*pair) for pair in factors]
 
 
-def _run(call: Any, backward: bool) -> Run:
+def as_run(call: Any, backward: bool) -> Run:
+    """Forward, or forward and the gradients of what it returned."""
     forward, wanted, upstream = call
     if not backward:
         return forward  # type: ignore[no-any-return]

@@ -48,6 +48,12 @@ def time_case(problem: Problem, worker: Worker, direction: Direction) -> Reply:
     return reply | {"device_state": watch.state}
 
 
+def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
+    """`{"trace": ...}`, a Chrome trace of a few calls. Raises Died as `time_case` does."""
+    (call,) = lay_calls(op, case, device, worker, 1)
+    return worker.call("trace", call=call, backward=direction == "backward")
+
+
 def lay_calls(op: Op[Any], case: Case, device: str, worker: Worker, count: int) -> list[Reply]:
     """So many calls with inputs of their own, laid in the memory shared with the worker."""
     draws = [draw(op, case, secrets.randbits(48), device) for _ in range(count)]
