@@ -57,8 +57,9 @@ class Record:
     """`board` is ranked, `plot` is drawn."""
 
     @property
-    def key(self) -> tuple[str, str, str, str, str]:
-        return self.tier, self.op, self.case, self.direction, self.solution
+    def key(self) -> tuple[str, str, str, str]:
+        """Unique among the latest rows of a tier."""
+        return self.op, self.case, self.direction, self.solution
 
     @property
     def disturbed(self) -> str:

@@ -4,6 +4,7 @@ import itertools
 import os
 import random
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 
 from common.measure import clock, device, stopping
 from common.measure.limits import PEAKS, peak_of
+from common.solutions import ROOT
 
 # --- the rule -------------------------------------------------------------------------------------
 
@@ -43,15 +45,22 @@ def test_samples_are_enough_once_the_interval_is_narrow(precision, enough):
     assert stopping.settled(noisy(20, spread=1.0), precision) is enough
 
 
+def test_the_width_is_held_against_the_median(monkeypatch):
+    monkeypatch.setattr(stopping, "interval", lambda samples: (49.0, 51.0))
+    assert stopping.settled([50.0] * 20, 0.0401)
+    assert not stopping.settled([50.0] * 20, 0.0399)
+
+
 def test_one_contestant_that_is_not_known_keeps_all_going():
     quiet, loud = noisy(20, spread=0.1), noisy(20, spread=30.0)
     assert stopping.enough({"a": quiet, "b": quiet}, 0.01)
     assert not stopping.enough({"a": quiet, "b": loud}, 0.01)
 
 
-def test_too_few_samples_are_never_enough_however_alike():
-    assert not stopping.enough({"a": [1.0] * (stopping.ROUNDS.start - 1)}, 0.5)
-    assert stopping.enough({"a": [1.0] * stopping.ROUNDS.start}, 0.5)
+def test_too_few_samples_are_never_enough_however_alike(monkeypatch):
+    monkeypatch.setattr(stopping, "ROUNDS", range(20, 100))
+    found = [stopping.enough({"a": [1.0] * count}, 0.5) for count in (0, 10, 19, 20, 25, 30)]
+    assert found == [False, False, False, True, False, True]
 
 
 def test_the_clock_stops_when_the_medians_are_known():
@@ -162,6 +171,79 @@ def test_backward_is_timed_with_forward_and_alone(on_cpu):
     assert calls.count(["backward"]) == rounds, "forward ran before the timed region"
 
 
+def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(monkeypatch):
+    done = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            done.append("event")
+
+        def synchronize(self):
+            done.append("wait")
+
+        def elapsed_time(self, end):
+            return 0.25
+
+    class Flush:
+        def zero_(self):
+            done.append("flush")
+
+    def ready():
+        done.append("ready")
+        return lambda: done.append("run")
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: done.append(cycles))
+    assert clock._gpu_time(ready, Flush(), spin=3.0) == 250.0
+    cycles = 3 * clock.CYCLES_PER_MICROSECOND
+    assert done == [cycles, "ready", "flush", "event", "run", "event", "wait"]
+
+
+@pytest.fixture
+def capturing(monkeypatch):
+    """Captures that need no GPU; the modes that torch was set to."""
+    modes = []
+
+    class Graph:
+        def __init__(self, forward):
+            self.forward = forward
+
+        def replay(self):
+            return f"replay of {self.forward()}"
+
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(clock, "_capture", Graph)
+    return modes
+
+
+def test_what_can_be_captured_is_replayed_in_turn(capturing):
+    replay = clock._captured([lambda: "a", lambda: "b"])
+    assert [replay(), replay(), replay()] == ["replay of a", "replay of b", "replay of a"]
+    assert capturing[0] == "error" and capturing[-1] == "default"
+
+
+def test_what_waits_for_the_gpu_is_not_captured_at_all(capturing, monkeypatch):
+    def waits():
+        raise RuntimeError("called a synchronizing CUDA operation")
+
+    monkeypatch.setattr(clock, "_capture", lambda forward: pytest.fail("it was captured"))
+    assert clock._captured([lambda: "a", waits]) is None
+    assert capturing[-1] == "default"
+
+
+def test_a_capture_that_fails_is_no_replay(capturing, monkeypatch):
+    def fail(forward):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(clock, "_capture", fail)
+    assert clock._captured([lambda: "a"]) is None
+    assert capturing[-1] == "default"
+
+
 def test_inputs_are_taken_in_turn():
     turn = clock._rotation([lambda: "a", lambda: "b"])
     assert [turn() for _ in range(5)] == ["a", "b", "a", "b", "a"]
@@ -173,6 +255,104 @@ def test_host_time_without_gradients_builds_no_graph(monkeypatch):
     for grad in (True, False):
         assert clock._host_time(lambda: seen.append((2 * x).requires_grad), 2, grad) > 0
     assert seen == [True, True, False, False]
+
+
+# --- on a GPU -------------------------------------------------------------------------------------
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+MANY = 64 << 20
+
+
+def measured_on_gpu(slow, plain):
+    """Samples of `slow` as the solution and of `plain` as eager, beside a copy of their bytes."""
+
+    def call(function):
+        x = torch.rand(MANY // 4, device="cuda", requires_grad=True)
+        return (lambda: function(x)), [x], torch.rand_like(x)
+
+    return clock.measure(
+        [call(slow), call(slow)],
+        call(plain),
+        backward=False,
+        copy_bytes=2 * MANY,
+        products=[],
+        dtype="float32",
+        seconds={"gpu": 1.0, "host": 1.0},
+        burst=1,
+    )
+
+
+@needs_gpu
+def test_a_copy_added_moves_gpu_time_by_a_copy():
+    gpu = measured_on_gpu(lambda x: x.clone().clone(), lambda x: x.clone())["gpu"]
+    solution, eager, copy = (np.median(gpu[name]) for name in ("solution", "eager", "copy"))
+    assert solution - eager == pytest.approx(copy, rel=0.1)
+
+
+@needs_gpu
+def test_who_queues_more_slowly_moves_in_host_time_alone():
+    late = 400e-6
+
+    def slow(x):
+        time.sleep(late)
+        return x.clone()
+
+    samples = measured_on_gpu(slow, lambda x: x.clone())
+    host = {name: np.median(values) for name, values in samples["host"].items()}
+    gpu = {name: np.median(values) for name, values in samples["gpu"].items()}
+    assert host["solution"] - host["eager"] >= 1e6 * late
+    assert gpu["solution"] == pytest.approx(gpu["eager"], rel=0.03)
+
+
+@needs_gpu
+def test_a_replay_takes_as_long_as_what_it_replays():
+    gpu = measured_on_gpu(lambda x: x.clone(), lambda x: x.clone())["gpu"]
+    assert np.median(gpu["graph"]) == pytest.approx(np.median(gpu["eager"]), rel=0.05)
+
+
+@needs_gpu
+def test_what_cannot_be_captured_leaves_a_process_that_times_on():
+    """In a process of its own: a capture that fails leaves torch's generator unusable."""
+    script = """
+import torch
+from tests.test_clock import measured_on_gpu
+
+def clone(x):
+    return x.clone()
+
+def waits(x):
+    return x * x.sum().item()
+
+def waits_unseen(x):
+    torch.cuda.synchronize()
+    return x.clone()
+
+x = measured_on_gpu(clone, clone)
+assert "graph" in x["gpu"]
+assert "graph" not in measured_on_gpu(waits, clone)["gpu"]
+torch.rand = lambda *size, **how: torch.ones(*size, **how)
+torch.rand_like = torch.ones_like
+before = torch.cuda.current_stream()
+for _ in range(2):
+    assert "graph" not in measured_on_gpu(waits_unseen, clone)["gpu"]
+    assert torch.cuda.current_stream() == before
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+@needs_gpu
+def test_the_devices_state_is_known_where_nvml_is():
+    pytest.importorskip("pynvml")
+    read = device.reader(str(torch.cuda.get_device_properties().uuid))
+    assert read is not None
+    with device.Watch(read) as watch:
+        measured_on_gpu(lambda x: x.clone(), lambda x: x.clone())
+        time.sleep(2 * device.PERIOD)
+    assert 100 < watch.state["sm_mhz"][1] < 5000
+    assert 0 < watch.state["celsius"][1] < 120
 
 
 # --- the device -----------------------------------------------------------------------------------

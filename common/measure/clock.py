@@ -204,7 +204,7 @@ def _sample(
         elapsed = time.monotonic() - start
         if elapsed > LONGEST or (elapsed > seconds and done >= stopping.ROUNDS.start):
             break
-        if done and stopping.enough(samples, precision):
+        if stopping.enough(samples, precision):
             break
         for name in random.sample(list(samples), len(samples)):
             samples[name].append(round(clock(name), 2))

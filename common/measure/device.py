@@ -80,7 +80,7 @@ def reader(uuid: str) -> Callable[[], Reading] | None:
         import pynvml as nvml
 
         nvml.nvmlInit()
-        handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
     except Exception:  # not installed, no library, no permission, a slice that NVML does not name
         return None
     return functools.partial(read, nvml, handle)

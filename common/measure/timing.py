@@ -17,7 +17,7 @@ from common.worker import Reply, Worker
 ROTATION = 2
 BURST = {"gpu": 1, "host": 30}
 """Calls to a sample of host time, by what ranks the case: few enough to fit the launch queue."""
-SECONDS = {"gpu": {"gpu": 1.0, "host": 0.3}, "host": {"gpu": 0.3, "host": 1.5}}
+SECONDS = {"gpu": {"gpu": 1.0, "host": 0.15}, "host": {"gpu": 0.3, "host": 1.5}}
 """By what ranks the case: how long each of the two clocks may take for one direction of it, unless
 its medians are known sooner or few samples came by then; host time is the noisier one."""
 
