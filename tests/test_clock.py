@@ -171,6 +171,18 @@ def test_backward_is_timed_with_forward_and_alone(on_cpu):
     assert calls.count(["backward"]) == rounds, "forward ran before the timed region"
 
 
+def test_a_solution_by_itself_is_timed_alike(on_cpu):
+    log, calls = on_cpu
+
+    def call():
+        x = torch.ones(3, requires_grad=True)
+        return (lambda: Double.apply(x, log)), [x], torch.ones(3)
+
+    samples = clock.measure_alone([call()], backward=True, seconds=1.0)
+    assert samples == [1.0] * stopping.ROUNDS.start
+    assert calls == [["forward", "backward"]] * stopping.ROUNDS.start
+
+
 def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(monkeypatch):
     done = []
 

@@ -95,17 +95,16 @@ def measure(
 
 def measure_alone(ours: list[Any], *, backward: bool, seconds: float) -> list[float]:
     """GPU time of the solution by itself, to be held against itself in another configuration."""
-    rotation = itertools.cycle([_run(call, backward) for call in ours])
-    contestants: dict[str, Run] = {"solution": lambda: next(rotation)()}
-    _warm_up(contestants["solution"])
-    host = [_host_time(contestants["solution"], 1) for _ in range(WARM_UP_CALLS)]
+    run = _rotation([as_run(call, backward) for call in ours])
+    _warm_up(run)
+    host = [_host_time(run, 1, grad=True) for _ in range(WARM_UP_CALLS)]
     spin = min(2 * max(host), LONGEST_SPIN)
-    flush = torch.empty(2 * _l2_bytes(), dtype=torch.uint8, device="cuda")
+    flush = _twice_the_l2()
 
-    def gpu_time(_: str, run: Run) -> float:
-        return _gpu_time(run, flush, spin)
+    def gpu_time(_: str) -> float:
+        return _gpu_time(_at_once(run), flush, spin)
 
-    return _sample(contestants, gpu_time, seconds)["solution"]
+    return _sample(["solution"], gpu_time, seconds, PRECISION["gpu"])["solution"]
 
 
 def _copy(nbytes: int) -> Run:
