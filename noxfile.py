@@ -60,6 +60,12 @@ def check(session: nox.Session) -> None:
 
 
 @nox.session
+def profile(session: nox.Session) -> None:
+    """Say what binds a solution, memory, arithmetic or launching: nox -s profile -- HANDLE."""
+    study(session)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style and types."""
     install(session, "lint")

@@ -1,4 +1,4 @@
-"""Grades and times every solution on the board's cases, and records each row as it comes."""
+"""Grades and times every solution on a tier's cases, and records each row as it comes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, replace
 from importlib import metadata
 from typing import Any
 
@@ -14,11 +15,12 @@ import torch
 
 from common import records
 from common.grade import Verdict
+from common.measure.limits import peak_of
 from common.measure.timing import time_case
 from common.problem import Problem
 from common.records import Record, Results, Run, Writer
 from common.solutions import ROOT, Solution, digest
-from common.spec import DIRECTIONS, Case, Direction, Op
+from common.spec import DIRECTIONS, Case, Direction, Op, Tier
 from common.sweep import Sweep, tier_cases
 from common.worker import Died
 
@@ -38,10 +40,18 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **found}
 
 
+def peak(device_name: str) -> dict[str, Any]:
+    known = peak_of(device_name)
+    return asdict(known) if known else {}
+
+
 def harness_digest() -> str:
     """Of the ops and of everything that grades and times, less what only shows or records it."""
     common = ROOT / "common"
-    shows = {"check.py", "cli.py", "points.py", "records.py", "template.py", "tune.py"}
+    shows = {
+        "check.py", "cli.py", "points.py", "profile.py", "records.py", "solo.py", "template.py",
+        "tune.py",
+    }  # fmt: skip
     files = [path for path in common.glob("*.py") if path.name not in shows]
     for folder in ("measure", "ops", "peers"):  # of the peers, what they share
         files += common.glob(f"{folder}/*.py")
@@ -60,6 +70,7 @@ def bench(
     selection: str,
     absent: dict[str, str],
     seen: Callable[[Record], None] = lambda record: None,
+    tier: Tier = "board",
 ) -> int:
     """Run or go on with a run; `seen` is told of each row, kept or new. Returns how many cases were
     kept from an earlier, interrupted run."""
@@ -73,6 +84,7 @@ def bench(
         versions=versions(),
         absent=absent,
         selection=selection,
+        peak=peak(device_name(device)),
     )
     run = _unfinished(earlier, fresh, digests) or fresh
     rows = Counter((row.solution, row.op, row.case) for row in earlier.rows if row.run == run.run)
@@ -85,7 +97,7 @@ def bench(
         if run is fresh:
             writer.begin(run)
         with Sweep(device) as sweep:
-            for measured in measure(sweep, solutions, run.run, digests, done):
+            for measured in measure(sweep, solutions, run.run, digests, done, tier):
                 writer.rows(measured)
                 for row in measured:
                     seen(row)
@@ -101,19 +113,21 @@ def measure(
     run: str,
     digests: dict[Solution, tuple[str, str]],
     done: Collection[tuple[str, str, str]] = (),
+    tier: Tier = "board",
 ) -> Iterator[list[Record]]:
-    """The rows of each solution and board case that is not done yet."""
-    for op, cases in tier_cases(solutions, "board", sweep.device):
+    """The rows of each solution and case of the tier that is not done yet."""
+    for op, cases in tier_cases(solutions, tier, sweep.device):
 
         def skip(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
             return (solution.name, op.name, case.name) in done
 
         for graded in sweep.grade(op, cases, solutions, skip):
             solution, _, problem, verdicts = graded
-            yield [
+            rows = [
                 _row(sweep, solution, problem, verdicts[direction], run, digests[solution])
                 for direction in DIRECTIONS
             ]
+            yield [replace(row, tier=tier) for row in rows]
 
 
 def _row(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from common import records, solutions
 from common.solutions import ROOT, Fault, Solution
-from common.spec import TIERS
+from common.spec import TIERS, TIMED
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from common.board.table import About
     from common.grade import Verdict
     from common.points import Spot
-    from common.records import Record
+    from common.records import Record, Results
     from common.spec import Case
 
-NEEDED = ("torch", "triton", "numpy")
+NEEDED = ("torch", "triton", "numpy", "scipy")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -105,17 +105,19 @@ def check(options: argparse.Namespace) -> int:
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Grade and time every solution and peer on the board's cases, and record each row."""
+    """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
     chosen, absent = _chosen(options), solutions.peers()[1]
     device = _device(options)
     from common import bench as benching
     from common.grade import FINE
     from common.sweep import tier_cases
 
-    cases = {op.name: len(cases) for op, cases in tier_cases(chosen, "board", device)}
+    cases = {op.name: len(cases) for op, cases in tier_cases(chosen, options.tier, device)}
+    if not cases:
+        raise Fault(f"{options.op or 'what is chosen'} has no cases of tier {options.tier}")
     with _progress() as progress:
         failed: set[str] = set()
-        task = progress.add_task("bench", total=2 * sum(cases[s.op] for s in chosen))
+        task = progress.add_task("bench", total=2 * sum(cases.get(s.op, 0) for s in chosen))
 
         def seen(row: Record) -> None:
             progress.update(task, advance=1, description=f"{row.solution} {row.case}")
@@ -124,20 +126,32 @@ def bench(options: argparse.Namespace) -> int:
                 line = f"{row.solution}: {row.verdict}: {row.reason}"
                 progress.console.print(line, markup=False)
 
-        kept = benching.bench(chosen, device, _selection(options), absent, seen)
+        kept = benching.bench(chosen, device, _selection(options), absent, seen, options.tier)
     if kept:
         print(f"study: went on with an interrupted run; {kept} of its cases were kept")
     print(f"study: recorded in {records.RESULTS.name}/{benching.results_file(device)}")
     return 0
 
 
+def profile(options: argparse.Namespace) -> int:
+    """Say for each of a folder's board cases what binds it: memory, arithmetic or launching."""
+    options.only = _one_of(options.handle, options.only, "HANDLE")
+    chosen = _chosen(options)
+    device = _device(options)
+    from common.profile import profile
+
+    profile(chosen, device, options.verbose)
+    return 0
+
+
 def _selection(options: argparse.Namespace) -> str:
-    given = {"--op": options.op, "--only": options.only}
+    tier = None if options.tier == "board" else options.tier
+    given = {"--op": options.op, "--only": options.only, "--tier": tier}
     return " ".join(f"{name} {value}" for name, value in given.items() if value)
 
 
 def leaderboard(options: argparse.Namespace) -> int:
-    """Show the board from the records, and write LEADERBOARD.md and the README's."""
+    """Show the board from the records; write LEADERBOARD.md, the README's board and the plots."""
     from common.board import markdown, terminal
 
     if options.op or options.only:
@@ -150,10 +164,20 @@ def leaderboard(options: argparse.Namespace) -> int:
     if timed := [results for results in boards if results.timed]:
         (ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about))
         markdown.insert(ROOT / "README.md", markdown.readme_board(timed, about))
+        _draw_plots(timed, about)
     console = terminal.console()
     for results in boards:
         terminal.show(results.of_op(options.op), about, console, options.only or "")
     return 0
+
+
+def _draw_plots(timed: Sequence[Results], about: dict[str, About]) -> None:
+    from common.board import drawing, plots
+
+    for results in timed:
+        if drawn := plots.plots(plots.rows_of(results, about)):
+            folder = records.RESULTS / "plots" / results.path.stem
+            drawing.draw(drawn, results.runs[-1].device_name, folder)
 
 
 def new(options: argparse.Namespace) -> int:
@@ -292,6 +316,11 @@ def _running_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _bench_arguments(parser: argparse.ArgumentParser) -> None:
+    _running_arguments(parser)
+    parser.add_argument("--tier", choices=TIMED, default="board", help="default: board")
+
+
 def _grade_arguments(parser: argparse.ArgumentParser) -> None:
     _running_arguments(parser)
     parser.add_argument("--tier", choices=TIERS, default="smoke")
@@ -322,8 +351,9 @@ COMMANDS: dict[Any, Any] = {
     _list: _no_arguments,
     grade: _grade_arguments,
     check: _check_arguments,
-    bench: _running_arguments,
-    leaderboard: _running_arguments,
+    profile: _check_arguments,
+    bench: _bench_arguments,
+    leaderboard: _bench_arguments,
     new: _new_arguments,
     tune: _check_arguments,
 }

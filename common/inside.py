@@ -37,6 +37,8 @@ from common.arena import Arena, Slot, dtype_name
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
     from common import interpreter
+else:
+    import scipy.stats  # noqa: F401  the clock's, imported once for every worker
 
 Reply = dict[str, Any]
 PEERS = Path(__file__).parent / "peers"
@@ -212,6 +214,13 @@ class Solving:
         ours = [self._timed(self.prepare, self.solve, call) for call in calls]
         eager = self._timed(None, lambda inputs, options: reference(**inputs, **options), baseline)
         return clock.measure(ours, eager, **how)
+
+    def trace(self, call: Reply, backward: bool) -> Reply:
+        """A Chrome trace of a few calls; see measure/trace.py."""
+        from common.measure import clock, trace
+
+        run = clock.as_run(self._timed(self.prepare, self.solve, call), backward)
+        return {"trace": trace.chrome_trace(run, cuda=not INTERPRETED)}
 
     def tunable(self) -> Reply:
         """The kernels whose configurations the solution lets others choose; see CONTRIBUTING.md."""

@@ -20,6 +20,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 # which splits the sum, at K = 1024 in float32 (H200), and the ratio grows as the root of K: 16
 # times at 14,336. A tf32 product errs by a thousand times as much.
 MASKED_SLACK = {**SLACK, "float32": 16.0}
+PLOTTED = (2048, 4096, 8192, 16384, 32768, 63488)
+"""Token counts between the least and the most that the seed measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +111,11 @@ def cases(tier: Tier, model: tuple[int, int], wide: tuple[int, int]) -> Iterator
         yield from _smoke()
     elif tier == "matrix":
         yield from _matrix((model, wide, (1000, 1048)))
-    else:
+    elif tier == "board":
         yield from _board(model, wide)
+    else:
+        for tokens in PLOTTED:
+            yield MaskedCase(tokens=tokens, widths=model, dtype="bfloat16")
 
 
 def _smoke() -> Iterator[MaskedCase]:

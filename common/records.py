@@ -46,12 +46,27 @@ class Record:
     harness: str
     """Digest of the op and of what grades and times."""
     gpu: Samples = field(default_factory=dict)
-    """Microseconds: `solution`, `eager` and `copy`, taken in turn; forward, or with backward."""
+    """Microseconds: `solution`, `eager` and `copy`, taken in turn; forward, or with backward.
+    Where there are any, `dense` products, `backward` alone and the replay of a `graph` of forward.
+    """
     host: Samples = field(default_factory=dict)
+    """Microseconds: `solution` and `eager`; beside forward, forward with `no_grad`."""
+    device_state: Mapping[str, Any] = field(default_factory=dict)
+    """While it was timed; see `measure/device.py`. Empty where nobody could tell."""
+    tier: str = "board"
+    """`board` is ranked, `plot` is drawn."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
+        """Unique among the latest rows of a tier."""
         return self.op, self.case, self.direction, self.solution
+
+    @property
+    def disturbed(self) -> str:
+        """What else than the solution had a part in the times; empty if nothing is known of."""
+        others = self.device_state.get("others", 0)
+        company = [f"shared with {others} other process{'es' * (others > 1)}"] * bool(others)
+        return ", ".join([*self.device_state.get("throttled", ()), *company])
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,8 @@ class Run:
     """The peers that could not take part, and why."""
     selection: str = ""
     """The options that left solutions out; empty if none did."""
+    peak: dict[str, Any] = field(default_factory=dict)
+    """What the device can do by its datasheet; empty where that is not known."""
 
     @property
     def whole(self) -> bool:
@@ -82,16 +99,17 @@ class Results:
     rows: list[Record] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
 
-    def latest(self) -> list[Record]:
+    def latest(self, tier: str = "board") -> list[Record]:
         """The last row of each solution, op, case and direction, less the cases that an op no
         longer has: those that its last run over all solutions did not measure, nor a later one."""
+        ours = [row for row in self.rows if row.tier == tier]
         order = {run.run: number for number, run in enumerate(self.runs)}
         whole = {run.run for run in self.runs if run.whole and run.run in self.finished}
-        last = {row.op: order[row.run] for row in self.rows if row.run in whole}
+        last = {row.op: order[row.run] for row in ours if row.run in whole}
         current = {
-            (row.op, row.case) for row in self.rows if order.get(row.run, 0) >= last.get(row.op, 0)
+            (row.op, row.case) for row in ours if order.get(row.run, 0) >= last.get(row.op, 0)
         }
-        rows = {row.key: row for row in self.rows if (row.op, row.case) in current}
+        rows = {row.key: row for row in ours if (row.op, row.case) in current}
         return list(rows.values())
 
     def of_op(self, op: str | None) -> Results:
@@ -140,8 +158,9 @@ def read_lines(
 def _take(results: Results, kind: str, line: dict[str, Any]) -> None:
     if kind == "run":
         run = Run(**line)
-        if not (isinstance(run.versions, dict) and isinstance(run.absent, dict)):
-            raise ValueError("versions or absent peers that are no table")
+        tables = (run.versions, run.absent, run.peak)
+        if not all(isinstance(table, dict) for table in tables):
+            raise ValueError("versions, absent peers or a peak that are no table")
         results.runs.append(run)
     elif kind == "row":
         results.rows.append(_checked(Record(**line)))
@@ -158,6 +177,8 @@ def _checked(row: Record) -> Record:
             raise ValueError("samples that are no list of numbers")
         if samples and not {"solution", "eager"} <= set(samples):
             raise ValueError("samples of the solution or of eager are missing")
+    if not isinstance(row.device_state, dict):
+        raise ValueError("a device's state that is no table")
     return row
 
 

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
 Direction = Literal["forward", "backward"]
 Clock = Literal["gpu", "host"]
-Tier = Literal["smoke", "matrix", "board"]
+Tier = Literal["smoke", "matrix", "board", "plot"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
-TIERS: tuple[Tier, ...] = ("smoke", "matrix", "board")
+TIERS: tuple[Tier, ...] = ("smoke", "matrix", "board", "plot")
+TIMED: tuple[Tier, ...] = ("board", "plot")
+"""The board's cases are ranked; those of `plot` are the seeds' sweeps, drawn and not ranked."""
 
 # How many times eager's own error a solution may err: honest half-precision kernels reach 0.6 to
 # 1.0 of it, honest float32 ones at most 1.2, float16 accumulation at K = 1024 reaches 2 to 4.

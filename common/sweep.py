@@ -18,6 +18,7 @@ from common.spec import Case, Direction, Op, Tier
 from common.worker import LIVES, ForkServer, Worker
 
 MOST_AT_ONCE = 8
+LARGE: tuple[Tier, ...] = ("matrix", "plot")
 Graded = tuple[Solution, Case, Problem, dict[Direction, Verdict]]
 
 
@@ -25,10 +26,12 @@ def tier_cases(
     solutions: Iterable[Solution], tier: Tier, device: str, sample: int | None = None
 ) -> Iterator[tuple[Op[Any], list[Case]]]:
     """Each op of the solutions with its cases, or so many of them, drawn alike each time."""
-    if tier == "matrix" and device == "cpu":
-        raise Fault("the matrix needs a GPU: its tensors are too large for the interpreter")
+    if tier in LARGE and device == "cpu":
+        raise Fault(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
     for op in map(ops.load, sorted({solution.op for solution in solutions})):
         cases = list(op.tier(tier, device))
+        if not cases:  # only the ops of the seeds' plots have any in that tier
+            continue
         if sample and sample < len(cases):
             chosen = sorted(random.Random(0).sample(range(len(cases)), sample))
             cases = [cases[index] for index in chosen]

@@ -172,6 +172,13 @@ def test_a_gpu_that_is_not_there_is_said_so(study, command):
 
 
 @pytest.mark.parametrize(
+    "command", ["grade --tier matrix", "grade --tier plot", "bench --tier plot"]
+)
+def test_a_tier_that_needs_a_gpu_says_so(study, command):
+    assert "needs a GPU" in one_line(study(*command.split(), "--op", "rope"))
+
+
+@pytest.mark.parametrize(
     ("command", "package"),
     [
         ("leaderboard", "rich"),
@@ -181,6 +188,7 @@ def test_a_gpu_that_is_not_there_is_said_so(study, command):
         ("grade", "torch"),
         ("grade", "triton"),
         ("grade", "numpy"),
+        ("bench", "scipy"),
         ("check house", "triton"),
     ],
 )
@@ -221,6 +229,32 @@ def test_leaderboard_needs_no_torch_and_writes_the_boards(study, repository, rec
     for text in texts:
         assert "house/rope" in text
         assert "2.50 ± 0.00" in text
+
+
+@pytest.fixture
+def plotted(recorded):
+    """The record with a row of the tier plot."""
+    *_, line = recorded.read_text().splitlines()
+    fields = {"tier": "plot", "case": "sbhd-32x1x8x256-float32"}
+    recorded.write_text(recorded.read_text() + json.dumps(json.loads(line) | fields) + "\n")
+    return recorded
+
+
+def test_leaderboard_draws_the_plots_without_torch(study, repository, plotted):
+    ran = study("leaderboard", "--tier", "plot", hidden="torch triton scipy")
+    assert ran.code == 0, ran.err
+    path = "results/plots/gpu/rope-bandwidth.svg"
+    assert (repository / path).read_text().startswith("<?xml")
+    assert f"({path})" in (repository / "LEADERBOARD.md").read_text()
+
+
+def test_plots_need_matplotlib_and_the_board_does_not(study, recorded):
+    assert study("leaderboard", hidden="matplotlib").code == 0
+
+
+def test_a_missing_matplotlib_is_named_where_there_are_plots(study, plotted):
+    line = one_line(study("leaderboard", hidden="matplotlib"))
+    assert "package matplotlib is missing" in line
 
 
 def test_a_torn_last_line_is_a_notice(study, recorded):

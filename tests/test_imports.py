@@ -39,9 +39,21 @@ MAY = {
     "common.grade": GRADING,
     "common.measure": GRADING | {"common.grade", "common.measure"},
     # the solution's own process: no oracle, no grader
-    "common.measure.clock": set(),
+    "common.measure.clock": {"common.measure.stopping"},
+    "common.measure.device": set(),
+    "common.measure.limits": set(),
+    "common.measure.stopping": set(),
+    "common.measure.trace": set(),
     "common.inside": {
-        "common.arena", "common.inside", "common.interpreter", "common.measure.clock", "common.ops",
+        "common.arena", "common.inside", "common.interpreter", "common.measure.clock",
+        "common.measure.trace", "common.ops",
+    },
+    # a solution by itself under a profiler, in a process that grades nothing
+    "common.solo": {
+        "common.inside", "common.measure.clock", "common.ops", "common.problem", "common.spec",
+    },
+    "common.profile": GRADING | {
+        "common.bench", "common.board", "common.measure", "common.records", "common.sweep",
     },
     "common.sweep": GRADING | {"common.grade"},
     "common.bench": GRADING | {"common.grade", "common.measure", "common.records", "common.sweep"},
@@ -55,7 +67,7 @@ MAY = {
     },
     "common.cli": GRADING | {
         "common.bench", "common.board", "common.check", "common.grade", "common.points",
-        "common.records", "common.sweep", "common.template", "common.tune",
+        "common.profile", "common.records", "common.sweep", "common.template", "common.tune",
     },
     "conftest": {"common"},
     "tests": {"common", "conftest", "tests"},
@@ -65,7 +77,7 @@ PRIVATE = {
     "contributors": set(),
     "tests.wrong": set(),
     "common.peers": {"common.peers"},
-    "common.inside": {"common.inside", "tests"},
+    "common.inside": {"common.inside", "common.solo", "tests"},
 }
 LIGHT = (
     "common.board",

@@ -39,8 +39,13 @@ def tensors(arguments):
 def test_case_names_are_unique(op):
     for cases in (*map(op.cases, TIERS), op.board("cpu")):
         names = Counter(case.name for case in cases)
-        assert names
-        assert max(names.values()) == 1, names.most_common(1)
+        assert set(names.values()) <= {1}, names.most_common(1)
+
+
+@every_op
+@pytest.mark.parametrize("tier", ["smoke", "matrix", "board"])
+def test_every_tier_but_plot_has_cases(op, tier):
+    assert list(op.cases(tier))
 
 
 @every_op

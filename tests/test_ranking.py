@@ -215,6 +215,35 @@ def test_a_row_measured_before_its_source_changed_is_marked():
     assert any(table.STALE in footnote for footnote in drawn().footnotes)
 
 
+def test_a_row_of_a_throttled_or_shared_device_says_so():
+    state = {"throttled": ["power cap"], "others": 2}
+    rows = [row(device_state=state), row("bob/rope", us=20.0, device_state={"throttled": []})]
+    (track,) = rank(rows)
+    drawn = table.ranking(track, ABOUT, timed=True)
+    assert [cells[1] for cells in drawn.rows] == [
+        f"alice/rope{table.DISTURBED}",
+        f"bob/rope{table.STALE}",
+    ]
+    note = drawn.footnotes[-1]
+    assert "power cap, shared with 2 other processes (1 of the table's 2 timed rows)" in note
+    (times,) = table.times(track)
+    assert [cells[1] for cells in times.rows[:2]] == [f"10.0{table.DISTURBED}", "20.0"]
+
+
+def test_a_peak_is_stated_with_its_source_where_it_is_known():
+    peak = {"bytes_per_second": 2e12, "flops_per_second": {"float32": 6e13}, "source": "a sheet"}
+    known = dataclasses.replace(TIMED, runs=[dataclasses.replace(RUN, peak=peak)])
+    stated = "Peak by datasheet: 2 TB/s; TFLOP/s: 60 in float32 (a sheet)."
+    assert stated in markdown.leaderboard([known], ABOUT)
+    assert "Peak" not in markdown.leaderboard([TIMED], ABOUT)
+
+
+def test_rows_of_the_plots_are_not_on_the_board():
+    rows = [*ROWS, row("alice/rope", case="c9", tier="plot"), row(us=1.0, tier="plot")]
+    more = dataclasses.replace(TIMED, rows=rows)
+    assert markdown.leaderboard([more], ABOUT) == markdown.leaderboard([TIMED], ABOUT)
+
+
 def test_untimed_rows_show_no_times():
     untimed = drawn(timed=False)
     assert untimed.header == ("", "solution", "covers", "error / eager's", "note")

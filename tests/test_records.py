@@ -115,6 +115,42 @@ def test_latest_takes_the_last_row_of_each():
     assert sorted(results.latest(), key=lambda r: r.direction) == [other, again]
 
 
+def test_lines_from_before_a_field_was_there_still_read(tmp_path):
+    path = written(tmp_path / "gpu.jsonl", ROW)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        for name in ("device_state", "tier", "peak"):
+            line.pop(name, None)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    results = records.read(path)
+    assert (results.runs, results.rows) == ([RUN], [ROW])
+    assert (results.rows[0].tier, results.rows[0].disturbed) == ("board", "")
+
+
+def test_a_run_of_the_plots_leaves_the_board_as_it_was():
+    """Even one over all solutions, whose cases are not the board's."""
+    board, plot = dataclasses.replace(RUN, selection=""), dataclasses.replace(RUN, run="r2")
+    drawn = row(run="r2", tier="plot", case="c2")
+    same = row(run="r2", tier="plot", verdict="TIMEOUT")
+    results = Results(None, [board, plot], [ROW, drawn, same], finished={"r1", "r2"})
+    assert results.latest() == [ROW]
+    assert results.latest("plot") == [drawn, same]
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ({}, ""),
+        ({"throttled": [], "others": 0, "sm_mhz": [1980, 1980]}, ""),
+        ({"throttled": ["power cap"]}, "power cap"),
+        ({"others": 1}, "shared with 1 other process"),
+        ({"throttled": ["a", "b"], "others": 2}, "a, b, shared with 2 other processes"),
+    ],
+)
+def test_a_row_says_what_disturbed_it(state, says):
+    assert row(device_state=state).disturbed == says
+
+
 # --- going on -------------------------------------------------------------------------------------
 
 ALICE = Solution(records.ROOT / "contributors" / "alice" / "rope.py", "rope")
@@ -222,6 +258,13 @@ def test_two_writers_do_not_write_into_one_another(tmp_path):
         Writer(tmp_path / "cpu.jsonl")
     first.close()
     Writer(tmp_path / "cpu.jsonl").close()
+
+
+@pytest.mark.parametrize("fields", [{"device_state": [1]}, {"device_state": "hot"}])
+def test_a_state_that_the_board_could_not_read_is_a_fault(tmp_path, fields):
+    path = written(tmp_path / "gpu.jsonl", row(**fields), end=False)
+    with pytest.raises(Fault, match="line 2"):
+        records.read(path)
 
 
 @pytest.mark.parametrize("samples", [{"solution": []}, {"solution": [1.0]}, {"solution": 1}])

@@ -6,8 +6,9 @@ import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from common.board import table
+from common.board import plots, table
 from common.board.ranking import rank
 from common.board.table import About, Table
 from common.records import Results
@@ -53,13 +54,25 @@ def _device(results: Results, about: Mapping[str, About], whole: bool) -> list[s
     run = results.runs[-1]
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     parts = [f"{'##' if whole else '###'} {run.device_name}", f"{versions}."]
+    if whole and run.peak:
+        parts.append(_peak(run.peak))
     known = [row for row in results.latest() if row.solution in about]
     for track in rank(known):
         parts += _drawn(table.ranking(track, about, timed=True))
         if whole:
             parts += [part for times in table.times(track) for part in _drawn(times)]
+    if whole:
+        drawn = plots.files(results, plots.rows_of(results, about))
+        parts += [f"![{title}]({path})" for path, title in drawn.items()]
     absent = [f"- {peer}: {reason}" for peer, reason in run.absent.items()]
     return parts + (["Absent:", "\n".join(absent)] if absent and whole else [])
+
+
+def _peak(peak: Mapping[str, Any]) -> str:
+    rates = ", ".join(f"{flops / 1e12:g} in {dtype}"
+                      for dtype, flops in peak["flops_per_second"].items())  # fmt: skip
+    moved = f"{peak['bytes_per_second'] / 1e12:g} TB/s"
+    return f"Peak by datasheet: {moved}; TFLOP/s: {rates} ({peak['source']})."
 
 
 def _drawn(drawn: Table) -> list[str]:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from common.board.ranking import LIMITS, Cell, Entry, Track, limit, median, share
+from common.records import Record
 
 DIRECTION = {"forward": "forward", "backward": "forward + backward"}
 LIMIT = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 STALE = "†"
+DISTURBED = "‡"
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,9 @@ def ranking(track: Track, about: Mapping[str, About], timed: bool, where: bool =
         header[2:2] = ["× eager", "worst share of limit"]
     rows = tuple(tuple(_ranked(entry, track, about, timed, where)) for entry in track.entries)
     stale = any(_stale(entry, about) for entry in track.entries)
-    footnote = f"{STALE} measured before its source last changed"
-    return Table(f"{track.op}: {track.name}", tuple(header), rows, (footnote,) if stale else ())
+    notes = [f"{STALE} measured before its source last changed"] * stale
+    notes += _disturbances(track) if timed else []
+    return Table(f"{track.op}: {track.name}", tuple(header), rows, tuple(notes))
 
 
 def _ranked(
@@ -47,7 +50,7 @@ def _ranked(
 ) -> list[str]:
     known = about.get(entry.solution)
     name = f"({entry.solution})" if entry.peer else entry.solution
-    name += STALE if _stale(entry, about) else ""
+    name += STALE * _stale(entry, about) + DISTURBED * bool(timed and _disturbed(entry))
     covers = f"{entry.covered}/{len(track.cells)}"
     error = "" if entry.error is None else f"{entry.error:.2f}"
     note = entry.lacks or (known.note if known else "")
@@ -60,6 +63,21 @@ def _ranked(
 def _stale(entry: Entry, about: Mapping[str, About]) -> bool:
     known = about.get(entry.solution)
     return known is not None and any(r.sources != known.digest for r in entry.cells.values())
+
+
+def _disturbed(entry: Entry) -> list[Record]:
+    return [row for row in entry.cells.values() if row.disturbed]
+
+
+def _disturbances(track: Track) -> list[str]:
+    """One footnote for all: what disturbed, and how many rows of how many."""
+    rows = [row for entry in track.entries for row in _disturbed(entry)]
+    if not rows:
+        return []
+    kinds = ", ".join(sorted({kind for row in rows for kind in row.disturbed.split(", ")}))
+    timed = sum(bool(row.gpu) for entry in track.entries for row in entry.cells.values())
+    return [f"{DISTURBED} measured in part on a throttled or shared GPU: {kinds} ({len(rows)} of"
+            f" the table's {timed} timed rows)"]  # fmt: skip
 
 
 def _speed(entry: Entry) -> str:
@@ -106,7 +124,7 @@ def _time(entry: Entry, cell: Cell) -> str:
     row = entry.cells.get(cell)
     if row is None:
         return ""
-    return f"{median(row):.1f}" if row.gpu else row.verdict
+    return f"{median(row):.1f}{DISTURBED * bool(row.disturbed)}" if row.gpu else row.verdict
 
 
 def _limit(track: Track, cells: Sequence[Cell], name: str) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ GPU time: CUDA events around work that is already queued (the GPU spins until th
 all of it, so that launching is not counted), the L2 cache flushed, inputs in rotation, the
 contestants taken in turn in shuffled order. Host time: until the call returns, the GPU idle before
 it, autograd included; where it ranks the case each sample is the mean of a burst of calls, as a
-training loop makes them. All samples are microseconds.
+training loop makes them. Either clock stops once every median is known to its precision, or its
+time or its rounds are up. All samples are microseconds.
 """
 
 from __future__ import annotations
@@ -13,18 +14,23 @@ import gc
 import itertools
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
+from common.measure import stopping
+
 Run = Callable[[], object]
+Ready = Callable[[], Run]
+"""Does what is not timed, and returns what is."""
 Samples = dict[str, list[float]]
 Product = Sequence[int]
 
-ROUNDS = range(8, 101)
-"""At least and at most so many samples of each contestant."""
-LONGEST = 10.0
+PRECISION = {"gpu": 0.01, "host": 0.02}
+"""How wide the 95 % interval of a contestant's median may be, in parts of it."""
+LONGEST = 3.0
+"""Seconds for which either clock, and the replays, may go on for the least number of rounds."""
 WARM_UP_CALLS = 3
 CYCLES_PER_MICROSECOND = 2000
 LONGEST_SPIN = 5000.0
@@ -40,53 +46,65 @@ def measure(
     copy_bytes: int,
     products: list[Product],
     dtype: str,
-    seconds: float,
+    seconds: dict[str, float],
     burst: int,
 ) -> dict[str, Samples]:
-    """`{"gpu": {"solution", "eager", "copy", "dense"}, "host": {"solution", "eager"}}`, samples of
-    each; `dense` where the case has products.
+    """`{"gpu": {"solution", "eager", "copy", ...}, "host": {"solution", "eager", ...}}`, samples of
+    each. `solution` and `eager` run forward, or forward and backward. Beside them, by GPU time:
+    `dense` where the case has products, `backward` alone, and of forward the replay of a `graph`
+    where it can be captured; by host time forward with `no_grad`.
 
     `ours` are several inputs of one shape, taken in rotation; `copy_bytes` is what the copy moves,
     reads and writes together; `products` are m, k and n of the dense products; `seconds` is how
     long each of the two clocks may run; `burst` is how many calls make one sample of host time.
     """
-    rotation = itertools.cycle([_run(call, backward) for call in ours])
-    contestants: dict[str, Run] = {
-        "solution": lambda: next(rotation)(),
-        "eager": _run(eager, backward),
-    }
+    solution = _rotation([as_run(call, backward) for call in ours])
+    contestants = {"solution": solution, "eager": as_run(eager, backward)}
     for run in contestants.values():
         _warm_up(run)
-    host = _sample(contestants, lambda name, run: _host_time(run, burst), seconds)
+    hosted = contestants if backward else contestants | {"no_grad": solution}
+    if not backward:
+        with torch.no_grad():  # to torch.compile that is another graph
+            _warm_up(solution)
+
+    def host_time(name: str) -> float:
+        return _host_time(hosted[name], burst, grad=name != "no_grad")
+
+    host = _sample(hosted, host_time, seconds["host"], PRECISION["host"])
     limits = {"copy": _copy(copy_bytes)}
     if products:
         limits["dense"] = _dense(products, getattr(torch, dtype))
     for run in limits.values():
         _warm_up(run)
-    contestants |= limits
+    queued = {name: _at_once(run) for name, run in (contestants | limits).items()}
     spins = {name: 2 * max(samples) for name, samples in host.items()}
-    spins |= dict.fromkeys(limits, QUEUING)
-    flush = torch.empty(2 * _l2_bytes(), dtype=torch.uint8, device="cuda")
+    if backward:
+        queued["backward"] = _backward_alone(itertools.cycle(ours))
+        spins["backward"] = spins["solution"]
+    flush = _twice_the_l2()
 
-    def gpu_time(name: str, run: Run) -> float:
-        return _gpu_time(run, flush, min(spins[name], LONGEST_SPIN))
+    def gpu_time(name: str) -> float:
+        return _gpu_time(queued[name], flush, min(spins.get(name, QUEUING), LONGEST_SPIN))
 
-    return {"gpu": _sample(contestants, gpu_time, seconds), "host": host}
+    gpu = _sample(queued, gpu_time, seconds["gpu"], PRECISION["gpu"])
+    if not backward and (graph := _captured([forward for forward, *_ in ours])):
+        queued["graph"] = _at_once(graph)
+        gpu |= _sample(["graph"], gpu_time, seconds["gpu"], PRECISION["gpu"])
+    return {"gpu": gpu, "host": host}
 
 
 def measure_alone(ours: list[Any], *, backward: bool, seconds: float) -> list[float]:
     """GPU time of the solution by itself, to be held against itself in another configuration."""
-    rotation = itertools.cycle([_run(call, backward) for call in ours])
-    contestants: dict[str, Run] = {"solution": lambda: next(rotation)()}
-    _warm_up(contestants["solution"])
-    host = [_host_time(contestants["solution"], 1) for _ in range(WARM_UP_CALLS)]
+    run = _rotation([as_run(call, backward) for call in ours])
+    _warm_up(run)
+    host = [_host_time(run, 1, grad=True) for _ in range(WARM_UP_CALLS)]
     spin = min(2 * max(host), LONGEST_SPIN)
-    flush = torch.empty(2 * _l2_bytes(), dtype=torch.uint8, device="cuda")
+    flush = _twice_the_l2()
 
-    def gpu_time(_: str, run: Run) -> float:
-        return _gpu_time(run, flush, spin)
+    def gpu_time(_: str) -> float:
+        return _gpu_time(_at_once(run), flush, spin)
 
-    return _sample(contestants, gpu_time, seconds)["solution"]
+    return _sample(["solution"], gpu_time, seconds, PRECISION["gpu"])["solution"]
 
 
 def _copy(nbytes: int) -> Run:
@@ -94,7 +112,7 @@ def _copy(nbytes: int) -> Run:
     source, target = (
         torch.empty(max(nbytes // 2, 1), dtype=torch.uint8, device="cuda") for _ in range(2)
     )
-    source.random_()
+    source.random_(generator=torch.Generator("cuda"))
     return lambda: target.copy_(source)
 
 
@@ -102,18 +120,69 @@ def _dense(products: list[Product], dtype: torch.dtype) -> Run:
     """One product after the other, as the vendor's library runs them: what binds where arithmetic
     does. Random values, since zeros would draw less power and run faster."""
 
+    generator = torch.Generator("cuda")
+
     def random(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, dtype=dtype, device="cuda")
+        return torch.randn(shape, dtype=dtype, device="cuda", generator=generator)
 
     factors = [(random(m, k), random(n, k)) for m, k, n in products]
     return lambda: [torch.nn.functional.linear(*pair) for pair in factors]
 
 
-def _run(call: Any, backward: bool) -> Run:
+def as_run(call: Any, backward: bool) -> Run:
+    """Forward, or forward and the gradients of what it returned."""
     forward, wanted, upstream = call
     if not backward:
         return forward  # type: ignore[no-any-return]
     return lambda: torch.autograd.grad(forward(), wanted, upstream)
+
+
+def _rotation(runs: Iterable[Run]) -> Run:
+    """Another one with each call."""
+    turn = itertools.cycle(runs)
+    return lambda: next(turn)()
+
+
+def _at_once(run: Run) -> Ready:
+    return lambda: run
+
+
+def _backward_alone(calls: Iterator[Any]) -> Ready:
+    """Forward is not timed; the gradients of what it returned are."""
+
+    def ready() -> Run:
+        forward, wanted, upstream = next(calls)
+        output = forward()
+        return lambda: torch.autograd.grad(output, wanted, upstream)
+
+    return ready
+
+
+def _captured(forwards: list[Run]) -> Run | None:
+    """The replays of their CUDA graphs in rotation; None where they cannot be captured.
+
+    A call that waits for the GPU is found before it is captured, since a capture that fails leaves
+    torch's own random generator unusable in this process; the limits draw from one of their own.
+    """
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        for forward in forwards:
+            forward()
+        torch.cuda.set_sync_debug_mode("default")
+        return _rotation([_capture(forward).replay for forward in forwards])
+    except Exception:  # whatever the solution or torch raises, there is no replay to time
+        return None
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+        torch.cuda.synchronize()
+
+
+def _capture(forward: Run) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    # a capture that fails does not leave its stream again by itself
+    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
+        forward()
+    return graph
 
 
 def _warm_up(run: Run) -> None:
@@ -123,32 +192,37 @@ def _warm_up(run: Run) -> None:
 
 
 def _sample(
-    contestants: dict[str, Run], clock: Callable[[str, Run], float], seconds: float
+    contestants: Iterable[str], clock: Callable[[str], float], seconds: float, precision: float
 ) -> Samples:
-    """In turn, in an order that is shuffled each round, until the time or the rounds are up."""
+    """In turn, in an order that is shuffled each round, until the medians are known, or the time or
+    the rounds are up."""
     samples: Samples = {name: [] for name in contestants}
     gc.collect()
     start = time.monotonic()
-    for done in range(ROUNDS.stop - 1):
+    for done in range(stopping.ROUNDS.stop - 1):
         elapsed = time.monotonic() - start
-        if elapsed > LONGEST or (elapsed > seconds and done >= ROUNDS.start):
+        if elapsed > LONGEST or (elapsed > seconds and done >= stopping.ROUNDS.start):
             break
-        for name in random.sample(list(contestants), len(contestants)):
-            samples[name].append(round(clock(name, contestants[name]), 2))
+        if stopping.enough(samples, precision):
+            break
+        for name in random.sample(list(samples), len(samples)):
+            samples[name].append(round(clock(name), 2))
     return samples
 
 
-def _host_time(run: Run, burst: int) -> float:
+def _host_time(run: Run, burst: int, grad: bool) -> float:
     torch.cuda.synchronize()
-    start = time.perf_counter_ns()
-    for _ in range(burst):
-        run()
-    return (time.perf_counter_ns() - start) / 1e3 / burst
+    with torch.set_grad_enabled(grad):
+        start = time.perf_counter_ns()
+        for _ in range(burst):
+            run()
+        return (time.perf_counter_ns() - start) / 1e3 / burst
 
 
-def _gpu_time(run: Run, flush: torch.Tensor, spin: float) -> float:
+def _gpu_time(ready: Ready, flush: torch.Tensor, spin: float) -> float:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(int(spin * CYCLES_PER_MICROSECOND))
+    run = ready()
     flush.zero_()
     start.record()
     run()
@@ -157,5 +231,7 @@ def _gpu_time(run: Run, flush: torch.Tensor, spin: float) -> float:
     return float(start.elapsed_time(end)) * 1e3
 
 
-def _l2_bytes() -> int:
-    return int(torch.cuda.get_device_properties().L2_cache_size)
+def _twice_the_l2() -> torch.Tensor:
+    """To be written between two calls, so that the second finds nothing of the first's."""
+    size = torch.cuda.get_device_properties().L2_cache_size
+    return torch.empty(2 * size, dtype=torch.uint8, device="cuda")

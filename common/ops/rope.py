@@ -218,7 +218,7 @@ def twin(case: RopeCase) -> RopeCase:
 
 
 def cases(tier: Tier) -> Iterator[RopeCase]:
-    yield from {"smoke": _smoke, "matrix": _matrix, "board": _board}[tier]()
+    yield from {"smoke": _smoke, "matrix": _matrix, "board": _board, "plot": _plot}[tier]()
 
 
 def _core(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: Any) -> RopeCase:
@@ -312,8 +312,7 @@ def _heads(turn: int, elements: int) -> int:
 def _board() -> Iterator[RopeCase]:
     yield _core(16384, 1, 8, 256, angles="model")
     yield _core(1152, 16, 10, 512, 256)
-    for s, h, d in ((64, 16, 64), (128, 16, 128), (32, 8, 256)):
-        yield _core(s, 1, h, d, d // 2, angles="model", clock="host")
+    yield from _small()
     today: dict[str, Any] = {"dtype": "bfloat16", "angles": "model"}
     yield _core(8192, 2, 32, 128, **today)
     yield _core(8192, 2, 32, 128, **today | {"angles": "paired"})
@@ -321,6 +320,21 @@ def _board() -> Iterator[RopeCase]:
     yield _core(8192, 2, 32, 128, 64, **today)
     yield _extended(0, 0, 32, 128, tensor_format="thd", lengths=_mixed_lengths(), **today)
     yield _extended(8192, 2, 32, 128, interleaved=True, **today)
+
+
+def _small() -> Iterator[RopeCase]:
+    """lkm2835's shapes, whose time is the host's."""
+    for s, h, d in ((64, 16, 64), (128, 16, 128), (32, 8, 256)):
+        yield _core(s, 1, h, d, d // 2, angles="model", clock="host")
+
+
+def _plot() -> Iterator[RopeCase]:
+    """zetwhite's sweep over length, Compiler_Study's, and the small shapes."""
+    for exponent in range(5, 15):
+        yield _core(2**exponent, 1, 8, 256, angles="model")
+    for s in range(256, 1153, 128):
+        yield _core(s, 16, 10, 512, 256)
+    yield from _small()
 
 
 def _mixed_lengths() -> tuple[int, ...]:

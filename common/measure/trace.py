@@ -1,0 +1,33 @@
+"""A Chrome trace of a few calls, by torch's own profiler; runs in a solution's process."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+CALLS = 3
+"""In the trace; the first of a process would show its compilation, and one goes before these."""
+
+
+def chrome_trace(run: Callable[[], object], cuda: bool) -> str:
+    """The trace as JSON text."""
+    run()
+    _synchronize(cuda)
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with profile(activities=activities) as profiled:
+        for _ in range(CALLS):
+            run()
+        _synchronize(cuda)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiled.export_chrome_trace(str(path))
+        return path.read_text()
+
+
+def _synchronize(cuda: bool) -> None:
+    if cuda:
+        torch.cuda.synchronize()

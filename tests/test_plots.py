@@ -1,0 +1,229 @@
+"""The seeds' plots: they draw what was recorded, and the same records draw the same file."""
+
+import dataclasses
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from common import ops
+from common.board import drawing, markdown, plots
+from common.board.drawing import looks
+from common.board.plots import Estimate
+from common.board.table import About
+from common.records import Record, Results, Run
+from common.spec import DIRECTIONS
+
+RUN = Run("r1", "cuda", "A GPU", {"torch": "2"}, {})
+SMALL = ("sbhd-64x1x16x64-float32-d2=32", "sbhd-128x1x16x128-float32-d2=64",
+         "sbhd-32x1x8x256-float32-d2=128")  # fmt: skip
+
+
+def row(case, solution="alice/rope", us=10.0, direction="forward", **fields):
+    """A timed row: `us` of the solution; a copy takes 4, dense products 6, backward alone 3."""
+    gpu = {"solution": [us] * 9, "eager": [20.0] * 9, "copy": [4.0] * 9}
+    if direction == "backward":
+        gpu["backward"] = [3.0] * 9
+    if "masked" in (op := fields.get("op", "rope")):
+        gpu["dense"] = [6.0] * 9
+    host = {"solution": [us] * 9, "eager": [20.0] * 9}
+    if direction == "forward":
+        host["no_grad"] = [us / 2] * 9
+    plain = Record(
+        run="r1", solution=solution, peer=False, op=op, case=case, track="core", clock="gpu",
+        twin=False, direction=direction, verdict="PASSED", reason="", error=0.5, bytes=80_000,
+        flops=100, sources="s1", harness="h1", gpu=gpu, host=host, tier="plot",
+    )  # fmt: skip
+    return dataclasses.replace(plain, **fields)
+
+
+def bandwidth(length):
+    return f"sbhd-{length}x1x8x256-float32"
+
+
+def length(value):
+    return f"sbhd-{value}x16x10x512-float32-d2=256"
+
+
+def failed(case, solution, **fields):
+    return row(case, solution, **{"gpu": {}, "host": {}, "verdict": "TIMEOUT"} | fields)
+
+
+# --- the cases ------------------------------------------------------------------------------------
+
+
+def test_every_case_of_the_tier_is_on_a_plot_and_every_plot_has_the_seeds_range():
+    found = {}
+    for op in map(ops.load, ops.names()):
+        for case in op.cases("plot"):
+            rows = [row(case.name, op=op.name, direction=d, clock=case.clock) for d in DIRECTIONS]
+            (plot,) = plots.plots(rows)
+            xs = [x for panel in getattr(plot, "panels", ()) for x in panel.lines["alice/rope"]]
+            found.setdefault(plot.name, set()).update(xs or [case.name])
+    assert found == {
+        "rope-bandwidth": {2**n for n in range(5, 15)},
+        "rope-length": set(range(256, 1153, 128)),
+        "rope-host": set(SMALL),
+        "masked_linear-tokens": {2048, 4096, 8192, 16384, 32768, 63488},
+        "masked_ffn-tokens": {2048, 4096, 8192, 16384, 32768, 63488},
+    }
+
+
+def test_a_case_of_the_board_is_on_no_plot_that_it_does_not_fit():
+    assert plots.plots([row("sbhd-8192x2x32x128-bfloat16")]) == []
+
+
+# --- the numbers ----------------------------------------------------------------------------------
+
+
+def test_an_estimate_is_the_median_in_its_interval_and_always_the_same():
+    samples = [10.0 + i % 7 for i in range(50)]
+    one = plots.estimate(samples)
+    assert one == plots.estimate(samples)
+    assert one.low < one.value < one.high
+    assert plots.estimate([3.0] * 9) == Estimate(3.0, 3.0, 3.0)
+
+
+def test_a_rate_turns_the_interval_round():
+    assert Estimate(4.0, 2.0, 8.0).rate(16.0) == Estimate(4.0, 2.0, 8.0)
+    assert Estimate(4.0, 2.0, 5.0).rate(20.0) == Estimate(5.0, 4.0, 10.0)
+
+
+def test_bandwidth_is_the_least_bytes_over_the_time():
+    (plot,) = plots.plots([row(bandwidth(32)), row(bandwidth(64), us=5.0)])
+    (panel,) = plot.panels
+    line = panel.lines["alice/rope"]
+    assert {x: each.value for x, each in line.items()} == {32: 8.0, 64: 16.0}  # 80 kB in 10 µs
+    assert panel.limits["copy"][32].value == 20.0
+    assert (panel.y_label, plot.log2, plot.rates) == ("GB/s", True, True)
+
+
+def test_backward_is_alone_and_its_limit_is_its_part_of_both():
+    both = [row(length(256)), row(length(256), direction="backward", us=12.0, bytes=240_000)]
+    (plot,) = plots.plots(both)
+    forward, backward = plot.panels
+    assert forward.lines["alice/rope"][256].value == pytest.approx(0.010)
+    assert backward.lines["alice/rope"][256].value == pytest.approx(0.003)
+    assert forward.limits["copy"][256].value == pytest.approx(0.004)
+    assert backward.limits["copy"][256].value == pytest.approx(0.003)  # 240 of 320 kB
+
+
+def test_a_limit_is_the_middle_one_of_those_beside_each_solution():
+    rows = [row(bandwidth(32), f"{name}/rope") for name in "abc"]
+    for each, us in zip(rows, (2.0, 4.0, 400.0), strict=True):
+        each.gpu["copy"] = [us] * 9
+    (plot,) = plots.plots(rows)
+    assert plot.panels[0].limits["copy"][32].value == 20.0
+
+
+def test_dense_products_are_a_limit_where_there_are_any():
+    rows = [row("2048x1024x1024-bfloat16-span", "a/masked_linear", op="masked_linear")]
+    (plot,) = plots.plots(rows)
+    assert set(plot.panels[0].limits) == {"copy", "dense"}
+    assert plot.panels[0].limits["dense"][2048].value == pytest.approx(0.006)
+
+
+def test_the_host_has_all_three_calls_of_each_shape():
+    rows = [row(case, direction=d, clock="host", us=us)
+            for case in SMALL for d, us in (("forward", 10.0), ("backward", 30.0))]  # fmt: skip
+    (plot,) = plots.plots(rows)
+    assert [strip.title for strip in plot.strips] == list(SMALL)
+    for strip in plot.strips:
+        values = {call: each.value for call, each in strip.times["alice/rope"].items()}
+        assert values == {"no_grad": 5.0, "forward": 10.0, "backward": 30.0}
+
+
+def test_who_has_no_line_is_named_with_the_reason():
+    rows = [row(bandwidth(32)), failed(bandwidth(32), "bob/rope")]
+    rows += [failed(bandwidth(64), "alice/rope")]  # has a line of one point
+    (plot,) = plots.plots(rows)
+    assert plot.missing == {"bob/rope": "TIMEOUT"}
+
+
+def test_rows_that_were_not_timed_are_no_plot():
+    assert plots.plots([failed(bandwidth(32), "bob/rope")]) == []
+
+
+# --- how it looks ---------------------------------------------------------------------------------
+
+
+def everybody():
+    names = [f"{handle}/rope" for handle in ("alice", "bob", "carol")] + ["bob/rope_v2"]
+    rows = [row(bandwidth(n), name) for n in (32, 64) for name in names]
+    rows += [row(bandwidth(32), "eager/rope", us=30.0, peer=True)]
+    rows += [row(case, name, clock="host") for case in SMALL for name in names]
+    rows += [row("2048x1024x2048-bfloat16-span", "bob/masked_ffn", op="masked_ffn")]
+    return rows
+
+
+def test_each_has_a_look_of_his_own_that_is_the_same_on_every_plot():
+    drawn = plots.plots(everybody())
+    look = looks(drawn)
+    assert (
+        len({(each.colour, each.marker) for name, each in look.items() if "masked" not in name})
+        == 5
+    )
+    assert look["bob/masked_ffn"] == look["bob/rope"], "a folder keeps its look from op to op"
+    assert look["bob/rope_v2"] != look["bob/rope"]
+    assert look["eager/rope"].peer and not look["alice/rope"].peer
+    assert look["eager/rope"].line["linestyle"] != look["alice/rope"].line["linestyle"]
+
+
+def text_of(path):
+    """An SVG's texts: matplotlib keeps each as a comment beside its outline."""
+    parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
+    tree = ElementTree.parse(path, parser)
+    return {e.text.strip() for e in tree.iter() if e.tag is ElementTree.Comment}
+
+
+def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
+    rows = [*everybody(), failed(bandwidth(32), "dave/rope")]
+    paths = drawing.draw(plots.plots(rows), "A GPU", tmp_path)
+    by_name = {path.stem: text_of(path) for path in paths}
+    assert set(by_name) == {"rope-bandwidth", "rope-host", "masked_ffn-tokens"}
+    texts = by_name["rope-bandwidth"]
+    expected = {
+        "rope: bandwidth over sequence length",
+        "A GPU · GPU time, median with its 95 % interval",
+        "alice/rope",
+        "bob/rope_v2",
+        "(eager/rope)",
+        "copy of the same bytes",
+        "GB/s",
+        "64",
+        "Not drawn: dave/rope: TIMEOUT",
+    }
+    assert expected <= texts
+    assert {"dense products", "forward"} <= by_name["masked_ffn-tokens"]
+    assert {"alice/rope", "forward, no_grad", *SMALL} <= by_name["rope-host"]
+
+
+def test_the_same_records_draw_the_same_files(tmp_path):
+    drawn = plots.plots(everybody())
+    one = [p.read_bytes() for p in drawing.draw(drawn, "A GPU", tmp_path / "one")]
+    other = [p.read_bytes() for p in drawing.draw(drawn, "A GPU", tmp_path / "other")]
+    assert one == other
+    assert b"<dc:date>" not in one[0]
+
+
+def test_the_background_is_white_whatever_the_page(tmp_path):
+    (path, *_) = drawing.draw(plots.plots(everybody()), "A GPU", tmp_path)
+    head = path.read_text()[:4000]
+    assert "fill: #ffffff" in head
+
+
+# --- on the board ---------------------------------------------------------------------------------
+
+
+def test_the_leaderboard_shows_the_plots_that_are_drawn(tmp_path):
+    results = Results(tmp_path / "a-gpu.jsonl", [RUN], everybody())
+    about = {"alice/rope": About("mine", "s1"), "bob/masked_ffn": About("his", "s1")}
+    board = markdown.leaderboard([results], about)
+    (line,) = (line for line in board.splitlines() if "rope-bandwidth" in line)
+    assert line == (
+        "![rope: bandwidth over sequence length](results/plots/a-gpu/rope-bandwidth.svg)"
+    )
+    rows = plots.rows_of(results, about)
+    drawn = {f"results/plots/a-gpu/{plot.name}.svg" for plot in plots.plots(rows)}
+    assert drawn == set(plots.files(results, rows))
+    assert set(looks(plots.plots(rows))) == set(about), "who is gone is not drawn"
+    assert "plots" not in markdown.readme_board([results], about)

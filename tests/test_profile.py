@@ -1,0 +1,229 @@
+"""What `profile` concludes from samples, what it prints and writes; the GPU's part is made up."""
+
+import dataclasses
+import json
+
+import pytest
+
+from common import bench, ops, profile, solo
+from common.measure.limits import Peak
+from common.measure.timing import trace_case
+from common.profile import NO_NCU, finding, least, nsight, read_counters, whole_work
+from common.records import Record
+from common.solutions import CONTRIBUTORS, Solution
+from common.spec import Work
+from common.sweep import Sweep
+from common.worker import Died
+
+ROPE, MASKED = ops.load("rope"), ops.load("masked_linear")
+HOUSE = Solution(CONTRIBUTORS / "house" / "rope.py", "rope")
+PEAK = Peak(2e12, {"float32": 1e13, "bfloat16": 1e14}, 1 << 20, "a sheet")
+WORK = Work(bytes=20_000_000, flops=1_000_000_000)
+
+
+def row(us=20.0, host=5.0, **fields):
+    times = {"solution": us, "eager": 50.0, "copy": 10.0} | fields.pop("gpu", {})
+    plain = Record(
+        run="r1", solution="house/rope", peer=False, op="rope", case="c1", track="core",
+        clock="gpu", twin=False, direction="forward", verdict="PASSED", reason="", error=0.5,
+        bytes=8, flops=9, sources="s1", harness="h1",
+        gpu={name: [value] * 9 for name, value in times.items()},
+        host={"solution": [host] * 9, "eager": [5.0] * 9, "no_grad": [host / 2] * 9},
+    )  # fmt: skip
+    return dataclasses.replace(plain, **fields)
+
+
+# --- what binds -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("measured", "binds"),
+    [
+        (row(), "memory"),
+        (row(gpu={"dense": 9.0}), "memory"),
+        (row(gpu={"dense": 11.0}), "arithmetic"),
+        (row(host=21.0), "launch"),
+        (row(host=21.0, gpu={"dense": 11.0}), "launch"),
+        (row(host=20.0), "memory"),
+    ],
+)
+def test_the_host_binds_where_it_is_slower_and_else_the_slower_limit(measured, binds):
+    assert finding(measured, WORK, PEAK, "float32").binds == binds
+
+
+def test_a_share_is_of_the_measured_limit_and_of_the_peak_where_that_is_known():
+    found = finding(row(gpu={"dense": 15.0}), WORK, PEAK, "float32")
+    assert (found.limited_by, found.limit, found.reached) == ("dense", 15.0, 0.75)
+    assert found.of_peak == pytest.approx(10.0 / 20.0)  # 20 MB at 2 TB/s take 10 µs
+    assert (found.host, found.no_grad) == (5.0, 2.5)
+    assert finding(row(), WORK, None, "float32").of_peak is None
+
+
+def test_only_products_run_at_a_dense_rate():
+    assert least(WORK, PEAK, "float32") == pytest.approx(10.0)
+    products = dataclasses.replace(WORK, products=((10, 10, 10),))
+    assert least(products, PEAK, "float32") == pytest.approx(100.0)
+    assert least(products, PEAK, "bfloat16") == pytest.approx(10.0)
+
+
+def test_with_backward_is_the_work_of_both():
+    (case, *_) = MASKED.cases("board")
+    forward, backward = (MASKED.work(case, d) for d in ("forward", "backward"))
+    assert whole_work(MASKED, case, "forward") == forward
+    both = whole_work(MASKED, case, "backward")
+    assert both.bytes == forward.bytes + backward.bytes
+    assert both.flops == forward.flops + backward.flops
+    assert len(both.products) == 3
+
+
+# --- what it prints and writes --------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch, tmp_path):
+    """As if the first board case of rope had been timed on one, and its twin could be traced."""
+    case = next(ROPE.cases("board"))
+    rows = [row(case=case.name), row(case=case.name, direction="backward", us=40.0, host=90.0)]
+    monkeypatch.setattr(bench, "measure", lambda *_: iter([rows]))
+    monkeypatch.setattr(bench, "device_name", lambda device: "NVIDIA H200")
+    monkeypatch.setattr(profile, "Sweep", lambda device, quiet: Sweep("cpu"))
+    monkeypatch.setattr(profile, "FOLDER", tmp_path)
+    monkeypatch.setattr(profile.shutil, "which", lambda name: None)
+
+    def trace(op, case, device, worker, direction):
+        return trace_case(op, op.twin(case), "cpu", worker, direction)
+
+    monkeypatch.setattr(profile, "trace_case", trace)
+    monkeypatch.setattr(type(ROPE), "board", lambda op, device: op.cases("board"))
+    return rows
+
+
+def test_each_direction_is_a_line_and_a_trace(on_a_gpu, capsys, tmp_path):
+    profile.profile([HOUSE], "cuda", verbose=False)
+    lines = capsys.readouterr().out.splitlines()
+    forward, backward = (line.split() for line in lines if line.startswith("sbhd"))
+    assert forward[2:5] == ["285.2", "0.109", "0.382"]
+    assert forward[5:8] == ["20.0", "5.0", "2.5"]
+    assert forward[8:11] == ["copy", "10.0", "50%"]
+    assert (forward[-1], backward[-1]) == ("memory", "launch")
+    assert any("NVIDIA H200, 4.8 TB/s at its peak" in line for line in lines)
+    assert lines[-1] == NO_NCU
+    written = sorted(tmp_path.rglob("*.json"))
+    case = "sbhd-16384x1x8x256-float32"
+    assert [path.name for path in written] == [f"{case}-backward.json", f"{case}-forward.json"]
+    for path in written:
+        assert path.parent == tmp_path / "house" / "rope"
+        names = {event.get("name") for event in json.loads(path.read_text())["traceEvents"]}
+        assert any("_Rope" in str(name) for name in names), names
+
+
+def test_what_failed_is_said_and_not_traced(on_a_gpu, capsys, tmp_path):
+    failure = {"verdict": "UNSUPPORTED", "reason": "no grad", "gpu": {}, "host": {}}
+    on_a_gpu[1] = dataclasses.replace(on_a_gpu[1], **failure)
+    profile.profile([HOUSE], "cuda", verbose=False)
+    assert "UNSUPPORTED: no grad" in capsys.readouterr().out
+    assert [path.stem[-7:] for path in tmp_path.rglob("*.json")] == ["forward"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"), [({"trace": "{torn"}, "no JSON"), ({"reason": "it broke"}, "it broke")]
+)
+def test_a_trace_that_is_none_is_said(on_a_gpu, monkeypatch, capsys, tmp_path, reply, says):
+    monkeypatch.setattr(profile, "trace_case", lambda *_: reply)
+    profile.profile([HOUSE], "cuda", verbose=False)
+    assert says in capsys.readouterr().out
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_solution_that_dies_under_the_profiler_is_said(on_a_gpu, monkeypatch, capsys):
+    def die(*_):
+        raise Died("CRASHED", "the process ended by SIGSEGV")
+
+    monkeypatch.setattr(profile, "trace_case", die)
+    profile.profile([HOUSE], "cuda", verbose=False)
+    assert "the process ended by SIGSEGV" in capsys.readouterr().out
+
+
+def test_without_a_gpu_the_counts_of_the_real_cases_are_left(capsys):
+    profile.profile([HOUSE], "cpu", verbose=False)
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert "Nothing is timed without a GPU" in first
+    cases = [line for line in lines if line.startswith(("sbhd", "thd"))]
+    assert len(cases) == 2 * len(list(ROPE.cases("board")))
+    assert not any("twin" in line for line in cases)
+
+
+# --- Nsight Compute -------------------------------------------------------------------------------
+
+HEAD = '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+
+
+def metrics(launch, name, nanoseconds):
+    values = (f"{nanoseconds:,}", "81.2", "30", "n/a")
+    return [
+        f'"{launch}","7","{name}","{metric}","","{value}"'
+        for metric, value in zip(profile.COUNTERS, values, strict=True)
+    ]
+
+
+OUTPUT = "\n".join(
+    ["==PROF== Connected to process 7", "printed by the solution", HEAD,
+     *metrics(0, "short, <int>", 1_500), *metrics(1, "long", 90_250), '"2","7","torn"']
+)  # fmt: skip
+
+
+def test_counters_are_read_from_below_whatever_else_was_printed():
+    (short, of_short), (long, of_long) = read_counters(OUTPUT)
+    assert (short, of_short["ns"], long, of_long["ns"]) == ("short, <int>", 1500.0, "long", 90250.0)
+    assert of_long["DRAM"] == 81.2
+    assert of_long["occupancy"] != of_long["occupancy"], "a counter that was not read"
+    assert list(read_counters("==ERROR== nothing")) == []
+
+
+@pytest.fixture
+def ncu(tmp_path, monkeypatch):
+    """An ncu that keeps what it was asked and prints what it is given."""
+
+    def ncu(prints, code=0):
+        (tmp_path / "says").write_text(prints)
+        script = tmp_path / "ncu"
+        script.write_text(
+            f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {tmp_path}/says\nexit {code}\n'
+        )
+        script.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        return tmp_path / "asked"
+
+    return ncu
+
+
+def test_kernels_are_shown_the_longest_first(ncu):
+    asked = ncu(OUTPUT)
+    first, second = nsight(HOUSE, next(ROPE.cases("board")), "forward")
+    assert first.split()[:2] == ["90.2", "µs"] and "DRAM 81%" in first and first.endswith("long")
+    assert second.endswith("short, <int>")
+    arguments = asked.read_text()
+    assert "--clock-control none" in arguments, "the card's clocks are left alone"
+    assert arguments.endswith(f"{HOUSE.path} rope sbhd-16384x1x8x256-float32 forward\n")
+
+
+def test_why_nothing_was_counted_is_one_line(ncu):
+    ncu("==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM - no permission\nmore", code=1)
+    told = nsight(HOUSE, next(ROPE.cases("board")), "forward")
+    assert told == ["==ERROR== ERR_NVGPUCTRPERM - no permission"]
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_what_ncu_looks_at_is_one_call_of_the_case(tmp_path, direction):
+    path = tmp_path / "rotate_half.py"
+    path.write_text(
+        "import torch\n\n"
+        "def rotate_half(x, *, interleaved=False):\n"
+        "    x1, x2 = x.chunk(2, dim=-1)\n"
+        "    return torch.cat((-x2, x1), dim=-1)\n"
+    )
+    op = ops.load("rotate_half")
+    case = next(op.board("cpu"))
+    result = solo.prepared(path, op, case.name, direction, "cpu")()
+    (tensor,) = result if direction == "backward" else (result,)
+    assert tensor.shape == case.shape
