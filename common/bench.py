@@ -6,7 +6,7 @@ import platform
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from importlib import metadata
 from typing import Any
@@ -19,7 +19,7 @@ from common.measure.limits import peak_of
 from common.measure.timing import time_case
 from common.problem import Problem
 from common.records import Record, Results, Run, Writer
-from common.solutions import ROOT, Solution, digest
+from common.solutions import ROOT, Solution, digest, package_of
 from common.spec import DIRECTIONS, Case, Direction, Op, Tier
 from common.sweep import Sweep, tier_cases
 from common.worker import Died
@@ -38,6 +38,16 @@ def results_file(device: str) -> str:
 def versions() -> dict[str, str]:
     found = {package: metadata.version(package) for package in ("torch", "triton", "numpy")}
     return {"python": platform.python_version(), **found}
+
+
+def peer_versions(solutions: Iterable[Solution]) -> dict[str, str]:
+    """Of the libraries behind the peers, torch's own aside, by the names that pip has for them."""
+    packages = {package_of(solution.handle) for solution in solutions if solution.peer} - {"torch"}
+    if not packages:
+        return {}
+    names = metadata.packages_distributions()
+    found = sorted({name for package in packages for name in names.get(package, [])[:1]})
+    return {name: metadata.version(name) for name in found}
 
 
 def peak(device_name: str) -> dict[str, Any]:
@@ -81,7 +91,7 @@ def bench(
         run=uuid.uuid4().hex[:12],
         device=device,
         device_name=device_name(device),
-        versions=versions(),
+        versions=versions() | peer_versions(solutions),
         absent=absent,
         selection=selection,
         peak=peak(device_name(device)),

@@ -103,12 +103,17 @@ def peers() -> tuple[list[Solution], dict[str, str]]:
     """The peers whose library is importable, and why the others are absent."""
     present, absent = [], {}
     for solution in discover(PEERS):
-        package = PACKAGES.get(solution.handle, solution.handle)
+        package = package_of(solution.handle)
         if importlib.util.find_spec(package):
             present.append(solution)
         else:
             absent[solution.handle] = f"the package {package} is not installed"
     return present, absent
+
+
+def package_of(peer: str) -> str:
+    """What a peer's folder imports."""
+    return PACKAGES.get(peer, peer)
 
 
 def everyone(installed: bool = True) -> list[Solution]:

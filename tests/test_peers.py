@@ -8,12 +8,13 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from importlib import metadata
 
 import pytest
 import torch
 
-from common import inside, ops, solutions
-from common.solutions import PACKAGES, PEERS, ROOT
+from common import bench, inside, ops, solutions
+from common.solutions import CONTRIBUTORS, PACKAGES, PEERS, ROOT, Solution
 from common.spec import DIRECTIONS
 from common.sweep import Sweep
 
@@ -45,6 +46,13 @@ def test_a_missing_library_is_absent_with_its_reason(monkeypatch):
     assert absent["flash_linear_attention"] == "the package fla is not installed"
     assert absent["quack"] == "the package quack is not installed"
     assert not {peer.handle for peer in present} & absent.keys()
+
+
+def test_a_run_is_kept_with_the_versions_of_the_libraries():
+    library = Solution(PEERS / "rich" / "rope.py", "rope")
+    alice = Solution(CONTRIBUTORS / "numpy" / "rope.py", "rope")
+    assert bench.peer_versions([library, alice]) == {"rich": metadata.version("rich")}
+    assert bench.peer_versions([Solution(PEERS / "eager" / "rope.py", "rope")]) == {}
 
 
 def test_a_broken_library_costs_its_own_rows_alone(tmp_path):
