@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import linecache
 import os
 import sys
@@ -240,7 +241,25 @@ class Launch:
     patched: set[Any] = field(default_factory=set)
 
 
-@dataclass
+class Call:
+    """What was found of one graded call. Nobody but its maker can make it forget a fault."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self._tally = itertools.count()
+
+    def add(self, fault: str) -> None:
+        self.faults.append(fault)
+        next(self._tally)
+
+    def fault(self) -> str | None:
+        """The first one, also where a solution has emptied the list; asked once, at the end."""
+        if next(self._tally) and not self.faults:
+            return "an access, of which the solution removed the trace"
+        return self.faults[0] if self.faults else None
+
+
+@dataclass(slots=True)
 class Watch:
     """What the running launch may touch, and every access that it may not have made."""
 
@@ -248,12 +267,13 @@ class Watch:
     """The graded call's arguments: a kernel argument inside one of them may touch that one whole;
     any other may touch its storage."""
     launch: Launch | None = None
-    faults: list[str] = field(default_factory=list)
+    call: Call = field(default_factory=Call)
 
-    def begin_call(self, tensors: dict[str, torch.Tensor]) -> None:
+    def begin_call(self, tensors: dict[str, torch.Tensor]) -> Call:
         """A graded call begins, with these arguments."""
         self.inputs = [_extent(name, tensor) for name, tensor in tensors.items()]
-        self.faults = []
+        self.call = Call()
+        return self.call
 
     def check(self, access: str, pointers: TensorHandle, mask: np.ndarray | None) -> None:
         """Raise OutOfBounds, and keep it should the solution swallow it, if a lane goes astray."""
@@ -271,8 +291,9 @@ class Watch:
         for span in self.launch.spans:
             astray &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
         if astray.any():
-            self.faults.append(self._describe(access, int(addresses[astray].flat[0]), width))
-            raise OutOfBounds(self.faults[-1])
+            fault = self._describe(access, int(addresses[astray].flat[0]), width)
+            self.call.add(fault)
+            raise OutOfBounds(fault)
 
     def _describe(self, access: str, address: int, width: int) -> str:
         assert self.launch is not None

@@ -19,6 +19,7 @@ GRADING = {
 MAY = {
     "contributors": set(),
     "tests.wrong": set(),
+    "tests.cheats": {"common"},  # what they attack
     "noxfile": set(),
     "common": set(),
     "common.__main__": {"common.cli"},
@@ -36,11 +37,15 @@ MAY = {
     "common.problem": {"common.spec", "common.tolerance"},
     "common.exchange": {"common.arena", "common.problem", "common.spec", "common.worker"},
     "common.grade": GRADING,
+    "common.measure.limits": {"common.spec"},
     "common.measure": GRADING | {"common.grade", "common.measure"},
     # the solution's own process: no oracle, no grader
-    "common.measure.clock": set(),
+    "common.seal": set(),
+    "common.measure.rotation": set(),
+    "common.measure.clock": {"common.measure.rotation"},
     "common.inside": {
-        "common.arena", "common.inside", "common.interpreter", "common.measure.clock", "common.ops",
+        "common.arena", "common.inside", "common.interpreter", "common.measure.clock",
+        "common.measure.rotation", "common.ops", "common.seal", "common.spec",
     },
     "common.sweep": GRADING | {"common.grade"},
     "common.bench": GRADING | {"common.grade", "common.measure", "common.records", "common.sweep"},
@@ -59,6 +64,7 @@ MAY = {
 PRIVATE = {
     "contributors": set(),
     "tests.wrong": set(),
+    "tests.cheats": set(),
     "common.peers": {"common.peers"},
     "common.inside": {"common.inside", "tests"},
 }

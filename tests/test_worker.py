@@ -172,7 +172,7 @@ def test_memory_that_grows_is_mapped_anew(worker):
 
 def test_workers_die_with_their_server(tmp_path):
     server = ForkServer("cpu")
-    pid, connection = server.fork()
+    _, pid, connection = server.fork()
     os.kill(server._process.pid, 9)
     server._process.wait()
     for _ in range(100):

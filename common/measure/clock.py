@@ -10,7 +10,6 @@ training loop makes them. All samples are microseconds.
 from __future__ import annotations
 
 import gc
-import itertools
 import random
 import time
 from collections.abc import Callable
@@ -18,19 +17,24 @@ from typing import Any
 
 import torch
 
+from common.measure.rotation import Rotation
+
 Run = Callable[[], object]
 Samples = dict[str, list[float]]
 
 ROUNDS = range(8, 101)
 """At least and at most so many samples of each contestant."""
 LONGEST = 10.0
-WARM_UP_CALLS = 3
+WARM_UP_CALLS = 5
+"""One more than the results that a rotation keeps alive, so that no sample has to allocate."""
+RENEWAL = 100.0
+"""Microseconds in which the host queues a change of inputs."""
 CYCLES_PER_MICROSECOND = 2000
 LONGEST_SPIN = 5000.0
 
 
 def measure(
-    ours: list[Any],
+    ours: Rotation,
     eager: Any,
     *,
     backward: bool,
@@ -40,30 +44,43 @@ def measure(
 ) -> dict[str, Samples]:
     """`{"gpu": {"solution", "eager", "copy"}, "host": {"solution", "eager"}}`, samples of each.
 
-    `ours` are several inputs of one shape, taken in rotation; `copy_bytes` is what the copy moves,
-    reads and writes together; `seconds` is how long each of the two clocks may run; `burst` is
-    how many calls make one sample of host time.
+    `ours` are several inputs of one shape, changed before each sample; `copy_bytes` is what the
+    copy moves, reads and writes together; `seconds` is how long each of the two clocks may run;
+    `burst` is how many calls at most make one sample of host time.
     """
-    rotation = itertools.cycle([_run(call, backward) for call in ours])
-    contestants: dict[str, Run] = {
-        "solution": lambda: next(rotation)(),
-        "eager": _run(eager, backward),
-    }
+    contestants: dict[str, Run] = {"solution": ours.run, "eager": _run(eager, backward)}
     for run in contestants.values():
         _warm_up(run)
-    host = _sample(contestants, lambda name, run: _host_time(run, burst), seconds)
+
+    def host_time(name: str, run: Run) -> float:
+        if name != "solution":
+            return _host_time(run, burst)
+        ours.renew()
+        sample = _host_time(run, burst)
+        ours.keep()
+        return sample
+
+    host = _sample(contestants, host_time, seconds)
+    if not torch.cuda.is_available():  # only tests come here
+        return {"gpu": {}, "host": host}
     source, target = (
         torch.empty(max(copy_bytes // 2, 1), dtype=torch.uint8, device="cuda") for _ in range(2)
     )
     source.random_()
     contestants["copy"] = lambda: target.copy_(source)
     spins = {name: 2 * max(samples) for name, samples in host.items()} | {"copy": 50.0}
+    spins["solution"] += RENEWAL
     flush = torch.empty(2 * _l2_bytes(), dtype=torch.uint8, device="cuda")
 
     def gpu_time(name: str, run: Run) -> float:
-        return _gpu_time(run, flush, min(spins[name], LONGEST_SPIN))
+        around = (ours.renew, ours.keep) if name == "solution" else (_nothing, _nothing)
+        return _gpu_time(run, flush, min(spins[name], LONGEST_SPIN), *around)
 
     return {"gpu": _sample(contestants, gpu_time, seconds), "host": host}
+
+
+def _nothing() -> None:
+    pass
 
 
 def _run(call: Any, backward: bool) -> Run:
@@ -76,7 +93,12 @@ def _run(call: Any, backward: bool) -> Run:
 def _warm_up(run: Run) -> None:
     for _ in range(WARM_UP_CALLS):
         run()
-    torch.cuda.synchronize()
+    _synchronize()
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def _sample(
@@ -96,20 +118,30 @@ def _sample(
 
 
 def _host_time(run: Run, burst: int) -> float:
-    torch.cuda.synchronize()
+    calls = random.randint(burst // 2 + 1, burst)  # nobody can tell which is the last
+    _synchronize()
     start = time.perf_counter_ns()
-    for _ in range(burst):
+    for _ in range(calls):
         run()
-    return (time.perf_counter_ns() - start) / 1e3 / burst
+    return (time.perf_counter_ns() - start) / 1e3 / calls
 
 
-def _gpu_time(run: Run, flush: torch.Tensor, spin: float) -> float:
+def _gpu_time(
+    run: Run,
+    flush: torch.Tensor,
+    spin: float,
+    before: Callable[[], None],
+    after: Callable[[], None],
+) -> float:
+    """`before` and `after` are queued on the timed stream, outside of what is timed."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(int(spin * CYCLES_PER_MICROSECOND))
+    before()
     flush.zero_()
     start.record()
     run()
     end.record()
+    after()
     end.synchronize()
     return float(start.elapsed_time(end)) * 1e3
 

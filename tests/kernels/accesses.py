@@ -91,7 +91,7 @@ def main() -> None:
     ):  # fmt: skip
         with contextlib.suppress(triton.runtime.errors.InterpreterError):
             run(name)
-        seen[name] = interpreter.WATCH.faults[0] if interpreter.WATCH.faults else ""
+        seen[name] = interpreter.WATCH.call.fault() or ""
     print(json.dumps(seen))
 
 
