@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 ALIGNMENT = 512
-BAND = 4096
+BAND = 1024
 """Bytes at least before the first tensor, between two and after the last; nobody may touch them."""
 
 

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 import torch._dynamo  # what autograd.Function and torch.compile import when first used: a second
 import triton  # as torch, imported once for every worker
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
@@ -278,8 +278,10 @@ class Solving:
         """Fresh memory poisoned; under the interpreter, every address held against the launch's."""
         watched = interpreter.WATCH.begin_call(self.inputs) if INTERPRETED else None
         try:
-            with Poison(self.poison):
+            with Poison(self.poison) as poison:
                 yield
+                if _get_current_dispatch_mode() is not poison:
+                    self._refuse("the mode that poisons fresh memory was ended")
         finally:
             self._hold()
             if watched and watched is not interpreter.WATCH.call:
@@ -438,6 +440,7 @@ def become_worker(connection: socket.socket, server: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if INTERPRETED:  # CUDA reserves more than there is
         resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
+        libc.mallopt(-6, 0xA5)  # M_PERTURB: what no dispatch mode sees is a number too, 0x5A5A...
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
     if INTERPRETED:
