@@ -1,8 +1,8 @@
 """The kernels that must be caught, graded as `bench` grades; used by the tests of either corpus.
 
 A kernel's docstring promises its verdicts, `Expected: forward=X backward=Y`: in each direction at
-least one smoke case gets that verdict, and every other is PASSED or UNSUPPORTED. A cheat may promise
-what becomes of it when it is timed, `Timed: X`, and on a GPU, `On a GPU: X`.
+least one smoke case gets that verdict, and every other is PASSED or UNSUPPORTED. A cheat may also
+promise what becomes of it when it is timed, `Timed: X`, and on a GPU, `On a GPU: X`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,9 @@ def verdicts(sweep: Sweep, corpus: Collection[Solution], others: Iterable[Soluti
     counted: Counts = defaultdict(Counter)
 
     def shown(solution: Solution, case: object) -> bool:
-        wanted = expected(solution).items() if solution in corpus else ()
-        caught = any(verdict not in FINE for _, verdict in wanted)
-        return caught and all(
-            counted[solution, direction][verdict] for direction, verdict in wanted
-        )
+        wanted = expected(solution) if solution in corpus else {}
+        caught = not FINE.issuperset(wanted.values())
+        return caught and all(counted[solution, each][wanted[each]] for each in wanted)
 
     for name in sorted({solution.op for solution in corpus}):
         op = ops.load(name)

@@ -10,16 +10,8 @@ import torch
 from common import ops, solutions
 from common.measure import timing
 from common.sweep import Sweep
-from tests.corpus import (
-    BYSTANDERS,
-    DEADLINE,
-    FINE,
-    expected,
-    harmed,
-    promised,
-    verdicts,
-    wrongly_judged,
-)  # fmt: skip
+from tests import corpus
+from tests.corpus import BYSTANDERS, FINE, expected, promised, verdicts
 
 CHEATS = solutions.discover(Path(__file__).parent / "cheats")
 TIMED = [solution for solution in CHEATS if promised(solution, "Timed")]
@@ -30,18 +22,18 @@ CASE = "10x2x4x8-float32"
 
 @pytest.fixture(scope="module")
 def counts():
-    with Sweep("cpu", deadline=DEADLINE) as sweep:
+    with Sweep("cpu", deadline=corpus.DEADLINE) as sweep:
         return verdicts(sweep, CHEATS, HONEST)
 
 
 @pytest.mark.parametrize("solution", CHEATS, ids=lambda solution: solution.handle)
 def test_is_caught(solution, counts):
-    assert not wrongly_judged(solution, counts)
+    assert not corpus.wrongly_judged(solution, counts)
 
 
 @pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)
 def test_bystander_is_untouched(solution, counts):
-    assert not harmed(solution, counts)
+    assert not corpus.harmed(solution, counts)
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +44,7 @@ def timed():
         op = ops.load("rotate_half")
         cases = [case for case in op.cases("smoke") if case.name == CASE]
         found = {}
-        for solution, _, problem, graded in sweep.grade(op, cases, [*TIMED, *HONEST]):
-            assert graded["forward"].fine
+        for solution, _, problem, _ in sweep.grade(op, cases, [*TIMED, *HONEST]):
             times = timing.time_case(problem, sweep.worker(solution), "forward")
             found[solution] = times.get("verdict", "PASSED")
         return found
