@@ -67,6 +67,7 @@ class Exchange:
             call=call_json(self.problem.op, self.problem.arguments, self.slots),
             result=self.slots[f"{OUTPUT} {attempt}"].json(),
             poison=None if poison != poison else poison,
+            backwards=attempt == 1,
         )
         if not reply.get("verdict"):
             self.answered["forward"].add(attempt)

@@ -169,7 +169,7 @@ class Solving:
         self.arena: Arena | None = None
         self.output: torch.Tensor | None = None
         self.inputs: dict[str, torch.Tensor] = {}
-        self.poison = 0.0
+        self.poison, self.backwards = 0.0, False
 
     def load(self, path: str, op: str) -> Reply:
         try:
@@ -183,8 +183,12 @@ class Solving:
         if broken := self._seal.broken():
             self._refuse(broken)
 
-    def forward(self, call: Reply, result: Reply, poison: float | None) -> Reply:
-        """Call the function, put what it returns into `result`, and say what it is."""
+    def forward(
+        self, call: Reply, result: Reply, poison: float | None, backwards: bool = False
+    ) -> Reply:
+        """Call the function, put what it returns into `result`, and say what it is; under the
+        interpreter the programs of a launch may run backwards."""
+        self.backwards = backwards
         self.poison = float("nan") if poison is None else poison
         self.inputs, options = self.bind(call)
         with self._graded():
@@ -276,7 +280,9 @@ class Solving:
     @contextlib.contextmanager
     def _graded(self) -> Iterator[None]:
         """Fresh memory poisoned; under the interpreter, every address held against the launch's."""
-        watched = interpreter.WATCH.begin_call(self.inputs) if INTERPRETED else None
+        watched = None
+        if INTERPRETED:
+            watched = interpreter.WATCH.begin_call(self.inputs, self.backwards)
         try:
             with Poison(self.poison) as poison:
                 yield

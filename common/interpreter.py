@@ -266,11 +266,14 @@ class Watch:
     inputs: list[Span] = field(default_factory=list)
     """The graded call's arguments: a kernel argument inside one of them may touch that one whole;
     any other may touch its storage."""
+    backwards: bool = False
+    """Programs run from the last to the first: nobody may rely on their order."""
     launch: Launch | None = None
     call: Call = field(default_factory=Call)
 
-    def begin_call(self, tensors: dict[str, torch.Tensor]) -> Call:
+    def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> Call:
         """A graded call begins, with these arguments."""
+        self.backwards = backwards
         self.inputs = [_extent(name, tensor) for name, tensor in tensors.items()]
         self.call = Call()
         return self.call
@@ -355,7 +358,12 @@ def _watch_memory() -> None:
     builder, executor = InterpreterBuilder, interpreter.GridExecutor
     load, store = builder.create_masked_load, builder.create_masked_store
     rmw, cas = builder.create_atomic_rmw, builder.create_atomic_cas
-    run = executor.__call__
+    run, set_program = executor.__call__, builder.set_grid_idx
+
+    def ordered(self: Any, *program: int) -> None:
+        if WATCH.backwards:
+            program = tuple(n - 1 - i for i, n in zip(program, self.grid_dim, strict=True))
+        set_program(self, *program)
 
     def watched_load(self: Any, ptrs: Any, mask: Any, *args: Any, **kwargs: Any) -> Any:
         WATCH.check("reads", ptrs, _bare(mask))
@@ -386,7 +394,7 @@ def _watch_memory() -> None:
 
     builder.create_masked_load, builder.create_masked_store = watched_load, watched_store
     builder.create_atomic_rmw, builder.create_atomic_cas = watched_rmw, watched_cas
-    executor.__call__ = watched_run
+    executor.__call__, builder.set_grid_idx = watched_run, ordered
 
 
 def _bare(mask: Any) -> np.ndarray:
