@@ -34,7 +34,7 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from common import ops
-from common.arena import Arena, Slot, dtype_name
+from common.arena import BAND, Arena, Slot, dtype_name
 from common.measure import clock
 from common.measure.rotation import Call, Rotation
 from common.seal import Seal
@@ -125,9 +125,14 @@ class Poison(TorchDispatchMode):
     NaN in the first run and a number in the second: what differs between the two came from here.
     """
 
-    def __init__(self, value: float) -> None:
+    def __init__(self, value: float, guarded: str = "cuda") -> None:
+        """On a device of type `guarded`, fresh memory stands between guard bands too: a number in
+        the first run and NaN in the second, so that a read outside shows in the second alone.
+        Triton's interpreter needs none, since every address is looked at there."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self.value = value
+        self.value, self.guarded = value, guarded
+        self._guard = 0x45 if value != value else 0xFF
+        self._fresh: list[tuple[torch.Tensor, int]] = []
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -137,10 +142,29 @@ class Poison(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         fresh = func(*args, **(kwargs or {}))
         if func.overloadpacket in _ALLOCATIONS:
+            if fresh.device.type == self.guarded and func.overloadpacket is not _RESIZE:
+                fresh = self._between_bands(fresh)
             fill(fresh, self.value)
         return fresh
 
+    def _between_bands(self, fresh: torch.Tensor) -> torch.Tensor:
+        size = fresh.untyped_storage().nbytes()
+        raw = torch.full((size + 2 * BAND,), self._guard, dtype=torch.uint8, device=fresh.device)
+        self._fresh.append((raw, size))
+        start = BAND // fresh.itemsize
+        target = torch.empty(0, dtype=fresh.dtype, device=fresh.device)
+        return target.set_(raw.untyped_storage(), start, fresh.shape, fresh.stride())
 
+    def overrun(self) -> str | None:
+        """What was written beside fresh memory: `4 bytes after memory of its own`."""
+        for raw, size in self._fresh:
+            for where, band in (("before", raw[:BAND]), ("after", raw[BAND + size :])):
+                if written := int((band != self._guard).sum()):
+                    return f"wrote {written} bytes {where} memory of its own"
+        return None
+
+
+_RESIZE = torch.ops.aten.resize_
 _ALLOCATIONS = {
     getattr(torch.ops.aten, name)
     for name in (
@@ -288,6 +312,8 @@ class Solving:
                 yield
                 if _get_current_dispatch_mode() is not poison:
                     self._refuse("the mode that poisons fresh memory was ended")
+            if written := poison.overrun():
+                raise Refused("OUT_OF_BOUNDS", written)
         finally:
             self._hold()
             if watched and watched is not interpreter.WATCH.call:
@@ -432,7 +458,16 @@ def _answer(solving: Solving, message: Reply, fds: list[int]) -> Reply:
         reply: Reply = getattr(solving, request)(**message)
         return reply
     except BaseException as error:  # SystemExit among them: a solution may not end the process
-        return judge(error)
+        return judge(error) | ({"ended": True} if _context_is_lost() else {})
+
+
+def _context_is_lost() -> bool:
+    """After an illegal address nothing works in this process any more."""
+    try:
+        synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def become_worker(connection: socket.socket, server: int) -> None:

@@ -207,6 +207,10 @@ class Worker:
             raise self._died("TAMPERED", f"the process wrote what is no reply: {error}") from None
         if "reason" in reply:
             reply["reason"] = printable(str(reply["reason"]))
+        if reply.pop("ended", False):  # it answered, and is of no further use
+            with contextlib.suppress(ServerEnded):
+                self._stop()
+            self._deaths.append(Died(str(reply.get("verdict")), str(reply.get("reason"))))
         if reply.get("verdict") == "TAMPERED":  # nothing that this process says counts from now on
             with contextlib.suppress(ServerEnded):
                 self._stop()

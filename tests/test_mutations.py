@@ -101,17 +101,23 @@ def every_case_asks_again():
 
 
 @pytest.fixture(scope="module")
-def inside(tmp_path_factory):
+def mutants():
+    """Whose workers lack the check that a solution's folder is named after."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker.ForkServer, "MODULE", "tests.mutants")
+        with Sweep("cpu", deadline=DEADLINE) as sweep:
+            yield sweep
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory, mutants):
     """Each kernel with its check and without, all in one run."""
     root = tmp_path_factory.mktemp("mutants")
     pairs = {
         mutation: (copy(kernel, root / f"with_{mutation}"), copy(kernel, root / mutation))
         for mutation, kernel in FOUND_INSIDE.items()
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker.ForkServer, "MODULE", "tests.mutants")
-        with Sweep("cpu", deadline=DEADLINE) as sweep:
-            found = verdicts(sweep, list(itertools.chain(*pairs.values())))
+    found = verdicts(mutants, list(itertools.chain(*pairs.values())))
     return {name: [missed(each, found[each]) for each in pair] for name, pair in pairs.items()}
 
 
@@ -136,18 +142,16 @@ def test_a_check_outside_is_needed(mutation, sweep, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("mutation", FOUND_IN_TIME)
-def test_a_check_of_timed_calls_is_needed(mutation, tmp_path, monkeypatch):
+def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypatch):
     """Its verdict with the check stands in test_cheats.py."""
     kernel = FOUND_IN_TIME[mutation]
-    monkeypatch.setattr(worker.ForkServer, "MODULE", "tests.mutants")
     monkeypatch.setattr(timing, "SECONDS", {"gpu": 0.02, "host": 0.02})
     if mutation not in MUTATIONS:
         monkeypatch.setattr(timing, "_wrong", nothing)
     op = ops.load("rotate_half")
     solution = copy(kernel, tmp_path / mutation)
-    with Sweep("cpu") as sweep:
-        for _, _, posed, _ in sweep.grade(op, [next(op.cases("smoke"))], [solution]):
-            times = timing.time_case(posed, sweep.worker(solution), "forward")
+    ((_, _, posed, _),) = mutants.grade(op, [next(op.cases("smoke"))], [solution])
+    times = timing.time_case(posed, mutants.worker(solution), "forward")
     assert promised(CORPUS[kernel], "Timed") != "PASSED"
     assert "verdict" not in times
 

@@ -95,10 +95,13 @@ def _lay(
 
 def _well_formed(times: Reply, kept: Any) -> bool:
     """Else the solution wrote them itself."""
-    samples = [each for clock in ("gpu", "host") for each in times.get(clock, {}).values()]
-    numbers = all(isinstance(n, float) and 0 <= n < math.inf for each in samples for n in each)
-    whole = isinstance(kept, dict) and kept.get("call") in range(ROTATION)
-    return set(times) == {"gpu", "host"} and numbers and whole and isinstance(kept["shift"], int)
+    try:
+        samples = [each for clock in ("gpu", "host") for each in times[clock].values()]
+        numbers = all(isinstance(n, float) and 0 <= n < math.inf for each in samples for n in each)
+        whole = kept["call"] in range(ROTATION) and isinstance(kept["shift"], int)
+    except (AttributeError, KeyError, TypeError):
+        return False
+    return set(times) == {"gpu", "host"} and numbers and whole
 
 
 def _wrong(
