@@ -54,10 +54,9 @@ class Exchange:
         self._guard = GUARDS[attempt % len(GUARDS)]
         for band in self._bands.values():
             band.fill_(self._guard)
-        shift = 1 + secrets.randbelow(1 << 40) if attempt == AGAIN else 0
         for name, tensor in self._inputs.items():
-            moves = shift and name in (*self.problem.op.differentiable, "upstream")
-            self._laid[name] = shifted(tensor, shift) if moves else storage_bytes(tensor)
+            moves = attempt == AGAIN and name in (*self.problem.op.differentiable, "upstream")
+            self._laid[name] = _moved(tensor) if moves else storage_bytes(tensor)
             self._arena.bytes_of(self.slots[name]).copy_(self._laid[name])
 
     def forward(self, attempt: int) -> Reply:
@@ -106,6 +105,12 @@ class Exchange:
 
     def result(self, name: str, attempt: int) -> torch.Tensor:
         return self._arena.tensor(self.slots[f"{name} {attempt}"])
+
+
+def _moved(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's storage with every element somewhere else."""
+    count = tensor.untyped_storage().nbytes() // tensor.itemsize
+    return shifted(tensor, 1 + secrets.randbelow(max(count - 1, 1)))
 
 
 def call_tensors(arguments: dict[str, Any], upstream: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -159,9 +159,11 @@ def read_all(folder: Path = RESULTS) -> list[Results]:
 
 
 class Writer:
-    """Appends to one file, each line at once and whole."""
+    """Appends to one file, each line at once and whole, as long as nobody else writes to it: a
+    solution can."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         _cut_torn_line(path)
         self._file = path.open("a")
@@ -169,6 +171,7 @@ class Writer:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Fault(f"another bench is writing to {path.name}: wait for it to end") from None
+        self._content = bytearray(path.read_bytes())
 
     def begin(self, run: Run) -> None:
         self._write("run", asdict(run))
@@ -181,8 +184,14 @@ class Writer:
         self._write("end", {"run": run})
 
     def _write(self, kind: str, fields: dict[str, Any]) -> None:
+        if self._path.read_bytes() != self._content:
+            self._path.write_bytes(self._content)
+            name = self._path.name
+            raise Fault(f"{name} was changed while bench wrote it: changed back; run bench again")
         line = {"schema": SCHEMA, "kind": kind, **fields}
-        self._file.write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
+        text = json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
+        self._content += text.encode()
+        self._file.write(text)
         self._file.flush()
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 
 from common import ops, solutions
-from common.solutions import CONTRIBUTORS, Solution
+from common.solutions import CONTRIBUTORS, ROOT, Solution
 from common.spec import DIRECTIONS
 from common.sweep import Sweep
 
@@ -70,3 +70,27 @@ def harmed(solution: Solution, counts: Counts) -> list[str]:
         for direction in DIRECTIONS
         if not {"PASSED"} <= set(counts[solution, direction]) <= FINE
     ]
+
+
+def table(corpus: Iterable[Solution], counts: Counts) -> str:
+    """Corpus by verdict, as docs/grading.md shows it."""
+    lines = ["| kernel | what it does | forward | backward |", "|---|---|---|---|"]
+    for solution in corpus:
+        got = [" ".join(sorted(set(counts[solution, each]) - FINE)) for each in DIRECTIONS]
+        forward, backward = (verdict or "PASSED" for verdict in got)
+        timed = promised(solution, "Timed")
+        name = f"[{solution.handle}](../{solution.path.relative_to(ROOT)})"
+        what = solution.note or "a syntax error"
+        forward += f", timed: {timed}" if timed else ""
+        lines.append(f"| {name} | {what} | {forward} | {backward} |")
+    return "\n".join(lines)
+
+
+def in_the_docs(name: str, text: str, write: bool) -> bool:
+    """Does docs/grading.md hold this table? With `write`, from now on."""
+    path = ROOT / "docs" / "grading.md"
+    before, start, rest = path.read_text().partition(f"<!-- {name} -->\n")
+    held, end, after = rest.partition(f"<!-- /{name} -->")
+    if write:
+        path.write_text(f"{before}{start}{text}\n{end}{after}")
+    return write or held == f"{text}\n"

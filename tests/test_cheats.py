@@ -73,3 +73,9 @@ def test_corpus_is_large_enough():
     caught = [cheat for cheat in CHEATS if not FINE.issuperset(expected(cheat).values())]
     assert len(CHEATS) >= 20 and len(caught) >= 20
     assert {"TAMPERED", "OUT_OF_BOUNDS"} <= {v for c in CHEATS for v in expected(c).values()}
+
+
+def test_the_docs_show_it(counts, pytestconfig):
+    """`python -m pytest tests/test_wrong.py tests/test_cheats.py --write-docs` writes both."""
+    table = corpus.table(CHEATS, counts)
+    assert corpus.in_the_docs("cheats", table, pytestconfig.getoption("write_docs"))

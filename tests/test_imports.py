@@ -49,13 +49,14 @@ MAY = {
     },
     "common.sweep": GRADING | {"common.grade"},
     "common.bench": GRADING | {"common.grade", "common.measure", "common.records", "common.sweep"},
+    "common.sanitize": {"common.solutions"},
     "common.template": {"common.solutions"},
     "common.check": GRADING | {
         "common.bench", "common.board", "common.grade", "common.records", "common.sweep",
     },
     "common.cli": GRADING | {
         "common.bench", "common.board", "common.check", "common.grade", "common.records",
-        "common.sweep", "common.template",
+        "common.sanitize", "common.sweep", "common.template",
     },
     "conftest": {"common"},
     "tests": {"common", "conftest", "tests"},

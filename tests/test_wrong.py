@@ -9,26 +9,27 @@ import pytest
 
 from common import solutions
 from common.sweep import Sweep
-from tests.corpus import BYSTANDERS, DEADLINE, expected, harmed, verdicts, wrongly_judged
+from tests import corpus
+from tests.corpus import BYSTANDERS, expected, verdicts
 
 WRONG = solutions.discover(Path(__file__).parent / "wrong")
 
 
 @pytest.fixture(scope="module")
 def counts():
-    with Sweep("cpu", deadline=DEADLINE) as sweep:
+    with Sweep("cpu", deadline=corpus.DEADLINE) as sweep:
         return verdicts(sweep, WRONG, BYSTANDERS)
 
 
 @pytest.mark.parametrize("solution", WRONG, ids=lambda solution: solution.handle)
 def test_is_caught(solution, counts):
-    assert not wrongly_judged(solution, counts)
+    assert not corpus.wrongly_judged(solution, counts)
 
 
 @pytest.mark.parametrize("solution", BYSTANDERS, ids=lambda solution: solution.name)
 def test_bystander_is_untouched(solution, counts):
     """Among them are one that kills its process, one that never ends and one that is no Python."""
-    assert not harmed(solution, counts)
+    assert not corpus.harmed(solution, counts)
 
 
 def test_corpus_has_every_failure():
@@ -45,3 +46,9 @@ def test_corpus_stands_apart():
     found = {solution.path for solution in solutions.discover()}
     assert not found & {solution.path for solution in WRONG}
     assert all(ast.parse(s.path.read_text()) for s in WRONG if s.handle != "syntax_error")
+
+
+def test_the_docs_show_it(counts, pytestconfig):
+    """`python -m pytest tests/test_wrong.py tests/test_cheats.py --write-docs` writes both."""
+    table = corpus.table(WRONG, counts)
+    assert corpus.in_the_docs("wrong", table, pytestconfig.getoption("write_docs"))
