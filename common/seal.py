@@ -8,6 +8,7 @@ native code gets past this; `docs/grading.md` says what is promised.
 from __future__ import annotations
 
 import _thread
+import operator
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +20,10 @@ import torch
 import triton
 
 Owner = ModuleType | type
+# by names of our own: those of builtins are among what may be replaced
+_all, _map, _is, _code = all, map, operator.is_, operator.attrgetter("__code__")
 _LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (torch, triton))
+IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 _IDLE = ("concurrent/futures/thread.py", "_worker")
 """Where a pool's thread waits for work: compilers keep such pools."""
 
@@ -31,21 +35,25 @@ class _Sealed:
     name: str
     namespace: Mapping[str, object]
     functions: dict[str, object]
-    codes: list[tuple[str, FunctionType, CodeType]]
+    codes: dict[FunctionType, CodeType]
     own: frozenset[str]
     inherited: frozenset[str]
 
     def broken(self) -> str | None:
-        namespace = self.namespace
-        for key, value in self.functions.items():
-            if namespace.get(key) is not value:
-                return key
-        for key, function, code in self.codes:
-            if function.__code__ is not code:
-                return key
-        for key in namespace.keys() - self.own:
-            if key in self.inherited:
-                return key
+        """The first that is another; C looks at all of them, since this is at each call."""
+        now = _map(self.namespace.get, self.functions)
+        if not _all(_map(_is, now, self.functions.values())):
+            for name, value in self.functions.items():
+                if self.namespace.get(name) is not value:
+                    return name
+        if not _all(_map(_is, _map(_code, self.codes), self.codes.values())):
+            for function, code in self.codes.items():
+                if function.__code__ is not code:
+                    return function.__name__
+        if self.inherited:
+            for name in self.namespace.keys() - self.own:
+                if name in self.inherited:
+                    return name
         return None
 
 
@@ -76,8 +84,10 @@ class Seal:
 
 
 def _with_bases(owners: Iterable[Owner]) -> Iterator[Owner]:
+    """And their bases, less those that Python lets nobody change."""
     for owner in owners:
-        yield from owner.__mro__[:-1] if isinstance(owner, type) else (owner,)
+        parts = owner.__mro__ if isinstance(owner, type) else (owner,)
+        yield from (each for each in parts if not getattr(each, "__flags__", 0) & IMMUTABLE)
 
 
 def _seal(owner: Owner) -> _Sealed:
@@ -88,7 +98,7 @@ def _seal(owner: Owner) -> _Sealed:
         name=owner.__name__ if isinstance(owner, ModuleType) else _full_name(owner),
         namespace=namespace,
         functions=functions,
-        codes=[(n, f, f.__code__) for n, f in functions.items() if isinstance(f, FunctionType)],
+        codes={f: f.__code__ for f in functions.values() if isinstance(f, FunctionType)},
         own=frozenset(namespace),
         inherited=frozenset(name for base in bases for name in base.__dict__),
     )
