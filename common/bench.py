@@ -153,8 +153,10 @@ def _time(
     sweep: Sweep, solution: Solution, problem: Problem, direction: Direction
 ) -> tuple[dict[str, Any], str, str]:
     """The samples; a solution that fails only when timed loses its verdict."""
+    worker = sweep.worker(solution)
     try:
-        times = time_case(problem, sweep.worker(solution), direction)
+        with worker.alone():
+            times = time_case(problem, worker, direction)
     except Died as death:
         return {}, death.verdict, f"while timed: {death.reason}"
     if times.get("verdict"):

@@ -95,8 +95,5 @@ class Sweep:
 
     def _alone(self, problem: Problem, worker: Worker) -> dict[Direction, Verdict]:
         """Again, with nobody else asked, so that whoever ends the fork server is known."""
-        worker.suspect = True
-        try:
+        with worker.alone():
             return grade(problem, worker)
-        finally:
-            worker.suspect = False

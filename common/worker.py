@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +91,15 @@ class ForkServer:
             pid = int(self._asked(b"fork\n", [theirs.fileno()]))
             return self._process.pid, pid, ours
 
+    def runs(self, server: int) -> bool:
+        """Is that the server, and does it live?"""
+        return server == self._process.pid and self._process.poll() is None
+
     def reap(self, server: int, pid: int) -> int:
         """Kill the process if it still runs, and all that it started; its exit code, negative for a
         signal. Raises ServerEnded where its server is gone."""
         with self._lock:
-            if server != self._process.pid:
+            if not self.runs(server):
                 raise ServerEnded
             return os.waitstatus_to_exitcode(int(self._asked(f"reap {pid}\n".encode())))
 
@@ -127,8 +131,7 @@ class Worker:
     ) -> None:
         self.solution = solution
         self.deadline = deadline or DEADLINE[server.device]
-        self.suspect = False
-        """It alone is asked now: if the fork server ends, it was this solution."""
+        self._alone = False
         self._turn = secrets.randbelow(AGAIN_EVERY)
         self._server = server
         self._pids = (0, 0)
@@ -137,6 +140,18 @@ class Worker:
         self._arena: Arena | None = None
         self._deaths: list[Died] = []
         self._loaded: Reply = {}
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else is asked meanwhile: if the fork server ends, this solution has ended it."""
+        if self._socket and not self._server.runs(self._pids[0]):  # somebody ended it before
+            self._socket.close()
+            self._socket = None
+        self._alone = True
+        try:
+            yield
+        finally:
+            self._alone = False
 
     def ask_again(self) -> bool:
         """Is it this case's turn to be asked for a further answer? Nobody can foresee it."""
@@ -245,7 +260,7 @@ class Worker:
         try:
             code = self._stop()
         except ServerEnded as ended:
-            if not self.suspect:
+            if not self._alone:
                 return ended
             death = Died("TAMPERED", "it ended the fork server, which other solutions need too")
             self._loaded = {"verdict": death.verdict, "reason": death.reason}
