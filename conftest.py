@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--op", help="solutions of one op alone")
     group.addoption("--only", metavar="HANDLE[/FILE]", help="one contributor or file alone")
     group.addoption("--tier", choices=TIERS, default="smoke")
+    group.addoption("--write-docs", action="store_true", help="the tables of docs/grading.md")
     group.addoption("--device", choices=("cpu", "cuda"), help="default: a GPU where one is")
 
 

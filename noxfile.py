@@ -66,6 +66,12 @@ def profile(session: nox.Session) -> None:
 
 
 @nox.session
+def sanitize(session: nox.Session) -> None:
+    """Run NVIDIA's compute-sanitizer over the smoke cases, on a GPU."""
+    study(session)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style and types."""
     install(session, "lint")

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 
 ALIGNMENT = 512
+BAND = 1024
+"""Bytes at least before the first tensor, between two and after the last; nobody may touch them."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,8 @@ class Slot:
 
     @property
     def end(self) -> int:
-        """Where the next may start; the gap keeps an overrun of this one out of that."""
-        return self.start + (-(-self.nbytes // ALIGNMENT) + 1) * ALIGNMENT
+        """Where the next may start, behind a guard band."""
+        return self.start + -(-self.nbytes // ALIGNMENT) * ALIGNMENT + BAND
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -54,7 +56,7 @@ def slot_like(tensor: torch.Tensor, start: int) -> Slot:
 def lay_out(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, Slot]:
     """One slot a tensor, one after the other."""
     slots: dict[str, Slot] = {}
-    start = 0
+    start = BAND
     for name, tensor in tensors:
         slots[name] = slot_like(tensor, start)
         start = slots[name].end
@@ -79,7 +81,10 @@ class Arena:
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             self._map: Any = mmap.mmap(self.fd, nbytes)
         else:
-            self._map = torch.empty(nbytes, dtype=torch.uint8, device=device)
+            # CUDA IPC shares the whole segment that a tensor lies in: this one holds nothing else
+            self._pool = torch.cuda.MemPool()
+            with torch.cuda.use_mem_pool(self._pool):
+                self._map = torch.empty(nbytes, dtype=torch.uint8, device=device)
 
     def ticket(self) -> dict[str, Any]:
         """What the worker needs to map the same memory, beside the file descriptor `fd` if any."""
@@ -128,6 +133,21 @@ class Arena:
         raw = torch.frombuffer(self._map, dtype=torch.uint8, count=slot.nbytes, offset=slot.start)
         return raw.view(dtype).as_strided(size, stride, offset)
 
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Does the tensor lie in this memory?"""
+        first = self._raw(0, 1).data_ptr()
+        return bool(first <= tensor.data_ptr() < first + self.nbytes)
+
+    def band_after(self, slot: Slot) -> torch.Tensor:
+        """The guard band behind the slot, as uint8."""
+        return self._raw(slot.start + slot.nbytes, slot.end)
+
+    def band_before_all(self) -> torch.Tensor:
+        return self._raw(0, BAND)
+
+    def _raw(self, start: int, end: int) -> torch.Tensor:
+        return self.bytes_of(Slot(start, end - start, "uint8", (end - start,), (1,)))
+
     def put(self, slot: Slot, tensor: torch.Tensor) -> None:
         """Lay the tensor's whole storage, which the slot was made for."""
         self.bytes_of(slot).copy_(storage_bytes(tensor))
@@ -147,6 +167,12 @@ class Arena:
 def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's whole storage as uint8, what lies between a view's elements included."""
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+
+
+def shifted(tensor: torch.Tensor, shift: int) -> torch.Tensor:
+    """The tensor's whole storage with each element so many places further to the front."""
+    rows = storage_bytes(tensor).view(-1, tensor.itemsize)
+    return rows.roll(-(shift % max(len(rows), 1)), 0).view(-1)
 
 
 def _encode(part: Any) -> Any:

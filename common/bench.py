@@ -59,8 +59,8 @@ def harness_digest() -> str:
     """Of the ops and of everything that grades and times, less what only shows or records it."""
     common = ROOT / "common"
     shows = {
-        "check.py", "cli.py", "points.py", "profile.py", "records.py", "solo.py", "template.py",
-        "tune.py",
+        "check.py", "cli.py", "points.py", "profile.py", "records.py", "sanitize.py", "solo.py",
+        "template.py", "tune.py",
     }  # fmt: skip
     files = [path for path in common.glob("*.py") if path.name not in shows]
     for folder in ("measure", "ops", "peers"):  # of the peers, what they share
@@ -179,8 +179,10 @@ def _time(
     sweep: Sweep, solution: Solution, problem: Problem, direction: Direction
 ) -> tuple[dict[str, Any], str, str]:
     """The samples; a solution that fails only when timed loses its verdict."""
+    worker = sweep.worker(solution)
     try:
-        times = time_case(problem, sweep.worker(solution), direction)
+        with worker.alone():
+            times = time_case(problem, worker, direction)
     except Died as death:
         return {}, death.verdict, f"while timed: {death.reason}"
     if times.get("verdict"):

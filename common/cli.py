@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from common.spec import Case
 
 NEEDED = ("torch", "triton", "numpy", "scipy")
+SANITIZED = 12
+"""Smoke cases of each op, unless another number is asked for: a tool slows a kernel fifty-fold."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -148,6 +150,18 @@ def _selection(options: argparse.Namespace) -> str:
     tier = None if options.tier == "board" else options.tier
     given = {"--op": options.op, "--only": options.only, "--tier": tier}
     return " ".join(f"{name} {value}" for name, value in given.items() if value)
+
+
+def sanitize(options: argparse.Namespace) -> int:
+    """Run NVIDIA's compute-sanitizer over smoke cases: illegal accesses, races, unwritten reads."""
+    _chosen(options)  # says what is wrong with the selection
+    if _device(options) != "cuda":
+        raise Fault("sanitize needs a GPU; without one the interpreter looks at every address")
+    from common.sanitize import sanitize
+
+    selection = {"--op": options.op, "--only": options.only}
+    words = [word for name, value in selection.items() if value for word in (name, value)]
+    return int(not sanitize(words, options.sample or SANITIZED))
 
 
 def leaderboard(options: argparse.Namespace) -> int:
@@ -328,6 +342,11 @@ def _grade_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts there")
 
 
+def _sanitize_arguments(parser: argparse.ArgumentParser) -> None:
+    _running_arguments(parser)
+    parser.add_argument("--sample", type=_count, metavar="N", help="N of the cases, at random")
+
+
 def _check_arguments(parser: argparse.ArgumentParser) -> None:
     _running_arguments(parser)
     parser.add_argument("handle", nargs="?", metavar="HANDLE[/FILE]")
@@ -356,4 +375,5 @@ COMMANDS: dict[Any, Any] = {
     leaderboard: _bench_arguments,
     new: _new_arguments,
     tune: _check_arguments,
+    sanitize: _sanitize_arguments,
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
+import secrets
 from typing import Any
 
 import torch
 
-from common.arena import Arena, Slot, lay_out, storage_bytes
+from common.arena import Arena, Slot, lay_out, shifted, storage_bytes
 from common.problem import OUTPUT, Problem
 from common.spec import Direction, Op
 from common.worker import Reply, Worker
@@ -16,6 +18,11 @@ POISONS = (float("nan"), 12_345.0)
 """What fresh memory holds in the first run and in the second; an element that differs is fresh."""
 GARBAGE = 0xA5
 """What a result's memory holds before the solution's process writes it."""
+GUARDS = (0x45, 0xFF)
+"""What the guard bands hold in the first run and in the second, byte by byte: a number there and
+NaN here, so that what was read there shows in the second run alone."""
+AGAIN = len(POISONS)
+"""A further attempt on other inputs in the same memory, where a stored result is a wrong one."""
 
 
 class Exchange:
@@ -23,33 +30,46 @@ class Exchange:
 
     def __init__(self, problem: Problem, worker: Worker) -> None:
         self.problem, self.worker = problem, worker
-        self.answered: dict[Direction, int] = {"forward": 0, "backward": 0}
+        self.answered: dict[Direction, set[int]] = {"forward": set(), "backward": set()}
+        # between the two, so that no call can be told to be on inputs that were there before
+        self.attempts = (0, AGAIN, 1) if worker.ask_again() else (0, 1)
         self._inputs = call_tensors(problem.arguments, problem.upstream)
         dtype = getattr(torch, problem.case.dtype)
         rooms = {
             f"{name} {attempt}": torch.empty(truth.shape, dtype=dtype, device="meta")
             for name, truth in problem.truth.items()
-            for attempt in range(len(POISONS))
+            for attempt in range(AGAIN + 1)
         }
         self.slots = lay_out([*self._inputs.items(), *rooms.items()])
         self._arena: Arena = worker.arena(max(slot.end for slot in self.slots.values()))
         for name in rooms:
             self._arena.bytes_of(self.slots[name]).fill_(GARBAGE)
+        self._bands = {"": self._arena.band_before_all()}
+        self._bands |= {name: self._arena.band_after(slot) for name, slot in self.slots.items()}
+        self._guard = 0
+        self._laid: dict[str, torch.Tensor] = {}
 
-    def lay_inputs(self) -> None:
-        """As they were drawn, whatever an earlier attempt did to them."""
+    def lay_inputs(self, attempt: int) -> None:
+        """As they were drawn, whatever an earlier attempt did to them; AGAIN shifts elements."""
+        self._guard = GUARDS[attempt % len(GUARDS)]
+        for band in self._bands.values():
+            band.fill_(self._guard)
         for name, tensor in self._inputs.items():
-            self._arena.put(self.slots[name], tensor)
+            moves = attempt == AGAIN and name in (*self.problem.op.differentiable, "upstream")
+            self._laid[name] = _moved(tensor) if moves else storage_bytes(tensor)
+            self._arena.bytes_of(self.slots[name]).copy_(self._laid[name])
 
     def forward(self, attempt: int) -> Reply:
-        poison = POISONS[attempt]
+        poison = POISONS[attempt % len(POISONS)]
         reply = self.worker.call(
             "forward",
             call=call_json(self.problem.op, self.problem.arguments, self.slots),
             result=self.slots[f"{OUTPUT} {attempt}"].json(),
             poison=None if poison != poison else poison,
+            backwards=attempt == 1,
         )
-        self.answered["forward"] += not reply.get("verdict")
+        if not reply.get("verdict"):
+            self.answered["forward"].add(attempt)
         return reply
 
     def backward(self, attempt: int) -> Reply:
@@ -59,20 +79,38 @@ class Exchange:
             upstream=self.slots["upstream"].json(),
             results={name: self.slots[f"{name} {attempt}"].json() for name in names},
         )
-        failed = reply.get("verdict") or None in reply.values()
-        self.answered["backward"] += not failed
+        if not reply.get("verdict") and None not in reply.values():
+            self.answered["backward"].add(attempt)
         return reply
 
     def changed(self) -> str | None:
-        """The first argument whose memory is not what was drawn."""
-        for name, tensor in self._inputs.items():
-            if not torch.equal(self._arena.bytes_of(self.slots[name]), storage_bytes(tensor)):
+        """The first argument whose memory is not what was laid there."""
+        for name, laid in self._laid.items():
+            if not torch.equal(self._arena.bytes_of(self.slots[name]), laid):
                 return "the upstream gradient" if name == "upstream" else name
         return None
 
-    def results(self, name: str) -> list[torch.Tensor]:
-        """The result of each attempt."""
-        return [self._arena.tensor(self.slots[f"{name} {i}"]) for i in range(len(POISONS))]
+    def overrun(self) -> str | None:
+        """What was written where no tensor is: `4 bytes after t`."""
+        if bool((torch.cat(list(self._bands.values())) == self._guard).all()):
+            return None
+        names = [re.sub(" [0-9]+$", "", name) for name in self._bands]
+        for index, band in enumerate(self._bands.values()):
+            written = (band != self._guard).nonzero()
+            if len(written):
+                after = index == len(names) - 1 or (index and int(written[0]) < len(band) // 2)
+                where = f"after {names[index]}" if after else f"before {names[index + 1]}"
+                return f"wrote {len(written)} bytes {where}"
+        return None
+
+    def result(self, name: str, attempt: int) -> torch.Tensor:
+        return self._arena.tensor(self.slots[f"{name} {attempt}"])
+
+
+def _moved(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's storage with every element somewhere else."""
+    count = tensor.untyped_storage().nbytes() // tensor.itemsize
+    return shifted(tensor, 1 + secrets.randbelow(max(count - 1, 1)))
 
 
 def call_tensors(arguments: dict[str, Any], upstream: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from common.exchange import POISONS, Exchange
+from common.exchange import Exchange
 from common.problem import OUTPUT, Problem
 from common.spec import DIRECTIONS, Direction
 from common.tolerance import check_values, first_index
@@ -37,6 +37,8 @@ VERDICTS = (
     "NONDETERMINISTIC",
 )
 FINE = ("PASSED", "UNSUPPORTED")
+FEW = 8
+"""Elements that may come out the same from other inputs."""
 
 
 @dataclass(frozen=True)
@@ -64,24 +66,27 @@ Finding = tuple[str, str]
 
 
 def grade(problem: Problem, worker: Worker) -> dict[Direction, Verdict]:
-    """Have the worker answer twice and judge each direction by the earliest cause in VERDICTS."""
+    """Have the worker answer twice, at times once more on other inputs, and judge each direction by
+    the earliest cause in VERDICTS."""
     exchange = Exchange(problem, worker)
     findings: dict[Direction, list[Finding]] = {"forward": [], "backward": []}
     errors: dict[Direction, float | None] = {"forward": None, "backward": None}
-    for attempt in range(len(POISONS)):
+    for attempt in exchange.attempts:
         _attempt(exchange, attempt, findings)
-        if exchange.answered["forward"] <= attempt:
+        if attempt not in exchange.answered["forward"]:
             break
     for direction, names in _results(problem).items():
-        once = 0 < exchange.answered[direction] < len(POISONS)
-        if once and {verdict for verdict, _ in findings[direction]} == {"UNSUPPORTED"}:
+        answered = exchange.answered[direction]
+        whole = answered.issuperset(exchange.attempts)
+        verdicts = {verdict for verdict, _ in findings[direction]}
+        if answered and not whole and verdicts == {"UNSUPPORTED"}:
             findings[direction].append(("NONDETERMINISTIC", "unsupported in one run of two"))
-        if exchange.answered[direction] == len(POISONS):
-            for name in names:
-                found, error = _compare(problem, name, exchange.results(name))
-                findings[direction] += found
-                known = [e for e in (errors[direction], error) if e is not None]
-                errors[direction] = max(known, default=None)
+        for name in names if whole else ():
+            results = [exchange.result(name, attempt) for attempt in sorted(answered)]
+            found, error = _compare(problem, name, *results)
+            findings[direction] += found
+            known = [e for e in (errors[direction], error) if e is not None]
+            errors[direction] = max(known, default=None)
     return {
         direction: _verdict(problem, worker, direction, findings[direction], errors[direction])
         for direction in DIRECTIONS
@@ -115,7 +120,7 @@ def _verdict(
 
 def _attempt(exchange: Exchange, attempt: int, findings: dict[Direction, list[Finding]]) -> None:
     """One forward and one backward, with whatever is found wrong at once."""
-    exchange.lay_inputs()
+    exchange.lay_inputs(attempt)
     reply = _asked(exchange.forward, attempt)
     failure = _failure(reply, {OUTPUT: reply}, exchange)
     if failure:
@@ -163,6 +168,8 @@ def _failure(reply: Reply, results: dict[str, Reply | None], exchange: Exchange)
     """What a reply, the shapes it reports and the arguments left behind say by themselves."""
     if reply.get("verdict"):
         return reply["verdict"], reply["reason"]
+    if overrun := exchange.overrun():
+        return "OUT_OF_BOUNDS", overrun
     if changed := exchange.changed():
         return "MUTATED_INPUT", f"{changed} changed"
     for name, result in results.items():
@@ -183,23 +190,32 @@ def _label(name: str) -> str:
 
 
 def _compare(
-    problem: Problem, name: str, attempts: list[torch.Tensor]
+    problem: Problem,
+    name: str,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    again: torch.Tensor | None = None,
 ) -> tuple[list[Finding], float | None]:
-    """What the values of one result are guilty of, and its error in units of eager's."""
-    first, second = attempts
+    """What the values of one result are guilty of, and its error in units of eager's; `again` is
+    the result on other inputs."""
     truth, budget = problem.truth[name], problem.budgets[name]
     if not truth.numel():
         return [], None
     findings = []
-    unwritten = first.isnan() & ~second.isnan() & ~truth.isnan()
-    if unwritten.any():
-        where = first_index(unwritten)
-        count = f"{int(unwritten.sum())} of {truth.numel()} elements"
-        reason = f"{_at(name, where)} holds fresh memory, as do {count} in all"
-        findings.append(("UNWRITTEN_OUTPUT", reason))
+    appears, vanishes = first.isnan() & ~second.isnan(), second.isnan() & ~first.isnan()
+    for verdict, mask, what in (
+        ("UNWRITTEN_OUTPUT", appears, "holds fresh memory"),
+        ("OUT_OF_BOUNDS", vanishes, "comes from memory outside of the arguments"),
+    ):
+        if (mask := mask & ~truth.isnan()).any():
+            count = f"{int(mask.sum())} of {truth.numel()} elements"
+            reason = f"{_at(name, first_index(mask))} {what}, as do {count} in all"
+            findings.append((verdict, reason))
     wrong, ratio = check_values(first, truth, budget, problem.slack)
     if wrong:
         findings.append(("INCORRECT_NUMERICAL", f"{_at(name, wrong.index)}: {wrong.text}"))
+    elif again is not None and truth.numel() >= FEW and torch.equal(_bits(again), _bits(first)):
+        findings.append(("TAMPERED", f"{_label(name)} stayed what it was when the inputs changed"))
     differs = _bits(first) != _bits(second)
     if differs.any():
         where = first_index(differs)

@@ -6,6 +6,7 @@ JSON with lines of JSON, works in the harness's memory, and never holds an expec
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
 import functools
@@ -13,6 +14,7 @@ import importlib.util
 import inspect
 import json
 import os
+import random
 import resource
 import signal
 import socket
@@ -26,13 +28,17 @@ from typing import Any
 
 import torch
 import torch._dynamo  # what autograd.Function and torch.compile import when first used: a second
-import triton  # noqa: F401  as torch, imported once for every worker
-from torch.utils._python_dispatch import TorchDispatchMode
+import triton  # as torch, imported once for every worker
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from common import ops
-from common.arena import Arena, Slot, dtype_name
+from common.arena import BAND, Arena, Slot, dtype_name
+from common.measure import clock, trace
+from common.measure.rotation import Call, Rotation
+from common.seal import Seal
+from common.spec import Op
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
@@ -40,6 +46,11 @@ if INTERPRETED:
 else:
     import scipy.stats  # noqa: F401  the clock's, imported once for every worker
 
+OPS = {name: ops.load(name) for name in ops.names()}
+LARGEST_DATA = 8 << 30
+"""Bytes of memory that one worker without a GPU may write to."""
+GENERATIONS = 100
+"""Of processes that a solution leaves behind, each started by the one before."""
 Reply = dict[str, Any]
 PEERS = Path(__file__).parent / "peers"
 
@@ -55,7 +66,7 @@ class Refused(Exception):
 # --- the contract ---------------------------------------------------------------------------------
 
 
-def load(path: Path, op_name: str) -> Callable[..., Any]:
+def load(path: Path, op: Op[Any]) -> Callable[..., Any]:
     """The file's function named after the op, its signature held against the op's interface."""
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(f"solution_{path.stem}", path)
@@ -69,10 +80,10 @@ def load(path: Path, op_name: str) -> Callable[..., Any]:
         raise Refused("COMPILE_ERROR", f"does not import: {error.msg}, {where}") from None
     except (Exception, SystemExit) as error:
         raise Refused("COMPILE_ERROR", f"does not import: {describe(error)}") from error
-    function = getattr(module, op_name, None)
+    function = getattr(module, op.name, None)
     if not callable(function):
-        raise Refused("COMPILE_ERROR", f"lacks a function named {op_name}")
-    _hold_signature(function, ops.load(op_name).interface, op_name)
+        raise Refused("COMPILE_ERROR", f"lacks a function named {op.name}")
+    _hold_signature(function, op.interface, op.name)
     return function  # type: ignore[no-any-return]
 
 
@@ -130,9 +141,14 @@ class Poison(TorchDispatchMode):
     NaN in the first run and a number in the second: what differs between the two came from here.
     """
 
-    def __init__(self, value: float) -> None:
+    def __init__(self, value: float, guarded: str = "cuda") -> None:
+        """On a device of type `guarded`, fresh memory stands between guard bands too: a number in
+        the first run and NaN in the second, so that a read outside shows in the second alone.
+        Triton's interpreter needs none, since every address is looked at there."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self.value = value
+        self.value, self.guarded = value, guarded
+        self._guard = 0x45 if value != value else 0xFF
+        self._fresh: list[tuple[torch.Tensor, int]] = []
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -142,10 +158,29 @@ class Poison(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         fresh = func(*args, **(kwargs or {}))
         if func.overloadpacket in _ALLOCATIONS:
+            if fresh.device.type == self.guarded and func.overloadpacket is not _RESIZE:
+                fresh = self._between_bands(fresh)
             fill(fresh, self.value)
         return fresh
 
+    def _between_bands(self, fresh: torch.Tensor) -> torch.Tensor:
+        size = fresh.untyped_storage().nbytes()
+        raw = torch.full((size + 2 * BAND,), self._guard, dtype=torch.uint8, device=fresh.device)
+        self._fresh.append((raw, size))
+        start = BAND // fresh.itemsize
+        target = torch.empty(0, dtype=fresh.dtype, device=fresh.device)
+        return target.set_(raw.untyped_storage(), start, fresh.shape, fresh.stride())
 
+    def overrun(self) -> str | None:
+        """What was written beside fresh memory: `4 bytes after memory of its own`."""
+        for raw, size in self._fresh:
+            for where, band in (("before", raw[:BAND]), ("after", raw[BAND + size :])):
+                if written := int((band != self._guard).sum()):
+                    return f"wrote {written} bytes {where} memory of its own"
+        return None
+
+
+_RESIZE = torch.ops.aten.resize_
 _ALLOCATIONS = {
     getattr(torch.ops.aten, name)
     for name in (
@@ -167,29 +202,43 @@ def fill(tensor: torch.Tensor, value: float) -> None:
 class Solving:
     """The state of one solution's process: its function, the arena, the call under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, refuse: Callable[[str], None]) -> None:
+        self._refuse = refuse
+        self._seal = Seal(relied_on())
         self.function: Callable[..., Any] | None = None
         self.module: ModuleType | None = None
         self.prepare: Callable[..., Any] | None = None
         self.arena: Arena | None = None
         self.output: torch.Tensor | None = None
         self.inputs: dict[str, torch.Tensor] = {}
-        self.poison = 0.0
+        self.poison, self.backwards = 0.0, False
 
     def load(self, path: str, op: str) -> Reply:
-        self.function = load(Path(path), op)
-        self.module = loaded(Path(path))
-        self.prepare = preparation(Path(path))
+        try:
+            self.function = load(Path(path), OPS[op])
+            self.module = loaded(Path(path))
+            self.prepare = preparation(Path(path))
+        finally:
+            self._hold()
         return {}
 
-    def forward(self, call: Reply, result: Reply, poison: float | None) -> Reply:
-        """Call the function, put what it returns into `result`, and say what it is."""
+    def _hold(self) -> None:
+        """End the process, its answer given, if the solution replaced what the answer rests on."""
+        if broken := self._seal.broken():
+            self._refuse(broken)
+
+    def forward(
+        self, call: Reply, result: Reply, poison: float | None, backwards: bool = False
+    ) -> Reply:
+        """Call the function, put what it returns into `result`, and say what it is; under the
+        interpreter the programs of a launch may run backwards."""
+        self.backwards = backwards
         self.poison = float("nan") if poison is None else poison
         self.inputs, options = self.bind(call)
         with self._graded():
-            output = self.solve(self.inputs, options)
-            self.output = output
-            return self._deliver(output, result) | {"differentiable": output.requires_grad}
+            self.output = self.solve(self.inputs, options)
+        delivered = self._deliver(self.output, result)
+        return delivered | {"differentiable": self.output.requires_grad}
 
     def backward(self, upstream: Reply, results: Reply) -> Reply:
         """The gradients of the last forward; None where the graph gives none."""
@@ -201,24 +250,46 @@ class Solving:
                 self.output, list(inputs.values()), gradient, allow_unused=True
             )
             self.output = None
-            return {
-                name: None if grad is None else self._deliver(grad, results[name])
-                for name, grad in zip(inputs, gradients, strict=True)
-            }
+        return {
+            name: None if grad is None else self._deliver(grad, results[name])
+            for name, grad in zip(inputs, gradients, strict=True)
+        }
 
-    def time(self, calls: list[Reply], baseline: Reply, op: str, **how: Any) -> Reply:
-        """Samples of the solution, of eager and of a copy, taken in turn; see measure/clock.py."""
-        from common.measure import clock
-
-        reference = ops.load(op).reference
-        ours = [self._timed(self.prepare, self.solve, call) for call in calls]
+    def time(
+        self, calls: list[Reply], results: list[Reply], baseline: Reply, op: str, **how: Any
+    ) -> Reply:
+        """Samples of the solution, of eager and of the limits, taken in turn, and which of the
+        solution's results were kept; see measure/clock.py and measure/rotation.py."""
+        reference = OPS[op].reference
+        ours = Rotation(
+            [self._call(call, each) for call, each in zip(calls, results, strict=True)],
+            backward=how["backward"],
+        )
         eager = self._timed(None, lambda inputs, options: reference(**inputs, **options), baseline)
-        return clock.measure(ours, eager, **how)
+        samples = clock.measure(ours, eager, **how)
+        self._hold()
+        if ours.shared and not self.prepare:
+            raise Refused("TAMPERED", "the results of several calls lie in the same memory")
+        return samples | {"kept": ours.kept}
+
+    def _call(self, call: Reply, results: Reply) -> Call:
+        """One input of the rotation. What a peer has prepared would not see its inputs change, and
+        it may write over what it has, so that nothing of it changes or is kept."""
+        timed = self._timed(self.prepare, self.solve, call)
+        if self.prepare:
+            return Call(*timed, memory=[], results={})
+        return Call(
+            *timed,
+            memory=[self._elements(slot) for slot in changing(call)],
+            results={name: self.tensor(slot) for name, slot in results.items()},
+        )
+
+    def settle(self) -> Reply:
+        """Say that the request before is done with."""
+        return {}
 
     def trace(self, call: Reply, backward: bool) -> Reply:
         """A Chrome trace of a few calls; see measure/trace.py."""
-        from common.measure import clock, trace
-
         run = clock.as_run(self._timed(self.prepare, self.solve, call), backward)
         return {"trace": trace.chrome_trace(run, cuda=not INTERPRETED)}
 
@@ -272,8 +343,6 @@ class Solving:
 
     def time_forced(self, calls: list[Reply], choices: list[Any], **how: Any) -> Reply:
         """Samples of the solution alone, its kernels' configurations chosen."""
-        from common.measure import clock
-
         self.force(choices)
         ours = [self._timed(None, self.solve, call) for call in calls]
         return {"gpu": clock.measure_alone(ours, **how)}
@@ -292,11 +361,22 @@ class Solving:
             return prepare(**inputs, **options), wanted, upstream
         return functools.partial(solve, inputs, options), wanted, upstream
 
+    def _elements(self, slot: Reply) -> torch.Tensor:
+        """The slot's whole storage, a row of bytes for each element."""
+        assert self.arena is not None
+        parsed = Slot(**slot)
+        return self.arena.bytes_of(parsed).view(-1, getattr(torch, parsed.dtype).itemsize)
+
     def solve(self, inputs: dict[str, torch.Tensor], options: Reply) -> torch.Tensor:
-        assert self.function is not None
+        assert self.function is not None and self.arena is not None
         output = self.function(**inputs, **options)
         if not isinstance(output, torch.Tensor):
             raise Refused("INCORRECT_SHAPE", f"returned {type(output).__name__}, not a tensor")
+        if type(output) is not torch.Tensor:
+            reason = f"returned {type(output).__name__}, which may not hold what it shows"
+            raise Refused("TAMPERED", reason)
+        if output.numel() and self.arena.holds(output):
+            raise Refused("MUTATED_INPUT", "the output lies in the memory of an argument")
         return output
 
     def bind(self, call: Reply) -> tuple[dict[str, torch.Tensor], Reply]:
@@ -316,19 +396,22 @@ class Solving:
     @contextlib.contextmanager
     def _graded(self) -> Iterator[None]:
         """Fresh memory poisoned; under the interpreter, every address held against the launch's."""
+        watched = None
         if INTERPRETED:
-            interpreter.WATCH.begin_call(self.inputs)
+            watched = interpreter.WATCH.begin_call(self.inputs, self.backwards)
         try:
-            with Poison(self.poison):
+            with Poison(self.poison) as poison:
                 yield
-            self._synchronize()
+                if _get_current_dispatch_mode() is not poison:
+                    self._refuse("the mode that poisons fresh memory was ended")
+            if written := poison.overrun():
+                raise Refused("OUT_OF_BOUNDS", written)
         finally:
-            if INTERPRETED and interpreter.WATCH.faults:
-                raise Refused("OUT_OF_BOUNDS", interpreter.WATCH.faults[0]) from None
-
-    def _synchronize(self) -> None:
-        if not INTERPRETED:
-            torch.cuda.synchronize()
+            self._hold()
+            if watched and watched is not interpreter.WATCH.call:
+                self._refuse("the watch over memory was replaced")
+            if watched and (fault := watched.fault()):
+                raise Refused("OUT_OF_BOUNDS", fault) from None
 
     def _deliver(self, tensor: torch.Tensor, result: Reply) -> Reply:
         """Copy a result that has the shape and dtype of its slot; say which it has."""
@@ -339,7 +422,41 @@ class Solving:
         if tensor.shape == target.shape and tensor.dtype == target.dtype:
             with torch.no_grad():
                 target.copy_(tensor.detach())
+                # work on the stream of the call is done in the copy, any other may come later
+                synchronize()
+                same = (target == tensor) | ((target != target) & (tensor != tensor))
+                if not bool(same.all()):
+                    raise Refused("TAMPERED", "a result changed after it was returned")
         return {"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)}
+
+
+def changing(call: Reply) -> list[Reply]:
+    """The slots whose content may be shifted between timed calls: what takes a gradient, and the
+    upstream gradient itself."""
+    return [*(call["tensors"][name] for name in call["differentiable"]), call["upstream"]]
+
+
+def synchronize() -> None:
+    if not INTERPRETED:
+        torch.cuda.synchronize()
+
+
+def relied_on() -> Iterator[ModuleType | type]:
+    """What calls a solution, looks at its answer and times it."""
+    yield from (builtins, json, time, torch, torch.autograd, torch.cuda, torch.nn.functional)
+    yield from (json.JSONEncoder, random.Random, socket.socket, TorchDispatchMode)
+    yield from (torch.Tensor, torch.UntypedStorage, torch.cuda.Event, torch.cuda.Stream)
+    modules = [module for name, module in sys.modules.items() if _is_ours(name)]
+    if INTERPRETED:
+        modules.append(triton.runtime.interpreter)
+    for module in modules:
+        yield module
+        classes = (value for value in vars(module).values() if isinstance(value, type))
+        yield from (each for each in classes if each.__module__ == module.__name__)
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "common"
 
 
 # --- what went wrong ------------------------------------------------------------------------------
@@ -391,7 +508,16 @@ def _line(text: str) -> str:
 
 def serve(connection: socket.socket) -> None:
     """Answer one request after the other until the harness closes the socket."""
-    solving = Solving()
+    token, send, end = "", connection.sendall, os._exit
+
+    def refuse(broken: str) -> None:
+        """In as few steps as can be: whatever else is used may be what was replaced."""
+        line = '{"token": "%s", "verdict": "TAMPERED", "reason": "%s"}\n'
+        send((line % (token, broken)).encode())
+        end(0)
+
+    solving = Solving(refuse)
+    _hide()
     pending = b""
     while True:
         chunk, fds, _, _ = socket.recv_fds(connection, 1 << 20, 1)
@@ -401,9 +527,16 @@ def serve(connection: socket.socket) -> None:
         if not pending.endswith(b"\n"):
             continue
         message, pending = json.loads(pending), b""
-        number = message.pop("number")
-        reply = _answer(solving, message, fds) | {"number": number}
-        connection.sendall(json.dumps(reply).encode() + b"\n")
+        token = message.pop("token")
+        reply = _answer(solving, message, fds) | {"token": token}
+        send(json.dumps(reply).encode() + b"\n")
+
+
+def _hide() -> None:
+    """What a solution imports of ours from now on is a copy that nobody else uses."""
+    for name in list(filter(_is_ours, sys.modules)):
+        del sys.modules[name]
+    sys.modules["__main__"] = ModuleType("__main__")
 
 
 def _answer(solving: Solving, message: Reply, fds: list[int]) -> Reply:
@@ -417,16 +550,30 @@ def _answer(solving: Solving, message: Reply, fds: list[int]) -> Reply:
         reply: Reply = getattr(solving, request)(**message)
         return reply
     except BaseException as error:  # SystemExit among them: a solution may not end the process
-        return judge(error)
+        return judge(error) | ({"ended": True} if _context_is_lost() else {})
+
+
+def _context_is_lost() -> bool:
+    """After an illegal address nothing works in this process any more."""
+    try:
+        synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def become_worker(connection: socket.socket, server: int) -> None:
     """What a fresh fork sets up before it serves: it dies with its parent and leaves no core."""
     os.setsid()
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    libc = ctypes.CDLL(None)
+    libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != server:  # it died before that
         return
+    _confine(libc)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if INTERPRETED:  # CUDA reserves more than there is
+        resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
+        libc.mallopt(-6, 0xA5)  # M_PERTURB: what no dispatch mode sees is a number too, 0x5A5A...
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
     if INTERPRETED:
@@ -434,21 +581,28 @@ def become_worker(connection: socket.socket, server: int) -> None:
     serve(connection)
 
 
+def _confine(libc: ctypes.CDLL) -> None:
+    """Where the kernel can (Linux 6.12): signals reach only what this process starts itself."""
+    attributes = (ctypes.c_uint64 * 3)(0, 0, 1 << 1)  # nothing but LANDLOCK_SCOPE_SIGNAL
+    ruleset = libc.syscall(444, attributes, ctypes.sizeof(attributes), 0)  # landlock_create_ruleset
+    if ruleset >= 0:
+        libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, without which the next is refused
+        libc.syscall(446, ruleset, 0)  # landlock_restrict_self
+        os.close(ruleset)
+
+
 def fork_server(control: socket.socket) -> None:
     """`fork`, with a socket for the child: its process id. `reap PID`: its wait status."""
     server = os.getpid()
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what workers leave behind comes here
+    workers: set[int] = set()
     while True:
         request, fds, _, _ = socket.recv_fds(control, 64, 1)
         if not request:
-            return
+            break
         words = request.split()
         if words[0] == b"reap":
-            pid = int(words[1])
-            time.sleep(0.05)  # one that is ending by itself shall tell its own exit code
-            for kill in (os.killpg, os.kill):  # it may not lead a group of its own yet
-                with contextlib.suppress(ProcessLookupError):
-                    kill(pid, signal.SIGKILL)
-            control.sendall(str(os.waitpid(pid, 0)[1]).encode())
+            control.sendall(str(_reap(int(words[1]), workers)).encode())
             continue
         pid = os.fork()
         if pid == 0:
@@ -456,8 +610,47 @@ def fork_server(control: socket.socket) -> None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 become_worker(socket.socket(fileno=fds[0]), server)
             os._exit(0)
+        workers.add(pid)
         os.close(fds[0])
         control.sendall(str(pid).encode())
+    for pid in list(workers):
+        _kill(pid)
+    _end_strays(set())
+
+
+def _reap(pid: int, workers: set[int]) -> int:
+    """The wait status of a worker that is ended, and with it what workers left behind."""
+    time.sleep(0.05)  # one that is ending by itself shall tell its own exit code
+    _kill(pid)
+    status = os.waitpid(pid, 0)[1]
+    workers.discard(pid)
+    _end_strays(workers)
+    return status
+
+
+def _kill(pid: int) -> None:
+    for kill in (os.killpg, os.kill):  # it may not lead a group of its own yet
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
+
+
+def _end_strays(workers: set[int]) -> None:
+    """End every child of this process that is no worker: its parent died and left it here."""
+    for _ in range(GENERATIONS):
+        if not (strays := _children() - workers):
+            return
+        for pid in strays:
+            _kill(pid)
+            os.waitpid(pid, 0)
+
+
+def _children() -> set[int]:
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.add(int(stat.parent.name))
+    return found
 
 
 if __name__ == "__main__":

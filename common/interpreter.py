@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import linecache
 import os
 import sys
@@ -240,20 +241,42 @@ class Launch:
     patched: set[Any] = field(default_factory=set)
 
 
-@dataclass
+class Call:
+    """What was found of one graded call. Nobody but its maker can make it forget a fault."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self._tally = itertools.count()
+
+    def add(self, fault: str) -> None:
+        self.faults.append(fault)
+        next(self._tally)
+
+    def fault(self) -> str | None:
+        """The first one, also where a solution has emptied the list; asked once, at the end."""
+        if next(self._tally) and not self.faults:
+            return "an access, of which the solution removed the trace"
+        return self.faults[0] if self.faults else None
+
+
+@dataclass(slots=True)
 class Watch:
     """What the running launch may touch, and every access that it may not have made."""
 
     inputs: list[Span] = field(default_factory=list)
     """The graded call's arguments: a kernel argument inside one of them may touch that one whole;
     any other may touch its storage."""
+    backwards: bool = False
+    """Programs run from the last to the first: nobody may rely on their order."""
     launch: Launch | None = None
-    faults: list[str] = field(default_factory=list)
+    call: Call = field(default_factory=Call)
 
-    def begin_call(self, tensors: dict[str, torch.Tensor]) -> None:
+    def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> Call:
         """A graded call begins, with these arguments."""
+        self.backwards = backwards
         self.inputs = [_extent(name, tensor) for name, tensor in tensors.items()]
-        self.faults = []
+        self.call = Call()
+        return self.call
 
     def check(self, access: str, pointers: TensorHandle, mask: np.ndarray | None) -> None:
         """Raise OutOfBounds, and keep it should the solution swallow it, if a lane goes astray."""
@@ -271,8 +294,9 @@ class Watch:
         for span in self.launch.spans:
             astray &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
         if astray.any():
-            self.faults.append(self._describe(access, int(addresses[astray].flat[0]), width))
-            raise OutOfBounds(self.faults[-1])
+            fault = self._describe(access, int(addresses[astray].flat[0]), width)
+            self.call.add(fault)
+            raise OutOfBounds(fault)
 
     def _describe(self, access: str, address: int, width: int) -> str:
         assert self.launch is not None
@@ -334,7 +358,12 @@ def _watch_memory() -> None:
     builder, executor = InterpreterBuilder, interpreter.GridExecutor
     load, store = builder.create_masked_load, builder.create_masked_store
     rmw, cas = builder.create_atomic_rmw, builder.create_atomic_cas
-    run = executor.__call__
+    run, set_program = executor.__call__, builder.set_grid_idx
+
+    def ordered(self: Any, *program: int) -> None:
+        if WATCH.backwards:
+            program = tuple(n - 1 - i for i, n in zip(program, self.grid_dim, strict=True))
+        set_program(self, *program)
 
     def watched_load(self: Any, ptrs: Any, mask: Any, *args: Any, **kwargs: Any) -> Any:
         WATCH.check("reads", ptrs, _bare(mask))
@@ -365,7 +394,7 @@ def _watch_memory() -> None:
 
     builder.create_masked_load, builder.create_masked_store = watched_load, watched_store
     builder.create_atomic_rmw, builder.create_atomic_cas = watched_rmw, watched_cas
-    executor.__call__ = watched_run
+    executor.__call__, builder.set_grid_idx = watched_run, ordered
 
 
 def _bare(mask: Any) -> np.ndarray:

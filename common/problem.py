@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from common.spec import Case, Op
-from common.tolerance import FEW_ELEMENTS, Budget, budget_of
+from common.tolerance import FEW_ELEMENTS, Budget, budget_of, larger
 
 OUTPUT = "output"
 DRAWS_OF_FEW = 8
@@ -39,14 +39,13 @@ def pose(op: Op[Any], case: Case, seed: int, device: str) -> Problem:
     arguments, upstream = draw(op, case, seed, device)
     truth = solve(op, arguments, upstream, double=True)
     eager = solve(op, arguments, upstream)
-    budgets = {name: budget_of(eager[name], truth[name]) for name in truth}
+    budgets = {name: budget_of(eager[name], truth[name], case.apart) for name in truth}
     if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
         for again in range(1, DRAWS_OF_FEW):
             drawn = draw(op, case, seed + again, device)
             other, exact = solve(op, *drawn), solve(op, *drawn, double=True)
             for name, budget in budgets.items():
-                largest = max(budget.largest, budget_of(other[name], exact[name]).largest)
-                budgets[name] = Budget(budget.rms, largest)
+                budgets[name] = larger(budget, budget_of(other[name], exact[name], case.apart))
     return Problem(op, case, arguments, upstream, truth, budgets)
 
 

@@ -189,10 +189,11 @@ def read_all(folder: Path = RESULTS) -> list[Results]:
 
 
 class Writer:
-    """Appends to one file, each line at once and whole."""
+    """Appends to one file, each line at once and whole, as long as nobody else writes to it: a
+    solution can."""
 
     def __init__(self, path: Path, schema: int = SCHEMA) -> None:
-        self._schema = schema
+        self._path, self._schema = path, schema
         path.parent.mkdir(parents=True, exist_ok=True)
         _cut_torn_line(path)
         self._file = path.open("a")
@@ -200,6 +201,7 @@ class Writer:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Fault(f"another run is writing to {path.name}: wait for it to end") from None
+        self._content = bytearray(path.read_bytes())
 
     def begin(self, run: Run) -> None:
         self.write("run", asdict(run))
@@ -212,8 +214,14 @@ class Writer:
         self.write("end", {"run": run})
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
+        if self._path.read_bytes() != self._content:
+            self._path.write_bytes(self._content)
+            name = self._path.name
+            raise Fault(f"{name} was changed while it was written to: changed back; run it again")
         line = {"schema": self._schema, "kind": kind, **fields}
-        self._file.write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
+        text = json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
+        self._content += text.encode()
+        self._file.write(text)
         self._file.flush()
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ WARM_UP_CALLS = 3
 def prepared(path: Path, op: Op[Any], case_name: str, direction: str, device: str) -> clock.Run:
     """The call of that board case, its inputs drawn."""
     case = next(case for case in op.board(device) if case.name == case_name)
-    function = inside.load(path, op.name)
+    function = inside.load(path, op)
     arguments, upstream = draw(op, case, 0, device)
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
     contract = inspect.signature(op.interface.__call__).parameters

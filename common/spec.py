@@ -42,12 +42,14 @@ class Case:
     """One input of an op. Each op extends it with the fields that its inputs are drawn from.
 
     `clock` says which time ranks the case on the board; `twin` marks a board case that was cut
-    down to what Triton's interpreter can run.
+    down to what Triton's interpreter can run; `apart` says that the slices along the first
+    dimension differ in magnitude, so that each is judged by itself.
     """
 
     dtype: str = "float32"
     clock: Clock = "gpu"
     twin: bool = False
+    apart: bool = False
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ from common.grade import Verdict, grade
 from common.problem import Problem, pose
 from common.solutions import Fault, Solution
 from common.spec import Case, Direction, Op, Tier
-from common.worker import LIVES, ForkServer, Worker
+from common.worker import LIVES, ForkServer, ServerEnded, Worker
 
 MOST_AT_ONCE = 8
 LARGE: tuple[Tier, ...] = ("matrix", "plot")
@@ -94,8 +94,17 @@ class Sweep:
                     continue
                 problem = pose(op, case, secrets.randbits(48), self.device)
                 for solution in due:
-                    job = self._pool.submit(grade, problem, self.worker(solution, lane))
-                    jobs.append((solution, case, problem, job))
-            wait(job for *_, job in jobs)
-            for solution, case, problem, job in jobs:
-                yield solution, case, problem, job.result()
+                    worker = self.worker(solution, lane)
+                    job = self._pool.submit(grade, problem, worker)
+                    jobs.append((solution, case, problem, job, worker))
+            wait(job for *_, job, _ in jobs)
+            for solution, case, problem, job, worker in jobs:
+                try:
+                    yield solution, case, problem, job.result()
+                except ServerEnded:
+                    yield solution, case, problem, self._alone(problem, worker)
+
+    def _alone(self, problem: Problem, worker: Worker) -> dict[Direction, Verdict]:
+        """Again, with nobody else asked, so that whoever ends the fork server is known."""
+        with worker.alone():
+            return grade(problem, worker)

@@ -16,14 +16,25 @@ class Budget:
 
     rms: float | None
     largest: float
+    slices: torch.Tensor | None = None
+    """The largest of each slice along the first dimension, where each is judged by itself."""
 
 
-def budget_of(eager: torch.Tensor, truth: torch.Tensor) -> Budget:
+def budget_of(eager: torch.Tensor, truth: torch.Tensor, apart: bool = False) -> Budget:
     if not truth.numel():
         return Budget(None, 0.0)
     error = (eager.double() - truth).abs()
     rms = _rms(error) if truth.numel() >= FEW_ELEMENTS else None
-    return Budget(rms, error.max().item())
+    slices = error.amax(tuple(range(1, error.dim())), keepdim=True) if apart else None
+    return Budget(rms, error.max().item(), slices)
+
+
+def larger(one: Budget, other: Budget) -> Budget:
+    """The first, with the larger of either's largest errors."""
+    slices = one.slices
+    if slices is not None and other.slices is not None:
+        slices = torch.maximum(slices, other.slices)
+    return Budget(one.rms, max(one.largest, other.largest), slices)
 
 
 def _rms(error: torch.Tensor) -> float:
@@ -42,11 +53,12 @@ def check_values(
     actual: torch.Tensor, truth: torch.Tensor, budget: Budget, slack: float
 ) -> tuple[Wrong | None, float | None]:
     """The numeric rule: rms at most `slack` times eager's, and every element within one ulp of its
-    oracle value or `2 * slack` times eager's largest error. NaN and infinity never pass where the
-    oracle has neither. Returns the first wrong element, if any, and error / eager's error, which
-    is None where eager alone is exact."""
+    oracle value or `2 * slack` times eager's largest error, in its slice where each is judged by
+    itself. NaN and infinity never pass where the oracle has neither. Returns the first wrong
+    element, if any, and error / eager's error, which is None where eager alone is exact."""
     error = (actual.double() - truth).abs()
-    allowed = ulp(truth, actual.dtype).clamp_min(2 * slack * budget.largest)
+    largest = truth.new_tensor(budget.largest) if budget.slices is None else budget.slices
+    allowed = torch.maximum(ulp(truth, actual.dtype), 2 * slack * largest)
     bad = ~(error <= allowed) & (actual.double() != truth)
     measured, eager = error.max().item(), budget.largest
     if budget.rms is not None:

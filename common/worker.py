@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,19 @@ from common.solutions import Solution
 DEADLINE = {"cpu": 20.0, "cuda": 120.0}
 """Seconds for one answer: a case takes the interpreter a few, and a GPU's first call compiles."""
 LIVES = 2
-LARGEST_REPLY = 64 << 20
+LARGEST_REPLY = 4 << 20
+LARGEST_MEMORY = 16 << 30
+"""Resident bytes of one worker. CUDA reserves address space, so that no limit on that will do."""
+LONGEST_FORK = 60.0
+AGAIN_EVERY = 4
+"""Cases, of which one asks for more than the two answers; see exchange.AGAIN."""
+LONGEST_END = 5.0
+POLL = 0.25
 Reply = dict[str, Any]
+
+
+class ServerEnded(Exception):
+    """The fork server is gone and its workers with it, whichever of them ended it."""
 
 
 class Died(Exception):
@@ -37,17 +50,28 @@ class Died(Exception):
 
 
 class ForkServer:
-    """One a device: `cpu` runs kernels in Triton's interpreter, `cuda` compiles them."""
+    """One a device: `cpu` runs kernels in Triton's interpreter, `cuda` compiles them.
+
+    A solution may end it. Whoever asked something meanwhile is told `ServerEnded`, and the next to
+    ask for a worker starts another.
+    """
+
+    MODULE = "common.inside"
 
     def __init__(self, device: str, quiet: bool = True) -> None:
         self.device = device
+        self._quiet, self._closed = quiet, False
         self._lock = threading.Lock()
+        self._start()
+
+    def _start(self) -> None:
         self._control, theirs = socket.socketpair()
-        environment = os.environ | {"TRITON_INTERPRET": "1" if device == "cpu" else "0"}
+        self._control.settimeout(LONGEST_FORK)
+        environment = os.environ | {"TRITON_INTERPRET": "1" if self.device == "cpu" else "0"}
         root = str(Path(__file__).parents[1])
-        output = subprocess.DEVNULL if quiet else sys.stderr
+        output = subprocess.DEVNULL if self._quiet else sys.stderr
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "common.inside", str(theirs.fileno())],
+            [sys.executable, "-m", self.MODULE, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             env=environment | {"PYTHONPATH": os.pathsep.join([root, *_python_path()])},
             stdin=subprocess.DEVNULL,
@@ -57,31 +81,44 @@ class ForkServer:
         )
         theirs.close()
 
-    def fork(self) -> tuple[int, socket.socket]:
-        """A fresh process: its id and the socket to it."""
+    def fork(self) -> tuple[int, int, socket.socket]:
+        """A fresh process: its server's id, its own, and the socket to it."""
         ours, theirs = socket.socketpair()
-        with self._lock:
-            socket.send_fds(self._control, [b"fork\n"], [theirs.fileno()])
-            theirs.close()
-            return int(self._answer()), ours
+        with self._lock, theirs:
+            if self._process.poll() is not None and not self._closed:
+                self._control.close()
+                self._start()
+            pid = int(self._asked(b"fork\n", [theirs.fileno()]))
+            return self._process.pid, pid, ours
 
-    def reap(self, pid: int) -> int:
-        """Kill the process if it still runs; its exit code, negative for a signal."""
-        with self._lock:
-            try:
-                self._control.sendall(f"reap {pid}\n".encode())
-                return os.waitstatus_to_exitcode(int(self._answer()))
-            except OSError:  # the server is gone, and its workers with it
-                return -signal.SIGKILL
+    def runs(self, server: int) -> bool:
+        """Is that the server, and does it live?"""
+        return server == self._process.pid and self._process.poll() is None
 
-    def _answer(self) -> bytes:
-        answer = self._control.recv(64)
-        if not answer:
-            raise BrokenPipeError("the fork server ended; run with --verbose to see why")
-        return answer
+    def reap(self, server: int, pid: int) -> int:
+        """Kill the process if it still runs, and all that it started; its exit code, negative for a
+        signal. Raises ServerEnded where its server is gone."""
+        with self._lock:
+            if not self.runs(server):
+                raise ServerEnded
+            return os.waitstatus_to_exitcode(int(self._asked(f"reap {pid}\n".encode())))
+
+    def _asked(self, request: bytes, fds: Sequence[int] = ()) -> bytes:
+        """The answer; a server that gives none is ended, so that the next call starts another."""
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._control, [request], fds)
+            if answer := self._control.recv(64):
+                return answer
+        self._process.kill()
+        self._process.wait()
+        raise ServerEnded("the fork server ended; run with --verbose to see why")
 
     def close(self) -> None:
+        """It ends by itself once nobody can ask, and ends all that its workers started."""
+        self._closed = True
         self._control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(LONGEST_END)
         self._process.kill()
         self._process.wait()
 
@@ -98,13 +135,32 @@ class Worker:
     ) -> None:
         self.solution, self.lives = solution, lives
         self.deadline = deadline or DEADLINE[server.device]
+        self._alone = False
+        self._turn = secrets.randbelow(AGAIN_EVERY)
         self._server = server
-        self._pid = 0
+        self._pids = (0, 0)
+        """Of the fork server that started it, and its own."""
         self._socket: socket.socket | None = None
         self._arena: Arena | None = None
         self._deaths: list[Died] = []
-        self._number = 0
         self._loaded: Reply = {}
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else is asked meanwhile: if the fork server ends, this solution has ended it."""
+        if self._socket and not self._server.runs(self._pids[0]):  # somebody ended it before
+            self._socket.close()
+            self._socket = None
+        self._alone = True
+        try:
+            yield
+        finally:
+            self._alone = False
+
+    def ask_again(self) -> bool:
+        """Is it this case's turn to be asked for a further answer? Nobody can foresee it."""
+        self._turn += 1
+        return self._turn % AGAIN_EVERY == 0
 
     def arena(self, nbytes: int) -> Arena:
         """The memory shared with this worker, at least so large."""
@@ -127,7 +183,7 @@ class Worker:
         if len(self._deaths) >= self.lives:
             last = self._deaths[-1]
             raise Died(last.verdict, f"not run again after {self.lives} such ends: {last.reason}")
-        if self._socket is None:
+        if self._socket is None and not self._loaded.get("verdict"):
             self._start()
         if self._loaded.get("verdict"):
             return self._loaded
@@ -136,7 +192,8 @@ class Worker:
         return self._ask({"request": request, **arguments})
 
     def _start(self) -> None:
-        self._pid, self._socket = self._server.fork()
+        server, pid, self._socket = self._server.fork()
+        self._pids = (server, pid)
         if self._arena:
             self._share()
         self._loaded = self._ask(
@@ -150,22 +207,33 @@ class Worker:
 
     def _ask(self, message: Reply, fds: list[int] | None = None) -> Reply:
         assert self._socket
+        token = secrets.token_hex(8)
         try:
-            self._number += 1
-            line = json.dumps({"number": self._number, **message}).encode() + b"\n"
+            self._socket.settimeout(self.deadline)
+            line = json.dumps({"token": token, **message}).encode() + b"\n"
             sent = socket.send_fds(self._socket, [line], fds or [])
             self._socket.sendall(line[sent:])
             reply: Reply = json.loads(self._receive())
-            if not isinstance(reply, dict) or reply.pop("number", None) != self._number:
+            if not isinstance(reply, dict) or reply.pop("token", None) != token:
                 raise ValueError("it answers nothing that was asked")
         except TimeoutError:
             raise self._died("TIMEOUT", f"no answer within {self.deadline:g} s") from None
         except (OSError, EOFError):
             raise self._died("CRASHED", "") from None
+        except MemoryError as error:
+            raise self._died("CRASHED", str(error)) from None
         except (ValueError, RecursionError) as error:
-            raise self._died("CRASHED", f"the process wrote what is no reply: {error}") from None
+            raise self._died("TAMPERED", f"the process wrote what is no reply: {error}") from None
         if "reason" in reply:
             reply["reason"] = printable(str(reply["reason"]))
+        if reply.pop("ended", False):  # it answered, and is of no further use
+            with contextlib.suppress(ServerEnded):
+                self._stop()
+            self._deaths.append(Died(str(reply.get("verdict")), str(reply.get("reason"))))
+        if reply.get("verdict") == "TAMPERED":  # nothing that this process says counts from now on
+            with contextlib.suppress(ServerEnded):
+                self._stop()
+            self._loaded = reply
         return reply
 
     def _receive(self) -> bytes:
@@ -173,8 +241,14 @@ class Worker:
         end = time.monotonic() + self.deadline
         received = bytearray()
         while not received.endswith(b"\n"):
-            self._socket.settimeout(max(end - time.monotonic(), 0.001))
-            chunk = self._socket.recv(1 << 20)
+            self._socket.settimeout(max(min(end - time.monotonic(), POLL), 0.001))
+            try:
+                chunk = self._socket.recv(1 << 20)
+            except TimeoutError:
+                if time.monotonic() < end:
+                    self._hold_memory()
+                    continue
+                raise
             if not chunk:
                 raise EOFError
             received += chunk
@@ -182,8 +256,19 @@ class Worker:
                 raise ValueError("it never ended")
         return bytes(received)
 
-    def _died(self, verdict: str, reason: str) -> Died:
-        code = self._stop()
+    def _hold_memory(self) -> None:
+        if (held := resident(self._pids[1])) > LARGEST_MEMORY:
+            raise MemoryError(f"it held {held >> 20} MiB, {LARGEST_MEMORY >> 20} are allowed")
+
+    def _died(self, verdict: str, reason: str) -> Exception:
+        try:
+            code = self._stop()
+        except ServerEnded as ended:
+            if not self._alone:
+                return ended
+            death = Died("TAMPERED", "it ended the fork server, which other solutions need too")
+            self._loaded = {"verdict": death.verdict, "reason": death.reason}
+            return death
         death = Died(verdict, reason or f"the process ended by {_how(code)}")
         self._deaths.append(death)
         return death
@@ -197,13 +282,24 @@ class Worker:
             return 0
         self._socket.close()
         self._socket = None
-        return self._server.reap(self._pid)
+        return self._server.reap(*self._pids)
 
     def close(self) -> None:
-        self._stop()
+        with contextlib.suppress(ServerEnded):
+            self._stop()
         if self._arena:
             self._arena.close()
             self._arena = None
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that the process holds, what it shares with others apart."""
+    try:
+        with open(f"/proc/{pid}/statm") as statm:
+            _, pages, shared, *_ = map(int, statm.read().split())
+    except OSError:
+        return 0
+    return (pages - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def printable(text: str) -> str:

@@ -264,7 +264,7 @@ def test_what_is_no_reply_costs_that_solution_alone(tmp_path, reply):
         f"                os.write(fd, {reply!r}.encode() + b'\\n')\n"
         "        except OSError:\n            pass\n    return t\n"
     )
-    assert graded(tmp_path, source)["forward"].verdict == "CRASHED"
+    assert graded(tmp_path, source)["forward"].verdict == "TAMPERED"
 
 
 def test_an_output_without_grad_fn_is_an_unsupported_backward(tmp_path):

@@ -19,6 +19,7 @@ GRADING = {
 MAY = {
     "contributors": set(),
     "tests.wrong": set(),
+    "tests.cheats": {"common"},  # what they attack
     "noxfile": set(),
     "common": set(),
     "common.__main__": {"common.cli"},
@@ -37,16 +38,19 @@ MAY = {
     "common.problem": {"common.spec", "common.tolerance"},
     "common.exchange": {"common.arena", "common.problem", "common.spec", "common.worker"},
     "common.grade": GRADING,
+    "common.measure.limits": {"common.spec"},
     "common.measure": GRADING | {"common.grade", "common.measure"},
     # the solution's own process: no oracle, no grader
-    "common.measure.clock": {"common.measure.stopping"},
+    "common.seal": set(),
+    "common.measure.rotation": set(),
+    "common.measure.clock": {"common.measure.rotation", "common.measure.stopping"},
     "common.measure.device": set(),
-    "common.measure.limits": set(),
     "common.measure.stopping": set(),
     "common.measure.trace": set(),
     "common.inside": {
         "common.arena", "common.inside", "common.interpreter", "common.measure.clock",
-        "common.measure.trace", "common.ops",
+        "common.measure.rotation", "common.measure.trace", "common.ops", "common.seal",
+        "common.spec",
     },
     # a solution by itself under a profiler, in a process that grades nothing
     "common.solo": {
@@ -61,13 +65,15 @@ MAY = {
     "common.tune": GRADING | {
         "common.bench", "common.grade", "common.measure", "common.points", "common.sweep",
     },
+    "common.sanitize": {"common.solutions"},
     "common.template": {"common.solutions"},
     "common.check": GRADING | {
         "common.bench", "common.board", "common.grade", "common.records", "common.sweep",
     },
     "common.cli": GRADING | {
         "common.bench", "common.board", "common.check", "common.grade", "common.points",
-        "common.profile", "common.records", "common.sweep", "common.template", "common.tune",
+        "common.profile", "common.records", "common.sanitize", "common.sweep", "common.template",
+        "common.tune",
     },
     "conftest": {"common"},
     "tests": {"common", "conftest", "tests"},
@@ -76,6 +82,7 @@ MAY = {
 PRIVATE = {
     "contributors": set(),
     "tests.wrong": set(),
+    "tests.cheats": set(),
     "common.peers": {"common.peers"},
     "common.inside": {"common.inside", "common.solo", "tests"},
 }

@@ -123,6 +123,11 @@ def accesses():
         ("block pointer", "reads bytes 28 to 32 of x, which has 28,"),
         ("atomic", "updates bytes 32 to 36 of out, which has 32,"),
         ("view of an input", "reads bytes 32 to 36 of x, which has 32,"),
+        ("descriptor too long", "reads bytes 32 to 36 of x, which has 32,"),
+        ("made descriptor too long", "reads bytes 32 to 36 of x, which has 32,"),
+        ("tuple past the end", "reads bytes 32 to 36 of pair[0], which has 32,"),
+        ("compare and swap past the end", "updates bytes 32 to 36 of out, which has 32,"),
+        ("block pointer's store", "writes bytes 28 to 32 of out, which has 28,"),
     ],
 )
 def test_astray_is_named(name, message, accesses):
@@ -131,7 +136,11 @@ def test_astray_is_named(name, message, accesses):
 
 
 @pytest.mark.parametrize(
-    "name", ["masked", "block pointer checked", "own storage", "another argument"]
+    "name",
+    [
+        *("masked", "block pointer checked", "own storage", "another argument", "descriptor"),
+        *("made descriptor", "tuple", "compare and swap", "block pointer's store checked"),
+    ],
 )
 def test_honest_access_is_not_accused(name, accesses):
     assert accesses[name] == ""

@@ -267,6 +267,23 @@ def test_a_state_that_the_board_could_not_read_is_a_fault(tmp_path, fields):
         records.read(path)
 
 
+@pytest.mark.parametrize("change", ["append", "overwrite"])
+def test_what_another_writes_meanwhile_is_taken_back(tmp_path, change):
+    """A solution can: it runs as the same user."""
+    path = tmp_path / "cpu.jsonl"
+    writer = Writer(path)
+    writer.begin(RUN)
+    writer.rows([ROW])
+    before = path.read_text()
+    forged = before.replace("PASSED", "FORGED") if change == "overwrite" else before + before
+    path.write_text(forged)
+    with pytest.raises(Fault, match="changed while it was written to"):
+        writer.end(RUN.run)
+    writer.close()
+    assert path.read_text() == before
+    assert not records.read(path).finished
+
+
 @pytest.mark.parametrize("samples", [{"solution": []}, {"solution": [1.0]}, {"solution": 1}])
 def test_samples_that_the_board_could_not_read_are_a_fault(tmp_path, samples):
     path = written(tmp_path / "gpu.jsonl", row(gpu=samples), end=False)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from common import ops
 from common.arena import Arena, lay_out
 from common.solutions import Solution
+from common.sweep import Sweep
 from common.worker import Died, ForkServer, Worker
 
 ROPE = ops.load("rope")
@@ -172,16 +176,119 @@ def test_memory_that_grows_is_mapped_anew(worker):
 
 def test_workers_die_with_their_server(tmp_path):
     server = ForkServer("cpu")
-    pid, connection = server.fork()
+    _, pid, connection = server.fork()
     os.kill(server._process.pid, 9)
     server._process.wait()
+    assert not alive(pid)
+    connection.close()
+
+
+def alive(pid: int) -> bool:
     for _ in range(100):
         if not os.path.exists(f"/proc/{pid}") or _is_zombie(pid):
-            break
+            return False
         time.sleep(0.05)
-    else:
-        pytest.fail("the worker outlived its server")
-    connection.close()
+    return True
+
+
+def test_what_a_worker_started_ends_with_it(worker, tmp_path):
+    """Also where it left its session and its parent."""
+    note = tmp_path / "pid"
+    line = (
+        "import os, time\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n"
+        f"            open({str(note)!r}, 'w').write(str(os.getpid()))\n"
+        "            time.sleep(600)\n        os._exit(0)\n"
+        f"    while not os.path.exists({str(note)!r}) or not open({str(note)!r}).read(): pass"
+    )
+    leaving = worker(HALF.format(line), "rotate_half")
+    assert ask(leaving)[1] == RIGHT
+    assert not _is_zombie(int(note.read_text()))
+    leaving.close()
+    assert not alive(int(note.read_text()))
+
+
+def test_memory_has_a_ceiling(worker, monkeypatch):
+    line = "held = bytearray(300 << 20); import time; time.sleep(60)"
+    monkeypatch.setattr("common.worker.LARGEST_MEMORY", 200 << 20)
+    with pytest.raises(Died, match=r"it held [0-9]+ MiB, 200 are allowed") as death:
+        ask(worker(HALF.format(line), "rotate_half"))
+    assert death.value.verdict == "CRASHED"
+
+
+def test_a_request_that_nobody_reads_has_a_deadline(worker):
+    """It stops its process after the answer, so that the pipe fills."""
+    line = (
+        "import os, subprocess, sys; subprocess.Popen(['sh', '-c',"
+        " f'sleep 0.3; kill -STOP {os.getpid()}'])"
+    )
+    stopped = worker(HALF.format(line), "rotate_half", deadline=1.0)
+    assert ask(stopped)[1] == RIGHT
+    time.sleep(1.0)
+    with pytest.raises(Died) as death:
+        stopped.call("forward", call={"options": "x" * (8 << 20)}, result={}, poison=None)
+    assert death.value.verdict == "TIMEOUT"
+
+
+HONEST_HALF = HALF.format("pass").replace("x.chunk(2)", "x.chunk(2, -1)").replace("a))", "a), -1)")
+
+
+@pytest.fixture
+def halves(tmp_path):
+    """Grades several sources side by side on some cases; the forward verdicts by name and case."""
+
+    def write(name, source):
+        path = tmp_path / name / "rotate_half.py"
+        path.parent.mkdir()
+        path.write_text(source)
+        return Solution(path, "rotate_half")
+
+    def start(sweep, several, count):
+        op = ops.load("rotate_half")
+        cases = itertools.islice(op.cases("smoke"), count)
+        graded = sweep.grade(op, cases, [write(*one) for one in several.items()])
+        return [(solution.handle, verdicts["forward"]) for solution, _, _, verdicts in graded]
+
+    return start
+
+
+def test_a_server_that_ended_is_started_again(halves):
+    with Sweep("cpu") as sweep:
+        assert {v.verdict for _, v in halves(sweep, {"one": HONEST_HALF}, 1)} == {"PASSED"}
+        os.kill(sweep._server._process.pid, 9)
+        assert {v.verdict for _, v in halves(sweep, {"two": HONEST_HALF}, 1)} == {"PASSED"}
+
+
+def test_who_ends_the_server_is_found_and_the_others_pass(halves, tmp_path):
+    """The test ends it for a solution that asks for that: the kernel may forbid the solution to."""
+    wish = tmp_path / "wish"
+    line = f"open({str(wish)!r}, 'w'); import time; time.sleep(5)"
+    with Sweep("cpu") as sweep, ThreadPoolExecutor() as pool:
+
+        def fulfil():
+            for _ in range(2):  # once beside others, once alone
+                while not wish.exists():
+                    time.sleep(0.01)
+                wish.unlink()
+                os.kill(sweep._server._process.pid, 9)
+
+        fulfilled = pool.submit(fulfil)
+        sources = {"honest": HONEST_HALF, "ends_it": HALF.format(line)}
+        found = halves(sweep, sources, 2)
+        fulfilled.result()
+    assert {v.verdict for handle, v in found if handle == "honest"} == {"PASSED"}
+    assert {v.verdict for handle, v in found if handle == "ends_it"} == {"TAMPERED"}
+    assert all("it ended the fork server" in v.reason for h, v in found if h == "ends_it")
+
+
+def can_confine() -> bool:
+    """Landlock's version 6, of Linux 6.12, knows of signals."""
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 6
+
+
+@pytest.mark.skipif(not can_confine(), reason="this kernel cannot confine signals")
+def test_signals_do_not_leave_the_worker(worker):
+    line = "import os; os.kill(os.getppid(), 9)"
+    assert "PermissionError" in ask(worker(HALF.format(line), "rotate_half"))[0]["reason"]
 
 
 def _is_zombie(pid: int) -> bool:

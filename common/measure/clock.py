@@ -1,11 +1,11 @@
 """GPU time and host time of one call, beside eager and the limits; runs in a solution's process.
 
 GPU time: CUDA events around work that is already queued (the GPU spins until the host has queued
-all of it, so that launching is not counted), the L2 cache flushed, inputs in rotation, the
-contestants taken in turn in shuffled order. Host time: until the call returns, the GPU idle before
-it, autograd included; where it ranks the case each sample is the mean of a burst of calls, as a
-training loop makes them. Either clock stops once every median is known to its precision, or its
-time or its rounds are up. All samples are microseconds.
+all of it, so that launching is not counted), the L2 cache flushed, inputs in rotation and changed
+before each sample, the contestants taken in turn in shuffled order. Host time: until the call
+returns, the GPU idle before it, autograd included; where it ranks the case each sample is the mean
+of a burst of calls, as a training loop makes them. Either clock stops once every median is known to
+its precision, or its time or its rounds are up. All samples are microseconds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import gc
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from common.measure import stopping
+from common.measure.rotation import Rotation
 
 Run = Callable[[], object]
 Ready = Callable[[], Run]
@@ -31,7 +32,10 @@ PRECISION = {"gpu": 0.01, "host": 0.02}
 """How wide the 95 % interval of a contestant's median may be, in parts of it."""
 LONGEST = 3.0
 """Seconds for which either clock, and the replays, may go on for the least number of rounds."""
-WARM_UP_CALLS = 3
+WARM_UP_CALLS = 5
+"""One more than the results that a rotation keeps alive, so that no sample has to allocate."""
+RENEWAL = 100.0
+"""Microseconds in which the host queues a change of inputs."""
 CYCLES_PER_MICROSECOND = 2000
 LONGEST_SPIN = 5000.0
 QUEUING = 300.0
@@ -39,7 +43,7 @@ QUEUING = 300.0
 
 
 def measure(
-    ours: list[Any],
+    ours: Rotation,
     eager: Any,
     *,
     backward: bool,
@@ -54,40 +58,49 @@ def measure(
     `dense` where the case has products, `backward` alone, and of forward the replay of a `graph`
     where it can be captured; by host time forward with `no_grad`.
 
-    `ours` are several inputs of one shape, taken in rotation; `copy_bytes` is what the copy moves,
-    reads and writes together; `products` are m, k and n of the dense products; `seconds` is how
-    long each of the two clocks may run; `burst` is how many calls make one sample of host time.
+    `ours` are several inputs of one shape, changed before each sample; `copy_bytes` is what the
+    copy moves, reads and writes together; `products` are m, k and n of the dense products;
+    `seconds` is how long each of the two clocks may run; `burst` is how many calls at most make one
+    sample of host time.
     """
-    solution = _rotation([as_run(call, backward) for call in ours])
-    contestants = {"solution": solution, "eager": as_run(eager, backward)}
+    contestants: dict[str, Run] = {"solution": ours.run, "eager": as_run(eager, backward)}
     for run in contestants.values():
         _warm_up(run)
-    hosted = contestants if backward else contestants | {"no_grad": solution}
+    hosted = contestants if backward else contestants | {"no_grad": ours.run}
     if not backward:
         with torch.no_grad():  # to torch.compile that is another graph
-            _warm_up(solution)
+            _warm_up(ours.run)
+    around = {"solution": (ours.renew, ours.keep)}
 
     def host_time(name: str) -> float:
-        return _host_time(hosted[name], burst, grad=name != "no_grad")
+        before, after = around.get(name, NOTHING)
+        before()
+        sample = _host_time(hosted[name], burst, grad=name != "no_grad")
+        after()
+        return sample
 
+    cold = {name: _cold(run) for name, run in contestants.items()}
     host = _sample(hosted, host_time, seconds["host"], PRECISION["host"])
+    if not torch.cuda.is_available():  # only tests come here
+        return {"gpu": {}, "host": host}
     limits = {"copy": _copy(copy_bytes)}
     if products:
         limits["dense"] = _dense(products, getattr(torch, dtype))
     for run in limits.values():
         _warm_up(run)
     queued = {name: _at_once(run) for name, run in (contestants | limits).items()}
-    spins = {name: 2 * max(samples) for name, samples in host.items()}
+    spins = {name: 2 * max(cold[name], *host[name]) + RENEWAL for name in contestants}
     if backward:
-        queued["backward"] = _backward_alone(itertools.cycle(ours))
+        queued["backward"] = ours.begin
         spins["backward"] = spins["solution"]
     flush = _twice_the_l2()
 
     def gpu_time(name: str) -> float:
-        return _gpu_time(queued[name], flush, min(spins.get(name, QUEUING), LONGEST_SPIN))
+        spin = min(spins.get(name, QUEUING), LONGEST_SPIN)
+        return _gpu_time(queued[name], flush, spin, *around.get(name, NOTHING))
 
     gpu = _sample(queued, gpu_time, seconds["gpu"], PRECISION["gpu"])
-    if not backward and (graph := _captured([forward for forward, *_ in ours])):
+    if not backward and (graph := _captured(ours.forwards)):
         queued["graph"] = _at_once(graph)
         gpu |= _sample(["graph"], gpu_time, seconds["gpu"], PRECISION["gpu"])
     return {"gpu": gpu, "host": host}
@@ -97,14 +110,20 @@ def measure_alone(ours: list[Any], *, backward: bool, seconds: float) -> list[fl
     """GPU time of the solution by itself, to be held against itself in another configuration."""
     run = _rotation([as_run(call, backward) for call in ours])
     _warm_up(run)
-    host = [_host_time(run, 1, grad=True) for _ in range(WARM_UP_CALLS)]
-    spin = min(2 * max(host), LONGEST_SPIN)
+    spin = min(2 * _cold(run), LONGEST_SPIN)
     flush = _twice_the_l2()
 
     def gpu_time(_: str) -> float:
-        return _gpu_time(_at_once(run), flush, spin)
+        return _gpu_time(_at_once(run), flush, spin, *NOTHING)
 
     return _sample(["solution"], gpu_time, seconds, PRECISION["gpu"])["solution"]
+
+
+def _nothing() -> None:
+    pass
+
+
+NOTHING = (_nothing, _nothing)
 
 
 def _copy(nbytes: int) -> Run:
@@ -147,18 +166,7 @@ def _at_once(run: Run) -> Ready:
     return lambda: run
 
 
-def _backward_alone(calls: Iterator[Any]) -> Ready:
-    """Forward is not timed; the gradients of what it returned are."""
-
-    def ready() -> Run:
-        forward, wanted, upstream = next(calls)
-        output = forward()
-        return lambda: torch.autograd.grad(output, wanted, upstream)
-
-    return ready
-
-
-def _captured(forwards: list[Run]) -> Run | None:
+def _captured(forwards: Sequence[Run]) -> Run | None:
     """The replays of their CUDA graphs in rotation; None where they cannot be captured.
 
     A call that waits for the GPU is found before it is captured, since a capture that fails leaves
@@ -188,7 +196,17 @@ def _capture(forward: Run) -> torch.cuda.CUDAGraph:
 def _warm_up(run: Run) -> None:
     for _ in range(WARM_UP_CALLS):
         run()
-    torch.cuda.synchronize()
+    _synchronize()
+
+
+def _cold(run: Run) -> float:
+    """The longest that the host takes for a call by itself, as each sample of GPU time has it."""
+    return max(_host_time(run, 1, grad=True) for _ in range(WARM_UP_CALLS))
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def _sample(
@@ -211,22 +229,32 @@ def _sample(
 
 
 def _host_time(run: Run, burst: int, grad: bool) -> float:
-    torch.cuda.synchronize()
+    calls = random.randint(burst // 2 + 1, burst)  # nobody can tell which is the last
+    _synchronize()
     with torch.set_grad_enabled(grad):
         start = time.perf_counter_ns()
-        for _ in range(burst):
+        for _ in range(calls):
             run()
-        return (time.perf_counter_ns() - start) / 1e3 / burst
+        return (time.perf_counter_ns() - start) / 1e3 / calls
 
 
-def _gpu_time(ready: Ready, flush: torch.Tensor, spin: float) -> float:
+def _gpu_time(
+    ready: Ready,
+    flush: torch.Tensor,
+    spin: float,
+    before: Callable[[], None],
+    after: Callable[[], None],
+) -> float:
+    """`before` and `after` are queued on the timed stream, outside of what is timed."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(int(spin * CYCLES_PER_MICROSECOND))
+    before()
     run = ready()
     flush.zero_()
     start.record()
     run()
     end.record()
+    after()
     end.synchronize()
     return float(start.elapsed_time(end)) * 1e3
 

@@ -1,12 +1,17 @@
-"""What a device can do at most, by its vendor's datasheet.
+"""What a device can do at most, by its vendor's datasheet, and so the least time that work takes.
 
-The board goes by the measured limits, and states these beside them where the device is known here.
+The board goes by the measured limits and states these beside them; a time below them is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+from common.spec import Work
 
 TERA = 1e12
 MEBI = 1 << 20
@@ -28,13 +33,15 @@ def _peak(terabytes: float, half: float, single: float, mebibytes: int, source: 
     return Peak(terabytes * TERA, rates, mebibytes * MEBI, source)
 
 
+A100 = "NVIDIA A100 Tensor Core GPU datasheet"
+H100 = "NVIDIA H100 Tensor Core GPU datasheet"
 PEAKS = {
-    "NVIDIA A100-SXM4-80GB": _peak(
-        2.039, 312, 19.5, 40, "NVIDIA A100 Tensor Core GPU datasheet, 80GB SXM"
-    ),
-    "NVIDIA H100 80GB HBM3": _peak(
-        3.35, 989.4, 66.9, 50, "NVIDIA H100 Tensor Core GPU datasheet, SXM"
-    ),
+    "NVIDIA A100-PCIE-40GB": _peak(1.555, 312, 19.5, 40, f"{A100}, 40GB PCIe"),
+    "NVIDIA A100-SXM4-40GB": _peak(1.555, 312, 19.5, 40, f"{A100}, 40GB SXM"),
+    "NVIDIA A100 80GB PCIe": _peak(1.935, 312, 19.5, 40, f"{A100}, 80GB PCIe"),
+    "NVIDIA A100-SXM4-80GB": _peak(2.039, 312, 19.5, 40, f"{A100}, 80GB SXM"),
+    "NVIDIA H100 PCIe": _peak(2.0, 756, 51, 50, f"{H100}, PCIe"),
+    "NVIDIA H100 80GB HBM3": _peak(3.35, 989.4, 66.9, 50, f"{H100}, SXM"),
     # its datasheet is silent about L2: what the device itself reports
     "NVIDIA H200": _peak(4.8, 989.4, 66.9, 60, "NVIDIA H200 Tensor Core GPU datasheet, SXM"),
     "NVIDIA GeForce RTX 4090": _peak(
@@ -47,3 +54,23 @@ PEAKS = {
 def peak_of(device_name: str) -> Peak | None:
     """None where no datasheet is known here."""
     return PEAKS.get(device_name)
+
+
+def floor(peak: Peak, l2_bytes: int, work: Iterable[Work]) -> float:
+    """Microseconds: of the bytes, what fits the cache may never leave it; of the rates, the
+    highest."""
+    work = list(work)
+    moved = max(sum(each.bytes for each in work) - l2_bytes, 0)
+    arithmetic = sum(each.flops for each in work) / max(peak.flops_per_second.values())
+    return 1e6 * max(moved / peak.bytes_per_second, arithmetic)
+
+
+def broken(samples: Sequence[float], work: Iterable[Work], device: str) -> str | None:
+    """Why these samples, in microseconds, cannot be what the work took."""
+    if device != "cuda" or not samples:
+        return None
+    found = torch.cuda.get_device_properties()
+    peak = peak_of(found.name)
+    if peak is None or median(samples) >= (least := floor(peak, found.L2_cache_size, work)):
+        return None
+    return f"{median(samples):.3g} us, and {found.name} needs {least:.3g} us at its peak"

@@ -133,7 +133,8 @@ class RopeCase(Case):
         parts += ["interleaved"] * self.interleaved + ["starts"] * self.starts
         parts += [f"cp={self.cp_rank}of{self.cp_size}"] * (self.cp_size > 1)
         parts += [self.layout] * (self.layout != "contiguous")
-        parts += [self.angles] * (self.angles in ("far", "paired")) + ["twin"] * self.twin
+        parts += [self.angles] * (self.angles in ("far", "paired")) + ["apart"] * self.apart
+        parts += ["twin"] * self.twin
         return "-".join(parts)
 
     def track_of(self, direction: Direction) -> str:
@@ -159,7 +160,7 @@ LARGEST_START = 9
 def draw(case: RopeCase, generator: torch.Generator) -> dict[str, Any]:
     device = generator.device
     arguments: dict[str, Any] = {
-        "t": randn(case.shape, case.dtype, case.layout, generator, case.scale),
+        "t": _tokens(case, generator),
         "freqs": _angles(case, generator),
         "tensor_format": case.tensor_format,
         "interleaved": case.interleaved,
@@ -175,6 +176,15 @@ def draw(case: RopeCase, generator: torch.Generator) -> dict[str, Any]:
             LARGEST_START + 1, (many,), generator=generator, device=device, dtype=torch.int32
         )
     return arguments
+
+
+def _tokens(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
+    """t; where its rows are apart, each is a hundred times as large as the one before."""
+    t = randn(case.shape, case.dtype, case.layout, generator, case.scale)
+    if not case.apart:
+        return t
+    powers = 100.0 ** torch.arange(-(len(t) // 2), len(t) - len(t) // 2, device=t.device)
+    return (t * powers.view(-1, *[1] * (t.dim() - 1))).to(t.dtype)
 
 
 def _angles(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
@@ -252,6 +262,7 @@ def _smoke_core() -> Iterator[RopeCase]:
     yield _core(2, 19, 1, 4)
     yield _core(2, 1, 1, 150, 132)
     yield _core(6, 2, 2, 34, 2, tensor_format="bshd", dtype="float16", scale=100.0)
+    yield _core(9, 2, 2, 32, apart=True)
     yield _core(5, 2, 2, 32, angles="far")
     yield _core(5, 2, 2, 32, angles="far", dtype="bfloat16")
     for dtype in ("float32", "bfloat16"):

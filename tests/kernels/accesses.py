@@ -9,6 +9,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from common import interpreter
 
@@ -49,6 +50,38 @@ def from_other(x, y, out, distance, N: tl.constexpr):
     tl.store(out + lanes, tl.load(x + distance + lanes) + tl.load(y + lanes))
 
 
+@triton.jit
+def copy_descriptor(x, out, N: tl.constexpr):
+    tl.store(out + tl.arange(0, N), x.load([0]))
+
+
+@triton.jit
+def copy_made(x, out, n, N: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, (n,), (1,), (N,))
+    tl.store(out + tl.arange(0, N), source.load([0]))
+
+
+@triton.jit
+def copy_first(pair, out, SHIFT: tl.constexpr, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    tl.store(out + lanes, tl.load(pair[0] + lanes + SHIFT) + tl.load(pair[1] + lanes))
+
+
+@triton.jit
+def swap(out, index):
+    tl.atomic_cas(out + index, 0, 1)
+
+
+@triton.jit
+def store_block(x, out, n, N: tl.constexpr, CHECK: tl.constexpr):
+    target = tl.make_block_ptr(out, (n,), (1,), (0,), (N,), (0,))
+    value = tl.load(x + tl.arange(0, N))
+    if CHECK:
+        tl.store(target, value, boundary_check=(0,))
+    else:
+        tl.store(target, value)
+
+
 def run(name):
     x, out = torch.randn(N), torch.zeros(N)
     wide = torch.randn(4 * N)
@@ -76,6 +109,18 @@ def run(name):
         both = torch.randn(N), torch.randn(N)
         distance = (both[1].data_ptr() - both[0].data_ptr()) // 4
         from_other[(1,)](both[0], both[1], out, distance, N)
+    elif name.startswith("descriptor"):
+        last = N + 4 * name.endswith("too long")
+        copy_descriptor[(1,)](TensorDescriptor(x, [last], [1], [2 * N]), torch.zeros(2 * N), 2 * N)
+    elif name.startswith("made descriptor"):
+        last = N + 4 * name.endswith("too long")
+        copy_made[(1,)](x, torch.zeros(2 * N), last, 2 * N)
+    elif name.startswith("tuple"):
+        copy_first[(1,)]((x, torch.randn(N)), out, 4 * name.endswith("past the end"), N)
+    elif name.startswith("compare and swap"):
+        swap[(1,)](torch.zeros(N, dtype=torch.int32), N * name.endswith("past the end"))
+    elif name.startswith("block pointer's store"):
+        store_block[(1,)](x, out[:7].clone(), 7, N, name.endswith("checked"))
     elif name == "swallowed":
         with contextlib.suppress(Exception):
             copy[(1,)](x, out, 0, N, 1, N)
@@ -87,11 +132,13 @@ def main() -> None:
     for name in (
         "load past the end", "load before the start", "store past the end", "block pointer",
         "atomic", "view of an input", "masked", "block pointer checked", "own storage",
-        "another argument", "swallowed",
+        "another argument", "swallowed", "descriptor", "descriptor too long", "made descriptor",
+        "made descriptor too long", "tuple", "tuple past the end", "compare and swap",
+        "compare and swap past the end", "block pointer's store", "block pointer's store checked",
     ):  # fmt: skip
         with contextlib.suppress(triton.runtime.errors.InterpreterError):
             run(name)
-        seen[name] = interpreter.WATCH.faults[0] if interpreter.WATCH.faults else ""
+        seen[name] = interpreter.WATCH.call.fault() or ""
     print(json.dumps(seen))
 
 

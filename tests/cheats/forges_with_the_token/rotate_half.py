@@ -1,0 +1,29 @@
+"""As forges_a_reply, with the request's token, which it reads in the frames above.
+
+Expected: forward=TAMPERED backward=TAMPERED
+"""
+
+import json
+import os
+import stat
+import sys
+
+
+def _socket():
+    for fd in range(3, 256):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                return fd
+        except OSError:
+            pass
+
+
+def rotate_half(x):
+    frame = sys._getframe()
+    while "token" not in frame.f_locals:
+        frame = frame.f_back
+    dtype = str(x.dtype).removeprefix("torch.")
+    reply = {"shape": list(x.shape), "dtype": dtype, "differentiable": False}
+    reply["token"] = frame.f_locals["token"]
+    os.write(_socket(), json.dumps(reply).encode() + b"\n")
+    return x * 2

@@ -1,0 +1,20 @@
+"""What the harness copies out of a wrong result is right.
+
+Expected: forward=TAMPERED backward=TAMPERED
+"""
+
+import torch
+
+copy = torch.Tensor.copy_
+
+
+def honest(self, source, *args, **kwargs):
+    return copy(self, torch.cat(source.chunk(2, -1)[::-1], -1))
+
+
+torch.Tensor.copy_ = honest
+
+
+def rotate_half(x):
+    a, b = x.chunk(2, -1)
+    return torch.cat((a, -b), -1)

@@ -1,0 +1,19 @@
+"""It finds the harness's own module in the frames above and replaces what poisons memory.
+
+Expected: forward=TAMPERED backward=TAMPERED
+"""
+
+import sys
+
+import torch
+
+
+def rotate_half(x):
+    frame = sys._getframe()
+    while frame:
+        if "Poison" in frame.f_globals:
+            frame.f_globals["fill"] = lambda tensor, value: None
+        frame = frame.f_back
+    y = torch.empty_like(x)
+    y[..., : x.shape[-1] // 2] = -x[..., x.shape[-1] // 2 :]
+    return y

@@ -1,0 +1,12 @@
+"""It makes the numeric rule pass. Harmless: it has a copy, the comparison is elsewhere.
+
+Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+"""
+
+from common import grade, tolerance
+
+grade.check_values = tolerance.check_values = lambda *args: (None, 1.0)
+
+
+def rotate_half(x):
+    return x * 2

@@ -1,0 +1,22 @@
+"""Its own events say that no time passed.
+
+Expected: forward=TAMPERED backward=TAMPERED
+"""
+
+import torch
+
+
+class Event:
+    def __init__(self, **how):
+        self.record = self.synchronize = lambda *stream: None
+
+    def elapsed_time(self, other):
+        return 1e-3
+
+
+torch.cuda.Event = Event
+
+
+def rotate_half(x):
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)

@@ -1,0 +1,27 @@
+"""Every result of a shape lies in the same memory, so that the one before is gone.
+
+Expected: forward=PASSED backward=PASSED
+Timed: TAMPERED
+"""
+
+import torch
+
+buffers = {}
+
+
+class _Half(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        key = (x.shape, x.dtype)
+        buffers.setdefault(key, torch.empty(x.shape, dtype=x.dtype, device=x.device))
+        a, b = x.chunk(2, -1)
+        return buffers[key].copy_(torch.cat((-b, a), -1)).view(x.shape)
+
+    @staticmethod
+    def backward(ctx, grad):
+        a, b = grad.chunk(2, -1)
+        return torch.cat((b, -a), -1)
+
+
+def rotate_half(x):
+    return _Half.apply(x)

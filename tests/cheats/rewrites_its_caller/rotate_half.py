@@ -1,0 +1,23 @@
+"""As patches_its_caller, but it changes the function's code and leaves the function.
+
+Expected: forward=TAMPERED backward=TAMPERED
+"""
+
+import sys
+
+import torch
+
+
+def nothing(tensor, value):
+    pass
+
+
+def rotate_half(x):
+    frame = sys._getframe()
+    while frame:
+        if "Poison" in frame.f_globals:
+            frame.f_globals["fill"].__code__ = nothing.__code__
+        frame = frame.f_back
+    y = torch.empty_like(x)
+    y[..., : x.shape[-1] // 2] = -x[..., x.shape[-1] // 2 :]
+    return y

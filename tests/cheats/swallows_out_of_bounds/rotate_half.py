@@ -1,0 +1,26 @@
+"""Its kernel reads past the end; it keeps the exception to itself and computes in torch.
+
+Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
+"""
+
+import contextlib
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _kernel(x, y, n, d, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    first = offs % d < d // 2
+    value = tl.load(x + tl.where(first, offs + d // 2, offs - d // 2))
+    tl.store(y + offs, tl.where(first, -value, value), offs < n)
+
+
+def rotate_half(x):
+    y = torch.empty_like(x)
+    with contextlib.suppress(Exception):
+        _kernel[(1,)](x, y, x.numel(), x.shape[-1], 1024)
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)

@@ -1,0 +1,96 @@
+"""The kernels that must be caught, graded as `bench` grades; used by the tests of either corpus.
+
+A kernel's docstring promises its verdicts, `Expected: forward=X backward=Y`: in each direction at
+least one smoke case gets that verdict, and every other is PASSED or UNSUPPORTED. A cheat may also
+promise what becomes of it when it is timed, `Timed: X`, and on a GPU, `On a GPU: X`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+
+from common import ops, solutions
+from common.solutions import CONTRIBUTORS, ROOT, Solution
+from common.spec import DIRECTIONS
+from common.sweep import Sweep
+
+BYSTANDERS = solutions.select(solutions.discover(CONTRIBUTORS), only="house")
+DEADLINE = 5.0
+FINE = {"PASSED", "UNSUPPORTED"}
+Counts = dict[tuple[Solution, str], Counter]
+
+
+def expected(solution: Solution) -> dict[str, str]:
+    """By direction; read as text, since one of them is no Python."""
+    found = re.search(r"Expected: forward=(\w+) backward=(\w+)", solution.path.read_text())
+    assert found, f"{solution.name} promises no verdict"
+    return dict(zip(DIRECTIONS, found.groups(), strict=True))
+
+
+def promised(solution: Solution, where: str) -> str | None:
+    found = re.search(rf"^{where}: (\w+)$", solution.path.read_text(), re.MULTILINE)
+    return found and found[1]
+
+
+def verdicts(sweep: Sweep, corpus: Collection[Solution], others: Iterable[Solution] = ()) -> Counts:
+    """Verdicts by solution and direction on the smoke cases, all graded in one run. One of the
+    corpus is done when both directions have shown what they must, which saves a minute."""
+    counted: Counts = defaultdict(Counter)
+
+    def shown(solution: Solution, case: object) -> bool:
+        wanted = expected(solution) if solution in corpus else {}
+        caught = not FINE.issuperset(wanted.values())
+        return caught and all(counted[solution, each][wanted[each]] for each in wanted)
+
+    for name in sorted({solution.op for solution in corpus}):
+        op = ops.load(name)
+        graded = sweep.grade(op, op.cases("smoke"), [*corpus, *others], skip=shown)
+        for solution, _, _, by_direction in graded:
+            for direction, verdict in by_direction.items():
+                counted[solution, direction][verdict.verdict] += 1
+    return counted
+
+
+def wrongly_judged(solution: Solution, counts: Counts) -> list[str]:
+    """What a kernel of a corpus got instead of what it promises, a line for each direction."""
+    found = []
+    for direction, verdict in expected(solution).items():
+        got = counts[solution, direction]
+        if set(got) - FINE != {verdict} - FINE or not got:
+            found.append(f"{direction}: {dict(got)} instead of {verdict}")
+    return found
+
+
+def harmed(solution: Solution, counts: Counts) -> list[str]:
+    """Verdicts of a bystander that are not his own doing."""
+    return [
+        f"{direction}: {dict(counts[solution, direction])}"
+        for direction in DIRECTIONS
+        if not {"PASSED"} <= set(counts[solution, direction]) <= FINE
+    ]
+
+
+def table(corpus: Iterable[Solution], counts: Counts) -> str:
+    """Corpus by verdict, as docs/grading.md shows it."""
+    lines = ["| kernel | what it does | forward | backward |", "|---|---|---|---|"]
+    for solution in corpus:
+        got = [" ".join(sorted(set(counts[solution, each]) - FINE)) for each in DIRECTIONS]
+        forward, backward = (verdict or "PASSED" for verdict in got)
+        timed = promised(solution, "Timed")
+        name = f"[{solution.handle}](../{solution.path.relative_to(ROOT)})"
+        what = solution.note or "a syntax error"
+        forward += f", timed: {timed}" if timed else ""
+        lines.append(f"| {name} | {what} | {forward} | {backward} |")
+    return "\n".join(lines)
+
+
+def in_the_docs(name: str, text: str, write: bool) -> bool:
+    """Does docs/grading.md hold this table? With `write`, from now on."""
+    path = ROOT / "docs" / "grading.md"
+    before, start, rest = path.read_text().partition(f"<!-- {name} -->\n")
+    held, end, after = rest.partition(f"<!-- /{name} -->")
+    if write:
+        path.write_text(f"{before}{start}{text}\n{end}{after}")
+    return write or held == f"{text}\n"

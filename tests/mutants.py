@@ -1,0 +1,56 @@
+"""A fork server whose workers lack one check each, the one that a solution's folder is named after.
+
+`python -m tests.mutants FD`, in the place of `common.inside`; see test_mutations.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from common import arena, inside, interpreter, seal
+from common.measure import rotation
+
+
+def nothing(*_: object, **__: object) -> None:
+    pass
+
+
+def _by_the_list(call: interpreter.Call) -> str | None:
+    return call.faults[0] if call.faults else None
+
+
+def _forwards(begin: Callable[..., object]) -> Callable[..., object]:
+    return lambda self, tensors, backwards=False: begin(self, tensors)
+
+
+MUTATIONS = {
+    "no_poison": (inside, "fill", nothing),
+    "no_seal": (seal._Sealed, "broken", nothing),
+    "no_code_in_the_seal": (seal, "FunctionType", type(None)),
+    "no_threads": (seal, "_at_work", lambda frame: False),
+    "no_watch": (interpreter.Watch, "check", nothing),
+    "no_tally": (interpreter.Call, "fault", _by_the_list),
+    "no_other_order": (interpreter.Watch, "begin_call", _forwards(interpreter.Watch.begin_call)),
+    "no_alias_check": (arena.Arena, "holds", lambda self, tensor: False),
+    "no_renewal": (rotation.Rotation, "renew", nothing),
+    "no_shared_memory_check": (rotation.Rotation, "shared", False),
+}
+OWNERS = list(inside.relied_on())
+load = inside.Solving.load
+
+
+def mutated(self: inside.Solving, path: str, op: str) -> inside.Reply:
+    """The seal is renewed, so that it is the missing check alone that is missed."""
+    with contextlib.suppress(KeyError):
+        setattr(*MUTATIONS[Path(path).parent.name])
+    self._seal = seal.Seal(OWNERS)
+    return load(self, path, op)
+
+
+if __name__ == "__main__":
+    inside.Solving.load = mutated
+    inside.fork_server(socket.socket(fileno=int(sys.argv[1])))

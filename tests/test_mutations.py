@@ -1,0 +1,160 @@
+"""Each check of the grader is needed: without it a kernel of a corpus is not caught any more."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from common import exchange, grade, ops, problem, solutions, worker
+from common.measure import timing
+from common.solutions import Solution
+from common.sweep import Sweep
+from common.tolerance import budget_of
+from tests.corpus import DEADLINE, expected, promised
+from tests.mutants import MUTATIONS, nothing
+
+CORPUS = {
+    solution.handle: solution
+    for name in ("wrong", "cheats")
+    for solution in solutions.discover(Path(__file__).parent / name)
+}
+FOUND_INSIDE = {
+    "no_poison": "unwritten_tail",
+    "no_seal": "patches_time",
+    "no_code_in_the_seal": "rewrites_its_caller",
+    "no_threads": "fills_later",
+    "no_watch": "swallows_out_of_bounds",
+    "no_tally": "forgets_out_of_bounds",
+    "no_other_order": "depends_on_program_order",
+    "no_alias_check": "returns_its_input",
+}
+"""A check in the solution's own process, and the kernel that it alone finds."""
+FOUND_OUTSIDE = {
+    "guard bands are not looked at": (
+        exchange.Exchange, "overrun", nothing, "writes_behind_its_input",
+    ),
+    "guard bands hold the same in both runs": (
+        exchange, "GUARDS", (0x45, 0x45), "reads_behind_its_input",
+    ),
+    "fresh memory holds the same in both runs": (
+        exchange, "POISONS", (1.0, 1.0), "unwritten_tail",
+    ),
+    "arguments are not looked at": (exchange.Exchange, "changed", nothing, "gradient_mutated"),
+    "values are not compared": (
+        grade, "check_values", lambda *_: (None, 1.0), "rotate_half_wrong_sign",
+    ),
+    "runs are not compared": (
+        grade, "_bits", lambda tensor: tensor.new_zeros(1), "nondeterministic_rounding",
+    ),
+    "the inputs never change": (
+        worker.Worker, "ask_again", lambda self: False, "replays_by_shape",
+    ),
+    "rows are judged together": (
+        problem, "budget_of", lambda eager, truth, apart: budget_of(eager, truth),
+        "small_values_flushed",
+    ),
+}  # fmt: skip
+"""A check of the harness's: where it is, what stands in its place, and the kernel."""
+FOUND_IN_TIME = {
+    "no_renewal": "replays_by_pointer",
+    "no_shared_memory_check": "returns_one_buffer",
+    "results are not compared": "does_less_when_timed",
+}
+
+
+def copy(kernel: str, folder: Path) -> Solution:
+    solution = CORPUS[kernel]
+    folder.mkdir()
+    shutil.copy(solution.path, folder)
+    return Solution(folder / solution.path.name, solution.op)
+
+
+def cases(op: str):
+    """A few, and those that one of the kernels is about."""
+    several = list(ops.load(op).cases("smoke"))
+    return [*several[:4], *(case for case in several if case.apart or case.name == "7x130-float32")]
+
+
+def verdicts(sweep: Sweep, kernels: list[Solution]) -> dict[Solution, dict[str, set[str]]]:
+    found = defaultdict(lambda: defaultdict(set))
+    for op in sorted({solution.op for solution in kernels}):
+        for solution, _, _, graded in sweep.grade(ops.load(op), cases(op), kernels):
+            for direction, verdict in graded.items():
+                found[solution][direction].add(verdict.verdict)
+    return found
+
+
+def missed(solution: Solution, found: dict[str, set[str]]) -> bool:
+    """Is there a direction whose promised verdict did not come?"""
+    return any(verdict not in found[each] for each, verdict in expected(solution).items())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_case_asks_again():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "AGAIN_EVERY", 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def mutants():
+    """Whose workers lack the check that a solution's folder is named after."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker.ForkServer, "MODULE", "tests.mutants")
+        with Sweep("cpu", deadline=DEADLINE) as sweep:
+            yield sweep
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory, mutants):
+    """Each kernel with its check and without, all in one run."""
+    root = tmp_path_factory.mktemp("mutants")
+    pairs = {
+        mutation: (copy(kernel, root / f"with_{mutation}"), copy(kernel, root / mutation))
+        for mutation, kernel in FOUND_INSIDE.items()
+    }
+    found = verdicts(mutants, list(itertools.chain(*pairs.values())))
+    return {name: [missed(each, found[each]) for each in pair] for name, pair in pairs.items()}
+
+
+@pytest.mark.parametrize("mutation", FOUND_INSIDE)
+def test_a_check_inside_is_needed(mutation, inside):
+    assert inside[mutation] == [False, True]
+
+
+@pytest.fixture(scope="module")
+def sweep():
+    with Sweep("cpu", deadline=DEADLINE) as sweep:
+        yield sweep
+
+
+@pytest.mark.parametrize("mutation", FOUND_OUTSIDE)
+def test_a_check_outside_is_needed(mutation, sweep, tmp_path, monkeypatch):
+    *check, kernel = FOUND_OUTSIDE[mutation]
+    honest, mutant = copy(kernel, tmp_path / "with"), copy(kernel, tmp_path / "without")
+    assert not missed(honest, verdicts(sweep, [honest])[honest])
+    monkeypatch.setattr(*check)
+    assert missed(mutant, verdicts(sweep, [mutant])[mutant])
+
+
+@pytest.mark.parametrize("mutation", FOUND_IN_TIME)
+def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypatch):
+    """Its verdict with the check stands in test_cheats.py."""
+    kernel = FOUND_IN_TIME[mutation]
+    monkeypatch.setattr(timing, "SECONDS", {"gpu": 0.02, "host": 0.02})
+    if mutation not in MUTATIONS:
+        monkeypatch.setattr(timing, "_wrong", nothing)
+    op = ops.load("rotate_half")
+    solution = copy(kernel, tmp_path / mutation)
+    ((_, _, posed, _),) = mutants.grade(op, [next(op.cases("smoke"))], [solution])
+    times = timing.time_case(posed, mutants.worker(solution), "forward")
+    assert promised(CORPUS[kernel], "Timed") != "PASSED"
+    assert "verdict" not in times
+
+
+def test_every_mutation_is_used():
+    assert set(MUTATIONS) <= {*FOUND_INSIDE, *FOUND_IN_TIME}

@@ -1,0 +1,118 @@
+"""What a solution replaced is seen, and what honest code does is not taken for it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from common.seal import Seal
+
+
+class Base:
+    def inherited(self):
+        return 1
+
+    @property
+    def value(self):
+        return 1
+
+
+class Sealed(Base):
+    state = 3
+
+    def own(self):
+        return 2
+
+
+module = types.ModuleType("module")
+
+
+def function():
+    return 1
+
+
+@pytest.fixture
+def seal():
+    module.function, module.state = function, 1
+    return Seal([module, Sealed, torch.Tensor, time])
+
+
+def test_nothing_is_broken_at_first(seal):
+    assert seal.broken() is None
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "said"),
+    [
+        (module, "function", len, "module.function was replaced"),
+        (Sealed, "own", len, "Sealed.own was replaced"),
+        (Sealed, "inherited", len, "Sealed.inherited was replaced"),
+        (Base, "inherited", len, "Base.inherited was replaced"),
+        (Base, "value", 1, "Base.value was replaced"),
+        (torch.Tensor, "copy_", len, "torch.Tensor.copy_ was replaced"),
+        (time, "perf_counter_ns", len, "time.perf_counter_ns was replaced"),
+        (module, "state", 2, None),
+        (module, "another", len, None),
+        (Sealed, "state", 4, None),
+        (Sealed, "another", len, None),
+    ],
+)
+def test_what_is_replaced_is_named(owner, name, value, said, seal, monkeypatch):
+    monkeypatch.setattr(owner, name, value, raising=False)
+    broken = seal.broken()
+    assert broken is None if said is None else broken.endswith(said)
+
+
+def test_other_code_in_the_same_function_is_seen(seal, monkeypatch):
+    monkeypatch.setattr(function, "__code__", (lambda: 2).__code__)
+    assert seal.broken() == "module.function was replaced"
+
+
+def test_a_trace_function_is_seen(seal):
+    before = sys.gettrace()
+    sys.settrace(lambda *_: None)
+    try:
+        found = seal.broken()
+    finally:
+        sys.settrace(before)
+    assert found == "a trace function was left behind"
+
+
+def test_a_handler_is_seen(seal):
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    found = seal.broken()
+    signal.signal(signal.SIGALRM, before)
+    assert found == "a handler of SIGALRM was left behind"
+
+
+def test_a_thread_at_work_is_seen_and_an_idle_pool_is_not(seal):
+    """Compilers keep such pools."""
+    end = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        time.sleep(0.05)  # until it waits for more
+        assert seal.broken() is None
+        pool.submit(end.wait)
+        time.sleep(0.05)
+        found = seal.broken()
+        end.set()
+    assert found == "a thread was left behind"
+    timer = threading.Timer(60, len)
+    timer.start()
+    found = seal.broken()
+    timer.cancel()
+    timer.join()
+    assert found == "a thread was left behind"
+
+
+def test_torch_compile_is_not_accused():
+    seal = Seal([torch, torch.Tensor, torch.autograd, torch.cuda, torch.nn.functional, time])
+    torch.compile(lambda x: x.sin() * 2, backend="aot_eager")(torch.ones(3, requires_grad=True))
+    assert seal.broken() is None

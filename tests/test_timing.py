@@ -1,0 +1,144 @@
+"""What is timed is checked: the results of timed calls, the samples, and what no device can do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from common import ops
+from common.arena import shifted, storage_bytes
+from common.inside import Poison
+from common.measure import limits, timing
+from common.measure.rotation import Call, Rotation
+from common.problem import pose
+from common.spec import Work
+from common.tolerance import check_values
+
+ROPE = ops.load("rope")
+CASE = next(ROPE.cases("smoke"))
+
+
+def rotation(count=2, forward=torch.Tensor.neg):
+    """Calls on eight numbers each, whose memory is theirs alone."""
+    inputs = [torch.arange(8.0) + 10 * i for i in range(count)]
+    calls = [
+        Call(
+            lambda x=x: forward(x),
+            wanted=[],
+            upstream=x,
+            memory=[storage_bytes(x).view(-1, 4)],
+            results={"output": torch.zeros(8)},
+        )
+        for x in inputs
+    ]
+    return Rotation(calls, backward=False), inputs, calls
+
+
+def test_inputs_change_in_place_to_what_the_harness_can_work_out():
+    ours, inputs, _ = rotation()
+    drawn = [x.clone() for x in inputs]
+    seen = set()
+    for _ in range(20):
+        ours.renew()
+        for x, before, shift in zip(inputs, drawn, ours._shifts, strict=True):
+            assert torch.equal(storage_bytes(x), shifted(before, shift))
+            assert sorted(x.tolist()) == before.tolist()
+            seen.add(tuple(x.tolist()))
+    assert len(seen) > 10
+
+
+def test_every_sample_has_its_chance_to_be_kept():
+    kept = set()
+    for _ in range(60):
+        ours, _, calls = rotation(count=4)
+        for _ in range(4):
+            ours.renew()
+            ours.run()
+            ours.keep()
+        index = ours.kept["call"]
+        kept.add(index)
+        drawn = torch.arange(8.0) + 10 * index
+        wanted = -shifted(drawn, ours.kept["shift"]).view(torch.float32)
+        assert torch.equal(calls[index].results["output"], wanted)
+    assert kept == {0, 1, 2, 3}
+
+
+def test_results_in_one_memory_are_seen():
+    buffer = torch.zeros(8)
+    for forward, shared in ((torch.Tensor.neg, False), (lambda x: buffer.copy_(x), True)):
+        ours, *_ = rotation(forward=forward)
+        for _ in range(3):
+            ours.run()
+        assert ours.shared == shared
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"gpu": {"solution": [float("nan")]}, "host": {}},
+        {"gpu": {"solution": [-1.0]}, "host": {}},
+        {"gpu": {"solution": ["1"]}, "host": {}},
+        {"gpu": {}, "host": {}, "more": {}},
+        {"gpu": 1, "host": {}},
+        {"gpu": {"solution": 1.0}, "host": {}},
+    ],
+)
+def test_what_is_no_sample_is_seen(times):
+    assert not timing._well_formed(times)
+
+
+@pytest.mark.parametrize("kept", [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {}, None, 1])
+def test_what_names_no_call_is_seen(kept):
+    assert not timing._names_a_call(kept)
+
+
+def test_samples_are_samples():
+    times = {"gpu": {"solution": [1.5], "eager": [2.0]}, "host": {"solution": [0.0]}}
+    assert timing._well_formed(times)
+    assert timing._names_a_call({"call": 1, "shift": 0})
+
+
+def test_the_floor_is_the_larger_of_both_and_forgives_the_cache():
+    h200 = limits.PEAKS["NVIDIA H200"]
+    by_memory = limits.floor(h200, 50, [Work(1050, 0), Work(1000, 1)])
+    assert by_memory == pytest.approx(1e6 * 2000 / h200.bytes_per_second)
+    by_flops = limits.floor(h200, 50, [Work(0, 10**15)])
+    assert by_flops == pytest.approx(1e6 * 1e15 / h200.flops_per_second["bfloat16"])
+
+
+@pytest.mark.parametrize(("name", "refused"), [("NVIDIA H200", True), ("another", False)])
+def test_faster_than_the_device_is_refused(name, refused, monkeypatch):
+    properties = type("Properties", (), {"L2_cache_size": 0, "name": name})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    work = [Work(48_000_000, 0)]  # 10 us on an H200
+    assert bool(limits.broken([9.0, 9.9, 50.0], work, "cuda")) == refused
+    assert limits.broken([9.0, 10.1, 10.2], work, "cuda") is None
+    assert limits.broken([], work, "cuda") is None
+
+
+def test_slices_are_judged_by_themselves_where_they_are_apart():
+    case = next(case for case in ROPE.cases("smoke") if case.apart)
+    problem = pose(ROPE, case, 0, "cpu")
+    truth, budget = problem.truth["output"], problem.budgets["output"]
+    small = truth.clone()
+    small[0] = 0
+    assert truth[0].abs().max() < 1e-5 < 1e5 < truth[-1].abs().max()
+    found, _ = check_values(small.float(), truth, budget, problem.slack)
+    assert found and found.index[0] == 0
+    assert pose(ROPE, CASE, 0, "cpu").budgets["output"].slices is None
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [(None, None), (slice(-3, 0), "wrote 12 bytes before"), (slice(8, 9), "wrote 4 bytes after")],
+)
+def test_fresh_memory_stands_between_bands(index, text):
+    """As it does on a GPU; the interpreter looks at addresses instead."""
+    with Poison(12_345.0, guarded="cpu") as poison:
+        fresh = torch.empty(4, 2)
+        assert fresh.tolist() == [[12_345.0] * 2] * 4
+        around = fresh.as_strided((16,), (1,), fresh.storage_offset() - 4)
+    assert around[:4].isnan().all() and around[12:].isnan().all()
+    if index is not None:
+        around[4 + index.start : 4 + index.stop] = 1.0
+    assert poison.overrun() == (text and f"{text} memory of its own")

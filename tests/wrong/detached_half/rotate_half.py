@@ -1,0 +1,11 @@
+"""The second half is detached, so that its gradient is zero.
+
+Expected: forward=PASSED backward=INCORRECT_NUMERICAL
+"""
+
+import torch
+
+
+def rotate_half(x):
+    x1, x2 = x.chunk(2, dim=-1)
+    return torch.cat((-x2.detach(), x1), dim=-1)

@@ -1,0 +1,18 @@
+"""t is used twice, turned and not: its gradient is that of one use alone.
+
+Expected: forward=PASSED backward=INCORRECT_NUMERICAL
+"""
+
+import torch
+
+
+def _turn(x):
+    x1, x2 = x.chunk(2, dim=-1)
+    return torch.cat((-x2, x1), dim=-1)
+
+
+def rope(t, freqs):
+    s, d2 = t.shape[0], freqs.shape[-1]
+    cos, sin = freqs[:s].cos().to(t.dtype), freqs[:s].sin().to(t.dtype)
+    turned, passed = t[..., :d2], t[..., d2:]
+    return torch.cat((turned * cos + _turn(turned.detach()) * sin, passed), dim=-1)
