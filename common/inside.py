@@ -265,7 +265,7 @@ class Solving:
     def _timed(self, solve: Callable[..., Any], call: Reply) -> tuple[Any, Any, Any]:
         """(forward, gradient inputs, upstream) of one call, for the clock."""
         inputs, options = self.bind(call)
-        wanted = [tensor for tensor in inputs.values() if tensor.requires_grad]
+        wanted = [inputs[name] for name in call["differentiable"]]
         upstream = self.tensor(call["upstream"])
         return functools.partial(solve, inputs, options), wanted, upstream
 

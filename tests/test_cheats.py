@@ -51,6 +51,12 @@ def test_an_honest_one_is_timed(solution, timed):
     assert timed[solution] == "PASSED"
 
 
+def test_what_no_device_can_do_is_refused(monkeypatch):
+    monkeypatch.setattr(timing, "SECONDS", {"gpu": 0.02, "host": 0.02})
+    monkeypatch.setattr(timing.limits, "broken", lambda samples, work, device: "too fast")
+    assert set(corpus.timed("cpu", HONEST).values()) == {"IMPOSSIBLE_SPEED"}
+
+
 def test_corpus_is_large_enough():
     caught = [cheat for cheat in CHEATS if not FINE.issuperset(expected(cheat).values())]
     assert len(CHEATS) >= 20 and len(caught) >= 20
