@@ -38,7 +38,7 @@ class Exchange:
         rooms = {
             f"{name} {attempt}": torch.empty(truth.shape, dtype=dtype, device="meta")
             for name, truth in problem.truth.items()
-            for attempt in range(AGAIN + 1)
+            for attempt in self.attempts
         }
         self.slots = lay_out([*self._inputs.items(), *rooms.items()])
         self._arena: Arena = worker.arena(max(slot.end for slot in self.slots.values()))

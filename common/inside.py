@@ -355,7 +355,7 @@ class Solving:
     ) -> tuple[Any, Any, Any]:
         """(forward, gradient inputs, upstream) of one call, for the clock."""
         inputs, options = self.bind(call)
-        wanted = [tensor for tensor in inputs.values() if tensor.requires_grad]
+        wanted = [inputs[name] for name in call["differentiable"]]
         upstream = self.tensor(call["upstream"])
         if prepare:
             return prepare(**inputs, **options), wanted, upstream

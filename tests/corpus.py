@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 
-from common import ops, solutions
+from common import bench, ops, solutions
 from common.solutions import CONTRIBUTORS, ROOT, Solution
 from common.spec import DIRECTIONS
 from common.sweep import Sweep
@@ -44,13 +44,26 @@ def verdicts(sweep: Sweep, corpus: Collection[Solution], others: Iterable[Soluti
         caught = not FINE.issuperset(wanted.values())
         return caught and all(counted[solution, each][wanted[each]] for each in wanted)
 
-    for name in sorted({solution.op for solution in corpus}):
+    everyone = [*corpus, *others]
+    for name in sorted({solution.op for solution in everyone}):
         op = ops.load(name)
-        graded = sweep.grade(op, op.cases("smoke"), [*corpus, *others], skip=shown)
+        graded = sweep.grade(op, op.cases("smoke"), everyone, skip=shown)
         for solution, _, _, by_direction in graded:
             for direction, verdict in by_direction.items():
                 counted[solution, direction][verdict.verdict] += 1
     return counted
+
+
+def timed(device: str, several: Collection[Solution]) -> dict[Solution, str]:
+    """What becomes of each solution of rotate_half when it is timed, as bench does, whatever it got
+    when it was graded."""
+    op = ops.load("rotate_half")
+    cases = [case for case in op.cases("board") if case.name == "10x2x4x8-float32"]
+    with Sweep(device) as sweep:
+        return {
+            solution: bench._time(sweep, solution, problem, "forward")[1]
+            for solution, _, problem, _ in sweep.grade(op, cases, several)
+        }
 
 
 def wrongly_judged(solution: Solution, counts: Counts) -> list[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
-from common import bench, ops, solutions
+from common import solutions
 from common.measure import timing
 from common.sweep import Sweep
 from tests import corpus
@@ -15,9 +14,7 @@ from tests.corpus import BYSTANDERS, FINE, expected, promised, verdicts
 
 CHEATS = solutions.discover(Path(__file__).parent / "cheats")
 TIMED = [solution for solution in CHEATS if promised(solution, "Timed")]
-ON_A_GPU = [solution for solution in CHEATS if promised(solution, "On a GPU")]
 HONEST = [solution for solution in BYSTANDERS if solution.op in {cheat.op for cheat in CHEATS}]
-CASE = "10x2x4x8-float32"
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +35,10 @@ def test_bystander_is_untouched(solution, counts):
 
 @pytest.fixture(scope="module")
 def timed():
-    """What becomes of each when it is timed; without a GPU by the host's clock alone."""
-    with Sweep("cpu") as sweep, pytest.MonkeyPatch.context() as patch:
+    """Without a GPU by the host's clock alone; test_on_gpu.py has the other."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "SECONDS", {"gpu": 0.02, "host": 0.02})
-        op = ops.load("rotate_half")
-        cases = [case for case in op.cases("smoke") if case.name == CASE]
-        found = {}
-        for solution, _, problem, _ in sweep.grade(op, cases, [*TIMED, *HONEST]):
-            _, found[solution], _ = bench._time(sweep, solution, problem, "forward")
-        return found
+        return corpus.timed("cpu", [*TIMED, *HONEST])
 
 
 @pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.handle)
@@ -59,13 +51,10 @@ def test_an_honest_one_is_timed(solution, timed):
     assert timed[solution] == "PASSED"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_is_caught_on_a_gpu():
-    with Sweep("cuda") as sweep:
-        counts = verdicts(sweep, ON_A_GPU)
-    for solution in ON_A_GPU:
-        got = {verdict for (each, _), by in counts.items() if each == solution for verdict in by}
-        assert got - FINE == {promised(solution, "On a GPU")}
+def test_what_no_device_can_do_is_refused(monkeypatch):
+    monkeypatch.setattr(timing, "SECONDS", {"gpu": 0.02, "host": 0.02})
+    monkeypatch.setattr(timing.limits, "broken", lambda samples, work, device: "too fast")
+    assert set(corpus.timed("cpu", HONEST).values()) == {"IMPOSSIBLE_SPEED"}
 
 
 def test_corpus_is_large_enough():

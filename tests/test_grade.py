@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from common import ops
+from common.grade import _stayed
 from common.problem import OUTPUT, Problem, draw, pose, solve
 from common.solutions import Solution
 from common.sweep import Sweep
@@ -288,3 +289,17 @@ def test_a_twin_keeps_its_verdicts_apart_from_the_board_case():
             assert twin.twin
             assert twin.name != case.name
             assert dataclasses.replace(twin, twin=False) != twin
+
+
+@pytest.mark.parametrize(
+    ("truth", "again", "stayed"),
+    [
+        ([1.0] * 9, [1.0] * 9, True),
+        ([1.0] * 9, [1.0] * 8 + [2.0], False),
+        ([1.0] * 7, [1.0] * 7, False),
+        ([1.0] * 7 + [0.0] * 99, [1.0] * 7 + [0.0] * 99, False),
+    ],
+)
+def test_what_stayed_the_same_is_no_proof_where_it_is_little_or_zero(truth, again, stayed):
+    first, again = torch.tensor(truth), torch.tensor(again)
+    assert _stayed(first, again, first.double()) == stayed

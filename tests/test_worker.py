@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from common import ops
+from common import bench, ops
 from common.arena import Arena, lay_out
 from common.solutions import Solution
 from common.sweep import Sweep
@@ -256,6 +256,19 @@ def test_a_server_that_ended_is_started_again(halves):
         assert {v.verdict for _, v in halves(sweep, {"one": HONEST_HALF}, 1)} == {"PASSED"}
         os.kill(sweep._server._process.pid, 9)
         assert {v.verdict for _, v in halves(sweep, {"two": HONEST_HALF}, 1)} == {"PASSED"}
+
+
+def test_who_is_timed_is_not_blamed_for_a_server_that_had_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr("common.measure.timing.SECONDS", {"gpu": 0.02, "host": 0.02})
+    op = ops.load("rotate_half")
+    path = tmp_path / "rotate_half.py"
+    path.write_text(HONEST_HALF)
+    with Sweep("cpu") as sweep:
+        cases = [next(op.cases("smoke"))]
+        ((solution, _, problem, _),) = sweep.grade(op, cases, [Solution(path, "rotate_half")])
+        os.kill(sweep._server._process.pid, 9)
+        sweep._server._process.wait()
+        assert bench._time(sweep, solution, problem, "forward")[1] == "PASSED"
 
 
 def test_who_ends_the_server_is_found_and_the_others_pass(halves, tmp_path):

@@ -1,6 +1,7 @@
 """Its own events say that no time passed.
 
 Expected: forward=TAMPERED backward=TAMPERED
+On a GPU: TAMPERED
 """
 
 import torch

@@ -2,6 +2,7 @@
 
 Expected: forward=TAMPERED backward=PASSED
 Timed: INCORRECT_NUMERICAL
+On a GPU: TAMPERED
 """
 
 import torch

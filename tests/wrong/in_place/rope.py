@@ -1,6 +1,7 @@
 """The result overwrites its input, t forward and the gradient backward, and races with it.
 
 Expected: forward=MUTATED_INPUT backward=MUTATED_INPUT
+On a GPU: MUTATED_INPUT
 """
 
 import torch

@@ -1,6 +1,7 @@
 """The mask of the flat tensor says `<=`, so the last block touches one element beyond it.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
+On a GPU: OUT_OF_BOUNDS
 """
 
 import torch

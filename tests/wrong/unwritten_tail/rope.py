@@ -1,6 +1,7 @@
 """The grid is rounded down: the positions beyond a multiple of eight are never written.
 
 Expected: forward=UNWRITTEN_OUTPUT backward=UNWRITTEN_OUTPUT
+On a GPU: UNWRITTEN_OUTPUT
 """
 
 import torch
