@@ -92,12 +92,12 @@ def test_a_peer_prepares_and_a_contributor_does_not(tmp_path, monkeypatch):
     path = tmp_path / "somebody" / "rope.py"
     path.parent.mkdir()
     path.write_text(PREPARED)
-    inside.load(path, "rope")
+    inside.load(path, ops.load("rope"))
     assert inside.preparation(path) is None
     monkeypatch.setattr(inside, "PEERS", tmp_path)
     assert inside.preparation(path)("t", "freqs")() == "t"
     path.write_text("def rope(t, freqs):\n    return t\n")
-    inside.load(path, "rope")
+    inside.load(path, ops.load("rope"))
     assert inside.preparation(path) is None
 
 
@@ -108,13 +108,16 @@ def test_what_is_prepared_is_left_out_of_the_timed_call():
         done.append("prepared")
         return lambda: done.append("called")
 
-    solving = inside.Solving()
+    solving = inside.Solving(refuse=pytest.fail)
     solving.bind = lambda call: ({"t": torch.zeros(1)}, {})
     solving.tensor = lambda slot: None
-    forward, _, _ = solving._timed(prepare, solving.solve, {"upstream": None})
+    solving.prepare = prepare
+    call = solving._call({"upstream": None, "differentiable": []}, {"output": {}})
     assert done == ["prepared"]
-    forward(), forward()
+    call.forward(), call.forward()
     assert done == ["prepared", "called", "called"]
+    assert not call.memory, "it would not see its inputs change"
+    assert not call.results, "it may have written over what they were made of"
 
 
 # --- the masked ops, by what torch has ------------------------------------------------------------
