@@ -582,7 +582,8 @@ def become_worker(connection: socket.socket, server: int) -> None:
 
 
 def _confine(libc: ctypes.CDLL) -> None:
-    """Where the kernel can (Linux 6.12): signals reach only what this process starts itself."""
+    """Where the kernel can (Linux 6.12): this process sends signals to nobody but what it starts
+    itself, and looks into nobody else's memory and files through /proc."""
     attributes = (ctypes.c_uint64 * 3)(0, 0, 1 << 1)  # nothing but LANDLOCK_SCOPE_SIGNAL
     ruleset = libc.syscall(444, attributes, ctypes.sizeof(attributes), 0)  # landlock_create_ruleset
     if ruleset >= 0:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import torch._dynamo  # as in inside.py: it replaces torch.manual_seed when it is imported
 
 from common.seal import Seal
 

@@ -298,10 +298,18 @@ def can_confine() -> bool:
     return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 6
 
 
-@pytest.mark.skipif(not can_confine(), reason="this kernel cannot confine signals")
-def test_signals_do_not_leave_the_worker(worker):
-    line = "import os; os.kill(os.getppid(), 9)"
-    assert "PermissionError" in ask(worker(HALF.format(line), "rotate_half"))[0]["reason"]
+@pytest.mark.skipif(not can_confine(), reason="this kernel cannot confine a process")
+@pytest.mark.parametrize(
+    "reach",
+    [
+        "import os; os.kill(os.getppid(), 9)",
+        f"open('/proc/{os.getpid()}/mem', 'rb')",
+        f"open('/proc/{os.getpid()}/fd/0', 'rb')",
+    ],
+)
+def test_a_worker_reaches_no_other_process(worker, reach):
+    """The truth is in the harness's memory, and other solutions' answers are behind its files."""
+    assert "PermissionError" in ask(worker(HALF.format(reach), "rotate_half"))[0]["reason"]
 
 
 def _is_zombie(pid: int) -> bool:
