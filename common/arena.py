@@ -10,6 +10,7 @@ import base64
 import fcntl
 import mmap
 import os
+import threading
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -67,6 +68,10 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+_POOLS = threading.Lock()
+"""torch ends the process if one thread lets go of a pool while another allocates in one."""
+
+
 class Arena:
     """One side's mapping of the memory."""
 
@@ -82,9 +87,10 @@ class Arena:
             self._map: Any = mmap.mmap(self.fd, nbytes)
         else:
             # CUDA IPC shares the whole segment that a tensor lies in: this one holds nothing else
-            self._pool = torch.cuda.MemPool()
-            with torch.cuda.use_mem_pool(self._pool):
-                self._map = torch.empty(nbytes, dtype=torch.uint8, device=device)
+            with _POOLS:
+                self._pool: Any = torch.cuda.MemPool()
+                with torch.cuda.use_mem_pool(self._pool):
+                    self._map = torch.empty(nbytes, dtype=torch.uint8, device=device)
 
     def ticket(self) -> dict[str, Any]:
         """What the worker needs to map the same memory, beside the file descriptor `fd` if any."""
@@ -158,7 +164,8 @@ class Arena:
             torch.cuda.synchronize()
 
     def close(self) -> None:
-        self._map = None
+        with _POOLS:
+            self._map = self._pool = None
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None

@@ -23,6 +23,8 @@ Owner = ModuleType | type
 # by names of our own: those of builtins are among what may be replaced
 _all, _map, _is, _code = all, map, operator.is_, operator.attrgetter("__code__")
 _LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (torch, triton))
+_MONITOR = "tqdm/_monitor.py"
+"""A thread of the progress bars that torch.compile draws."""
 IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 _IDLE = ("concurrent/futures/thread.py", "_worker")
 """Where a pool's thread waits for work: compilers keep such pools."""
@@ -79,7 +81,9 @@ class Seal:
                 return f"a handler of {number.name} was left behind"
         for thread, frame in self._frames().items():
             if thread != self._me and _at_work(frame):
-                return "a thread was left behind"
+                code = frame.f_code
+                where = f"{Path(code.co_filename).name}:{frame.f_lineno}"
+                return f"a thread was left behind, in {code.co_name} of {where}"
         return None
 
 
@@ -119,7 +123,8 @@ def _at_work(frame: FrameType) -> bool:
         return False
     caller: FrameType | None = frame
     while caller:
-        if caller.f_code.co_filename.startswith(_LIBRARIES):
+        file = caller.f_code.co_filename
+        if file.startswith(_LIBRARIES) or file.endswith(_MONITOR):
             return False
         caller = caller.f_back
     return True

@@ -14,6 +14,7 @@ from tests.corpus import BYSTANDERS, FINE, expected, promised, verdicts
 
 CHEATS = solutions.discover(Path(__file__).parent / "cheats")
 TIMED = [solution for solution in CHEATS if promised(solution, "Timed")]
+SHORT = dict.fromkeys(("gpu", "host"), {"gpu": 0.02, "host": 0.02})
 HONEST = [solution for solution in BYSTANDERS if solution.op in {cheat.op for cheat in CHEATS}]
 
 
@@ -37,7 +38,7 @@ def test_bystander_is_untouched(solution, counts):
 def timed():
     """Without a GPU by the host's clock alone; test_on_gpu.py has the other."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "SECONDS", {"gpu": 0.02, "host": 0.02})
+        patch.setattr(timing, "SECONDS", SHORT)
         return corpus.timed("cpu", [*TIMED, *HONEST])
 
 
@@ -52,7 +53,7 @@ def test_an_honest_one_is_timed(solution, timed):
 
 
 def test_what_no_device_can_do_is_refused(monkeypatch):
-    monkeypatch.setattr(timing, "SECONDS", {"gpu": 0.02, "host": 0.02})
+    monkeypatch.setattr(timing, "SECONDS", SHORT)
     monkeypatch.setattr(timing.limits, "broken", lambda samples, work, device: "too fast")
     assert set(corpus.timed("cpu", HONEST).values()) == {"IMPOSSIBLE_SPEED"}
 
