@@ -10,6 +10,7 @@ import builtins
 import contextlib
 import ctypes
 import functools
+import gc
 import importlib.util
 import inspect
 import json
@@ -284,6 +285,16 @@ class Solving:
             results={name: self.tensor(slot) for name, slot in results.items()},
         )
 
+    def let_go(self) -> None:
+        """Of the memory that is shared, and of what only waits to be used again."""
+        self.output, self.inputs = None, {}
+        if self.arena:
+            self.arena.close()
+            self.arena = None
+        if not INTERPRETED:
+            gc.collect()
+            torch.cuda.empty_cache()
+
     def settle(self) -> Reply:
         """Say that the request before is done with."""
         return {}
@@ -542,9 +553,9 @@ def _hide() -> None:
 def _answer(solving: Solving, message: Reply, fds: list[int]) -> Reply:
     request = message.pop("request")
     if request == "arena":
-        if solving.arena:
-            solving.arena.close()
-        solving.arena = Arena.mapped(message["ticket"], fds[0] if fds else None)
+        solving.let_go()
+        if message["ticket"]:
+            solving.arena = Arena.mapped(message["ticket"], fds[0] if fds else None)
         return {}
     try:
         reply: Reply = getattr(solving, request)(**message)

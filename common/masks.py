@@ -137,8 +137,8 @@ def _smoke() -> Iterator[MaskedCase]:
     yield case(2, 7, 1, mask="span")
     yield case(9, 1, 5, mask="random")
     yield case(40, 200, 17, sequences=2)
-    yield case(2, 4096, 8, dtype="bfloat16")
-    yield case(2, 8, 4096, dtype="bfloat16")
+    yield case(20, 4096, 24, dtype="bfloat16")
+    yield case(20, 24, 4096, dtype="bfloat16")
     # past what a float16 holds
     yield case(34, 64, 40, dtype="bfloat16", scale=1e5)
     for layout in ("strided", "offset", "transposed", "sparse"):

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
+import torch
+
 from common import ops
 from common.grade import Verdict, grade
 from common.problem import Problem, pose
@@ -87,6 +89,8 @@ class Sweep:
         lanes = max(self._cores // max(len(ours), 1), 1) if self.device == "cpu" else 1
         remaining = iter(cases)
         while several := list(itertools.islice(remaining, lanes)):
+            if self.device == "cuda":  # what the last case took, the workers may need
+                torch.cuda.empty_cache()
             jobs = []
             for lane, case in enumerate(several):
                 due = [solution for solution in ours if not skip(solution, case)]

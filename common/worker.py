@@ -173,6 +173,17 @@ class Worker:
                     self._share()
         return self._arena
 
+    def release(self) -> None:
+        """Give the shared memory back, and have the process let go of what it keeps: a GPU's memory
+        serves all of them."""
+        if self._arena is None:
+            return
+        if self._socket:
+            with contextlib.suppress(Died, ServerEnded):
+                self._ask({"request": "arena", "ticket": None})
+        self._arena.close()
+        self._arena = None
+
     def call(self, request: str, **arguments: Any) -> Reply:
         """Ask the solution's process for one thing.
 

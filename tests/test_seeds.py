@@ -37,11 +37,11 @@ def results(solution, case, seed, ones, sweep, device):
     expected = solve(rope.OP, arguments, upstream)
     problem = Problem(rope.OP, case, arguments, upstream, expected, {})
     exchange = Exchange(problem, sweep.worker(solution))
-    exchange.lay_inputs()
+    exchange.lay_inputs(0)
     for request in (exchange.forward, exchange.backward):
         reply = request(0)
         assert "verdict" not in reply, reply
-    return [(name, exchange.results(name)[0], expected[name]) for name in (OUTPUT, "t")]
+    return [(name, exchange.result(name, 0), expected[name]) for name in (OUTPUT, "t")]
 
 
 @every_solution

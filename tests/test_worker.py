@@ -259,7 +259,8 @@ def test_a_server_that_ended_is_started_again(halves):
 
 
 def test_who_is_timed_is_not_blamed_for_a_server_that_had_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr("common.measure.timing.SECONDS", {"gpu": 0.02, "host": 0.02})
+    short = {"gpu": 0.02, "host": 0.02}
+    monkeypatch.setattr("common.measure.timing.SECONDS", {"gpu": short, "host": short})
     op = ops.load("rotate_half")
     path = tmp_path / "rotate_half.py"
     path.write_text(HONEST_HALF)

@@ -37,6 +37,13 @@ def time_case(
     on inputs of its own, so that its answer is never the answer to the graded call. Raises Died
     where the worker did not survive it.
     """
+    try:
+        return _time(problem, worker, direction, burst or BURST[problem.case.clock])
+    finally:
+        worker.release()
+
+
+def _time(problem: Problem, worker: Worker, direction: Direction, burst: int) -> Reply:
     op, case = problem.op, problem.case
     where = problem.upstream.device.type
     draws = [draw(op, case, secrets.randbits(48), where) for _ in range(ROTATION + 1)]
@@ -61,7 +68,7 @@ def time_case(
             products=[product for each in work for product in each.products],
             dtype=case.dtype,
             seconds=SECONDS[case.clock],
-            burst=burst or BURST[case.clock],
+            burst=burst,
         )
     if times.get("verdict"):
         return times
