@@ -19,6 +19,7 @@ from typing import Any
 from common.solutions import ROOT, Fault
 
 SCHEMA = 1
+POWER_CAP = "power cap"
 RESULTS = ROOT / "results"
 Samples = Mapping[str, list[float]]
 
@@ -63,10 +64,13 @@ class Record:
 
     @property
     def disturbed(self) -> str:
-        """What else than the solution had a part in the times; empty if nothing is known of."""
+        """What else than the solution had a part in the times; empty if nothing is known of. The
+        power cap is not counted: dense products run at it, and so do those that they are held
+        against."""
         others = self.device_state.get("others", 0)
         company = [f"shared with {others} other process{'es' * (others > 1)}"] * bool(others)
-        return ", ".join([*self.device_state.get("throttled", ()), *company])
+        reasons = [word for word in self.device_state.get("throttled", ()) if word != POWER_CAP]
+        return ", ".join([*reasons, *company])
 
 
 @dataclass(frozen=True)

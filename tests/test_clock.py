@@ -150,7 +150,7 @@ def measured(log, backward, products=((2, 2, 2),)):
 
     return clock.measure(
         rotation([call(), call()], backward),
-        call(),
+        rotation([call()], backward),
         backward=backward,
         copy_bytes=8,
         products=list(products),
@@ -297,7 +297,7 @@ def measured_on_gpu(slow, plain):
 
     return clock.measure(
         rotation([call(slow), call(slow)], backward=False),
-        call(plain),
+        rotation([call(plain)], backward=False),
         backward=False,
         copy_bytes=2 * MANY,
         products=[],

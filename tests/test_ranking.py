@@ -216,7 +216,7 @@ def test_a_row_measured_before_its_source_changed_is_marked():
 
 
 def test_a_row_of_a_throttled_or_shared_device_says_so():
-    state = {"throttled": ["power cap"], "others": 2}
+    state = {"throttled": ["power cap", "hardware slowdown"], "others": 2}
     rows = [row(device_state=state), row("bob/rope", us=20.0, device_state={"throttled": []})]
     (track,) = rank(rows)
     drawn = table.ranking(track, ABOUT, timed=True)

@@ -44,7 +44,7 @@ QUEUING = 300.0
 
 def measure(
     ours: Rotation,
-    eager: Any,
+    eager: Rotation,
     *,
     backward: bool,
     copy_bytes: int,
@@ -58,12 +58,12 @@ def measure(
     `dense` where the case has products, `backward` alone, and of forward the replay of a `graph`
     where it can be captured; by host time forward with `no_grad`.
 
-    `ours` are several inputs of one shape, changed before each sample; `copy_bytes` is what the
-    copy moves, reads and writes together; `products` are m, k and n of the dense products;
-    `seconds` is how long each of the two clocks may run; `burst` is how many calls at most make one
-    sample of host time.
+    `ours` are several inputs of one shape, changed before each sample; `eager` has one of its own
+    and is called in the same way; `copy_bytes` is what the copy moves, reads and writes together;
+    `products` are m, k and n of the dense products; `seconds` is how long each of the two clocks
+    may run; `burst` is how many calls at most make one sample of host time.
     """
-    contestants: dict[str, Run] = {"solution": ours.run, "eager": as_run(eager, backward)}
+    contestants: dict[str, Run] = {"solution": ours.run, "eager": eager.run}
     for run in contestants.values():
         _warm_up(run)
     hosted = contestants if backward else contestants | {"no_grad": ours.run}

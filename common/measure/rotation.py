@@ -59,22 +59,18 @@ class Rotation:
 
     def run(self) -> None:
         """The next call, with its backward where that is timed."""
-        backward = self.begin()
-        if self._backward:
-            backward()
+        call, output = self._forward()
+        self._recent.append(_with_gradients(call, output) if self._backward else (output,))
 
     def begin(self) -> Callable[[], None]:
         """Forward of the next call; what comes back is its backward."""
+        call, output = self._forward()
+        return lambda: self._recent.append(_with_gradients(call, output))
+
+    def _forward(self) -> tuple[Call, torch.Tensor]:
         self._latest = index = next(self._turn)
         call = self._calls[index]
-        output = call.forward()
-        self._recent.append((output,))
-
-        def backward() -> None:
-            gradients = torch.autograd.grad(output, call.wanted, call.upstream)
-            self._recent[-1] = (output, *gradients)
-
-        return backward
+        return call, call.forward()
 
     def keep(self) -> None:
         """Perhaps keep the latest results: each sample's with the same chance in the end."""
@@ -93,3 +89,7 @@ class Rotation:
         """Do results that were there at the same time lie in the same memory?"""
         places = [result.data_ptr() for results in self._recent for result in results[:1]]
         return len({place for place in places if place}) < sum(map(bool, places))
+
+
+def _with_gradients(call: Call, output: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return output, *torch.autograd.grad(output, call.wanted, call.upstream)
