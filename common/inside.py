@@ -262,12 +262,10 @@ class Solving:
         """Samples of the solution, of eager and of the limits, taken in turn, and which of the
         solution's results were kept; see measure/clock.py and measure/rotation.py."""
         reference = OPS[op].reference
-        ours = Rotation(
-            [self._call(call, each) for call, each in zip(calls, results, strict=True)],
-            backward=how["backward"],
-        )
-        eager = self._timed(None, lambda inputs, options: reference(**inputs, **options), baseline)
-        alike = Rotation([Call(*eager, memory=[], results={})], backward=how["backward"])
+        rotated = [self._call(call, each) for call, each in zip(calls, results, strict=True)]
+        ours = Rotation(rotated, how["backward"], self._check)
+        eager = Call(*self._timed(None, reference, baseline), memory=[], results={})
+        alike = Rotation([eager], how["backward"])
         samples = clock.measure(ours, alike, **how)
         self._hold()
         if ours.shared and not self.prepare:
@@ -277,7 +275,7 @@ class Solving:
     def _call(self, call: Reply, results: Reply) -> Call:
         """One input of the rotation. What a peer has prepared would not see its inputs change, and
         it may write over what it has, so that nothing of it changes or is kept."""
-        timed = self._timed(self.prepare, self.solve, call)
+        timed = self._timed(self.prepare, self.function, call)
         if self.prepare:
             return Call(*timed, memory=[], results={})
         return Call(
@@ -302,7 +300,7 @@ class Solving:
 
     def trace(self, call: Reply, backward: bool) -> Reply:
         """A Chrome trace of a few calls; see measure/trace.py."""
-        run = clock.as_run(self._timed(self.prepare, self.solve, call), backward)
+        run = clock.as_run(self._timed(self.prepare, self.function, call), backward)
         return {"trace": trace.chrome_trace(run, cuda=not INTERPRETED)}
 
     def tunable(self) -> Reply:
@@ -330,7 +328,7 @@ class Solving:
         """What one call asks of its kernels in each direction; with the verdict if it fails."""
         asked: Reply = {}
         try:
-            forward, wanted, upstream = self._timed(None, self.solve, call)
+            forward, wanted, upstream = self._timed(None, self.function, call)
             output = self._lookups("forward", forward, choices, asked)
             if output.requires_grad:
                 backward = functools.partial(torch.autograd.grad, output, wanted, upstream)
@@ -356,22 +354,24 @@ class Solving:
     def time_forced(self, calls: list[Reply], choices: list[Any], **how: Any) -> Reply:
         """Samples of the solution alone, its kernels' configurations chosen."""
         self.force(choices)
-        ours = [self._timed(None, self.solve, call) for call in calls]
+        ours = [self._timed(None, self.function, call) for call in calls]
         return {"gpu": clock.measure_alone(ours, **how)}
 
     def _tuned(self) -> tuple[Any, ...]:
         return tuple(getattr(self.module, "TUNED", ()))
 
     def _timed(
-        self, prepare: Callable[..., Any] | None, solve: Callable[..., Any], call: Reply
+        self, prepare: Callable[..., Any] | None, function: Callable[..., Any] | None, call: Reply
     ) -> tuple[Any, Any, Any]:
-        """(forward, gradient inputs, upstream) of one call, for the clock."""
+        """(forward, gradient inputs, upstream) of one call, for the clock: the bare function, since
+        whatever is done around it is timed."""
         inputs, options = self.bind(call)
         wanted = [inputs[name] for name in call["differentiable"]]
         upstream = self.tensor(call["upstream"])
         if prepare:
             return prepare(**inputs, **options), wanted, upstream
-        return functools.partial(solve, inputs, options), wanted, upstream
+        assert function is not None
+        return functools.partial(function, **inputs, **options), wanted, upstream
 
     def _elements(self, slot: Reply) -> torch.Tensor:
         """The slot's whole storage, a row of bytes for each element."""
@@ -380,8 +380,14 @@ class Solving:
         return self.arena.bytes_of(parsed).view(-1, getattr(torch, parsed.dtype).itemsize)
 
     def solve(self, inputs: dict[str, torch.Tensor], options: Reply) -> torch.Tensor:
-        assert self.function is not None and self.arena is not None
-        output = self.function(**inputs, **options)
+        assert self.function is not None
+        output: torch.Tensor = self.function(**inputs, **options)
+        self._check(output)
+        return output
+
+    def _check(self, output: Any) -> None:
+        """That it is a tensor, of torch's own kind and in memory of its own."""
+        assert self.arena is not None
         if not isinstance(output, torch.Tensor):
             raise Refused("INCORRECT_SHAPE", f"returned {type(output).__name__}, not a tensor")
         if type(output) is not torch.Tensor:
@@ -389,7 +395,6 @@ class Solving:
             raise Refused("TAMPERED", reason)
         if output.numel() and self.arena.holds(output):
             raise Refused("MUTATED_INPUT", "the output lies in the memory of an argument")
-        return output
 
     def bind(self, call: Reply) -> tuple[dict[str, torch.Tensor], Reply]:
         """The call's tensors, leaves that require a gradient where one is due, and its options."""

@@ -225,7 +225,9 @@ def test_a_row_of_a_throttled_or_shared_device_says_so():
         f"bob/rope{table.STALE}",
     ]
     note = drawn.footnotes[-1]
-    assert "power cap, shared with 2 other processes (1 of the table's 2 timed rows)" in note
+    assert (
+        "hardware slowdown, shared with 2 other processes (1 of the table's 2 timed rows)" in note
+    )
     (times,) = table.times(track)
     assert [cells[1] for cells in times.rows[:2]] == [f"10.0{table.DISTURBED}", "20.0"]
 

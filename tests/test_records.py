@@ -142,7 +142,7 @@ def test_a_run_of_the_plots_leaves_the_board_as_it_was():
     [
         ({}, ""),
         ({"throttled": [], "others": 0, "sm_mhz": [1980, 1980]}, ""),
-        ({"throttled": ["power cap"]}, "power cap"),
+        ({"throttled": ["power cap"]}, ""),
         ({"others": 1}, "shared with 1 other process"),
         ({"throttled": ["a", "b"], "others": 2}, "a, b, shared with 2 other processes"),
     ],

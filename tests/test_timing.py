@@ -63,6 +63,17 @@ def test_every_sample_has_its_chance_to_be_kept():
     assert kept == {0, 1, 2, 3}
 
 
+def test_every_samples_output_is_checked():
+    def check(output):
+        raise ValueError(f"{output.numel()} elements")
+
+    _, inputs, calls = rotation()
+    ours = Rotation(calls, backward=False, check=check)
+    ours.run()
+    with pytest.raises(ValueError, match="8 elements"):
+        ours.keep()
+
+
 def test_results_in_one_memory_are_seen():
     buffer = torch.zeros(8)
     for forward, shared in ((torch.Tensor.neg, False), (lambda x: buffer.copy_(x), True)):

@@ -34,10 +34,15 @@ class Call:
 class Rotation:
     """Several inputs of one shape, taken in turn."""
 
-    def __init__(self, calls: list[Call], backward: bool) -> None:
+    def __init__(
+        self,
+        calls: list[Call],
+        backward: bool,
+        check: Callable[[torch.Tensor], None] = lambda output: None,
+    ) -> None:
         self.kept: dict[str, int] = {}
         """Which call's results were kept, and how far its inputs were shifted."""
-        self._calls, self._backward = calls, backward
+        self._calls, self._backward, self._check = calls, backward, check
         self._drawn = [[torch.cat((m, m)) for m in call.memory] for call in calls]
         self._turn = itertools.cycle(range(len(calls)))
         self._shifts = [0] * len(calls)
@@ -73,7 +78,9 @@ class Rotation:
         return call, call.forward()
 
     def keep(self) -> None:
-        """Perhaps keep the latest results: each sample's with the same chance in the end."""
+        """Check the latest output, and perhaps keep the results: each sample's with the same chance
+        in the end. Raises what the check raises."""
+        self._check(self._recent[-1][0])
         if not self._calls[self._latest].results:
             return
         self._samples += 1
