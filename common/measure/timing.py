@@ -27,23 +27,21 @@ SECONDS = {"gpu": {"gpu": 1.0, "host": 0.15}, "host": {"gpu": 0.3, "host": 1.5}}
 its medians are known sooner or few samples came by then; host time is the noisier one."""
 
 
-def time_case(
-    problem: Problem, worker: Worker, direction: Direction, burst: int | None = None
-) -> Reply:
+def time_case(problem: Problem, worker: Worker, direction: Direction) -> Reply:
     """Samples of forward, or of forward with backward, see `clock.measure`; and the state that the
-    device was in. `burst` is another than the case's own.
+    device was in.
 
     The results of one timed call, which nobody can foresee, are held against the truth. Eager runs
     on inputs of its own, so that its answer is never the answer to the graded call. Raises Died
     where the worker did not survive it.
     """
     try:
-        return _time(problem, worker, direction, burst or BURST[problem.case.clock])
+        return _time(problem, worker, direction)
     finally:
         worker.release()
 
 
-def _time(problem: Problem, worker: Worker, direction: Direction, burst: int) -> Reply:
+def _time(problem: Problem, worker: Worker, direction: Direction) -> Reply:
     op, case = problem.op, problem.case
     where = problem.upstream.device.type
     draws = [draw(op, case, secrets.randbits(48), where) for _ in range(ROTATION + 1)]
@@ -68,7 +66,7 @@ def _time(problem: Problem, worker: Worker, direction: Direction, burst: int) ->
             products=[product for each in work for product in each.products],
             dtype=case.dtype,
             seconds=SECONDS[case.clock],
-            burst=burst,
+            burst=BURST[case.clock],
         )
     if times.get("verdict"):
         return times
