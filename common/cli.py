@@ -43,6 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(_complain(f"the package {package} is missing: {hint}"))
     except OSError as error:
         sys.exit(_complain(f"{error.filename or 'a file'}: {error.strerror or error}"))
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported here
+            raise
+        line = "a case needs more memory than the GPU has free: choose others with --op or --only"
+        sys.exit(_complain(f"{line}; what was recorded is kept"))
     except KeyboardInterrupt:
         _complain("interrupted; what was recorded is kept, and the same command goes on from it")
         sys.exit(130)

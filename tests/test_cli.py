@@ -13,7 +13,7 @@ from collections import namedtuple
 
 import pytest
 
-from common import records
+from common import cli, records
 from common.records import Record, Run, Writer
 from common.solutions import ROOT
 
@@ -406,3 +406,20 @@ def test_a_folder_added_by_hand_is_benched_and_on_the_board(study, repository, b
     assert "right, in plain torch" in ran.out
     assert "Nothing was timed" in ran.out
     assert not (repository / "LEADERBOARD.md").exists()
+
+
+def test_a_gpu_that_is_too_small_is_one_line(monkeypatch, capsys):
+    class OutOfMemoryError(RuntimeError):
+        """As torch's is."""
+
+    def full():
+        raise OutOfMemoryError("CUDA out of memory. Tried to allocate 1.16 GiB.")
+
+    monkeypatch.setattr(cli.solutions, "everyone", full)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["list"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    monkeypatch.setattr(cli.solutions, "everyone", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["list"])
