@@ -125,7 +125,7 @@ def _count(chosen: Sequence[Solution]) -> None:
 def _profile(sweep: Sweep, solution: Solution) -> None:
     name = bench.device_name(sweep.device)
     peak = peak_of(name)
-    print(f"\n{solution.name} on {name}{_of_datasheet(peak)}\n{_columns(HEADER)}")
+    print(f"\n{solution.name} on {name}{_of_datasheet(peak)}\n{LEGEND}\n{_columns(HEADER)}")
     digests = bench.digests_of([solution])
     cases = {case.name: case for case in ops.load(solution.op).board(sweep.device)}
     timed: list[tuple[Case, Direction]] = []
@@ -157,6 +157,10 @@ HEADER = (
     "case", "direction", "MB", "GFLOP", "FLOP/byte", "GPU µs", "host µs", "no grad", "limit µs",
     "reached", "of peak", "binds",
 )  # fmt: skip
+LEGEND = (
+    "host µs: one call on an idle GPU, of the small cases the mean of a burst; launch binds where"
+    " that is the longer"
+)
 WIDTHS = (-44, -13, 9, 9, 9, 9, 9, 9, 15, 8, 8, 11)
 
 
