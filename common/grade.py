@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from common.exchange import Exchange
+from common.exchange import AGAIN, Exchange
 from common.problem import OUTPUT, Problem
 from common.spec import DIRECTIONS, Direction
 from common.tolerance import check_values, first_index
@@ -36,6 +36,7 @@ VERDICTS = (
     "INCORRECT_NUMERICAL",
     "NONDETERMINISTIC",
 )
+DEATHS = {"CRASHED", "TIMEOUT"}
 FINE = ("PASSED", "UNSUPPORTED")
 FEW = 8
 """Elements that may come out the same from other inputs."""
@@ -71,13 +72,17 @@ def grade(problem: Problem, worker: Worker) -> dict[Direction, Verdict]:
     exchange = Exchange(problem, worker)
     findings: dict[Direction, list[Finding]] = {"forward": [], "backward": []}
     errors: dict[Direction, float | None] = {"forward": None, "backward": None}
+    asked = []
     for attempt in exchange.attempts:
+        if attempt == AGAIN and DEATHS & {verdict for verdict, _ in findings["backward"]}:
+            continue  # one more death in backward, and forward would not be asked any more
+        asked.append(attempt)
         _attempt(exchange, attempt, findings)
         if attempt not in exchange.answered["forward"]:
             break
     for direction, names in _results(problem).items():
         answered = exchange.answered[direction]
-        whole = answered.issuperset(exchange.attempts)
+        whole = answered.issuperset(asked)
         verdicts = {verdict for verdict, _ in findings[direction]}
         if answered and not whole and verdicts == {"UNSUPPORTED"}:
             findings[direction].append(("NONDETERMINISTIC", "unsupported in one run of two"))

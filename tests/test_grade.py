@@ -237,7 +237,10 @@ def rope(t, freqs):
 """
 
 
-def test_a_death_in_backward_leaves_forward_its_verdict(tmp_path):
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_death_in_backward_leaves_forward_its_verdict(tmp_path, monkeypatch, turn):
+    """Also where one more answer would be asked for."""
+    monkeypatch.setattr("common.worker.Worker.ask_again", lambda worker: bool(turn))
     verdicts = graded(tmp_path, DIES_IN_BACKWARD)
     assert verdicts["forward"].verdict == "PASSED"
     assert verdicts["backward"].verdict == "CRASHED"
