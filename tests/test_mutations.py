@@ -145,7 +145,8 @@ def test_a_check_outside_is_needed(mutation, sweep, tmp_path, monkeypatch):
 def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypatch):
     """Its verdict with the check stands in test_cheats.py."""
     kernel = FOUND_IN_TIME[mutation]
-    monkeypatch.setattr(timing, "SECONDS", {"gpu": 0.02, "host": 0.02})
+    short = {"gpu": 0.02, "host": 0.02}
+    monkeypatch.setattr(timing, "SECONDS", {"gpu": short, "host": short})
     if mutation not in MUTATIONS:
         monkeypatch.setattr(timing, "_wrong", nothing)
     op = ops.load("rotate_half")
