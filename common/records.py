@@ -121,6 +121,13 @@ class Results:
         return replace(self, rows=[row for row in self.rows if op in (None, row.op)])
 
     @property
+    def versions(self) -> dict[str, str]:
+        """Of the runs that the board's rows are from; where they differ, the later ones."""
+        shown = {row.run for row in self.latest()}
+        runs = [run for run in self.runs if run.run in shown]
+        return {name: version for run in runs for name, version in run.versions.items()}
+
+    @property
     def timed(self) -> bool:
         return bool(self.runs) and self.runs[-1].device != "cpu"
 

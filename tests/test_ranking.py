@@ -232,6 +232,15 @@ def test_a_row_of_a_throttled_or_shared_device_says_so():
     assert [cells[1] for cells in times.rows[:2]] == [f"10.0{table.DISTURBED}", "20.0"]
 
 
+def test_the_versions_are_of_every_run_that_is_shown():
+    later = dataclasses.replace(RUN, run="r2", versions={"torch": "3", "fla": "1"})
+    alone = dataclasses.replace(RUN, run="r3", versions={"quack": "7"})
+    rows = [row("alice/rope"), row("bob/rope", run="r2")]
+    results = dataclasses.replace(TIMED, runs=[RUN, later, alone], rows=rows)
+    assert results.versions == {"torch": "3", "fla": "1"}
+    assert "torch 3, fla 1." in markdown.leaderboard([results], ABOUT)
+
+
 def test_a_peak_is_stated_with_its_source_where_it_is_known():
     peak = {"bytes_per_second": 2e12, "flops_per_second": {"float32": 6e13}, "source": "a sheet"}
     known = dataclasses.replace(TIMED, runs=[dataclasses.replace(RUN, peak=peak)])

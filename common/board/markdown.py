@@ -52,7 +52,7 @@ def insert(readme: Path, board: str) -> None:
 
 def _device(results: Results, about: Mapping[str, About], whole: bool) -> list[str]:
     run = results.runs[-1]
-    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     parts = [f"{'##' if whole else '###'} {run.device_name}", f"{versions}."]
     if whole and run.peak:
         parts.append(_peak(run.peak))

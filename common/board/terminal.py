@@ -27,7 +27,7 @@ def show(results: Results, about: Mapping[str, About], console: Console, only: s
     """A heading that says what was measured where, then a table for each track; the rows of the
     handle or solution `only` stand out."""
     run = results.runs[-1]
-    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     console.print(Text(f"\n{run.device_name}", style="bold") + Text(f"  {versions}", style="dim"))
     if not results.timed:
         console.print(
