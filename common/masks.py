@@ -15,6 +15,8 @@ from common.views import Layout, randn
 Mask = Literal["span", "random", "all", "none"]
 LONGEST_SPAN = 1024
 """The visual tokens of one image, in each sequence of the seed's batches."""
+WIDEST_TWIN = 512
+"""The whole board is then a minute of interpreting; at 1024 it was two."""
 DTYPES = ("float32", "bfloat16", "float16")
 # A kernel that adds the K terms of a product in order errs by up to 4.3 times as much as cuBLAS,
 # which splits the sum, at K = 1024 in float32 (H200), and the ratio grows as the root of K: 16
@@ -96,7 +98,7 @@ def draw_mask(case: MaskedCase, generator: torch.Generator) -> torch.Tensor:
 
 def twin(case: MaskedCase) -> MaskedCase:
     """The same mask and dtype; the wide widths cut, and the tokens to a few tiles."""
-    first, second = (min(width, 1024) for width in case.widths)
+    first, second = (min(width, WIDEST_TWIN) for width in case.widths)
     return dataclasses.replace(
         case, tokens=32 + case.tokens // 512, widths=(first, second), twin=True
     )
