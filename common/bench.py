@@ -7,7 +7,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
@@ -133,11 +133,10 @@ def measure(
 
         for graded in sweep.grade(op, cases, solutions, skip):
             solution, _, problem, verdicts = graded
-            rows = [
-                _row(sweep, solution, problem, verdicts[direction], run, digests[solution])
+            yield [
+                _row(sweep, solution, problem, verdicts[direction], run, digests[solution], tier)
                 for direction in DIRECTIONS
             ]
-            yield [replace(row, tier=tier) for row in rows]
 
 
 def _row(
@@ -147,6 +146,7 @@ def _row(
     verdict: Verdict,
     run: str,
     digests: tuple[str, str],
+    tier: Tier,
 ) -> Record:
     op, case, direction = problem.op, problem.case, verdict.direction
     reason, name = verdict.reason, verdict.verdict
@@ -171,6 +171,7 @@ def _row(
         flops=work.flops,
         sources=digests[0],
         harness=digests[1],
+        tier=tier,
         **times,
     )
 

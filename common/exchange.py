@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import secrets
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -34,12 +35,7 @@ class Exchange:
         # between the two, so that no call can be told to be on inputs that were there before
         self.attempts = (0, AGAIN, 1) if worker.ask_again() else (0, 1)
         self._inputs = call_tensors(problem.arguments, problem.upstream)
-        dtype = getattr(torch, problem.case.dtype)
-        rooms = {
-            f"{name} {attempt}": torch.empty(truth.shape, dtype=dtype, device="meta")
-            for name, truth in problem.truth.items()
-            for attempt in self.attempts
-        }
+        rooms = rooms_of(problem, problem.truth, self.attempts)
         self.slots = lay_out([*self._inputs.items(), *rooms.items()])
         self._arena: Arena = worker.arena(max(slot.end for slot in self.slots.values()))
         for name in rooms:
@@ -116,6 +112,18 @@ def _moved(tensor: torch.Tensor) -> torch.Tensor:
 def call_tensors(arguments: dict[str, Any], upstream: torch.Tensor) -> dict[str, torch.Tensor]:
     tensors = {name: v for name, v in arguments.items() if isinstance(v, torch.Tensor)}
     return {**tensors, "upstream": upstream}
+
+
+def rooms_of(
+    problem: Problem, names: Iterable[str], attempts: Sequence[int] = (0,)
+) -> dict[str, torch.Tensor]:
+    """`NAME ATTEMPT`: what room each result takes, without any memory."""
+    dtype = getattr(torch, problem.case.dtype)
+    return {
+        f"{name} {attempt}": torch.empty(problem.truth[name].shape, dtype=dtype, device="meta")
+        for name in names
+        for attempt in attempts
+    }
 
 
 def call_json(op: Op[Any], arguments: dict[str, Any], slots: dict[str, Slot]) -> Reply:

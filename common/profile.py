@@ -91,16 +91,6 @@ def least(work: Work, peak: Peak, dtype: str) -> float:
     return 1e6 * max(work.bytes / peak.bytes_per_second, arithmetic)
 
 
-def whole_work(op: Op[Any], case: Case, direction: Direction) -> Work:
-    """Of forward, or of forward with backward, which is what is timed."""
-    works = [op.work(case, each) for each in DIRECTIONS[: DIRECTIONS.index(direction) + 1]]
-    return Work(
-        sum(work.bytes for work in works),
-        sum(work.flops for work in works),
-        tuple(product for work in works for product in work.products),
-    )
-
-
 def profile(chosen: Sequence[Solution], device: str, verbose: bool) -> None:
     """Print a line for each case and direction, and write the traces."""
     if device == "cpu":
@@ -173,7 +163,7 @@ def _columns(cells: Sequence[str]) -> str:
 
 
 def _counts(op: Op[Any], case: Case, direction: Direction) -> tuple[str, ...]:
-    work = whole_work(op, case, direction)
+    work = op.timed_work(case, direction)
     intensity = work.flops / work.bytes if work.bytes else 0.0
     amounts = (f"{work.bytes / 1e6:.4g}", f"{work.flops / 1e9:.3g}", f"{intensity:.3g}")
     return (case.name, DIRECTION[direction], *amounts)
@@ -184,7 +174,7 @@ def _told(row: Record, case: Case, direction: Direction, peak: Peak | None) -> t
     counts = _counts(op, case, direction)
     if not row.gpu:
         return (*counts[:2], f"{row.verdict}: {row.reason}" if row.reason else row.verdict)
-    found = finding(row, whole_work(op, case, direction), peak, case.dtype)
+    found = finding(row, op.timed_work(case, direction), peak, case.dtype)
     return (
         *counts,
         f"{found.gpu:.1f}",

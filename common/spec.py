@@ -88,5 +88,14 @@ class Op(Generic[C]):
         """The timed cases; without a GPU nothing is timed and each runs as its twin."""
         yield from self.cases("board") if device == "cuda" else map(self.twin, self.cases("board"))
 
+    def timed_work(self, case: C, direction: Direction) -> Work:
+        """Of forward, or of forward with backward, which is what is timed."""
+        works = [self.work(case, each) for each in DIRECTIONS[: DIRECTIONS.index(direction) + 1]]
+        return Work(
+            sum(work.bytes for work in works),
+            sum(work.flops for work in works),
+            tuple(product for work in works for product in work.products),
+        )
+
     def tier(self, tier: Tier, device: str) -> Iterator[C]:
         yield from self.board(device) if tier == "board" else self.cases(tier)

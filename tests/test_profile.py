@@ -8,7 +8,7 @@ import pytest
 from common import bench, ops, profile, solo
 from common.measure.limits import Peak
 from common.measure.timing import trace_case
-from common.profile import NO_NCU, finding, least, nsight, read_counters, whole_work
+from common.profile import NO_NCU, finding, least, nsight, read_counters
 from common.records import Record
 from common.solutions import CONTRIBUTORS, Solution
 from common.spec import Work
@@ -69,8 +69,8 @@ def test_only_products_run_at_a_dense_rate():
 def test_with_backward_is_the_work_of_both():
     (case, *_) = MASKED.cases("board")
     forward, backward = (MASKED.work(case, d) for d in ("forward", "backward"))
-    assert whole_work(MASKED, case, "forward") == forward
-    both = whole_work(MASKED, case, "backward")
+    assert MASKED.timed_work(case, "forward") == forward
+    both = MASKED.timed_work(case, "backward")
     assert both.bytes == forward.bytes + backward.bytes
     assert both.flops == forward.flops + backward.flops
     assert len(both.products) == 3

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from common.arena import Arena, Slot, lay_out, shifted, storage_bytes
-from common.exchange import GARBAGE, call_json, call_tensors
+from common.exchange import GARBAGE, call_json, call_tensors, rooms_of
 from common.measure import device, limits
 from common.problem import OUTPUT, Problem, draw, solve
-from common.spec import DIRECTIONS, Case, Direction, Op
+from common.spec import Case, Direction, Op
 from common.tolerance import check_values
 from common.worker import Reply, Worker
 
@@ -46,14 +46,10 @@ def _time(problem: Problem, worker: Worker, direction: Direction) -> Reply:
     where = problem.upstream.device.type
     draws = [draw(op, case, secrets.randbits(48), where) for _ in range(ROTATION + 1)]
     results = [OUTPUT, *op.differentiable] if direction == "backward" else [OUTPUT]
-    dtype = getattr(torch, case.dtype)
-    rooms = {
-        f"{name} 0": torch.empty(problem.truth[name].shape, dtype=dtype, device="meta")
-        for name in results
-    }
-    arena, slots = _lay(worker, [call_tensors(*drawn) for drawn in draws], rooms)
+    tensors = [call_tensors(*drawn) for drawn in draws]
+    arena, slots = _lay(worker, tensors, rooms_of(problem, results))
     calls = _calls(op, draws, slots)
-    work = [op.work(case, each) for each in DIRECTIONS[: DIRECTIONS.index(direction) + 1]]
+    work = op.timed_work(case, direction)
     with device.Watch(device.reader(_uuid()) if where == "cuda" else None) as watch:
         times = worker.call(
             "time",
@@ -62,8 +58,8 @@ def _time(problem: Problem, worker: Worker, direction: Direction) -> Reply:
             baseline=calls[ROTATION],
             op=op.name,
             backward=direction == "backward",
-            copy_bytes=sum(each.bytes for each in work),
-            products=[product for each in work for product in each.products],
+            copy_bytes=work.bytes,
+            products=work.products,
             dtype=case.dtype,
             seconds=SECONDS[case.clock],
             burst=BURST[case.clock],
@@ -75,7 +71,7 @@ def _time(problem: Problem, worker: Worker, direction: Direction) -> Reply:
     unchecked = worker.solution.peer and not kept  # what a peer prepared does not see new inputs
     if not _well_formed(times) or not (unchecked or _names_a_call(kept)):
         return {"verdict": "TAMPERED", "reason": "what it reports are no samples"}
-    if reason := limits.broken(times["gpu"].get("solution", []), work, where):
+    if reason := limits.broken(times["gpu"].get("solution", []), [work], where):
         return {"verdict": "IMPOSSIBLE_SPEED", "reason": reason}
     if not unchecked:
         found = {name: arena.tensor(slots[kept["call"]][f"{name} 0"]) for name in results}
