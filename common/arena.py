@@ -176,6 +176,11 @@ def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
+def words(raw: torch.Tensor) -> torch.Tensor:
+    """The bytes as numbers of eight bytes where they are so many: compared in an eighth of them."""
+    return raw.view(torch.int64) if raw.numel() % 8 == 0 else raw
+
+
 def shifted(tensor: torch.Tensor, shift: int) -> torch.Tensor:
     """The tensor's whole storage with each element so many places further to the front."""
     rows = storage_bytes(tensor).view(-1, tensor.itemsize)

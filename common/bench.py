@@ -21,7 +21,7 @@ from common.problem import Problem
 from common.records import Record, Results, Run, Writer
 from common.solutions import ROOT, Solution, digest, package_of
 from common.spec import DIRECTIONS, Case, Direction, Op, Tier
-from common.sweep import Sweep, tier_cases
+from common.sweep import Sweep, repeats, tier_cases
 from common.worker import Died
 
 
@@ -131,7 +131,8 @@ def measure(
         def skip(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
             return (solution.name, op.name, case.name) in done
 
-        for graded in sweep.grade(op, cases, solutions, skip):
+        again = repeats(tier, sweep.device)
+        for graded in sweep.grade(op, cases, solutions, skip, again):
             solution, _, problem, verdicts = graded
             yield [
                 _row(sweep, solution, problem, verdicts[direction], run, digests[solution], tier)

@@ -77,12 +77,13 @@ def grade(options: argparse.Namespace) -> int:
     chosen = _chosen(options)
     target = options.json and _writable(options.json)
     device = _device(options)
-    from common.sweep import Sweep, tier_cases
+    from common.sweep import Sweep, repeats, tier_cases
 
     verdicts: list[Verdict] = []
-    with Sweep(device, quiet=not options.verbose) as sweep:
+    again = repeats(options.tier, device)
+    with Sweep(device, quiet=not options.verbose, overlap=True) as sweep:
         for op, cases in tier_cases(chosen, options.tier, device, options.sample):
-            for _, _, _, graded in sweep.grade(op, cases, chosen):
+            for _, _, _, graded in sweep.grade(op, cases, chosen, repeats=again):
                 print(_one_line(*graded.values()), flush=True)
                 verdicts += graded.values()
     if target:

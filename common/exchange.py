@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from common.arena import Arena, Slot, lay_out, shifted, storage_bytes
+from common.arena import Arena, Slot, lay_out, shifted, storage_bytes, words
 from common.problem import OUTPUT, Problem
 from common.spec import Direction, Op
 from common.worker import Reply, Worker
@@ -82,7 +82,7 @@ class Exchange:
     def changed(self) -> str | None:
         """The first argument whose memory is not what was laid there."""
         for name, laid in self._laid.items():
-            if not torch.equal(self._arena.bytes_of(self.slots[name]), laid):
+            if not torch.equal(words(self._arena.bytes_of(self.slots[name])), words(laid)):
                 return "the upstream gradient" if name == "upstream" else name
         return None
 

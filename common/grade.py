@@ -38,6 +38,8 @@ VERDICTS = (
 )
 DEATHS = {"CRASHED", "TIMEOUT"}
 FINE = ("PASSED", "UNSUPPORTED")
+LATEST = 1
+"""The attempt that comes last."""
 FEW = 8
 """Elements that may come out the same from other inputs."""
 
@@ -66,9 +68,9 @@ Finding = tuple[str, str]
 # --- grading --------------------------------------------------------------------------------------
 
 
-def grade(problem: Problem, worker: Worker) -> dict[Direction, Verdict]:
-    """Have the worker answer twice, at times once more on other inputs, and judge each direction by
-    the earliest cause in VERDICTS."""
+def grade(problem: Problem, worker: Worker, repeats: int = 0) -> dict[Direction, Verdict]:
+    """Have the worker answer twice, at times once more on other inputs, and where that is right so
+    many times more; judge each direction by the earliest cause in VERDICTS."""
     exchange = Exchange(problem, worker)
     findings: dict[Direction, list[Finding]] = {"forward": [], "backward": []}
     errors: dict[Direction, float | None] = {"forward": None, "backward": None}
@@ -92,6 +94,8 @@ def grade(problem: Problem, worker: Worker) -> dict[Direction, Verdict]:
             findings[direction] += found
             known = [e for e in (errors[direction], error) if e is not None]
             errors[direction] = max(known, default=None)
+    for _ in range(repeats):
+        _repeat(exchange, findings)
     return {
         direction: _verdict(problem, worker, direction, findings[direction], errors[direction])
         for direction in DIRECTIONS
@@ -143,6 +147,19 @@ def _attempt(exchange: Exchange, attempt: int, findings: dict[Direction, list[Fi
     failure = _failure(reply, reply, exchange)
     if failure:
         findings["backward"].append(failure)
+
+
+def _repeat(exchange: Exchange, findings: dict[Direction, list[Finding]]) -> None:
+    """The latest answer once more, in its own place, as long as nothing is wrong with any."""
+    for direction in DIRECTIONS:
+        if findings[direction]:
+            return
+        reply = _asked(getattr(exchange, direction), LATEST)
+        if reply.get("verdict"):
+            findings[direction].append((reply["verdict"], reply["reason"]))
+        for name in _results(exchange.problem)[direction]:
+            results = (exchange.result(name, attempt) for attempt in (0, LATEST))
+            findings[direction] += _differing(name, *results)
 
 
 def _asked(request: Callable[[int], Reply], attempt: int) -> Reply:
@@ -206,8 +223,23 @@ def _compare(
     truth, budget = problem.truth[name], problem.budgets[name]
     if not truth.numel():
         return [], None
-    findings = []
+    findings = _differing(name, first, second)
+    if findings:
+        findings += _foreign(name, first, second, truth)
+    wrong, ratio = check_values(first, truth, budget, problem.slack)
+    if wrong:
+        findings.append(("INCORRECT_NUMERICAL", f"{_at(name, wrong.index)}: {wrong.text}"))
+    elif again is not None and _stayed(first, again, truth):
+        findings.append(("TAMPERED", f"{_label(name)} stayed what it was when the inputs changed"))
+    return findings, ratio
+
+
+def _foreign(
+    name: str, first: torch.Tensor, second: torch.Tensor, truth: torch.Tensor
+) -> list[Finding]:
+    """What was read where nothing was laid: it is NaN in one of two results."""
     appears, vanishes = first.isnan() & ~second.isnan(), second.isnan() & ~first.isnan()
+    findings = []
     for verdict, mask, what in (
         ("UNWRITTEN_OUTPUT", appears, "holds fresh memory"),
         ("OUT_OF_BOUNDS", vanishes, "comes from memory outside of the arguments"),
@@ -216,23 +248,21 @@ def _compare(
             count = f"{int(mask.sum())} of {truth.numel()} elements"
             reason = f"{_at(name, first_index(mask))} {what}, as do {count} in all"
             findings.append((verdict, reason))
-    wrong, ratio = check_values(first, truth, budget, problem.slack)
-    if wrong:
-        findings.append(("INCORRECT_NUMERICAL", f"{_at(name, wrong.index)}: {wrong.text}"))
-    elif again is not None and _stayed(first, again, truth):
-        findings.append(("TAMPERED", f"{_label(name)} stayed what it was when the inputs changed"))
-    differs = _bits(first) != _bits(second)
-    if differs.any():
-        where = first_index(differs)
-        values = f"{first[where].item():.8g}, then {second[where].item():.8g}"
-        reason = f"{_at(name, where)} was {values} on the same inputs"
-        findings.append(("NONDETERMINISTIC", reason))
-    return findings, ratio
+    return findings
+
+
+def _differing(name: str, first: torch.Tensor, second: torch.Tensor) -> list[Finding]:
+    """Two results of the same inputs are the same, bit for bit."""
+    if torch.equal(_bits(first), _bits(second)):
+        return []
+    where = first_index(_bits(first) != _bits(second))
+    values = f"{first[where].item():.8g}, then {second[where].item():.8g}"
+    return [("NONDETERMINISTIC", f"{_at(name, where)} was {values} on the same inputs")]
 
 
 def _stayed(first: torch.Tensor, again: torch.Tensor, truth: torch.Tensor) -> bool:
     """Zeros may: the gradient of what a mask leaves out."""
-    return int(truth.count_nonzero()) >= FEW and torch.equal(_bits(first), _bits(again))
+    return torch.equal(_bits(first), _bits(again)) and int(truth.count_nonzero()) >= FEW
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

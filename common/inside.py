@@ -13,6 +13,7 @@ import functools
 import gc
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import random
@@ -174,10 +175,13 @@ class Poison(TorchDispatchMode):
 
     def overrun(self) -> str | None:
         """What was written beside fresh memory: `4 bytes after memory of its own`."""
-        for raw, size in self._fresh:
-            for where, band in (("before", raw[:BAND]), ("after", raw[BAND + size :])):
-                if written := int((band != self._guard).sum()):
-                    return f"wrote {written} bytes {where} memory of its own"
+        bands = [band for raw, size in self._fresh for band in (raw[:BAND], raw[BAND + size :])]
+        if not bands:
+            return None
+        counts = torch.stack([(band != self._guard).sum() for band in bands]).tolist()
+        for where, written in zip(itertools.cycle(("before", "after")), counts, strict=False):
+            if written:
+                return f"wrote {written} bytes {where} memory of its own"
         return None
 
 

@@ -6,8 +6,10 @@ import itertools
 import os
 import random
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,7 +22,11 @@ from common.spec import Case, Direction, Op, Tier
 from common.worker import LIVES, ForkServer, ServerEnded, Worker
 
 MOST_AT_ONCE = 8
+ROOM = 20
+"""What a case takes of a GPU, in units of its least bytes: mostly float64, and both processes."""
 LARGE: tuple[Tier, ...] = ("matrix", "plot")
+REPEATS = 20
+"""Further answers to each of the board's cases on a GPU, whose programs overlap."""
 Graded = tuple[Solution, Case, Problem, dict[Direction, Verdict]]
 
 
@@ -40,6 +46,11 @@ def tier_cases(
         yield op, cases
 
 
+def repeats(tier: Tier, device: str) -> int:
+    """How often a case of the tier is answered again, to see a race that seldom shows."""
+    return REPEATS if tier == "board" and device == "cuda" else 0
+
+
 class Sweep:
     """The workers of one device, and the oracle beside them."""
 
@@ -49,19 +60,25 @@ class Sweep:
         quiet: bool = True,
         deadline: float | None = None,
         lives: float = LIVES,
+        overlap: bool | None = None,
     ) -> None:
+        """With `overlap`, the default without a GPU, several cases may be under way at once, so
+        that nothing may be timed."""
         self.device, self._deadline, self._lives = device, deadline, lives
+        self._overlap = device == "cpu" if overlap is None else overlap
         self._server = ForkServer(device, quiet)
         self._workers: dict[tuple[Solution, int], Worker] = {}
         self._cores = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
         self._pool = ThreadPoolExecutor(self._cores)
+        self._posing = ThreadPoolExecutor(self._cores)  # else who waits for a problem keeps it away
 
     def __enter__(self) -> Sweep:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._server.close()  # its workers die with it, so that nobody waits for one of them
-        self._pool.shutdown(cancel_futures=True)
+        for pool in (self._posing, self._pool):
+            pool.shutdown(cancel_futures=True)
         for worker in self._workers.values():
             worker.close()
 
@@ -79,36 +96,82 @@ class Sweep:
         cases: Iterable[Case],
         solutions: Iterable[Solution],
         skip: Callable[[Solution, Case], bool] = lambda solution, case: False,
+        repeats: int = 0,
     ) -> Iterator[Graded]:
-        """Every solution of the op on every case, less what is to be skipped.
+        """Every solution of the op on every case, less what is to be skipped, each answered so many
+        times more than grading takes.
 
-        As many at once as there are cores: all solutions of a case, and where they are few on a
-        CPU, several cases. Whoever times what is yielded has the device to himself.
+        As many at once as there are cores: all solutions of a case, and where they are few, several
+        cases; not so on a GPU unless `overlap` was asked for. Then whoever times what is yielded
+        has the device to himself.
         """
         ours = [solution for solution in solutions if solution.op == op.name]
-        lanes = max(self._cores // max(len(ours), 1), 1) if self.device == "cpu" else 1
-        remaining = iter(cases)
-        while several := list(itertools.islice(remaining, lanes)):
-            if self.device == "cuda":  # what the last case took, the workers may need
-                torch.cuda.empty_cache()
-            jobs = []
-            for lane, case in enumerate(several):
-                due = [solution for solution in ours if not skip(solution, case)]
-                if not due:
-                    continue
-                problem = pose(op, case, secrets.randbits(48), self.device)
-                for solution in due:
-                    worker = self.worker(solution, lane)
-                    job = self._pool.submit(grade, problem, worker)
-                    jobs.append((solution, case, problem, job, worker))
-            wait(job for *_, job, _ in jobs)
-            for solution, case, problem, job, worker in jobs:
-                try:
-                    yield solution, case, problem, job.result()
-                except ServerEnded:
-                    yield solution, case, problem, self._alone(problem, worker)
+        cases = list(cases)
+        lanes = self._lanes(op, cases, len(ours))
+        free, flying = itertools.cycle(range(lanes)), deque[_Flight]()
+        for case in cases:
+            if len(flying) == lanes:  # the oldest has the lane that is next
+                yield from self._land(flying)
+            if due := [solution for solution in ours if not skip(solution, case)]:
+                flying.append(self._start(op, case, due, next(free), repeats))
+        while flying:
+            yield from self._land(flying)
+
+    def _lanes(self, op: Op[Any], cases: Iterable[Case], solutions: int) -> int:
+        """How many cases at once."""
+        if not self._overlap:
+            return 1
+        lanes = self._cores // max(solutions, 1)
+        if self.device == "cuda":
+            largest = max((op.work(case, "forward").bytes for case in cases), default=0)
+            free, _ = torch.cuda.mem_get_info()
+            lanes = min(lanes, free // max(ROOM * max(solutions, 1) * largest, 1))
+        return max(lanes, 1)
+
+    def _start(
+        self, op: Op[Any], case: Case, due: Iterable[Solution], lane: int, repeats: int
+    ) -> _Flight:
+        workers = {solution: self.worker(solution, lane) for solution in due}
+        if self.device == "cuda":
+            self._make_room(workers.values())
+        posed = self._posing.submit(pose, op, case, secrets.randbits(48), self.device)
+
+        def run(worker: Worker) -> dict[Direction, Verdict]:
+            return grade(posed.result(), worker, repeats)
+
+        return _Flight(case, posed, [(*w, self._pool.submit(run, w[1])) for w in workers.items()])
+
+    def _make_room(self, workers: Iterable[Worker]) -> None:
+        """What the last case took, the workers may need, and what these keep, the others."""
+        free, total = torch.cuda.mem_get_info()
+        scarce = free < total / 4
+        if scarce or not self._overlap:
+            torch.cuda.empty_cache()
+        for worker in workers if scarce else ():
+            worker.release()
+
+    def _land(self, flying: deque[_Flight]) -> Iterator[Graded]:
+        """The verdicts of the case that was started first."""
+        flight = flying.popleft()
+        wait(job for *_, job in flight.jobs)
+        for solution, worker, job in flight.jobs:
+            problem = flight.posed.result()
+            try:
+                yield solution, flight.case, problem, job.result()
+            except ServerEnded:
+                wait(job for other in flying for *_, job in other.jobs)
+                yield solution, flight.case, problem, self._alone(problem, worker)
 
     def _alone(self, problem: Problem, worker: Worker) -> dict[Direction, Verdict]:
         """Again, with nobody else asked, so that whoever ends the fork server is known."""
         with worker.alone():
             return grade(problem, worker)
+
+
+@dataclass(frozen=True)
+class _Flight:
+    """A case under way: its problem, and the job of each solution."""
+
+    case: Case
+    posed: Future[Problem]
+    jobs: list[tuple[Solution, Worker, Future[dict[Direction, Verdict]]]]
