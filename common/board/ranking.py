@@ -17,7 +17,7 @@ from common.records import Record
 
 REPLICATES = 1000
 CONFIDENCE = (2.5, 97.5)
-LIMITS = ("copy", "dense")
+LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 Cell = tuple[str, str]
 """A case and a direction."""
 

@@ -9,7 +9,6 @@ from common.board.ranking import LIMITS, Cell, Entry, Track, limit, median, shar
 from common.records import Record
 
 DIRECTION = {"forward": "forward", "backward": "forward + backward"}
-LIMIT = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 STALE = "†"
 DISTURBED = "‡"
 
@@ -129,7 +128,7 @@ def _time(entry: Entry, cell: Cell) -> str:
 
 def _limit(track: Track, cells: Sequence[Cell], name: str) -> tuple[str, ...]:
     """The row of one limit, which was measured beside each solution: the median of its medians."""
-    return LIMIT[name], *(_median_of_all(track, cell, name) for cell in cells)
+    return LIMITS[name], *(_median_of_all(track, cell, name) for cell in cells)
 
 
 def _median_of_all(track: Track, cell: Cell, name: str) -> str:
