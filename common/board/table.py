@@ -9,7 +9,7 @@ from common.board.comparison import SHORT, STEADY, Both, Move, Pair
 from common.board.ranking import LIMITS, Cell, Entry, Track, limit, median, share
 from common.records import Record
 
-DIRECTION = {"forward": "forward", "backward": "forward + backward"}
+DIRECTION = {"forward": "forward", "backward": "forward + backward (backward alone)"}
 STALE = "†"
 DISTURBED = "‡"
 EDITED = "*"
@@ -133,7 +133,15 @@ def _time(entry: Entry, cell: Cell) -> str:
     row = entry.cells.get(cell)
     if row is None:
         return ""
-    return f"{median(row):.1f}{DISTURBED * bool(row.disturbed)}" if row.gpu else row.verdict
+    if not row.gpu:
+        return row.verdict
+    return f"{median(row):.1f}{DISTURBED * bool(row.disturbed)}{_alone(row)}"
+
+
+def _alone(row: Record) -> str:
+    """Of a call that is ranked by the GPU's time with backward: its backward by itself."""
+    known = "backward" in row.gpu and row.clock == "gpu"
+    return f" ({median(row, 'backward'):.1f})" if known else ""
 
 
 def _limit(track: Track, cells: Sequence[Cell], name: str) -> tuple[str, ...]:
