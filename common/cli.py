@@ -180,6 +180,8 @@ def leaderboard(options: argparse.Namespace) -> int:
     if not boards:
         raise Fault("nothing is recorded yet: run bench first (nox -s bench leaderboard)")
     about = _about()
+    if options.compare:
+        return _compare([results.of_op(options.op) for results in boards], about, options.only)
     # what was not timed stays on the machine that it was graded on
     if timed := [results for results in boards if results.timed]:
         (ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about))
@@ -188,6 +190,20 @@ def leaderboard(options: argparse.Namespace) -> int:
     console = terminal.console()
     for results in boards:
         terminal.show(results.of_op(options.op), about, console, options.only or "")
+    return 0
+
+
+def _compare(boards: Sequence[Results], about: dict[str, About], only: str | None) -> int:
+    """Show how far the latest two runs agree; nothing is written."""
+    from common.board import comparison, terminal
+
+    timed = [(results, comparison.compare(results, about)) for results in boards if results.timed]
+    if not any(found for _, found in timed):
+        raise Fault("no op was measured in two finished runs on one GPU: run bench again there")
+    console = terminal.console()
+    for results, found in timed:
+        if found:
+            terminal.show_comparisons(results, found, console, only or "")
     return 0
 
 
@@ -341,6 +357,13 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tier", choices=TIMED, default="board", help="default: board")
 
 
+def _leaderboard_arguments(parser: argparse.ArgumentParser) -> None:
+    _bench_arguments(parser)
+    parser.add_argument(
+        "--compare", action="store_true", help="the two latest runs side by side; writes nothing"
+    )
+
+
 def _grade_arguments(parser: argparse.ArgumentParser) -> None:
     _running_arguments(parser)
     parser.add_argument("--tier", choices=TIERS, default="smoke")
@@ -378,7 +401,7 @@ COMMANDS: dict[Any, Any] = {
     check: _check_arguments,
     profile: _check_arguments,
     bench: _bench_arguments,
-    leaderboard: _bench_arguments,
+    leaderboard: _leaderboard_arguments,
     new: _new_arguments,
     tune: _check_arguments,
     sanitize: _sanitize_arguments,

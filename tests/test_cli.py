@@ -257,6 +257,38 @@ def test_a_missing_matplotlib_is_named_where_there_are_plots(study, plotted):
     assert "package matplotlib is missing" in line
 
 
+@pytest.fixture
+def twice(recorded):
+    """The record finished, and the same run again."""
+    once = recorded.read_text() + '{"schema":1,"kind":"end","run":"r1"}\n'
+    recorded.write_text(once + once.replace('"r1"', '"r2"'))
+    return recorded
+
+
+def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repository, twice):
+    before = (repository / "README.md").read_text()
+    ran = study("leaderboard", "--compare", "--device", "cpu", hidden="torch triton matplotlib")
+    assert ran.code == 0, ran.err
+    assert "rope: run r1, then r2" in ran.out
+    assert "the largest moved by" not in ran.out, "10 µs is too short to say"
+    assert "2.50 ± 0.00   2.50 ± 0.00    +0.0%" in ran.out
+    assert (repository / "README.md").read_text() == before
+    assert not (repository / "LEADERBOARD.md").exists()
+
+
+def test_one_run_alone_is_told_to_bench_again(study, recorded):
+    assert "run bench again" in one_line(study("leaderboard", "--compare"))
+
+
+def test_two_runs_that_timed_nothing_have_nothing_to_compare(study, twice):
+    twice.write_text(twice.read_text().replace('"cuda"', '"cpu"'))
+    assert "run bench again" in one_line(study("leaderboard", "--compare"))
+
+
+def test_two_runs_of_another_op_are_told_to_bench_again(study, twice):
+    assert "run bench again" in one_line(study("leaderboard", "--compare", "--op", "rotate_half"))
+
+
 def test_a_torn_last_line_is_a_notice(study, recorded):
     recorded.write_text(recorded.read_text() + '{"schema": 1, "ki')
     ran = study("leaderboard", hidden="torch")

@@ -193,7 +193,7 @@ def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
         "Not drawn: dave/rope: TIMEOUT",
     }
     assert expected <= texts
-    assert {"dense products", "forward"} <= by_name["masked_ffn-tokens"]
+    assert {"dense products of the same shapes", "forward"} <= by_name["masked_ffn-tokens"]
     assert {"alice/rope", "forward, no_grad", *SMALL} <= by_name["rope-host"]
 
 

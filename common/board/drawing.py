@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.board.plots import HOST_CALLS, LIMITS, HostPlot, Line, Panel, Plot, Strip
+from common.board.plots import HOST_CALLS, HostPlot, Line, Panel, Plot, Strip
+from common.board.ranking import LIMITS
 
 COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc4f9c", "#e0a100", "#5b3fa0", "#00a6c4", "#a02c2c",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from common.board import plots, table
+from common.board.parts import parts
 from common.board.ranking import rank
 from common.board.table import About, Table
-from common.records import Results
+from common.records import Record, Results
 from common.solutions import Fault
 
 BEGIN, END = "<!-- board -->", "<!-- /board -->"
@@ -21,21 +23,25 @@ solution's, taken in turn in one run, with its 95 % interval; entries that tie s
 *Worst share of limit* is the case furthest from its limit: a copy of the same bytes or dense
 products of the same shapes, whichever takes longer, measured in the same run.
 *error / eager's* is the rounding error in units of plain torch's own. Names in parentheses are
-peers: libraries, not contributors. An entry that does not cover its track whole is not ranked."""
+peers: libraries, not contributors. An entry that does not cover its track whole is not ranked.
+
+*Parts of a call* takes an op's small cases apart: what the host takes to launch a call, with
+autograd and under `no_grad`; what the GPU takes, all of the call being queued; and what it takes to
+replay the CUDA graph of forward, where one can be captured: not of a call that waits for the GPU.
+Calls in a row take the longer of host and GPU each."""
 
 
 def leaderboard(boards: Iterable[Results], about: Mapping[str, About]) -> str:
     """LEADERBOARD.md: every timed device's rankings and times."""
-    parts = ["# Leaderboard", "Written by `study leaderboard` from `results/`.", EXPLANATION]
+    texts = ["# Leaderboard", "Written by `study leaderboard` from `results/`.", EXPLANATION]
     for results in boards:
-        parts += _device(results, about, whole=True)
-    return "\n\n".join(parts) + "\n"
+        texts += _device(results, about, whole=True)
+    return "\n\n".join(texts) + "\n"
 
 
 def readme_board(boards: Iterable[Results], about: Mapping[str, About]) -> str:
     """The rankings alone."""
-    parts = [part for results in boards for part in _device(results, about, whole=False)]
-    return "\n\n".join(parts)
+    return "\n\n".join(text for each in boards for text in _device(each, about, whole=False))
 
 
 def insert(readme: Path, board: str) -> None:
@@ -53,19 +59,29 @@ def insert(readme: Path, board: str) -> None:
 def _device(results: Results, about: Mapping[str, About], whole: bool) -> list[str]:
     run = results.runs[-1]
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    parts = [f"{'##' if whole else '###'} {run.device_name}", f"{versions}."]
+    texts = [f"{'##' if whole else '###'} {run.device_name}", f"{versions}."]
     if whole and run.peak:
-        parts.append(_peak(run.peak))
+        texts.append(_peak(run.peak))
     known = [row for row in results.latest() if row.solution in about]
-    for track in rank(known):
-        parts += _drawn(table.ranking(track, about, timed=True))
+    for op, tracks in itertools.groupby(rank(known), key=lambda track: track.op):
+        for track in tracks:
+            texts += _drawn(table.ranking(track, about, timed=True))
+            if whole:
+                texts += [text for times in table.times(track) for text in _drawn(times)]
         if whole:
-            parts += [part for times in table.times(track) for part in _drawn(times)]
+            texts += _parts(op, [row for row in known if row.op == op])
     if whole:
         drawn = plots.files(results, plots.rows_of(results, about))
-        parts += [f"![{title}]({path})" for path, title in drawn.items()]
+        texts += [f"![{title}]({path})" for path, title in drawn.items()]
     absent = [f"- {peer}: {reason}" for peer, reason in run.absent.items()]
-    return parts + (["Absent:", "\n".join(absent)] if absent and whole else [])
+    return texts + (["Absent:", "\n".join(absent)] if absent and whole else [])
+
+
+def _parts(op: str, rows: Sequence[Record]) -> list[str]:
+    """Folded, since few ask for it."""
+    texts = [text for drawn in parts(rows) for text in _drawn(drawn)]
+    summary = f"<details>\n<summary>{op}: parts of a call</summary>"
+    return [summary, *texts, "</details>"] if texts else []
 
 
 def _peak(peak: Mapping[str, Any]) -> str:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.board.ranking import CONFIDENCE, REPLICATES
+from common.board.ranking import CONFIDENCE, LIMITS, REPLICATES
 from common.records import Record, Results
 
-LIMITS = {"copy": "copy of the same bytes", "dense": "dense products"}
 MILLI = 1e-3
 
 

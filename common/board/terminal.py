@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -10,6 +10,7 @@ from rich.table import Table as Drawing
 from rich.text import Text
 
 from common.board import table
+from common.board.comparison import Comparison
 from common.board.ranking import Track, rank
 from common.board.table import About, Table
 from common.records import Results
@@ -47,6 +48,23 @@ def show_track(
     console.print(_draw(table.ranking(track, about, timed, where=False), only))
 
 
+def show_comparisons(
+    results: Results, comparisons: Sequence[Comparison], console: Console, only: str = ""
+) -> None:
+    """For each op what changed between its two runs, then a table for each track; and which ops
+    were measured but once."""
+    console.print(Text(f"\n{results.runs[-1].device_name}", style="bold"))
+    for comparison in comparisons:
+        runs = f"{comparison.op}: run {comparison.earlier.run}, then {comparison.later.run}"
+        changed = f"; between them changed {', '.join(comparison.changed)}"
+        console.print(Text(runs + changed * bool(comparison.changed), style="dim"))
+        for both in comparison.tracks:
+            console.print(_draw(table.comparison(both), only))
+    once = {row.op for row in results.latest()} - {comparison.op for comparison in comparisons}
+    if once:
+        console.print(f"not in two finished runs: {', '.join(sorted(once))}", style="dim")
+
+
 def _draw(drawn: Table, only: str) -> Drawing:
     drawing = Drawing(
         title=drawn.title,
@@ -58,21 +76,22 @@ def _draw(drawn: Table, only: str) -> Drawing:
         expand=True,
         pad_edge=False,
     )
+    *_, last = drawn.header
     for name in drawn.header:
-        note = name == "note"
-        numeric = name not in ("solution", "note")
         drawing.add_column(
             name,
-            justify="right" if numeric else "left",
+            justify="left" if name in ("solution", last) else "right",
             no_wrap=True,
             overflow="ellipsis",
-            ratio=1 if note else None,
+            ratio=1 if name == last else None,
         )
+    place = drawn.header.index("solution")
     for row in drawn.rows:
-        mine = only and f"{row[1].strip('()')}/".startswith(f"{only}/")
-        drawing.add_row(*map(Text, row), style="bold green" if mine else _style(row))
+        drawing.add_row(*map(Text, row), style=_style(row[place], only))
     return drawing
 
 
-def _style(row: tuple[str, ...]) -> str:
-    return "dim" if row[1].startswith("(") else ""
+def _style(name: str, only: str) -> str:
+    mine = only and f"{name.strip('()' + table.MARKS)}/".startswith(f"{only}/")
+    peer = name.startswith("(")
+    return "bold green" if mine else "dim" * peer
