@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from common import solutions
+from common import bench, records, solutions, worker
 from common.measure import timing
+from common.solutions import ROOT, Fault, Solution
 from common.sweep import Sweep
 from tests import corpus
 from tests.corpus import BYSTANDERS, FINE, expected, promised, verdicts
@@ -68,3 +72,49 @@ def test_the_docs_show_it(counts, pytestconfig):
     """`python -m pytest tests/test_wrong.py tests/test_cheats.py --write-docs` writes both."""
     table = corpus.table(CHEATS, counts)
     assert corpus.in_the_docs("cheats", table, pytestconfig.getoption("write_docs"))
+
+
+# --- the records are the harness's ----------------------------------------------------------------
+
+WRITER = next(cheat for cheat in CHEATS if cheat.handle == "writes_to_the_record")
+
+
+def beside_results(root: Path) -> tuple[Solution, Path]:
+    """The cheat, and results that it finds."""
+    shutil.copytree(WRITER.path.parent, root / "contributors" / WRITER.handle)
+    (root / "results").mkdir()
+    path = root / "contributors" / WRITER.handle / WRITER.path.name
+    return Solution(path, WRITER.op), root / "results" / "cpu.jsonl"
+
+
+def can_confine() -> bool:
+    """Landlock's version 3, of Linux 6.2, knows of all writes."""
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 3
+
+
+@pytest.mark.skipif(not can_confine(), reason="this kernel cannot confine a process")
+@pytest.mark.parametrize(("server", "held"), [("common.inside", True), ("tests.unconfined", False)])
+def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkeypatch):
+    monkeypatch.setattr(worker.ForkServer, "MODULE", server)
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder, Sweep("cpu") as sweep:
+        cheat, results = beside_results(Path(folder))
+        results.write_bytes(b"a row\n")
+        op = corpus.ops.load(cheat.op)
+        ((*_, verdicts),) = sweep.grade(op, [next(op.cases("smoke"))], [cheat])
+        assert {verdict.verdict for verdict in verdicts.values()} == {"PASSED"}
+        assert (results.read_bytes() == b"a row\n") == held
+
+
+def test_what_an_unconfined_worker_writes_is_taken_back(tmp_path, monkeypatch):
+    """At the first row, so that the file holds what bench had written before: how the run began."""
+    monkeypatch.setattr(worker.ForkServer, "MODULE", "tests.unconfined")
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    cheat, results = beside_results(tmp_path)
+    with pytest.raises(Fault, match="changed while it was written to"):
+        bench.bench([cheat], "cpu", "all", {})
+    assert results.read_text().count("\n") == len(records.read(results).runs) == 1
+
+    monkeypatch.setattr(records.Writer, "_changed", lambda self: False)
+    bench.bench([cheat], "cpu", "all", {})
+    lines = results.read_text().splitlines()
+    assert len(set(lines)) < len(lines), "without that look it gets through"
