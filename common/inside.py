@@ -34,6 +34,7 @@ from typing import Any
 import torch
 import torch._dynamo  # what autograd.Function and torch.compile import when first used: a second
 import triton  # as torch, imported once for every worker
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
@@ -268,7 +269,7 @@ class Solving:
         solution's results were kept; see measure/clock.py and measure/rotation.py."""
         reference = OPS[op].reference
         rotated = [self._call(call, each) for call, each in zip(calls, results, strict=True)]
-        ours = Rotation(rotated, how["backward"], self._check)
+        ours = Rotation(rotated, how["backward"], self._look)
         eager = Call(*self._timed(None, reference, baseline), memory=[], results={})
         alike = Rotation([eager], how["backward"])
         samples = clock.measure(ours, alike, **how)
@@ -390,6 +391,11 @@ class Solving:
         self._check(output)
         return output
 
+    def _look(self, output: Any) -> None:
+        """After each timed sample: what was replaced for it may be back in place at the end."""
+        self._hold()
+        self._check(output)
+
     def _check(self, output: Any) -> None:
         """That it is a tensor, of torch's own kind and in memory of its own."""
         assert self.arena is not None
@@ -467,6 +473,7 @@ def relied_on() -> Iterator[ModuleType | type]:
     """What calls a solution, looks at its answer and times it."""
     yield from (builtins, json, time, torch, torch.autograd, torch.cuda, torch.nn.functional)
     yield from (json.JSONEncoder, random.Random, socket.socket, TorchDispatchMode)
+    yield DeviceContext
     yield from (torch.Tensor, torch.UntypedStorage, torch.cuda.Event, torch.cuda.Stream)
     modules = [module for name, module in sys.modules.items() if _is_ours(name)]
     if INTERPRETED:

@@ -2,7 +2,8 @@
 
 A kernel's docstring promises its verdicts, `Expected: forward=X backward=Y`: in each direction at
 least one smoke case gets that verdict, and every other is PASSED or UNSUPPORTED. A cheat may also
-promise what becomes of it when it is timed, `Timed: X`, and on a GPU, `On a GPU: X`.
+promise what becomes of it when it is timed, `Timed: X`, and on a GPU alone, `On a GPU: X` and
+`Timed on a GPU: X`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from common.sweep import Sweep
 BYSTANDERS = solutions.select(solutions.discover(CONTRIBUTORS), only="house")
 DEADLINE = 5.0
 FINE = {"PASSED", "UNSUPPORTED"}
+SMALL, LARGE = "10x2x4x8-float32", "8192x2x32x128-bfloat16"
+"""Cases that are timed: one whose time is the host's, and one that no device does in no time."""
 Counts = dict[tuple[Solution, str], Counter]
 
 
@@ -54,11 +57,11 @@ def verdicts(sweep: Sweep, corpus: Collection[Solution], others: Iterable[Soluti
     return counted
 
 
-def timed(device: str, several: Collection[Solution]) -> dict[Solution, str]:
+def timed(device: str, several: Collection[Solution], name: str = SMALL) -> dict[Solution, str]:
     """What becomes of each solution of rotate_half when it is timed, as bench does, whatever it got
     when it was graded."""
     op = ops.load("rotate_half")
-    cases = [case for case in op.cases("board") if case.name == "10x2x4x8-float32"]
+    cases = [case for case in op.cases("board") if case.name == name]
     with Sweep(device) as sweep:
         return {
             solution: bench._time(sweep, solution, problem, "forward")[1]
@@ -91,10 +94,13 @@ def table(corpus: Iterable[Solution], counts: Counts) -> str:
     for solution in corpus:
         got = [" ".join(sorted(set(counts[solution, each]) - FINE)) for each in DIRECTIONS]
         forward, backward = (verdict or "PASSED" for verdict in got)
-        timed = promised(solution, "Timed")
+        there = promised(solution, "On a GPU")
+        forward += f", on a GPU: {there}" if there else ""
         name = f"[{solution.handle}](../{solution.path.relative_to(ROOT)})"
         what = solution.note or "a syntax error"
-        forward += f", timed: {timed}" if timed else ""
+        for when in ("Timed", "Timed on a GPU"):
+            timed = promised(solution, when)
+            forward += f", {when.lower().replace('gpu', 'GPU')}: {timed}" if timed else ""
         lines.append(f"| {name} | {what} | {forward} | {backward} |")
     return "\n".join(lines)
 
