@@ -20,7 +20,6 @@ import random
 import resource
 import signal
 import socket
-import stat
 import struct
 import sys
 import tempfile
@@ -658,7 +657,7 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, writes: int) -> None:
     """Writes to a file, or to all beneath a folder; a link is no way around."""
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW)
     try:
-        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        if not os.path.isdir(fd):
             writes &= _WRITE_FILE | _TRUNCATE
         rule = struct.pack("=Qi", writes, fd)
         libc.syscall(_ADD_RULE, ruleset, 1, rule, 0)

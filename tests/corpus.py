@@ -8,13 +8,15 @@ promise what becomes of it when it is timed, `Timed: X`, and on a GPU alone, `On
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from common import bench, ops, solutions
 from common.solutions import CONTRIBUTORS, ROOT, Solution
-from common.spec import DIRECTIONS
+from common.spec import DIRECTIONS, Case, Op
 from common.sweep import Sweep
 
 BYSTANDERS = solutions.select(solutions.discover(CONTRIBUTORS), only="house")
@@ -37,8 +39,22 @@ def promised(solution: Solution, where: str) -> str | None:
     return found and found[1]
 
 
-def verdicts(sweep: Sweep, corpus: Collection[Solution], others: Iterable[Solution] = ()) -> Counts:
-    """Verdicts by solution and direction on the smoke cases, all graded in one run. One of the
+def smoke(op: Op[Any]) -> Iterable[Case]:
+    return op.cases("smoke")
+
+
+def large(op: Op[Any]) -> Iterable[Case]:
+    """One of the board's, with more programs than a GPU runs at once."""
+    return itertools.islice((case for case in op.cases("board") if case.clock == "gpu"), 1)
+
+
+def verdicts(
+    sweep: Sweep,
+    corpus: Collection[Solution],
+    others: Iterable[Solution] = (),
+    cases: Callable[[Op[Any]], Iterable[Case]] = smoke,
+) -> Counts:
+    """Verdicts by solution and direction on the op's cases, all graded in one run. One of the
     corpus is done when both directions have shown what they must, which saves a minute."""
     counted: Counts = defaultdict(Counter)
 
@@ -50,7 +66,7 @@ def verdicts(sweep: Sweep, corpus: Collection[Solution], others: Iterable[Soluti
     everyone = [*corpus, *others]
     for name in sorted({solution.op for solution in everyone}):
         op = ops.load(name)
-        graded = sweep.grade(op, op.cases("smoke"), everyone, skip=shown)
+        graded = sweep.grade(op, cases(op), everyone, skip=shown)
         for solution, _, _, by_direction in graded:
             for direction, verdict in by_direction.items():
                 counted[solution, direction][verdict.verdict] += 1
