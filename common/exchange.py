@@ -20,10 +20,9 @@ POISONS = (float("nan"), 12_345.0)
 GARBAGE = 0xA5
 """What a result's memory holds before the solution's process writes it."""
 GUARDS = (0x45, 0xFF)
-"""What the guard bands hold in the first run and in the second, byte by byte: a number there and
-NaN here, so that what was read there shows in the second run alone."""
-GAP = 0xFF
-"""What lies between the elements of a view, byte by byte: NaN, so that no value may come of it."""
+"""What the guard bands hold in the first run and in the second, and what lies between the elements
+of a view, byte by byte: a number in the one and NaN in the other, so that what was read there shows
+in the second run alone."""
 AGAIN = len(POISONS)
 """A further attempt on other inputs in the same memory, where a stored result is a wrong one."""
 
@@ -49,15 +48,15 @@ class Exchange:
         self._laid: dict[str, torch.Tensor] = {}
 
     def lay_inputs(self, attempt: int) -> None:
-        """As they were drawn, whatever an earlier attempt did to them, with NaN where a view has no
-        element; AGAIN shifts elements."""
+        """As they were drawn, whatever an earlier attempt did to them, but for what lies between the
+        elements of a view; AGAIN shifts elements."""
         self._guard = GUARDS[attempt % len(GUARDS)]
         for band in self._bands.values():
             band.fill_(self._guard)
         for name, tensor in self._inputs.items():
             moves = attempt == AGAIN and name in (*self.problem.op.differentiable, "upstream")
             laid, gaps = _moved(tensor) if moves else storage_bytes(tensor), self._gaps[name]
-            self._laid[name] = laid if gaps is None else laid.masked_fill(gaps, GAP)
+            self._laid[name] = laid if gaps is None else laid.masked_fill(gaps, self._guard)
             self._arena.bytes_of(self.slots[name]).copy_(self._laid[name])
 
     def forward(self, attempt: int) -> Reply:

@@ -111,7 +111,7 @@ def table(corpus: Iterable[Solution], counts: Counts) -> str:
         got = [" ".join(sorted(set(counts[solution, each]) - FINE)) for each in DIRECTIONS]
         forward, backward = (verdict or "PASSED" for verdict in got)
         there = promised(solution, "On a GPU")
-        forward += f", on a GPU: {there}" if there else ""
+        forward += f", on a GPU: {there}" if there and there not in forward else ""
         name = f"[{solution.handle}](../{solution.path.relative_to(ROOT)})"
         what = solution.note or "a syntax error"
         for when in ("Timed", "Timed on a GPU"):

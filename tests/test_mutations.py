@@ -44,8 +44,8 @@ FOUND_OUTSIDE = {
     "fresh memory holds the same in both runs": (
         exchange, "POISONS", (1.0, 1.0), "unwritten_tail",
     ),
-    "what is between elements is a number": (
-        exchange, "GAP", 0x45, "reads_between_elements",
+    "elements stand without guards between them": (
+        exchange, "gaps_of", nothing, "reads_between_elements",
     ),
     "arguments are not looked at": (exchange.Exchange, "changed", nothing, "gradient_mutated"),
     "values are not compared": (

@@ -1,6 +1,6 @@
 """Elements are loaded in pairs and zero times the other is added: NaN where that is no element.
 
-Expected: forward=INCORRECT_NUMERICAL backward=PASSED
+Expected: forward=OUT_OF_BOUNDS backward=PASSED
 """
 
 import torch
