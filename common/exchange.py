@@ -48,8 +48,8 @@ class Exchange:
         self._laid: dict[str, torch.Tensor] = {}
 
     def lay_inputs(self, attempt: int) -> None:
-        """As they were drawn, whatever an earlier attempt did to them, but for what lies between the
-        elements of a view; AGAIN shifts elements."""
+        """As they were drawn, whatever an earlier attempt did to them, but for what lies between
+        the elements of a view; AGAIN shifts elements."""
         self._guard = GUARDS[attempt % len(GUARDS)]
         for band in self._bands.values():
             band.fill_(self._guard)
