@@ -20,8 +20,9 @@ POISONS = (float("nan"), 12_345.0)
 GARBAGE = 0xA5
 """What a result's memory holds before the solution's process writes it."""
 GUARDS = (0x45, 0xFF)
-"""What the guard bands hold in the first run and in the second, byte by byte: a number there and
-NaN here, so that what was read there shows in the second run alone."""
+"""What the guard bands hold in the first run and in the second, and what lies between the elements
+of a view, byte by byte: a number in the one and NaN in the other, so that what was read there shows
+in the second run alone."""
 AGAIN = len(POISONS)
 """A further attempt on other inputs in the same memory, where a stored result is a wrong one."""
 
@@ -35,6 +36,7 @@ class Exchange:
         # between the two, so that no call can be told to be on inputs that were there before
         self.attempts = (0, AGAIN, 1) if worker.ask_again() else (0, 1)
         self._inputs = call_tensors(problem.arguments, problem.upstream)
+        self._gaps = {name: gaps_of(tensor) for name, tensor in self._inputs.items()}
         rooms = rooms_of(problem, problem.truth, self.attempts)
         self.slots = lay_out([*self._inputs.items(), *rooms.items()])
         self._arena: Arena = worker.arena(max(slot.end for slot in self.slots.values()))
@@ -46,13 +48,15 @@ class Exchange:
         self._laid: dict[str, torch.Tensor] = {}
 
     def lay_inputs(self, attempt: int) -> None:
-        """As they were drawn, whatever an earlier attempt did to them; AGAIN shifts elements."""
+        """As they were drawn, whatever an earlier attempt did to them, but for what lies between
+        the elements of a view; AGAIN shifts elements."""
         self._guard = GUARDS[attempt % len(GUARDS)]
         for band in self._bands.values():
             band.fill_(self._guard)
         for name, tensor in self._inputs.items():
             moves = attempt == AGAIN and name in (*self.problem.op.differentiable, "upstream")
-            self._laid[name] = _moved(tensor) if moves else storage_bytes(tensor)
+            laid, gaps = _moved(tensor) if moves else storage_bytes(tensor), self._gaps[name]
+            self._laid[name] = laid if gaps is None else laid.masked_fill(gaps, self._guard)
             self._arena.bytes_of(self.slots[name]).copy_(self._laid[name])
 
     def forward(self, attempt: int) -> Reply:
@@ -107,6 +111,16 @@ def _moved(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's storage with every element somewhere else."""
     count = tensor.untyped_storage().nbytes() // tensor.itemsize
     return shifted(tensor, 1 + secrets.randbelow(max(count - 1, 1)))
+
+
+def gaps_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Which bytes of the tensor's storage are no element of it; None where there are none."""
+    count = tensor.untyped_storage().nbytes() // tensor.itemsize
+    if count == tensor.numel():
+        return None
+    free = torch.ones(count, dtype=torch.bool, device=tensor.device)
+    free.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
+    return free.repeat_interleave(tensor.itemsize)
 
 
 def call_tensors(arguments: dict[str, Any], upstream: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -20,7 +20,9 @@ import random
 import resource
 import signal
 import socket
+import struct
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -31,6 +33,7 @@ from typing import Any
 import torch
 import torch._dynamo  # what autograd.Function and torch.compile import when first used: a second
 import triton  # as torch, imported once for every worker
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
@@ -54,6 +57,7 @@ LARGEST_DATA = 8 << 30
 GENERATIONS = 100
 """Of processes that a solution leaves behind, each started by the one before."""
 Reply = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[1]
 PEERS = Path(__file__).parent / "peers"
 
 
@@ -267,7 +271,7 @@ class Solving:
         solution's results were kept; see measure/clock.py and measure/rotation.py."""
         reference = OPS[op].reference
         rotated = [self._call(call, each) for call, each in zip(calls, results, strict=True)]
-        ours = Rotation(rotated, how["backward"], self._check)
+        ours = Rotation(rotated, how["backward"], self._look)
         eager = Call(*self._timed(None, reference, baseline), memory=[], results={})
         alike = Rotation([eager], how["backward"])
         samples = clock.measure(ours, alike, **how)
@@ -389,6 +393,11 @@ class Solving:
         self._check(output)
         return output
 
+    def _look(self, output: Any) -> None:
+        """After each timed sample: what was replaced for it may be back in place at the end."""
+        self._hold()
+        self._check(output)
+
     def _check(self, output: Any) -> None:
         """That it is a tensor, of torch's own kind and in memory of its own."""
         assert self.arena is not None
@@ -466,6 +475,7 @@ def relied_on() -> Iterator[ModuleType | type]:
     """What calls a solution, looks at its answer and times it."""
     yield from (builtins, json, time, torch, torch.autograd, torch.cuda, torch.nn.functional)
     yield from (json.JSONEncoder, random.Random, socket.socket, TorchDispatchMode)
+    yield DeviceContext
     yield from (torch.Tensor, torch.UntypedStorage, torch.cuda.Event, torch.cuda.Stream)
     modules = [module for name, module in sys.modules.items() if _is_ours(name)]
     if INTERPRETED:
@@ -603,14 +613,59 @@ def become_worker(connection: socket.socket, server: int) -> None:
 
 
 def _confine(libc: ctypes.CDLL) -> None:
-    """Where the kernel can (Linux 6.12): this process sends signals to nobody but what it starts
-    itself, and looks into nobody else's memory and files through /proc."""
-    attributes = (ctypes.c_uint64 * 3)(0, 0, 1 << 1)  # nothing but LANDLOCK_SCOPE_SIGNAL
-    ruleset = libc.syscall(444, attributes, ctypes.sizeof(attributes), 0)  # landlock_create_ruleset
-    if ruleset >= 0:
-        libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, without which the next is refused
-        libc.syscall(446, ruleset, 0)  # landlock_restrict_self
-        os.close(ruleset)
+    """Where the kernel can, by Landlock: this process writes nowhere in the repository (Linux 6.2),
+    sends signals to nobody but what it starts itself, and looks into nobody else's memory and files
+    through /proc (6.12)."""
+    version = libc.syscall(_CREATE_RULESET, None, 0, 1)
+    writes, signals = _WRITES * (version >= 3), _SIGNALS * (version >= 6)
+    attributes = (ctypes.c_uint64 * 3)(writes, 0, signals)
+    ruleset = libc.syscall(_CREATE_RULESET, attributes, 24 if signals else 8, 0)
+    if ruleset < 0:
+        return
+    for path in _outside():
+        with contextlib.suppress(OSError):
+            _allow(libc, ruleset, path, writes)
+    libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, without which the next is refused
+    libc.syscall(_RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_SIGNALS = 1 << 1
+_WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
+_WRITES = _WRITE_FILE | sum(1 << bit for bit in range(4, 14)) | _TRUNCATE
+"""And to remove, to make whatever can be made, and to move."""
+_CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")
+_CACHES_AT_HOME = (".cache", ".nv", ".triton")
+
+
+def _outside() -> Iterator[Path]:
+    """Landlock cannot forbid one folder, only allow others: all that stands beside the repository
+    and beside each folder that it lies in, and where compilers keep what they made."""
+    yield Path(tempfile.gettempdir())
+    caches = [Path(os.environ[name]) for name in _CACHES if os.environ.get(name)]
+    home = Path(os.path.expanduser("~")).resolve()
+    if home in ROOT.parents:  # what is made there later would stand beside nothing
+        caches += [home / name for name in _CACHES_AT_HOME]
+    for cache in caches:
+        with contextlib.suppress(OSError):
+            cache.mkdir(parents=True, exist_ok=True)
+            yield cache
+    for inner, outer in itertools.pairwise((ROOT, *ROOT.parents)):
+        with contextlib.suppress(OSError):
+            yield from (each for each in outer.iterdir() if each != inner)
+
+
+def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, writes: int) -> None:
+    """Writes to a file, or to all beneath a folder; a link is no way around."""
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        if not os.path.isdir(fd):
+            writes &= _WRITE_FILE | _TRUNCATE
+        rule = struct.pack("=Qi", writes, fd)
+        libc.syscall(_ADD_RULE, ruleset, 1, rule, 0)
+    finally:
+        os.close(fd)
 
 
 def fork_server(control: socket.socket) -> None:

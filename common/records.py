@@ -225,7 +225,7 @@ class Writer:
         self.write("end", {"run": run})
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
-        if self._path.read_bytes() != self._content:
+        if self._changed():
             self._path.write_bytes(self._content)
             name = self._path.name
             raise Fault(f"{name} was changed while it was written to: changed back; run it again")
@@ -234,6 +234,13 @@ class Writer:
         self._content += text.encode()
         self._file.write(text)
         self._file.flush()
+
+    def _changed(self) -> bool:
+        """Is the file not what was written here, or gone?"""
+        try:
+            return self._path.read_bytes() != self._content
+        except FileNotFoundError:
+            return True
 
     def close(self) -> None:
         os.fsync(self._file.fileno())

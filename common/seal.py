@@ -18,6 +18,7 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 
 import torch
 import triton
+from torch.utils._device import DeviceContext
 
 Owner = ModuleType | type
 # by names of our own: those of builtins are among what may be replaced
@@ -67,6 +68,10 @@ class Seal:
         # kept here, since whoever replaces the functions that look would go unseen
         self._trace, self._profile, self._frames = sys.gettrace, sys.getprofile, sys._current_frames
         self._me, self._handler = _thread.get_ident(), signal.getsignal
+        self._stacks = (
+            (torch._C._len_torch_function_stack, torch._C._get_function_stack_at),
+            (torch._C._len_torch_dispatch_stack, torch._C._get_dispatch_stack_at),
+        )
         self._handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
 
     def broken(self) -> str | None:
@@ -76,6 +81,8 @@ class Seal:
                 return f"{sealed.name}.{name} was replaced"
         if self._trace() or self._profile():
             return "a trace function was left behind"
+        if self._has_mode():
+            return "a mode was left behind"
         for number, handler in self._handlers.items():
             if self._handler(number) is not handler:
                 return f"a handler of {number.name} was left behind"
@@ -85,6 +92,11 @@ class Seal:
                 where = f"{Path(code.co_filename).name}:{frame.f_lineno}"
                 return f"a thread was left behind, in {code.co_name} of {where}"
         return None
+
+    def _has_mode(self) -> bool:
+        """Of dispatch or of functions; what torch.set_default_device leaves is torch's own."""
+        modes = (mode_at(i) for depth, mode_at in self._stacks for i in range(depth()))
+        return any(type(mode) is not DeviceContext for mode in modes)
 
 
 def _with_bases(owners: Iterable[Owner]) -> Iterator[Owner]:

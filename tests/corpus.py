@@ -2,23 +2,28 @@
 
 A kernel's docstring promises its verdicts, `Expected: forward=X backward=Y`: in each direction at
 least one smoke case gets that verdict, and every other is PASSED or UNSUPPORTED. A cheat may also
-promise what becomes of it when it is timed, `Timed: X`, and on a GPU, `On a GPU: X`.
+promise what becomes of it when it is timed, `Timed: X`, and on a GPU alone, `On a GPU: X` and
+`Timed on a GPU: X`.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from common import bench, ops, solutions
 from common.solutions import CONTRIBUTORS, ROOT, Solution
-from common.spec import DIRECTIONS
+from common.spec import DIRECTIONS, Case, Op
 from common.sweep import Sweep
 
 BYSTANDERS = solutions.select(solutions.discover(CONTRIBUTORS), only="house")
 DEADLINE = 5.0
 FINE = {"PASSED", "UNSUPPORTED"}
+SMALL, LARGE = "10x2x4x8-float32", "8192x2x32x128-bfloat16"
+"""Cases that are timed: one whose time is the host's, and one that no device does in no time."""
 Counts = dict[tuple[Solution, str], Counter]
 
 
@@ -34,8 +39,22 @@ def promised(solution: Solution, where: str) -> str | None:
     return found and found[1]
 
 
-def verdicts(sweep: Sweep, corpus: Collection[Solution], others: Iterable[Solution] = ()) -> Counts:
-    """Verdicts by solution and direction on the smoke cases, all graded in one run. One of the
+def smoke(op: Op[Any]) -> Iterable[Case]:
+    return op.cases("smoke")
+
+
+def large(op: Op[Any]) -> Iterable[Case]:
+    """One of the board's, with more programs than a GPU runs at once."""
+    return itertools.islice((case for case in op.cases("board") if case.clock == "gpu"), 1)
+
+
+def verdicts(
+    sweep: Sweep,
+    corpus: Collection[Solution],
+    others: Iterable[Solution] = (),
+    cases: Callable[[Op[Any]], Iterable[Case]] = smoke,
+) -> Counts:
+    """Verdicts by solution and direction on the op's cases, all graded in one run. One of the
     corpus is done when both directions have shown what they must, which saves a minute."""
     counted: Counts = defaultdict(Counter)
 
@@ -47,18 +66,18 @@ def verdicts(sweep: Sweep, corpus: Collection[Solution], others: Iterable[Soluti
     everyone = [*corpus, *others]
     for name in sorted({solution.op for solution in everyone}):
         op = ops.load(name)
-        graded = sweep.grade(op, op.cases("smoke"), everyone, skip=shown)
+        graded = sweep.grade(op, cases(op), everyone, skip=shown)
         for solution, _, _, by_direction in graded:
             for direction, verdict in by_direction.items():
                 counted[solution, direction][verdict.verdict] += 1
     return counted
 
 
-def timed(device: str, several: Collection[Solution]) -> dict[Solution, str]:
+def timed(device: str, several: Collection[Solution], name: str = SMALL) -> dict[Solution, str]:
     """What becomes of each solution of rotate_half when it is timed, as bench does, whatever it got
     when it was graded."""
     op = ops.load("rotate_half")
-    cases = [case for case in op.cases("board") if case.name == "10x2x4x8-float32"]
+    cases = [case for case in op.cases("board") if case.name == name]
     with Sweep(device) as sweep:
         return {
             solution: bench._time(sweep, solution, problem, "forward")[1]
@@ -91,10 +110,13 @@ def table(corpus: Iterable[Solution], counts: Counts) -> str:
     for solution in corpus:
         got = [" ".join(sorted(set(counts[solution, each]) - FINE)) for each in DIRECTIONS]
         forward, backward = (verdict or "PASSED" for verdict in got)
-        timed = promised(solution, "Timed")
+        there = promised(solution, "On a GPU")
+        forward += f", on a GPU: {there}" if there and there not in forward else ""
         name = f"[{solution.handle}](../{solution.path.relative_to(ROOT)})"
         what = solution.note or "a syntax error"
-        forward += f", timed: {timed}" if timed else ""
+        for when in ("Timed", "Timed on a GPU"):
+            timed = promised(solution, when)
+            forward += f", {when.lower().replace('gpu', 'GPU')}: {timed}" if timed else ""
         lines.append(f"| {name} | {what} | {forward} | {backward} |")
     return "\n".join(lines)
 

@@ -32,6 +32,8 @@ MUTATIONS = {
     "no_seal": (seal._Sealed, "broken", nothing),
     "no_code_in_the_seal": (seal, "FunctionType", type(None)),
     "no_threads": (seal, "_at_work", lambda frame: False),
+    "no_modes": (seal.Seal, "_has_mode", nothing),
+    "no_look_at_each_sample": (inside.Solving, "_look", inside.Solving._check),
     "no_watch": (interpreter.Watch, "check", nothing),
     "no_tally": (interpreter.Call, "fault", _by_the_list),
     "no_other_order": (interpreter.Watch, "begin_call", _forwards(interpreter.Watch.begin_call)),

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+import torch
 
-from common import solutions
-from common.measure import timing
+from common import bench, inside, ops, records, solutions, worker
+from common.measure import clock, limits, timing
+from common.solutions import ROOT, Fault, Solution
+from common.spec import Work
 from common.sweep import Sweep
 from tests import corpus
 from tests.corpus import BYSTANDERS, FINE, expected, promised, verdicts
 
 CHEATS = solutions.discover(Path(__file__).parent / "cheats")
+MOVES, WRITES = (
+    next(cheat for cheat in CHEATS if cheat.handle == handle)
+    for handle in ("moves_the_start", "writes_to_the_record")
+)
 TIMED = [solution for solution in CHEATS if promised(solution, "Timed")]
 SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
 HONEST = [solution for solution in BYSTANDERS if solution.op in {cheat.op for cheat in CHEATS}]
@@ -58,6 +69,49 @@ def test_what_no_device_can_do_is_refused(monkeypatch):
     assert set(corpus.timed("cpu", HONEST).values()) == {"IMPOSSIBLE_SPEED"}
 
 
+class Event:
+    """A GPU's part played by a clock that the work alone moves, in milliseconds."""
+
+    now = 0.0
+
+    def __init__(self, enable_timing):
+        self.at = 0.0
+
+    def record(self):
+        self.at = Event.now
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+
+def test_a_start_that_was_moved_leaves_a_time_below_the_floor(monkeypatch):
+    """test_on_gpu.py has the same with a GPU."""
+
+    def cat(halves, dim):
+        Event.now += 0.056  # what these bytes take an H200
+        return halves[0]
+
+    def sample(run):
+        ready = clock._at_once(functools.partial(run, torch.ones(2)))
+        return clock._gpu_time(ready, torch.ones(1), 0.0, *clock.NOTHING)
+
+    cheat = inside.load(MOVES.path, ops.load(MOVES.op))
+    monkeypatch.setattr(torch, "cat", cat)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    honest, moved = sample(lambda x: torch.cat(x.chunk(2), -1)), sample(cheat)
+    assert (round(honest), moved) == (56, 0)
+
+    properties = type("Properties", (), {"L2_cache_size": 0, "name": "NVIDIA H200"})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    work = [Work(268_435_456, 0)]
+    assert limits.broken([honest], work, "cuda") is None
+    assert limits.broken([moved], work, "cuda")
+
+
 def test_corpus_is_large_enough():
     caught = [cheat for cheat in CHEATS if not FINE.issuperset(expected(cheat).values())]
     assert len(CHEATS) >= 20 and len(caught) >= 20
@@ -68,3 +122,47 @@ def test_the_docs_show_it(counts, pytestconfig):
     """`python -m pytest tests/test_wrong.py tests/test_cheats.py --write-docs` writes both."""
     table = corpus.table(CHEATS, counts)
     assert corpus.in_the_docs("cheats", table, pytestconfig.getoption("write_docs"))
+
+
+# --- the records are the harness's ----------------------------------------------------------------
+
+
+def beside_results(root: Path) -> tuple[Solution, Path]:
+    """The cheat, and results that it finds."""
+    shutil.copytree(WRITES.path.parent, root / "contributors" / WRITES.handle)
+    (root / "results").mkdir()
+    path = root / "contributors" / WRITES.handle / WRITES.path.name
+    return Solution(path, WRITES.op), root / "results" / "cpu.jsonl"
+
+
+def can_confine() -> bool:
+    """Landlock's version 3, of Linux 6.2, knows of all writes."""
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 3
+
+
+@pytest.mark.skipif(not can_confine(), reason="this kernel cannot confine a process")
+@pytest.mark.parametrize(("server", "held"), [("common.inside", True), ("tests.unconfined", False)])
+def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkeypatch):
+    monkeypatch.setattr(worker.ForkServer, "MODULE", server)
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder, Sweep("cpu") as sweep:
+        cheat, results = beside_results(Path(folder))
+        results.write_bytes(b"a row\n")
+        op = ops.load(cheat.op)
+        ((*_, verdicts),) = sweep.grade(op, [next(op.cases("smoke"))], [cheat])
+        assert {verdict.verdict for verdict in verdicts.values()} == {"PASSED"}
+        assert (results.read_bytes() == b"a row\n") == held
+
+
+def test_what_an_unconfined_worker_writes_is_taken_back(tmp_path, monkeypatch):
+    """At the first row, so that the file holds what bench had written before: how the run began."""
+    monkeypatch.setattr(worker.ForkServer, "MODULE", "tests.unconfined")
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    cheat, results = beside_results(tmp_path)
+    with pytest.raises(Fault, match="changed while it was written to"):
+        bench.bench([cheat], "cpu", "all", {})
+    assert results.read_text().count("\n") == len(records.read(results).runs) == 1
+
+    monkeypatch.setattr(records.Writer, "_changed", lambda self: False)
+    bench.bench([cheat], "cpu", "all", {})
+    lines = results.read_text().splitlines()
+    assert len(set(lines)) < len(lines), "without that look it gets through"

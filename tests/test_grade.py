@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from common import ops
+from common.arena import Arena
+from common.exchange import GUARDS, Exchange
 from common.grade import _stayed
 from common.problem import OUTPUT, Problem, draw, pose, solve
 from common.solutions import Solution
@@ -216,6 +219,22 @@ def test_a_write_between_a_views_elements_is_a_mutation(tmp_path):
     verdicts = graded(tmp_path, source, CASES["sbhd-5x2x3x12-float32-d2=8-strided"])
     assert verdicts["forward"].verdict == "MUTATED_INPUT"
     assert verdicts["forward"].reason == "t changed"
+
+
+@pytest.mark.parametrize(("layout", "count"), [("strided", 150), ("offset", 3), ("transposed", 0)])
+def test_between_a_views_elements_is_the_guard_and_no_element_is(layout, count):
+    """However far the elements are shifted."""
+    case = CASES[f"sbhd-5x2x3x12-float32-d2=8-{layout}"]
+    worker = SimpleNamespace(ask_again=lambda: True, arena=lambda nbytes: Arena("cpu", nbytes))
+    exchange = Exchange(pose(ROPE, case, 0, "cpu"), worker)
+    slot = exchange.slots["t"]
+    memory = exchange._arena.bytes_of(slot)
+    for attempt in exchange.attempts:
+        exchange.lay_inputs(attempt)
+        guards = (memory == GUARDS[attempt % 2]).view(-1, 4).all(1)
+        assert guards.sum() == len(guards) - 360 == count
+        assert not guards.as_strided(slot.size, slot.stride, slot.offset).any()
+        assert exchange.changed() is None
 
 
 DIES_IN_BACKWARD = """

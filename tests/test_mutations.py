@@ -14,7 +14,7 @@ from common.measure import timing
 from common.solutions import Solution
 from common.sweep import Sweep
 from common.tolerance import budget_of
-from tests.corpus import DEADLINE, expected, promised
+from tests.corpus import DEADLINE, SMALL, expected, promised
 from tests.mutants import MUTATIONS, nothing
 
 CORPUS = {
@@ -27,6 +27,7 @@ FOUND_INSIDE = {
     "no_seal": "patches_time",
     "no_code_in_the_seal": "rewrites_its_caller",
     "no_threads": "fills_later",
+    "no_modes": "leaves_a_mode",
     "no_watch": "swallows_out_of_bounds",
     "no_tally": "forgets_out_of_bounds",
     "no_other_order": "depends_on_program_order",
@@ -42,6 +43,9 @@ FOUND_OUTSIDE = {
     ),
     "fresh memory holds the same in both runs": (
         exchange, "POISONS", (1.0, 1.0), "unwritten_tail",
+    ),
+    "elements stand without guards between them": (
+        exchange, "gaps_of", nothing, "reads_between_elements",
     ),
     "arguments are not looked at": (exchange.Exchange, "changed", nothing, "gradient_mutated"),
     "values are not compared": (
@@ -59,9 +63,12 @@ FOUND_OUTSIDE = {
     ),
 }  # fmt: skip
 """A check of the harness's: where it is, what stands in its place, and the kernel."""
+NEEDED = ("7x130-float32", "5x2x3x12-float32-sparse")
 FOUND_IN_TIME = {
     "no_renewal": "replays_by_pointer",
     "no_shared_memory_check": "returns_one_buffer",
+    "no_modes": "works_before_its_time",
+    "no_look_at_each_sample": "leaves_a_mode_for_a_while",
     "results are not compared": "does_less_when_timed",
 }
 
@@ -76,7 +83,7 @@ def copy(kernel: str, folder: Path) -> Solution:
 def cases(op: str):
     """A few, and those that one of the kernels is about."""
     several = list(ops.load(op).cases("smoke"))
-    return [*several[:4], *(case for case in several if case.apart or case.name == "7x130-float32")]
+    return [*several[:4], *(case for case in several if case.apart or case.name in NEEDED)]
 
 
 def verdicts(sweep: Sweep, kernels: list[Solution]) -> dict[Solution, dict[str, set[str]]]:
@@ -151,7 +158,8 @@ def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypat
         monkeypatch.setattr(timing, "_wrong", nothing)
     op = ops.load("rotate_half")
     solution = copy(kernel, tmp_path / mutation)
-    ((_, _, posed, _),) = mutants.grade(op, [next(op.cases("smoke"))], [solution])
+    timed = [case for case in op.cases("board") if case.name == SMALL]
+    ((_, _, posed, _),) = mutants.grade(op, timed, [solution])
     times = timing.time_case(posed, mutants.worker(solution), "forward")
     assert promised(CORPUS[kernel], "Timed") != "PASSED"
     assert "verdict" not in times

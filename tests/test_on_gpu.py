@@ -5,19 +5,24 @@ from __future__ import annotations
 import pytest
 import torch
 
+from common.measure.limits import peak_of
 from common.sweep import Sweep
 from tests import corpus, test_cheats, test_wrong
 from tests.corpus import promised
 
 ALL = [*test_wrong.WRONG, *test_cheats.CHEATS]
 THERE = [solution for solution in ALL if promised(solution, "On a GPU")]
+TIMED = [solution for solution in test_cheats.CHEATS if promised(solution, "Timed on a GPU")]
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 @pytest.fixture(scope="module")
 def counts():
+    """On large cases too: only there do programs wait for others to end."""
     with Sweep("cuda") as sweep:
-        return corpus.verdicts(sweep, (), [*THERE, *corpus.BYSTANDERS])
+        small = corpus.verdicts(sweep, (), [*THERE, *corpus.BYSTANDERS])
+        large = corpus.verdicts(sweep, (), THERE, corpus.large)
+    return {each: small[each] + large[each] for each in small}
 
 
 @pytest.mark.parametrize("solution", THERE, ids=lambda solution: solution.handle)
@@ -45,3 +50,20 @@ def test_is_caught_when_timed(solution, timed):
 @pytest.mark.parametrize("solution", test_cheats.HONEST, ids=lambda solution: solution.name)
 def test_an_honest_one_is_timed(solution, timed):
     assert timed[solution] == "PASSED"
+
+
+@pytest.fixture(scope="module")
+def timed_large():
+    if not peak_of(torch.cuda.get_device_name()):
+        pytest.skip("nothing is known of what this GPU can do at most")
+    return corpus.timed("cuda", [*TIMED, *test_cheats.HONEST], corpus.LARGE)
+
+
+@pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.handle)
+def test_what_no_device_can_do_is_refused(solution, timed_large):
+    assert timed_large[solution] == promised(solution, "Timed on a GPU")
+
+
+@pytest.mark.parametrize("solution", test_cheats.HONEST, ids=lambda solution: solution.name)
+def test_an_honest_one_is_timed_at_its_largest(solution, timed_large):
+    assert timed_large[solution] == "PASSED"

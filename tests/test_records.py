@@ -267,7 +267,7 @@ def test_a_state_that_the_board_could_not_read_is_a_fault(tmp_path, fields):
         records.read(path)
 
 
-@pytest.mark.parametrize("change", ["append", "overwrite"])
+@pytest.mark.parametrize("change", ["append", "overwrite", "remove", "replace"])
 def test_what_another_writes_meanwhile_is_taken_back(tmp_path, change):
     """A solution can: it runs as the same user."""
     path = tmp_path / "cpu.jsonl"
@@ -276,7 +276,10 @@ def test_what_another_writes_meanwhile_is_taken_back(tmp_path, change):
     writer.rows([ROW])
     before = path.read_text()
     forged = before.replace("PASSED", "FORGED") if change == "overwrite" else before + before
-    path.write_text(forged)
+    if change in ("remove", "replace"):
+        path.unlink()
+    if change != "remove":
+        path.write_text(forged)
     with pytest.raises(Fault, match="changed while it was written to"):
         writer.end(RUN.run)
     writer.close()

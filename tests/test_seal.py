@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch._dynamo  # as in inside.py: it replaces torch.manual_seed when it is imported
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.seal import Seal
 
@@ -84,6 +86,15 @@ def test_a_trace_function_is_seen(seal):
     finally:
         sys.settrace(before)
     assert found == "a trace function was left behind"
+
+
+@pytest.mark.parametrize("mode", [TorchFunctionMode, TorchDispatchMode])
+def test_a_mode_is_seen(mode, seal):
+    with mode():
+        found = seal.broken()
+    assert found == "a mode was left behind"
+    with torch.device("cpu"):  # as torch.set_default_device leaves it
+        assert seal.broken() is None
 
 
 def test_a_handler_is_seen(seal):

@@ -1,6 +1,6 @@
 """A row of freqs is taken to start d2 elements after the last, also where freqs is a view.
 
-Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
 """
 
 import torch
