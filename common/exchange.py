@@ -54,7 +54,7 @@ class Exchange:
         for band in self._bands.values():
             band.fill_(self._guard)
         for name, tensor in self._inputs.items():
-            moves = attempt == AGAIN and name in (*self.problem.op.differentiable, "upstream")
+            moves = attempt == AGAIN and name in (*self.problem.op.changing, "upstream")
             laid, gaps = _moved(tensor) if moves else storage_bytes(tensor), self._gaps[name]
             self._laid[name] = laid if gaps is None else laid.masked_fill(gaps, self._guard)
             self._arena.bytes_of(self.slots[name]).copy_(self._laid[name])
@@ -153,5 +153,6 @@ def call_json(op: Op[Any], arguments: dict[str, Any], slots: dict[str, Slot]) ->
             if name not in tensors and value != contract[name].default
         },
         "differentiable": list(op.differentiable),
+        "changing": list(op.changing),
         "upstream": slots["upstream"].json(),
     }

@@ -461,9 +461,8 @@ class Solving:
 
 
 def changing(call: Reply) -> list[Reply]:
-    """The slots whose content may be shifted between timed calls: what takes a gradient, and the
-    upstream gradient itself."""
-    return [*(call["tensors"][name] for name in call["differentiable"]), call["upstream"]]
+    """The slots that are shifted between timed calls, the upstream gradient's among them."""
+    return [*(call["tensors"][name] for name in call["changing"]), call["upstream"]]
 
 
 def synchronize() -> None:

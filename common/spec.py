@@ -83,6 +83,13 @@ class Op(Generic[C]):
     """The arguments of one call, on the generator's device; views are drawn as views."""
     work: Callable[[C, Direction], Work]
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
+    movable: tuple[str, ...] = ()
+    """Further arguments whose elements may change places: what comes of it is a case like it."""
+
+    @property
+    def changing(self) -> tuple[str, ...]:
+        """The arguments that the harness changes between two calls of one shape."""
+        return (*self.differentiable, *self.movable)
 
     def board(self, device: str) -> Iterator[C]:
         """The timed cases; without a GPU nothing is timed and each runs as its twin."""

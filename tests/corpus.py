@@ -17,13 +17,18 @@ from typing import Any
 from common import bench, ops, solutions
 from common.solutions import CONTRIBUTORS, ROOT, Solution
 from common.spec import DIRECTIONS, Case, Op
-from common.sweep import Sweep
+from common.sweep import Sweep, repeats
 
-BYSTANDERS = solutions.select(solutions.discover(CONTRIBUTORS), only="house")
+_EVERYONE = solutions.discover(CONTRIBUTORS)
+BYSTANDERS = [
+    *solutions.select(_EVERYONE, only="house"),
+    *solutions.select(_EVERYONE, only="wenhaoli_xmu/masked_linear"),
+]
 DEADLINE = 5.0
 FINE = {"PASSED", "UNSUPPORTED"}
-SMALL, LARGE = "10x2x4x8-float32", "8192x2x32x128-bfloat16"
-"""Cases that are timed: one whose time is the host's, and one that no device does in no time."""
+SMALL = {"rotate_half": "10x2x4x8-float32", "masked_linear": "70x40x24-float32-span"}
+LARGE = {"rotate_half": "8192x2x32x128-bfloat16"}
+"""Cases that are timed: small ones, and one that no device does in no time."""
 Counts = dict[tuple[Solution, str], Counter]
 
 
@@ -66,23 +71,30 @@ def verdicts(
     everyone = [*corpus, *others]
     for name in sorted({solution.op for solution in everyone}):
         op = ops.load(name)
-        graded = sweep.grade(op, cases(op), everyone, skip=shown)
+        several = repeats("board", sweep.device) if cases is large else 0
+        graded = sweep.grade(op, cases(op), everyone, shown, several)
         for solution, _, _, by_direction in graded:
             for direction, verdict in by_direction.items():
                 counted[solution, direction][verdict.verdict] += 1
     return counted
 
 
-def timed(device: str, several: Collection[Solution], name: str = SMALL) -> dict[Solution, str]:
-    """What becomes of each solution of rotate_half when it is timed, as bench does, whatever it got
+def timed(
+    device: str, several: Collection[Solution], names: dict[str, str] = SMALL
+) -> dict[Solution, str]:
+    """What becomes of each solution of these ops when it is timed, as bench does, whatever it got
     when it was graded."""
-    op = ops.load("rotate_half")
-    cases = [case for case in op.cases("board") if case.name == name]
-    with Sweep(device) as sweep:
-        return {
-            solution: bench._time(sweep, solution, problem, "forward")[1]
-            for solution, _, problem, _ in sweep.grade(op, cases, several)
-        }
+    found = {}
+    for op in map(ops.load, names):
+        with Sweep(device, overlap=False) as sweep:
+            for solution, _, problem, _ in sweep.grade(op, small(op, names), several):
+                found[solution] = bench._time(sweep, solution, problem, "forward")[1]
+    return found
+
+
+def small(op: Op[Any], names: dict[str, str] = SMALL) -> list[Case]:
+    both = (*op.cases("board"), *op.cases("smoke"))
+    return [next(case for case in both if case.name == names[op.name])]
 
 
 def wrongly_judged(solution: Solution, counts: Counts) -> list[str]:

@@ -14,7 +14,7 @@ from common.measure import timing
 from common.solutions import Solution
 from common.sweep import Sweep
 from common.tolerance import budget_of
-from tests.corpus import DEADLINE, SMALL, expected, promised
+from tests.corpus import DEADLINE, expected, promised, small
 from tests.mutants import MUTATIONS, nothing
 
 CORPUS = {
@@ -71,6 +71,7 @@ FOUND_IN_TIME = {
     "no_look_at_each_sample": "leaves_a_mode_for_a_while",
     "results are not compared": "does_less_when_timed",
 }
+"""Checks of timed calls."""
 
 
 def copy(kernel: str, folder: Path) -> Solution:
@@ -156,10 +157,9 @@ def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypat
     monkeypatch.setattr(timing, "SECONDS", {"gpu": short, "host": short})
     if mutation not in MUTATIONS:
         monkeypatch.setattr(timing, "_wrong", nothing)
-    op = ops.load("rotate_half")
     solution = copy(kernel, tmp_path / mutation)
-    timed = [case for case in op.cases("board") if case.name == SMALL]
-    ((_, _, posed, _),) = mutants.grade(op, timed, [solution])
+    op = ops.load(solution.op)
+    ((_, _, posed, _),) = mutants.grade(op, small(op), [solution])
     times = timing.time_case(posed, mutants.worker(solution), "forward")
     assert promised(CORPUS[kernel], "Timed") != "PASSED"
     assert "verdict" not in times

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from common import ops
-from common.arena import shifted, storage_bytes
+from common import inside, ops
+from common.arena import lay_out, shifted, storage_bytes
+from common.exchange import call_json, call_tensors
 from common.inside import Poison
 from common.measure import limits, timing
 from common.measure.rotation import Call, Rotation
-from common.problem import pose
+from common.problem import draw, pose
 from common.spec import Work
 from common.tolerance import check_values
 
@@ -45,6 +46,21 @@ def test_inputs_change_in_place_to_what_the_harness_can_work_out():
             assert sorted(x.tolist()) == before.tolist()
             seen.add(tuple(x.tolist()))
     assert len(seen) > 10
+
+
+@pytest.mark.parametrize(
+    ("name", "changing"),
+    [
+        ("rope", {"t", "upstream"}),  # as for freqs, angles in another order are no case like it
+        ("masked_linear", {"x", "w_v", "w_t", "mask", "upstream"}),
+    ],
+)
+def test_a_mask_changes_too(name, changing):
+    op = ops.load(name)
+    arguments, upstream = draw(op, next(op.cases("smoke")), 0, "cpu")
+    slots = lay_out(call_tensors(arguments, upstream).items())
+    found = inside.changing(call_json(op, arguments, slots))
+    assert found == [slot.json() for each, slot in slots.items() if each in changing]
 
 
 def test_every_sample_has_its_chance_to_be_kept():

@@ -53,7 +53,7 @@ def ask(worker: Worker):
     arena.tensor(slots["x"]).copy_(x)
     call = {
         "tensors": {"x": slots["x"].json()}, "optional": [], "options": {},
-        "differentiable": ["x"], "upstream": slots["x"].json(),
+        "differentiable": ["x"], "changing": ["x"], "upstream": slots["x"].json(),
     }  # fmt: skip
     reply = worker.call("forward", call=call, result=slots["result"].json(), poison=None)
     return reply, arena.tensor(slots["result"]).tolist()

@@ -142,7 +142,7 @@ def _wrong(
     """What is wrong with the results of a timed call, whose inputs were shifted so far."""
     op = problem.op
     arguments, upstream = drawn
-    for tensor in (*(arguments[name] for name in op.differentiable), upstream):
+    for tensor in (*(arguments[name] for name in op.changing), upstream):
         storage_bytes(tensor).copy_(shifted(tensor, shift))
     truth = solve(op, arguments, upstream, double=True)
     for name, result in results.items():

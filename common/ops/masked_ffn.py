@@ -97,4 +97,5 @@ OP = Op(
     draw=draw,
     work=work,
     slack=masks.MASKED_SLACK,
+    movable=("mask",),
 )

@@ -77,4 +77,5 @@ OP = Op(
     draw=draw,
     work=work,
     slack=masks.MASKED_SLACK,
+    movable=("mask",),
 )
