@@ -188,7 +188,7 @@ class Report:
     blocks: list[str]
 
     def __str__(self) -> str:
-        what = f"{self.found} errors" if self.found else NOTHING
+        what = f"{self.found} found" if self.found else NOTHING
         return f"{what}, {self.libraries} in libraries" if self.libraries else what
 
 

@@ -102,7 +102,7 @@ def tool(tmp_path, monkeypatch):
     ("says", "code", "clean", "line"),
     [
         (CLEAN, 0, True, "nothing found, 0 of 3 cases called"),
-        (OURS, 0, False, "1 errors, 1 of 3 cases called"),
+        (OURS, 0, False, "1 found, 1 of 3 cases called"),
         (LIBRARY, 0, True, "nothing found, 1 in libraries, 0 of 3 cases called"),
         (CLEAN, 134, False, "nothing found, 0 of 3 cases called, ended with 134"),
     ],
@@ -119,6 +119,12 @@ def test_what_the_tools_count_decides(tool, tmp_path, says, code, clean, line, c
     assert all(each.endswith(ends) for each in lines)
     assert [("--padding" in each) for each in lines] == [True, False, False]
     assert (tmp_path / "settings").read_text().splitlines() == ["1 0"] * 3
+
+
+def test_one_tool_is_enough(tool):
+    tool(CLEAN, then='[ "$2" = memcheck ] && exit 134')
+    assert sanitized(tools=["racecheck", "initcheck"])
+    assert not sanitized()
 
 
 def test_what_does_not_end_is_ended_with_all_that_it_started(tool, tmp_path, monkeypatch, capsys):
