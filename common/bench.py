@@ -59,8 +59,8 @@ def harness_digest() -> str:
     """Of the ops and of everything that grades and times, less what only shows or records it."""
     common = ROOT / "common"
     shows = {
-        "check.py", "cli.py", "points.py", "profile.py", "records.py", "sanitize.py", "solo.py",
-        "template.py", "tune.py",
+        "check.py", "cli.py", "points.py", "profile.py", "records.py", "sanitize.py", "smoke.py",
+        "solo.py", "symbolic.py", "template.py", "tune.py",
     }  # fmt: skip
     files = [path for path in common.glob("*.py") if path.name not in shows]
     for folder in ("measure", "ops", "peers"):  # of the peers, what they share

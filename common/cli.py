@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from common import records, solutions
+from common import sanitize as sanitizing
 from common.solutions import ROOT, Fault, Solution
 from common.spec import TIERS, TIMED
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("torch", "triton", "numpy", "scipy")
 SANITIZED = 12
-"""Smoke cases of each op, unless another number is asked for: a tool slows a kernel fifty-fold."""
+"""Smoke cases of each op under NVIDIA's tools, unless told: they slow a kernel fifty-fold."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -159,15 +160,18 @@ def _selection(options: argparse.Namespace) -> str:
 
 
 def sanitize(options: argparse.Namespace) -> int:
-    """Run NVIDIA's compute-sanitizer over smoke cases: illegal accesses, races, unwritten reads."""
-    _chosen(options)  # says what is wrong with the selection
-    if _device(options) != "cuda":
-        raise Fault("sanitize needs a GPU; without one the interpreter looks at every address")
-    from common.sanitize import sanitize
+    """Run sanitizers over smoke cases: NVIDIA's on a GPU, or anywhere that of triton-viz."""
+    chosen = solutions.select(solutions.discover(), options.op, options.only)
+    device, sample = _device(options), options.sample
+    if options.tool != sanitizing.SYMBOLIC:
+        if device != "cuda":
+            raise Fault(f"sanitize needs a GPU, but for --tool {sanitizing.SYMBOLIC}")
+        sample = sample or SANITIZED
+    from common.sweep import tier_cases
 
-    selection = {"--op": options.op, "--only": options.only}
-    words = [word for name, value in selection.items() if value for word in (name, value)]
-    return int(not sanitize(words, options.sample or SANITIZED))
+    cases = tier_cases(chosen, "smoke", device, sample)
+    tools = [options.tool] if options.tool else sanitizing.NVIDIA
+    return int(not sanitizing.sanitize(chosen, cases, tools, options.verbose))
 
 
 def leaderboard(options: argparse.Namespace) -> int:
@@ -373,6 +377,8 @@ def _grade_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _sanitize_arguments(parser: argparse.ArgumentParser) -> None:
     _running_arguments(parser)
+    tools = (*sanitizing.NVIDIA, sanitizing.SYMBOLIC)
+    parser.add_argument("--tool", choices=tools, help="default: NVIDIA's three")
     parser.add_argument("--sample", type=_count, metavar="N", help="N of the cases, at random")
 
 

@@ -1,6 +1,6 @@
-"""One call of a solution in a process by itself, for Nsight Compute to look at; see profile.py.
+"""One solution in a process by itself, for NVIDIA's tools and triton-viz to look at.
 
-`python -m common.solo FILE OP CASE DIRECTION`
+`python -m common.solo FILE OP CASE DIRECTION` is one call for Nsight Compute; see profile.py.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ import torch
 from common import inside, ops
 from common.measure import clock
 from common.problem import draw
-from common.spec import Op
+from common.spec import Case, Op
 
 WARM_UP_CALLS = 3
+Call = tuple[Callable[[], torch.Tensor], list[torch.Tensor], torch.Tensor]
+"""What returns the output, the inputs that take a gradient, and the upstream gradient."""
 
 
-def prepared(path: Path, op: Op[Any], case_name: str, direction: str, device: str) -> clock.Run:
-    """The call of that board case, its inputs drawn."""
-    case = next(case for case in op.board(device) if case.name == case_name)
+def prepared(path: Path, op: Op[Any], case: Case, device: str) -> Call:
+    """The call of that case, its inputs drawn; Refused where the solution lacks an option."""
     function = inside.load(path, op)
     arguments, upstream = draw(op, case, 0, device)
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
@@ -33,12 +35,14 @@ def prepared(path: Path, op: Op[Any], case_name: str, direction: str, device: st
         for name, value in arguments.items()
         if isinstance(value, torch.Tensor) or value != contract[name].default
     }
-    call = functools.partial(function, **given)
-    return clock.as_run((call, wanted, upstream), direction == "backward")
+    call = functools.partial(function, **inside.named_options(function, given))
+    return call, wanted, upstream
 
 
 def main(path: str, op_name: str, case_name: str, direction: str) -> None:
-    run = prepared(Path(path), ops.load(op_name), case_name, direction, "cuda")
+    op = ops.load(op_name)
+    case = next(case for case in op.board("cuda") if case.name == case_name)
+    run = clock.as_run(prepared(Path(path), op, case, "cuda"), direction == "backward")
     for _ in range(WARM_UP_CALLS):
         run()
     torch.cuda.synchronize()

@@ -56,6 +56,9 @@ MAY = {
     "common.solo": {
         "common.inside", "common.measure.clock", "common.ops", "common.problem", "common.spec",
     },
+    # the same under sanitizers; nobody imports these two
+    "common.smoke": {"common.inside", "common.ops", "common.solo", "common.spec"},
+    "common.symbolic": {"common.inside", "common.ops", "common.solo", "common.spec"},
     "common.profile": GRADING | {
         "common.bench", "common.board", "common.measure", "common.records", "common.sweep",
     },
@@ -65,7 +68,7 @@ MAY = {
     "common.tune": GRADING | {
         "common.bench", "common.grade", "common.measure", "common.points", "common.sweep",
     },
-    "common.sanitize": {"common.solutions"},
+    "common.sanitize": {"common.solutions", "common.spec"},
     "common.template": {"common.solutions"},
     "common.check": GRADING | {
         "common.bench", "common.board", "common.grade", "common.records", "common.sweep",
@@ -84,13 +87,20 @@ PRIVATE = {
     "tests.wrong": set(),
     "tests.cheats": set(),
     "common.peers": {"common.peers"},
-    "common.inside": {"common.inside", "common.solo", "tests"},
+    "common.inside": {
+        "common.inside",
+        "common.smoke",
+        "common.solo",
+        "common.symbolic",
+        "tests",
+    },
 }
 LIGHT = (
     "common.board",
     "common.cli",
     "common.points",
     "common.records",
+    "common.sanitize",
     "common.solutions",
     "common.spec",
     "noxfile",

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from common import bench, ops, profile, solo
+from common.measure import clock
 from common.measure.limits import Peak
 from common.measure.timing import trace_case
 from common.profile import NO_NCU, finding, least, nsight, read_counters
@@ -224,6 +225,7 @@ def test_what_ncu_looks_at_is_one_call_of_the_case(tmp_path, direction):
     )
     op = ops.load("rotate_half")
     case = next(op.board("cpu"))
-    result = solo.prepared(path, op, case.name, direction, "cpu")()
+    call = solo.prepared(path, op, case, "cpu")
+    result = clock.as_run(call, direction == "backward")()
     (tensor,) = result if direction == "backward" else (result,)
     assert tensor.shape == case.shape
