@@ -24,6 +24,9 @@ from common.spec import DIRECTIONS, Case, Direction, Op, Tier
 from common.sweep import Sweep, repeats, tier_cases
 from common.worker import Died
 
+PATIENCE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
+"""A tier that ranks nobody has many cases, and its intervals are drawn."""
+
 
 def device_name(device: str) -> str:
     return str(torch.cuda.get_device_name()) if device == "cuda" else "CPU, Triton's interpreter"
@@ -153,7 +156,7 @@ def _row(
     reason, name = verdict.reason, verdict.verdict
     times: dict[str, Any] = {}
     if sweep.device == "cuda" and name == "PASSED":
-        times, name, reason = _time(sweep, solution, problem, direction)
+        times, name, reason = _time(sweep, solution, problem, direction, PATIENCE[tier])
     work = op.work(case, direction)
     return Record(
         run=run,
@@ -178,13 +181,13 @@ def _row(
 
 
 def _time(
-    sweep: Sweep, solution: Solution, problem: Problem, direction: Direction
+    sweep: Sweep, solution: Solution, problem: Problem, direction: Direction, patience: float = 1.0
 ) -> tuple[dict[str, Any], str, str]:
     """The samples; a solution that fails only when timed loses its verdict."""
     worker = sweep.worker(solution)
     try:
         with worker.alone():
-            times = time_case(problem, worker, direction)
+            times = time_case(problem, worker, direction, patience)
     except Died as death:
         return {}, death.verdict, f"while timed: {death.reason}"
     if times.get("verdict"):

@@ -132,8 +132,6 @@ class Sweep:
         self, op: Op[Any], case: Case, due: Iterable[Solution], lane: int, repeats: int
     ) -> _Flight:
         workers = {solution: self.worker(solution, lane) for solution in due}
-        if self.device == "cuda":
-            self._make_room(workers.values())
         posed = self._posing.submit(pose, op, case, secrets.randbits(48), self.device)
 
         def run(worker: Worker) -> dict[Direction, Verdict]:
@@ -142,18 +140,19 @@ class Sweep:
         return _Flight(case, posed, [(*w, self._pool.submit(run, w[1])) for w in workers.items()])
 
     def _make_room(self, workers: Iterable[Worker]) -> None:
-        """What the last case took, the workers may need, and what these keep, the others."""
-        free, total = torch.cuda.mem_get_info()
-        scarce = free < total / 4
-        if scarce or not self._overlap:
+        """What a case took here the workers may need, and what these keep, the others."""
+        if not self._overlap or _scarce():
             torch.cuda.empty_cache()
-        for worker in workers if scarce else ():
-            worker.release()
+        if _scarce():
+            for worker in workers:
+                worker.release()
 
     def _land(self, flying: deque[_Flight]) -> Iterator[Graded]:
         """The verdicts of the case that was started first."""
         flight = flying.popleft()
         wait(job for *_, job in flight.jobs)
+        if self.device == "cuda":
+            self._make_room(worker for _, worker, _ in flight.jobs)
         for solution, worker, job in flight.jobs:
             problem = flight.posed.result()
             try:
@@ -166,6 +165,11 @@ class Sweep:
         """Again, with nobody else asked, so that whoever ends the fork server is known."""
         with worker.alone():
             return grade(problem, worker)
+
+
+def _scarce() -> bool:
+    free, total = torch.cuda.mem_get_info()
+    return free < total / 4
 
 
 @dataclass(frozen=True)

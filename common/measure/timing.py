@@ -27,21 +27,23 @@ SECONDS = {"gpu": {"gpu": 1.0, "host": 0.15}, "host": {"gpu": 0.3, "host": 1.5}}
 its medians are known sooner or few samples came by then; host time is the noisier one."""
 
 
-def time_case(problem: Problem, worker: Worker, direction: Direction) -> Reply:
+def time_case(
+    problem: Problem, worker: Worker, direction: Direction, patience: float = 1.0
+) -> Reply:
     """Samples of forward, or of forward with backward, see `clock.measure`; and the state that the
-    device was in.
+    device was in. `patience` is how much of SECONDS the clocks may take.
 
     The results of one timed call, which nobody can foresee, are held against the truth. Eager runs
     on inputs of its own, so that its answer is never the answer to the graded call. Raises Died
     where the worker did not survive it.
     """
     try:
-        return _time(problem, worker, direction)
+        return _time(problem, worker, direction, patience)
     finally:
         worker.release()
 
 
-def _time(problem: Problem, worker: Worker, direction: Direction) -> Reply:
+def _time(problem: Problem, worker: Worker, direction: Direction, patience: float) -> Reply:
     op, case = problem.op, problem.case
     where = problem.upstream.device.type
     draws = [draw(op, case, secrets.randbits(48), where) for _ in range(ROTATION + 1)]
@@ -61,7 +63,7 @@ def _time(problem: Problem, worker: Worker, direction: Direction) -> Reply:
             copy_bytes=work.bytes,
             products=work.products,
             dtype=case.dtype,
-            seconds=SECONDS[case.clock],
+            seconds={name: patience * most for name, most in SECONDS[case.clock].items()},
             burst=BURST[case.clock],
         )
     if times.get("verdict"):
