@@ -34,15 +34,16 @@ OPTIONS = (
     "--launch-timeout", "120",  # until CUDA is up: torch is imported first
     "--destroy-on-device-error", "kernel",  # the cases after a fault are called too
     "--show-backtrace", "device",
-    "--print-limit", "1000",
 )  # fmt: skip
 OF_TOOL = {
     "memcheck": (
+        "--print-limit", "1000",
         "--report-api-errors", "no",  # torch asks CUDA what it may refuse
         "--padding", "4096",  # neighbours in memory are no place to land in
     ),
-    # torch's own kernels load whole vectors, past what was written, by the hundred thousand
-    "initcheck": ("--kernel-name-exclude", "kernel_substring=2at6native"),
+    "racecheck": ("--print-limit", "1000"),
+    # a library's reports, by the hundred thousand, would hide all others
+    "initcheck": ("--print-limit", "0"),
 }  # fmt: skip
 SECONDS = 900
 """For one tool and solution."""
@@ -123,7 +124,7 @@ def told(found: Sequence[str], stopped: str) -> str:
 
 def nvidia(tool: str, solution: Solution, cases: Sequence[Case], verbose: bool) -> bool:
     """A line for the solution, with what the tool reported of its kernels below."""
-    options = (*OPTIONS, *OF_TOOL.get(tool, ()))
+    options = (*OPTIONS, *OF_TOOL[tool])
     output, code = _ran(
         [executable(), "--tool", tool, *options, *_command("common.smoke", solution, cases)],
         # each tensor is an allocation of its own, with its own end; kernels know their lines
@@ -184,7 +185,7 @@ class Report:
     """What a tool counted, and what it said of the solution's own kernels.
 
     Triton's kernels are told by the line of Python that a report names. Others are the libraries'
-    that it calls: they read what nobody wrote, and know it, so that theirs decide nothing.
+    that it calls: they read and copy what nobody wrote, and know it, so that theirs decide nothing.
     """
 
     found: int
@@ -203,7 +204,7 @@ SUMMARY = re.compile(
 )
 BLOCK = re.compile(r"^=+ \S.*(?:\n=+  .*)*", re.MULTILINE)
 FRAME = re.compile(r"COMPUTE-SANITIZER|SUMMARY:")
-IN_A_KERNEL = re.compile(r"__(?:global|shared|local)__|Race reported")
+IN_A_LIBRARY = re.compile(r"__(?:global|shared|local)__|Race reported|Uninitialized .* cudaMemcpy")
 PYTHON_LINE = re.compile(r"\.py:\d+")
 
 
@@ -213,6 +214,6 @@ def read(output: str) -> Report | None:
     if not counted:
         return None
     blocks = [block for block in BLOCK.findall(output) if not FRAME.search(block)]
-    ours = [b for b in blocks if PYTHON_LINE.search(b) or not IN_A_KERNEL.search(b)]
+    ours = [b for b in blocks if PYTHON_LINE.search(b) or not IN_A_LIBRARY.search(b)]
     libraries = len(blocks) - len(ours)
     return Report(sum(counted) - libraries, libraries, ours)

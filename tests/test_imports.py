@@ -42,15 +42,16 @@ MAY = {
     "common.measure": GRADING | {"common.grade", "common.measure"},
     # the solution's own process: no oracle, no grader
     "common.seal": set(),
+    "common.confinement": set(),
     "common.measure.rotation": set(),
     "common.measure.clock": {"common.measure.rotation", "common.measure.stopping"},
     "common.measure.device": set(),
     "common.measure.stopping": set(),
     "common.measure.trace": set(),
     "common.inside": {
-        "common.arena", "common.inside", "common.interpreter", "common.measure.clock",
-        "common.measure.rotation", "common.measure.trace", "common.ops", "common.seal",
-        "common.spec",
+        "common.arena", "common.confinement", "common.inside", "common.interpreter",
+        "common.measure.clock", "common.measure.rotation", "common.measure.trace", "common.ops",
+        "common.seal", "common.spec",
     },
     # a solution by itself under a profiler, in a process that grades nothing
     "common.solo": {

@@ -211,6 +211,23 @@ def test_the_background_is_white_whatever_the_page(tmp_path):
     assert "fill: #ffffff" in head
 
 
+# --- what is drawn ------------------------------------------------------------------------------
+
+
+def test_the_board_fills_in_what_was_not_measured_for_the_plots():
+    drawn = [row(bandwidth(32), us=1.0), row(bandwidth(64), us=2.0)]
+    board = [
+        row(bandwidth(64), us=7.0, tier="board"),
+        row(bandwidth(128), us=4.0, tier="board"),
+        row("16384x1024x1024-bfloat16-span", op="masked_linear", tier="board"),
+    ]
+    rows = plots.rows_of(Results("a-gpu.jsonl", [RUN], [*drawn, *board]), {"alice/rope"})
+    assert {row.case: row.gpu["solution"][0] for row in rows} == {
+        bandwidth(32): 1.0, bandwidth(64): 2.0, bandwidth(128): 4.0,
+    }, "nor is a plot drawn from the board alone"  # fmt: skip
+    assert not plots.rows_of(Results("a-gpu.jsonl", [RUN], board), {"alice/rope"})
+
+
 # --- on the board ---------------------------------------------------------------------------------
 
 

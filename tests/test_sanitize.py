@@ -59,7 +59,8 @@ MANY = CLEAN.replace("0 errors", "1924 errors") + (
 @pytest.mark.parametrize(
     ("output", "found", "libraries", "blocks"),
     [
-        (CLEAN, 0, 0, 0), (OURS, 1, 0, 1), (LIBRARY, 0, 1, 0), (HOST, 1, 0, 1), (RACE, 1, 0, 1),
+        (CLEAN, 0, 0, 0), (OURS, 1, 0, 1), (LIBRARY, 0, 1, 0), (HOST, 0, 1, 0),
+        (HOST.replace("Uninitialized", "Invalid"), 1, 0, 1), (RACE, 1, 0, 1),
         (MANY, 1924, 0, 0),
         ("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)", 0, 0, 0),
     ],

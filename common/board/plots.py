@@ -1,4 +1,5 @@
-"""The seeds' plots with everyone on them, worked out from records of the tier `plot`; see drawing.
+"""The seeds' plots with everyone on them, worked out from records of the tier `plot`, and of the
+board where it has the same cases; see drawing.
 
 A plot has panels, a panel has lines, and a line is a median with its 95 % interval at each x. What
 is on the x axis is read from the case's name.
@@ -125,8 +126,13 @@ HOST_CALLS = {"no_grad": "forward, no_grad", "forward": "forward", "backward": "
 
 
 def rows_of(results: Results, known: Container[str]) -> list[Record]:
-    """What is drawn: the timed and failed rows of the solutions that are still there."""
-    return [row for row in results.latest("plot") if row.solution in known]
+    """What is drawn: the timed and failed rows of the solutions that are still there; of an op that
+    has any, the board's too, where a case of theirs was not measured for the plots."""
+    drawn = results.latest("plot")
+    ops = {row.op for row in drawn}
+    board = [row for row in results.latest() if row.op in ops]
+    rows = {row.key: row for row in (*board, *drawn)}
+    return [row for row in rows.values() if row.solution in known]
 
 
 def files(results: Results, rows: Sequence[Record]) -> dict[str, str]:
