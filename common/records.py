@@ -226,7 +226,7 @@ class Writer:
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
         if self._changed():
-            self._path.write_bytes(self._content)
+            self._put_back()
             name = self._path.name
             raise Fault(f"{name} was changed while it was written to: changed back; run it again")
         line = {"schema": self._schema, "kind": kind, **fields}
@@ -242,7 +242,13 @@ class Writer:
         except FileNotFoundError:
             return True
 
+    def _put_back(self) -> None:
+        self._path.write_bytes(self._content)
+
     def close(self) -> None:
+        """Once the solutions have ended: until then another of them may still write."""
+        if self._changed():
+            self._put_back()
         os.fsync(self._file.fileno())
         self._file.close()
 

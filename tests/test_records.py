@@ -282,6 +282,8 @@ def test_what_another_writes_meanwhile_is_taken_back(tmp_path, change):
         path.write_text(forged)
     with pytest.raises(Fault, match="changed while it was written to"):
         writer.end(RUN.run)
+    assert path.read_text() == before
+    path.write_text(forged)  # by one that has not ended yet
     writer.close()
     assert path.read_text() == before
     assert not records.read(path).finished

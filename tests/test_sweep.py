@@ -1,0 +1,141 @@
+"""What is under way at once, and how often a case is answered."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+
+from common import ops, sweep
+from common.solutions import Solution
+from common.sweep import Sweep
+
+HALF = ops.load("rotate_half")
+CASES = list(HALF.cases("smoke"))[:6]
+
+
+@pytest.fixture
+def seen_at_each_yield(monkeypatch, tmp_path):
+    """How many are being graded whenever a verdict is handed out."""
+
+    def start(overlap: bool) -> list[int]:
+        active, lock = [0], threading.Lock()
+
+        def grade(problem, worker, repeats):
+            with lock:
+                active[0] += 1
+            time.sleep(0.05 + 0.1 * (problem is CASES[0]))
+            with lock:
+                active[0] -= 1
+            return {}
+
+        monkeypatch.setattr(sweep, "pose", lambda op, case, seed, device: case)
+        monkeypatch.setattr(sweep, "grade", grade)
+        several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
+        seen, cases = [], []
+        with Sweep("cpu", overlap=overlap) as one:
+            one._cores = 3
+            for _, case, problem, _ in one.grade(HALF, CASES, several):
+                assert case is problem
+                seen.append(active[0])
+                cases.append(case)
+                time.sleep(0.02)
+        assert cases == CASES, "in their own order"
+        return seen
+
+    return start
+
+
+def test_whoever_times_has_the_device_to_himself(seen_at_each_yield):
+    assert seen_at_each_yield(overlap=False) == [0] * len(CASES)
+
+
+def test_several_cases_are_under_way_at_once(seen_at_each_yield):
+    assert max(seen_at_each_yield(overlap=True)) > 0
+
+
+@pytest.mark.parametrize(
+    ("free", "solutions", "overlap", "lanes"),
+    [
+        (1e12, 1, True, 8),
+        (1e12, 1, False, 1),
+        (1e12, 3, True, 2),
+        (1e12, 16, True, 1),
+        (3.5, 1, True, 3),
+        (3.5, 2, True, 1),
+        (0.1, 1, True, 1),
+    ],
+)
+def test_cases_at_once_have_the_memory_for_it(monkeypatch, free, solutions, overlap, lanes):
+    """`free` is in units of what the largest case takes of one solution."""
+    largest = max(HALF.work(case, "forward").bytes for case in CASES)
+    memory = int(free * sweep.ROOM * largest)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (memory, memory))
+    one = object.__new__(Sweep)
+    one.device, one._overlap, one._cores = "cuda", overlap, 8
+    assert one._lanes(HALF, CASES, solutions) == lanes
+
+
+class Keeper:
+    released = False
+
+    def release(self):
+        self.released = True
+
+
+@pytest.mark.parametrize(
+    ("free", "overlap", "emptied", "released"),
+    [
+        (80, False, True, False),
+        (80, True, False, False),
+        (10, True, True, True),
+        (10, False, True, True),
+    ],
+)
+def test_memory_goes_round(monkeypatch, free, overlap, emptied, released):
+    found, keeper = [], Keeper()
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 100))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: found.append("emptied"))
+    one = object.__new__(Sweep)
+    one._overlap = overlap
+    one._make_room([keeper])
+    assert (found == ["emptied"], keeper.released) == (emptied, released)
+
+
+SELDOM = """
+import itertools
+import torch
+
+calls = itertools.count()
+
+def rotate_half(x):
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1) * (1 + 2e-7 * (next(calls) == 8))
+"""
+
+
+@pytest.mark.parametrize(
+    ("repeats", "verdicts"),
+    [
+        (0, ["PASSED", "PASSED"]),
+        (10, ["NONDETERMINISTIC", "NONDETERMINISTIC"]),
+    ],
+)
+def test_what_differs_but_seldom_shows_in_many_answers(tmp_path, repeats, verdicts):
+    path = tmp_path / "rotate_half.py"
+    path.write_text(SELDOM)
+    case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
+    with Sweep("cpu") as one:
+        ((*_, found),) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=repeats)
+    assert [verdict.verdict for verdict in found.values()] == verdicts
+
+
+def test_the_boards_cases_are_repeated_on_a_gpu_alone():
+    asked = {
+        (tier, on): sweep.repeats(tier, on) > 0
+        for tier in ("board", "matrix")
+        for on in ("cuda", "cpu")
+    }
+    assert [where for where, many in asked.items() if many] == [("board", "cuda")]
