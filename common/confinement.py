@@ -17,7 +17,10 @@ _SIGNALS = 1 << 1
 _WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
 _WRITES = _WRITE_FILE | sum(1 << bit for bit in range(4, 14)) | _TRUNCATE
 """And to remove, to make whatever can be made, and to move."""
-_CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")
+_CACHES = (
+    "TRITON_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR",
+    "CUDA_CACHE_PATH", "XDG_CACHE_HOME",
+)  # fmt: skip
 _CACHES_AT_HOME = (".cache", ".nv", ".triton")
 
 
@@ -45,7 +48,8 @@ def _outside() -> Iterator[Path]:
     yield Path(tempfile.gettempdir())
     caches = [Path(os.environ[name]) for name in _CACHES if os.environ.get(name)]
     home = Path(os.path.expanduser("~")).resolve()
-    if home in ROOT.parents:  # what is made there later would stand beside nothing
+    # what is made there later would stand beside nothing
+    if home in ROOT.parents or home.is_relative_to(ROOT):
         caches += [home / name for name in _CACHES_AT_HOME]
     for cache in caches:
         with contextlib.suppress(OSError):

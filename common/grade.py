@@ -155,11 +155,13 @@ def _repeat(exchange: Exchange, findings: dict[Direction, list[Finding]]) -> Non
         if findings[direction]:
             return
         reply = _asked(getattr(exchange, direction), LATEST)
-        if reply.get("verdict"):
-            findings[direction].append((reply["verdict"], reply["reason"]))
+        results: dict[str, Reply | None] = {OUTPUT: reply} if direction == "forward" else reply
+        if failure := _failure(reply, results, exchange):
+            findings[direction].append(failure)
+            return
         for name in _results(exchange.problem)[direction]:
-            results = (exchange.result(name, attempt) for attempt in (0, LATEST))
-            findings[direction] += _differing(name, *results)
+            both = (exchange.result(name, attempt) for attempt in (0, LATEST))
+            findings[direction] += _differing(name, *both)
 
 
 def _asked(request: Callable[[int], Reply], attempt: int) -> Reply:

@@ -206,12 +206,12 @@ class Writer:
     def __init__(self, path: Path, schema: int = SCHEMA) -> None:
         self._path, self._schema = path, schema
         path.parent.mkdir(parents=True, exist_ok=True)
-        _cut_torn_line(path)
-        self._file = path.open("a")
+        self._file = path.open("ab", buffering=0)  # what was interrupted is not written later
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Fault(f"another run is writing to {path.name}: wait for it to end") from None
+        _cut_torn_line(path)
         self._content = bytearray(path.read_bytes())
 
     def begin(self, run: Run) -> None:
@@ -230,10 +230,9 @@ class Writer:
             name = self._path.name
             raise Fault(f"{name} was changed while it was written to: changed back; run it again")
         line = {"schema": self._schema, "kind": kind, **fields}
-        text = json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n"
-        self._content += text.encode()
+        text = json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        self._content += text
         self._file.write(text)
-        self._file.flush()
 
     def _changed(self) -> bool:
         """Is the file not what was written here, or gone?"""
@@ -243,10 +242,11 @@ class Writer:
             return True
 
     def _put_back(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_bytes(self._content)
 
     def close(self) -> None:
-        """Once the solutions have ended: until then another of them may still write."""
+        """Best once the solutions have ended: until then another of them may still write."""
         if self._changed():
             self._put_back()
         os.fsync(self._file.fileno())

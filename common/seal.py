@@ -27,6 +27,7 @@ _LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (torch,
 _MONITOR = "tqdm/_monitor.py"
 """A thread of the progress bars that torch.compile draws."""
 IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+HOOK = "__torch_function__"
 _IDLE = ("concurrent/futures/thread.py", "_worker")
 """Where a pool's thread waits for work: compilers keep such pools."""
 
@@ -85,7 +86,8 @@ class Seal:
             return "a mode was left behind"
         for number, handler in self._handlers.items():
             if self._handler(number) is not handler:
-                return f"a handler of {number.name} was left behind"
+                name = getattr(number, "name", f"signal {number}")  # a real-time one has no name
+                return f"a handler of {name} was left behind"
         for thread, frame in self._frames().items():
             if thread != self._me and _at_work(frame):
                 code = frame.f_code
@@ -96,7 +98,7 @@ class Seal:
     def _has_mode(self) -> bool:
         """Of dispatch or of functions; what torch.set_default_device leaves is torch's own."""
         modes = (mode_at(i) for depth, mode_at in self._stacks for i in range(depth()))
-        return any(type(mode) is not DeviceContext for mode in modes)
+        return any(type(mode) is not DeviceContext or HOOK in vars(mode) for mode in modes)
 
 
 def _with_bases(owners: Iterable[Owner]) -> Iterator[Owner]:

@@ -86,6 +86,10 @@ class Op(Generic[C]):
     movable: tuple[str, ...] = ()
     """Further arguments whose elements may change places: what comes of it is a case like it."""
 
+    room: int = 20
+    """What grading a case takes of a GPU, in units of its least bytes: mostly float64, and what the
+    reference keeps for backward; measured."""
+
     @property
     def changing(self) -> tuple[str, ...]:
         """The arguments that the harness changes between two calls of one shape."""

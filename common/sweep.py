@@ -22,8 +22,6 @@ from common.spec import Case, Direction, Op, Tier
 from common.worker import LIVES, ForkServer, ServerEnded, Worker
 
 MOST_AT_ONCE = 8
-ROOM = 20
-"""What a case takes of a GPU, in units of its least bytes: mostly float64, and both processes."""
 LARGE: tuple[Tier, ...] = ("matrix", "plot")
 REPEATS = 20
 """Further answers to each of the board's cases on a GPU, whose programs overlap."""
@@ -111,11 +109,15 @@ class Sweep:
         free, flying = itertools.cycle(range(lanes)), deque[_Flight]()
         for case in cases:
             if len(flying) == lanes:  # the oldest has the lane that is next
-                yield from self._land(flying)
+                yield from self._land(flying, repeats)
             if due := [solution for solution in ours if not skip(solution, case)]:
                 flying.append(self._start(op, case, due, next(free), repeats))
         while flying:
-            yield from self._land(flying)
+            yield from self._land(flying, repeats)
+        if self.device == "cuda":  # for the next op's
+            for solution in ours:
+                for lane in range(lanes):
+                    self.worker(solution, lane).release()
 
     def _lanes(self, op: Op[Any], cases: Iterable[Case], solutions: int) -> int:
         """How many cases at once."""
@@ -125,7 +127,7 @@ class Sweep:
         if self.device == "cuda":
             largest = max((op.work(case, "forward").bytes for case in cases), default=0)
             free, _ = torch.cuda.mem_get_info()
-            lanes = min(lanes, free // max(ROOM * max(solutions, 1) * largest, 1))
+            lanes = min(lanes, free // max(op.room * max(solutions, 1) * largest, 1))
         return max(lanes, 1)
 
     def _start(
@@ -147,7 +149,7 @@ class Sweep:
             for worker in workers:
                 worker.release()
 
-    def _land(self, flying: deque[_Flight]) -> Iterator[Graded]:
+    def _land(self, flying: deque[_Flight], repeats: int) -> Iterator[Graded]:
         """The verdicts of the case that was started first."""
         flight = flying.popleft()
         wait(job for *_, job in flight.jobs)
@@ -159,12 +161,12 @@ class Sweep:
                 yield solution, flight.case, problem, job.result()
             except ServerEnded:
                 wait(job for other in flying for *_, job in other.jobs)
-                yield solution, flight.case, problem, self._alone(problem, worker)
+                yield solution, flight.case, problem, self._alone(problem, worker, repeats)
 
-    def _alone(self, problem: Problem, worker: Worker) -> dict[Direction, Verdict]:
+    def _alone(self, problem: Problem, worker: Worker, repeats: int) -> dict[Direction, Verdict]:
         """Again, with nobody else asked, so that whoever ends the fork server is known."""
         with worker.alone():
-            return grade(problem, worker)
+            return grade(problem, worker, repeats)
 
 
 def _scarce() -> bool:

@@ -266,7 +266,7 @@ def test_times_are_medians_beside_a_copy():
     assert forward.header == ("solution", "c1")
     assert dict(forward.rows) == {
         "alice/rope": "10.0",
-        "eager/rope": "20.0",
+        "(eager/rope)": "20.0",
         "bob/rope": "TIMEOUT",
         "copy of the same bytes": "5.0",
     }

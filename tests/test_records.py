@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 
@@ -267,10 +268,10 @@ def test_a_state_that_the_board_could_not_read_is_a_fault(tmp_path, fields):
         records.read(path)
 
 
-@pytest.mark.parametrize("change", ["append", "overwrite", "remove", "replace"])
+@pytest.mark.parametrize("change", ["append", "overwrite", "remove", "remove all", "replace"])
 def test_what_another_writes_meanwhile_is_taken_back(tmp_path, change):
     """A solution can: it runs as the same user."""
-    path = tmp_path / "cpu.jsonl"
+    path = tmp_path / "results" / "cpu.jsonl"
     writer = Writer(path)
     writer.begin(RUN)
     writer.rows([ROW])
@@ -278,7 +279,9 @@ def test_what_another_writes_meanwhile_is_taken_back(tmp_path, change):
     forged = before.replace("PASSED", "FORGED") if change == "overwrite" else before + before
     if change in ("remove", "replace"):
         path.unlink()
-    if change != "remove":
+    if change == "remove all":
+        shutil.rmtree(path.parent)
+    elif change != "remove":
         path.write_text(forged)
     with pytest.raises(Fault, match="changed while it was written to"):
         writer.end(RUN.run)

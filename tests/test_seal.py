@@ -97,11 +97,15 @@ def test_a_mode_is_seen(mode, seal):
         assert seal.broken() is None
 
 
-def test_a_handler_is_seen(seal):
-    before = signal.signal(signal.SIGALRM, lambda *_: None)
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGALRM, "SIGALRM"), (signal.SIGRTMIN + 6, f"signal {signal.SIGRTMIN + 6}")],
+)
+def test_a_handler_is_seen(seal, number, name):
+    before = signal.signal(number, lambda *_: None)
     found = seal.broken()
-    signal.signal(signal.SIGALRM, before)
-    assert found == "a handler of SIGALRM was left behind"
+    signal.signal(number, before)
+    assert found == f"a handler of {name} was left behind"
 
 
 def test_a_thread_at_work_is_seen_and_an_idle_pool_is_not(seal):

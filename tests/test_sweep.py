@@ -71,7 +71,7 @@ def test_several_cases_are_under_way_at_once(seen_at_each_yield):
 def test_cases_at_once_have_the_memory_for_it(monkeypatch, free, solutions, overlap, lanes):
     """`free` is in units of what the largest case takes of one solution."""
     largest = max(HALF.work(case, "forward").bytes for case in CASES)
-    memory = int(free * sweep.ROOM * largest)
+    memory = int(free * HALF.room * largest)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (memory, memory))
     one = object.__new__(Sweep)
     one.device, one._overlap, one._cores = "cuda", overlap, 8
@@ -130,6 +130,27 @@ def test_what_differs_but_seldom_shows_in_many_answers(tmp_path, repeats, verdic
     with Sweep("cpu") as one:
         ((*_, found),) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=repeats)
     assert [verdict.verdict for verdict in found.values()] == verdicts
+
+
+@pytest.mark.parametrize(
+    ("later", "verdict"),
+    [
+        ("out.double()", "INCORRECT_DTYPE"),
+        ("out.flatten()", "INCORRECT_SHAPE"),
+        ("x.detach().zero_() + out", "MUTATED_INPUT"),
+    ],
+)
+def test_each_of_many_answers_is_looked_at(tmp_path, later, verdict):
+    path = tmp_path / "rotate_half.py"
+    path.write_text(
+        "import itertools\nimport torch\n\ncalls = itertools.count()\n\n"
+        "def rotate_half(x):\n    a, b = x.chunk(2, -1)\n    out = torch.cat((-b, a), -1)\n"
+        f"    return {later} if next(calls) == 8 else out\n"
+    )
+    case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
+    with Sweep("cpu") as one:
+        ((*_, found),) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=10)
+    assert found["forward"].verdict == verdict
 
 
 def test_the_boards_cases_are_repeated_on_a_gpu_alone():

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common.board.table import Table
+from common.board.table import Table, named
 from common.records import Record
 
 PARTS = {
@@ -38,12 +38,12 @@ def _small(timed: Sequence[Record]) -> list[str]:
 
 
 def _table(ours: Sequence[Record]) -> Table:
-    of = {(row.solution, row.direction): row for row in ours}
+    of = {(named(row), row.direction): row for row in ours}
     first = sorted(ours, key=lambda row: (row.direction != "forward", _median(row, "host")))
     rows = tuple(
         (name, *(_part(of.get((name, direction)), clock, samples)
                  for direction, clock, samples in PARTS.values()))
-        for name in dict.fromkeys(row.solution for row in first)
+        for name in dict.fromkeys(map(named, first))
     )  # fmt: skip
     return Table(f"{ours[0].case}, median µs", ("solution", *PARTS), rows)
 

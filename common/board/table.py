@@ -51,7 +51,7 @@ def _ranked(
     entry: Entry, track: Track, about: Mapping[str, About], timed: bool, where: bool
 ) -> list[str]:
     known = about.get(entry.solution)
-    name = _name(entry) + STALE * _stale(entry, about)
+    name = named(entry) + STALE * _stale(entry, about)
     name += DISTURBED * bool(timed and _disturbed(entry))
     covers = f"{entry.covered}/{len(track.cells)}"
     error = "" if entry.error is None else f"{entry.error:.2f}"
@@ -62,8 +62,9 @@ def _ranked(
     return [str(entry.rank or "–"), name, _speed(entry), share, covers, error, note]
 
 
-def _name(entry: Entry) -> str:
-    return f"({entry.solution})" if entry.peer else entry.solution
+def named(who: Entry | Record) -> str:
+    """A peer stands in parentheses."""
+    return f"({who.solution})" if who.peer else who.solution
 
 
 def _stale(entry: Entry, about: Mapping[str, About]) -> bool:
@@ -116,7 +117,7 @@ def times(track: Track) -> list[Table]:
             continue
         header = ("solution", *(_heading(track, cell) for cell in cells))
         rows = tuple(
-            (entry.solution, *(_time(entry, cell) for cell in cells)) for entry in track.entries
+            (named(entry), *(_time(entry, cell) for cell in cells)) for entry in track.entries
         )
         limits = [row for name in LIMITS if any((row := _limit(track, cells, name))[1:])]
         title = f"{track.op}: {track.name}, {words}, median µs"
@@ -169,7 +170,7 @@ def comparison(both: Both) -> Table:
 def _compared(pair: Pair) -> tuple[str, ...]:
     change = "–" if pair.change is None else f"{pair.change:+.1%}"
     furthest = max(pair.moves, key=lambda move: move.size)
-    name = _name(pair.later) + EDITED * pair.edited
+    name = named(pair.later) + EDITED * pair.edited
     scores = (_speed(pair.earlier), _speed(pair.later))
     return name, *scores, change, f"{furthest.change:+.1%}", _where(furthest.later)
 

@@ -98,4 +98,5 @@ OP = Op(
     work=work,
     slack=masks.MASKED_SLACK,
     movable=("mask",),
+    room=80,  # five intermediate tensors of each set of weights
 )
