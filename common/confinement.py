@@ -24,11 +24,16 @@ _CACHES = (
 _CACHES_AT_HOME = (".cache", ".nv", ".triton")
 
 
+def landlock_version(libc: ctypes.CDLL) -> int:
+    """Below 1 where the kernel has none."""
+    return int(libc.syscall(_CREATE_RULESET, None, 0, 1))
+
+
 def confine(libc: ctypes.CDLL) -> None:
     """Where the kernel can, by Landlock: this process writes nowhere in the repository (Linux 6.2),
     sends signals to nobody but what it starts itself, and looks into nobody else's memory and files
     through /proc (6.12)."""
-    version = libc.syscall(_CREATE_RULESET, None, 0, 1)
+    version = landlock_version(libc)
     writes, signals = _WRITES * (version >= 3), _SIGNALS * (version >= 6)
     attributes = (ctypes.c_uint64 * 3)(writes, 0, signals)
     ruleset = libc.syscall(_CREATE_RULESET, attributes, 24 if signals else 8, 0)

@@ -17,7 +17,7 @@ from typing import Any
 from common import bench, ops, solutions
 from common.solutions import CONTRIBUTORS, ROOT, Solution
 from common.spec import DIRECTIONS, Case, Op
-from common.sweep import Sweep, repeats
+from common.sweep import Sweep
 
 _EVERYONE = solutions.discover(CONTRIBUTORS)
 BYSTANDERS = [
@@ -58,6 +58,7 @@ def verdicts(
     corpus: Collection[Solution],
     others: Iterable[Solution] = (),
     cases: Callable[[Op[Any]], Iterable[Case]] = smoke,
+    repeats: int = 0,
 ) -> Counts:
     """Verdicts by solution and direction on the op's cases, all graded in one run. One of the
     corpus is done when both directions have shown what they must, which saves a minute."""
@@ -71,8 +72,7 @@ def verdicts(
     everyone = [*corpus, *others]
     for name in sorted({solution.op for solution in everyone}):
         op = ops.load(name)
-        several = repeats("board", sweep.device) if cases is large else 0
-        graded = sweep.grade(op, cases(op), everyone, shown, several)
+        graded = sweep.grade(op, cases(op), everyone, shown, repeats)
         for solution, _, _, by_direction in graded:
             for direction, verdict in by_direction.items():
                 counted[solution, direction][verdict.verdict] += 1

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from common import bench, inside, ops, records, solutions, worker
+from common.confinement import landlock_version
 from common.measure import clock, limits, timing
 from common.solutions import ROOT, Fault, Solution
 from common.spec import Work
@@ -107,7 +108,7 @@ def test_a_start_that_was_moved_leaves_a_time_below_the_floor(monkeypatch):
 
     properties = type("Properties", (), {"L2_cache_size": 0, "name": "NVIDIA H200"})
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
-    work = [Work(268_435_456, 0)]
+    work = Work(268_435_456, 0)
     assert limits.broken([honest], work, "cuda") is None
     assert limits.broken([moved], work, "cuda")
 
@@ -139,7 +140,7 @@ def can_confine() -> bool:
     """Landlock's version 3, of Linux 6.2, knows of all writes; the folder of temporary files is
     open to all."""
     temporary = ROOT.is_relative_to(Path(tempfile.gettempdir()).resolve())
-    return not temporary and ctypes.CDLL(None).syscall(444, None, 0, 1) >= 3
+    return not temporary and landlock_version(ctypes.CDLL(None)) >= 3
 
 
 @pytest.mark.skipif(not can_confine(), reason="no process can be confined here")

@@ -127,9 +127,9 @@ def test_samples_are_samples():
 
 def test_the_floor_is_the_larger_of_both_and_forgives_the_cache():
     h200 = limits.PEAKS["NVIDIA H200"]
-    by_memory = limits.floor(h200, 50, [Work(1050, 0), Work(1000, 1)])
+    by_memory = limits.floor(h200, 50, Work(2050, 1))
     assert by_memory == pytest.approx(1e6 * 2000 / h200.bytes_per_second)
-    by_flops = limits.floor(h200, 50, [Work(0, 10**15)])
+    by_flops = limits.floor(h200, 50, Work(0, 10**15))
     assert by_flops == pytest.approx(1e6 * 1e15 / h200.flops_per_second["bfloat16"])
 
 
@@ -137,7 +137,7 @@ def test_the_floor_is_the_larger_of_both_and_forgives_the_cache():
 def test_faster_than_the_device_is_refused(name, refused, monkeypatch):
     properties = type("Properties", (), {"L2_cache_size": 0, "name": name})
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
-    work = [Work(48_000_000, 0)]  # 10 us on an H200
+    work = Work(48_000_000, 0)  # 10 us on an H200
     assert bool(limits.broken([9.0, 9.9, 50.0], work, "cuda")) == refused
     assert limits.broken([9.0, 10.1, 10.2], work, "cuda") is None
     assert limits.broken([], work, "cuda") is None

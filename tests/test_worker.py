@@ -12,6 +12,7 @@ import pytest
 
 from common import bench, ops
 from common.arena import Arena, lay_out
+from common.confinement import landlock_version
 from common.solutions import Solution
 from common.sweep import Sweep
 from common.worker import Died, ForkServer, Worker
@@ -296,7 +297,7 @@ def test_who_ends_the_server_is_found_and_the_others_pass(halves, tmp_path):
 
 def can_confine() -> bool:
     """Landlock's version 6, of Linux 6.12, knows of signals."""
-    return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 6
+    return landlock_version(ctypes.CDLL(None)) >= 6
 
 
 @pytest.mark.skipif(not can_confine(), reason="this kernel cannot confine a process")

@@ -5,7 +5,7 @@ The board goes by the measured limits and states these beside them; a time below
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -56,16 +56,15 @@ def peak_of(device_name: str) -> Peak | None:
     return PEAKS.get(device_name)
 
 
-def floor(peak: Peak, l2_bytes: int, work: Iterable[Work]) -> float:
+def floor(peak: Peak, l2_bytes: int, work: Work) -> float:
     """Microseconds: of the bytes, what fits the cache may never leave it; of the rates, the
     highest."""
-    work = list(work)
-    moved = max(sum(each.bytes for each in work) - l2_bytes, 0)
-    arithmetic = sum(each.flops for each in work) / max(peak.flops_per_second.values())
+    moved = max(work.bytes - l2_bytes, 0)
+    arithmetic = work.flops / max(peak.flops_per_second.values())
     return 1e6 * max(moved / peak.bytes_per_second, arithmetic)
 
 
-def broken(samples: Sequence[float], work: Iterable[Work], device: str) -> str | None:
+def broken(samples: Sequence[float], work: Work, device: str) -> str | None:
     """Why these samples, in microseconds, cannot be what the work took."""
     if device != "cuda" or not samples:
         return None

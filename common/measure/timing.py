@@ -73,7 +73,7 @@ def _time(problem: Problem, worker: Worker, direction: Direction, patience: floa
     unchecked = worker.solution.peer and not kept  # what a peer prepared does not see new inputs
     if not _well_formed(times) or not (unchecked or _names_a_call(kept)):
         return {"verdict": "TAMPERED", "reason": "what it reports are no samples"}
-    if reason := limits.broken(times["gpu"].get("solution", []), [work], where):
+    if reason := limits.broken(times["gpu"].get("solution", []), work, where):
         return {"verdict": "IMPOSSIBLE_SPEED", "reason": reason}
     if not unchecked:
         found = {name: arena.tensor(slots[kept["call"]][f"{name} 0"]) for name in results}
