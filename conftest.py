@@ -25,8 +25,8 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 import torch
 
 from common import ops, solutions
-from common.solutions import Fault
-from common.sweep import Sweep, tier_cases
+from common.errors import UserError
+from common.grading.sweep import Sweep, tier_cases
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Say what is wrong with the options in one line, before anything is collected."""
     try:
         _pairs(config)
-    except Fault as fault:
+    except UserError as fault:
         raise pytest.UsageError(f"study: {fault}") from None
 
 
@@ -69,7 +69,7 @@ def _pairs(config: pytest.Config) -> list:
 def _device(config: pytest.Config) -> str:
     available = torch.cuda.is_available()
     if config.getoption("device") == "cuda" and not available:
-        raise Fault("there is no GPU that torch can use: leave --device out")
+        raise UserError("there is no GPU that torch can use: leave --device out")
     return config.getoption("device") or ("cuda" if available else "cpu")
 
 

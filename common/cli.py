@@ -12,19 +12,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from common import records, solutions
-from common import sanitize as sanitizing
-from common.solutions import ROOT, Fault, Solution
+from common import paths, solutions
+from common.errors import UserError
+from common.paths import ROOT
+from common.records import runs
+from common.solutions import Solution
 from common.spec import TIERS, TIMED
+from common.tools import compute_sanitizer as sanitizing
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from common.board.table import About
-    from common.grade import Verdict
-    from common.points import Spot
-    from common.records import Record, Results
+    from common.records.runs import Record, Results
     from common.spec import Case
+    from common.tuning.points import TuningTask
+    from common.verdicts import Verdict
 
 NEEDED = ("torch", "triton", "numpy", "scipy")
 SANITIZED = 12
@@ -36,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     options = _parser().parse_args(arguments)
     try:
         sys.exit(options.command(options))
-    except Fault as fault:
+    except UserError as fault:
         sys.exit(_complain(str(fault)))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
@@ -78,7 +81,7 @@ def grade(options: argparse.Namespace) -> int:
     chosen = _chosen(options)
     target = options.json and _writable(options.json)
     device = _device(options)
-    from common.sweep import Sweep, repeats, tier_cases
+    from common.grading.sweep import Sweep, repeats, tier_cases
 
     verdicts: list[Verdict] = []
     again = repeats(options.tier, device)
@@ -108,7 +111,7 @@ def check(options: argparse.Namespace) -> int:
     options.only = _one_of(options.handle, options.only, "HANDLE")
     chosen = solutions.select(solutions.discover(), options.op, options.only)
     device = _device(options)
-    from common.check import check
+    from common.commands.check import check
 
     return int(not check(chosen, device, options.verbose, _about()))
 
@@ -117,13 +120,14 @@ def bench(options: argparse.Namespace) -> int:
     """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
     chosen, absent = _chosen(options), solutions.peers()[1]
     device = _device(options)
-    from common import bench as benching
-    from common.grade import FINE
-    from common.sweep import tier_cases
+    from common.grading.sweep import tier_cases
+    from common.measure import machine
+    from common.measure import rows as benching
+    from common.verdicts import FINE
 
     cases = {op.name: len(cases) for op, cases in tier_cases(chosen, options.tier, device)}
     if not cases:
-        raise Fault(f"{options.op or 'what is chosen'} has no cases of tier {options.tier}")
+        raise UserError(f"{options.op or 'what is chosen'} has no cases of tier {options.tier}")
     with _progress() as progress:
         failed: set[str] = set()
         task = progress.add_task("bench", total=2 * sum(cases.get(s.op, 0) for s in chosen))
@@ -138,7 +142,7 @@ def bench(options: argparse.Namespace) -> int:
         kept = benching.bench(chosen, device, _selection(options), absent, seen, options.tier)
     if kept:
         print(f"study: went on with an interrupted run; {kept} of its cases were kept")
-    print(f"study: recorded in {records.RESULTS.name}/{benching.results_file(device)}")
+    print(f"study: recorded in {paths.RESULTS.name}/{machine.results_file(device)}")
     return 0
 
 
@@ -147,7 +151,7 @@ def profile(options: argparse.Namespace) -> int:
     options.only = _one_of(options.handle, options.only, "HANDLE")
     chosen = _chosen(options)
     device = _device(options)
-    from common.profile import profile
+    from common.commands.profile import profile
 
     profile(chosen, device, options.verbose)
     return 0
@@ -165,9 +169,9 @@ def sanitize(options: argparse.Namespace) -> int:
     device, sample = _device(options), options.sample
     if options.tool != sanitizing.SYMBOLIC:
         if device != "cuda":
-            raise Fault(f"sanitize needs a GPU, but for --tool {sanitizing.SYMBOLIC}")
+            raise UserError(f"sanitize needs a GPU, but for --tool {sanitizing.SYMBOLIC}")
         sample = sample or SANITIZED
-    from common.sweep import tier_cases
+    from common.grading.sweep import tier_cases
 
     cases = tier_cases(chosen, "smoke", device, sample)
     tools = [options.tool] if options.tool else sanitizing.NVIDIA
@@ -180,9 +184,9 @@ def leaderboard(options: argparse.Namespace) -> int:
 
     if options.op or options.only:
         solutions.select(solutions.everyone(installed=False), options.op, options.only)
-    boards = records.read_all()
+    boards = runs.read_all()
     if not boards:
-        raise Fault("nothing is recorded yet: run bench first (nox -s bench leaderboard)")
+        raise UserError("nothing is recorded yet: run bench first (nox -s bench leaderboard)")
     about = _about()
     if options.compare:
         return _compare([results.of_op(options.op) for results in boards], about, options.only)
@@ -203,7 +207,7 @@ def _compare(boards: Sequence[Results], about: dict[str, About], only: str | Non
 
     timed = [(results, comparison.compare(results, about)) for results in boards if results.timed]
     if not any(found for _, found in timed):
-        raise Fault("no op was measured in two finished runs on one GPU: run bench again there")
+        raise UserError("no op was measured in two finished runs on one GPU: run bench again there")
     console = terminal.console()
     for results, found in timed:
         if found:
@@ -212,17 +216,17 @@ def _compare(boards: Sequence[Results], about: dict[str, About], only: str | Non
 
 
 def _draw_plots(timed: Sequence[Results], about: dict[str, About]) -> None:
-    from common.board import drawing, plots
+    from common.board.plots import drawing, sweeps
 
     for results in timed:
-        if drawn := plots.plots(plots.rows_of(results, about)):
-            folder = records.RESULTS / "plots" / results.path.stem
+        if drawn := sweeps.plots(sweeps.rows_of(results, about)):
+            folder = paths.RESULTS / "plots" / results.path.stem
             drawing.draw(drawn, results.runs[-1].device_name, folder)
 
 
 def new(options: argparse.Namespace) -> int:
     """Write contributors/HANDLE/OP.py from the template: a naive kernel that passes."""
-    from common.template import write
+    from common.commands.new import write
 
     handle = _one_of(options.handle, options.only, "HANDLE")
     written = write(handle, _one_of(options.new_op, options.op, "OP"), options.tuned)
@@ -237,9 +241,9 @@ def tune(options: argparse.Namespace) -> int:
     chosen = solutions.select(solutions.discover(), options.op, options.only)
     device = _device(options)
     if device == "cpu":
-        raise Fault("tune needs a GPU: without one nothing is timed")
-    from common import bench as benching
-    from common import tune as tuning
+        raise UserError("tune needs a GPU: without one nothing is timed")
+    from common.measure import machine
+    from common.tuning import search as tuning
 
     with _progress() as progress:
         cases = progress.add_task("tune", total=None)
@@ -249,7 +253,7 @@ def tune(options: argparse.Namespace) -> int:
             text = f"{solution.name} {case.name}"
             progress.update(cases, completed=number, total=of, description=text)
 
-        def at_config(spot: Spot, done: int, of: int) -> None:
+        def at_config(spot: TuningTask, done: int, of: int) -> None:
             progress.update(configs, completed=done, total=of, description=str(spot.shape))
 
         def say(line: str) -> None:
@@ -261,7 +265,7 @@ def tune(options: argparse.Namespace) -> int:
         return 0
     for one in found:
         print(*one.lines(), sep="\n")
-    file = Path(benching.results_file(device)).with_suffix(".json")
+    file = Path(machine.results_file(device)).with_suffix(".json")
     print(f"study: what is best is in contributors/{chosen[0].handle}/configs/{file}")
     return 0
 
@@ -276,16 +280,16 @@ def _chosen(options: argparse.Namespace) -> list[Solution]:
 def _one_of(positional: str | None, option: str | None, name: str) -> str:
     """What stands at its place or behind its option, which say the same."""
     if positional and option and positional != option:
-        raise Fault(f"{name} is given twice: {positional} and {option}")
+        raise UserError(f"{name} is given twice: {positional} and {option}")
     if not (given := positional or option):
-        raise Fault(f"{name} is missing")
+        raise UserError(f"{name} is missing")
     return given
 
 
 def _writable(path: Path) -> Path:
     """Told before the work whose result would be lost."""
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise Fault(f"cannot write {path}: its folder is not there, or it is one")
+        raise UserError(f"cannot write {path}: its folder is not there, or it is one")
     return path
 
 
@@ -308,7 +312,7 @@ def _about() -> dict[str, About]:
 
 
 def _device(options: argparse.Namespace) -> str:
-    """`cuda` where a GPU is, or as asked; a Fault where what is needed is not there."""
+    """`cuda` where a GPU is, or as asked; a UserError where what is needed is not there."""
     for package in NEEDED:
         if not importlib.util.find_spec(package):
             raise ModuleNotFoundError(name=package)
@@ -318,7 +322,7 @@ def _device(options: argparse.Namespace) -> str:
 
     available = torch.cuda.is_available()
     if options.device == "cuda" and not available:
-        raise Fault("there is no GPU that torch can use: leave --device out, or give cpu")
+        raise UserError("there is no GPU that torch can use: leave --device out, or give cpu")
     return options.device or ("cuda" if available else "cpu")
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-CONTRIBUTORS = ROOT / "contributors"
-PEERS = ROOT / "common" / "peers"
+from common.errors import UserError
+from common.paths import CONTRIBUTORS, OPS, PEERS
+
 PACKAGES = {
     "eager": "torch",
     "flash_linear_attention": "fla",
@@ -20,10 +20,6 @@ PACKAGES = {
     "torch_compile": "torch",
 }
 """The package that a peer's folder needs, where it has not the folder's name."""
-
-
-class Fault(Exception):
-    """Something that a user can mend; its text is the one line that says what and how."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ def digest(paths: Iterable[Path]) -> str:
 
 def op_names() -> list[str]:
     """Every op, by the name of its file; unlike `common.ops`, this imports no torch."""
-    return sorted(path.stem for path in (ROOT / "common" / "ops").glob("[!_]*.py"))
+    return sorted(path.stem for path in (OPS).glob("[!_]*.py"))
 
 
 def _op_of(stem: str) -> str | None:
@@ -122,26 +118,28 @@ def everyone(installed: bool = True) -> list[Solution]:
     handles = {peer.handle for peer in discover(PEERS)}
     for solution in contributors:
         if solution.handle in handles:
-            raise Fault(f"contributors/{solution.handle} has the name of a peer: rename the folder")
+            raise UserError(
+                f"contributors/{solution.handle} has the name of a peer: rename the folder"
+            )
     return [*contributors, *(peers()[0] if installed else discover(PEERS))]
 
 
 def select(
     solutions: Iterable[Solution], op: str | None = None, only: str | None = None
 ) -> list[Solution]:
-    """Those of one op, of one handle or file; a Fault where there is no such op or solution."""
+    """Those of one op, of one handle or file; a UserError where there is no such op or solution."""
     solutions = list(solutions)
     if op is not None and op not in op_names():
-        raise Fault(f"unknown op {op!r}: there are {', '.join(op_names())}")
+        raise UserError(f"unknown op {op!r}: there are {', '.join(op_names())}")
     if only is not None:
         only = only.removesuffix(".py").rstrip("/")
         named = [s for s in solutions if only in (s.handle, s.name)]
         if not named:
-            raise Fault(_unknown(only, solutions))
+            raise UserError(_unknown(only, solutions))
         solutions = named
     selected = [s for s in solutions if op in (None, s.op)]
     if not selected:
-        raise Fault(f"{only or 'nobody'} has no {op}" if op else "there is no solution yet")
+        raise UserError(f"{only or 'nobody'} has no {op}" if op else "there is no solution yet")
     return selected
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import torch
 
 Direction = Literal["forward", "backward"]
-Clock = Literal["gpu", "host"]
+RankedBy = Literal["gpu", "host"]
 Tier = Literal["smoke", "matrix", "board", "plot"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 TIERS: tuple[Tier, ...] = ("smoke", "matrix", "board", "plot")
@@ -41,13 +41,13 @@ class Work:
 class Case:
     """One input of an op. Each op extends it with the fields that its inputs are drawn from.
 
-    `clock` says which time ranks the case on the board; `twin` marks a board case that was cut
+    `ranked_by` says which time ranks the case on the board; `twin` marks a board case that was cut
     down to what Triton's interpreter can run; `apart` says that the slices along the first
     dimension differ in magnitude, so that each is judged by itself.
     """
 
     dtype: str = "float32"
-    clock: Clock = "gpu"
+    ranked_by: RankedBy = "gpu"
     twin: bool = False
     apart: bool = False
 

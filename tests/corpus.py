@@ -14,10 +14,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from common import bench, ops, solutions
-from common.solutions import CONTRIBUTORS, ROOT, Solution
+from common import ops, solutions
+from common.grading.sweep import Sweep
+from common.measure import rows
+from common.paths import CONTRIBUTORS, ROOT
+from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Op
-from common.sweep import Sweep
 
 _EVERYONE = solutions.discover(CONTRIBUTORS)
 BYSTANDERS = [
@@ -50,7 +52,7 @@ def smoke(op: Op[Any]) -> Iterable[Case]:
 
 def large(op: Op[Any]) -> Iterable[Case]:
     """One of the board's, with more programs than a GPU runs at once."""
-    return itertools.islice((case for case in op.cases("board") if case.clock == "gpu"), 1)
+    return itertools.islice((case for case in op.cases("board") if case.ranked_by == "gpu"), 1)
 
 
 def verdicts(
@@ -88,7 +90,7 @@ def timed(
     for op in map(ops.load, names):
         with Sweep(device, overlap=False) as sweep:
             for solution, _, problem, _ in sweep.grade(op, small(op, names), several):
-                found[solution] = bench._time(sweep, solution, problem, "forward")[1]
+                found[solution] = rows._time(sweep, solution, problem, "forward")[1]
     return found
 
 

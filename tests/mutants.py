@@ -1,6 +1,6 @@
 """A fork server whose workers lack one check each, the one that a solution's folder is named after.
 
-`python -m tests.mutants FD`, in the place of `common.inside`; see test_mutations.py.
+`python -m tests.mutants FD`, in the place of `common.sandbox.process`; see test_mutations.py.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from common import arena, inside, interpreter, seal
-from common.measure import rotation
+from common import arena
+from common.sandbox import process, rotation, seal
+from common.sandbox.interpreter import patches
 
 
 def nothing(*_: object, **__: object) -> None:
     pass
 
 
-def _by_the_list(call: interpreter.Call) -> str | None:
+def _by_the_list(call: patches.Call) -> str | None:
     return call.faults[0] if call.faults else None
 
 
@@ -28,24 +29,24 @@ def _forwards(begin: Callable[..., object]) -> Callable[..., object]:
 
 
 MUTATIONS = {
-    "no_poison": (inside, "fill", nothing),
+    "no_poison": (process, "fill", nothing),
     "no_seal": (seal._Sealed, "broken", nothing),
     "no_code_in_the_seal": (seal, "FunctionType", type(None)),
     "no_threads": (seal, "_at_work", lambda frame: False),
     "no_modes": (seal.Seal, "_has_mode", nothing),
-    "no_look_at_each_sample": (inside.Solving, "_look", inside.Solving._check),
-    "no_watch": (interpreter.Watch, "check", nothing),
-    "no_tally": (interpreter.Call, "fault", _by_the_list),
-    "no_other_order": (interpreter.Watch, "begin_call", _forwards(interpreter.Watch.begin_call)),
+    "no_look_at_each_sample": (process.Session, "_look", process.Session._check),
+    "no_watch": (patches.Watch, "check", nothing),
+    "no_tally": (patches.Call, "fault", _by_the_list),
+    "no_other_order": (patches.Watch, "begin_call", _forwards(patches.Watch.begin_call)),
     "no_alias_check": (arena.Arena, "holds", lambda self, tensor: False),
     "no_renewal": (rotation.Rotation, "renew", nothing),
     "no_shared_memory_check": (rotation.Rotation, "shared", False),
 }
-OWNERS = list(inside.relied_on())
-load = inside.Solving.load
+OWNERS = list(process.relied_on())
+load = process.Session.load
 
 
-def mutated(self: inside.Solving, path: str, op: str) -> inside.Reply:
+def mutated(self: process.Session, path: str, op: str) -> process.Reply:
     """The seal is renewed, so that it is the missing check alone that is missed."""
     with contextlib.suppress(KeyError):
         setattr(*MUTATIONS[Path(path).parent.name])
@@ -54,5 +55,5 @@ def mutated(self: inside.Solving, path: str, op: str) -> inside.Reply:
 
 
 if __name__ == "__main__":
-    inside.Solving.load = mutated
-    inside.fork_server(socket.socket(fileno=int(sys.argv[1])))
+    process.Session.load = mutated
+    process.fork_server(socket.socket(fileno=int(sys.argv[1])))

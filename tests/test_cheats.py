@@ -11,12 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from common import bench, inside, ops, records, solutions, worker
-from common.confinement import landlock_version
-from common.measure import clock, limits, timing
-from common.solutions import ROOT, Fault, Solution
+from common import ops, paths, solutions
+from common.errors import UserError
+from common.grading import worker
+from common.grading.sweep import Sweep
+from common.measure import limits, rows, timing
+from common.paths import ROOT
+from common.records import runs
+from common.sandbox import clock, process
+from common.sandbox.landlock import landlock_version
+from common.solutions import Solution
 from common.spec import Work
-from common.sweep import Sweep
 from tests import corpus
 from tests.corpus import BYSTANDERS, FINE, expected, promised, verdicts
 
@@ -99,7 +104,7 @@ def test_a_start_that_was_moved_leaves_a_time_below_the_floor(monkeypatch):
         ready = clock._at_once(functools.partial(run, torch.ones(2)))
         return clock._gpu_time(ready, torch.ones(1), 0.0, *clock.NOTHING)
 
-    cheat = inside.load(MOVES.path, ops.load(MOVES.op))
+    cheat = process.load(MOVES.path, ops.load(MOVES.op))
     monkeypatch.setattr(torch, "cat", cat)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
@@ -144,7 +149,9 @@ def can_confine() -> bool:
 
 
 @pytest.mark.skipif(not can_confine(), reason="no process can be confined here")
-@pytest.mark.parametrize(("server", "held"), [("common.inside", True), ("tests.unconfined", False)])
+@pytest.mark.parametrize(
+    ("server", "held"), [("common.sandbox.process", True), ("tests.unconfined", False)]
+)
 def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkeypatch):
     monkeypatch.setattr(worker.ForkServer, "MODULE", server)
     with tempfile.TemporaryDirectory(dir=ROOT) as folder, Sweep("cpu") as sweep:
@@ -159,13 +166,13 @@ def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkey
 def test_what_an_unconfined_worker_writes_is_taken_back(tmp_path, monkeypatch):
     """At the first row, so that the file holds what bench had written before: how the run began."""
     monkeypatch.setattr(worker.ForkServer, "MODULE", "tests.unconfined")
-    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     cheat, results = beside_results(tmp_path)
-    with pytest.raises(Fault, match="changed while it was written to"):
-        bench.bench([cheat], "cpu", "all", {})
-    assert results.read_text().count("\n") == len(records.read(results).runs) == 1
+    with pytest.raises(UserError, match="changed while it was written to"):
+        rows.bench([cheat], "cpu", "all", {})
+    assert results.read_text().count("\n") == len(runs.read(results).runs) == 1
 
-    monkeypatch.setattr(records.Writer, "_changed", lambda self: False)
-    bench.bench([cheat], "cpu", "all", {})
+    monkeypatch.setattr(runs.Writer, "_changed", lambda self: False)
+    rows.bench([cheat], "cpu", "all", {})
     lines = results.read_text().splitlines()
     assert len(set(lines)) < len(lines), "without that look it gets through"

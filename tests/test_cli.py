@@ -13,9 +13,10 @@ from collections import namedtuple
 
 import pytest
 
-from common import cli, records
-from common.records import Record, Run, Writer
-from common.solutions import ROOT
+from common import cli
+from common.paths import ROOT
+from common.records import runs
+from common.records.runs import Record, Run, Writer
 
 Ran = namedtuple("Ran", "code out err")
 
@@ -108,7 +109,7 @@ def recorded(repository):
     """A record of a GPU that nobody has, and its removal with all that was drawn from it."""
     row = Record(
         run="r1", solution="house/rope", peer=False, op="rope", case="c1", track="core",
-        clock="gpu", twin=False, direction="forward", verdict="PASSED", reason="", error=0.5,
+        ranked_by="gpu", twin=False, direction="forward", verdict="PASSED", reason="", error=0.5,
         bytes=8, flops=9, sources="s1", harness="h1",
         gpu={"solution": [10.0], "eager": [25.0], "copy": [5.0]},
     )  # fmt: skip
@@ -424,7 +425,7 @@ def test_a_folder_added_by_hand_is_benched_and_on_the_board(study, repository, b
     by_hand("alice", RIGHT)
     ran = study("bench", "--only", "alice")
     assert ran.code == 0, ran.err
-    results = records.read(repository / "results" / "cpu.jsonl")
+    results = runs.read(repository / "results" / "cpu.jsonl")
     assert results.finished
     assert {row.solution for row in results.rows} == {"alice/rotate_half"}
     assert {(r.track, r.verdict) for r in results.rows} == {

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from common.measure import clock, device, stopping
+from common.measure import device
 from common.measure.limits import PEAKS, peak_of
-from common.measure.rotation import Call, Rotation
-from common.solutions import ROOT
+from common.paths import ROOT
+from common.sandbox import clock, stopping
+from common.sandbox.rotation import Call, Rotation
 
 # --- the rule -------------------------------------------------------------------------------------
 

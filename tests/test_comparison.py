@@ -8,7 +8,7 @@ from rich.console import Console
 
 from common.board import table, terminal
 from common.board.comparison import compare
-from common.records import Results, Run
+from common.records.runs import Results, Run
 from tests.test_ranking import failed, row
 
 FIRST = Run("r1", "cuda", "A GPU", {"torch": "2", "numpy": "1", "fla": "1"}, {})
@@ -71,7 +71,7 @@ def test_a_run_that_did_not_finish_is_not_compared():
 
 @pytest.mark.parametrize(
     "other",
-    [{"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"}, {"clock": "host"}],
+    [{"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"}, {"ranked_by": "host"}],
     ids=lambda fields: next(iter(fields)),
 )
 def test_a_run_in_between_that_shares_no_row_is_passed_over(other):
@@ -109,7 +109,7 @@ def test_a_row_moves_by_its_ratio_to_eager_and_not_by_its_time():
 
 def test_the_clock_that_ranks_is_the_one_that_is_compared():
     hosts = [{"solution": [us] * 9, "eager": [60.0] * 9} for us in (40.0, 30.0)]
-    rows = [timed(run, 100.0, clock="host", host=host)
+    rows = [timed(run, 100.0, ranked_by="host", host=host)
             for run, host in zip(("r1", "r2"), hosts, strict=True)]  # fmt: skip
     (move,) = track(*rows).moves
     assert move.change == pytest.approx(2.0 / 1.5 - 1)

@@ -10,12 +10,14 @@ import torch
 
 from common import ops
 from common.arena import Arena
-from common.exchange import GUARDS, Exchange
-from common.grade import _stayed
-from common.problem import OUTPUT, Problem, draw, pose, solve
+from common.grading.exchange import Exchange
+from common.grading.grade import _stayed
+from common.grading.problem import OUTPUT, Problem, make_problem, solve
+from common.grading.sweep import Sweep
+from common.grading.tolerance import Budget, check_values, ulp
+from common.ops._draw import draw
 from common.solutions import Solution
-from common.sweep import Sweep
-from common.tolerance import Budget, check_values, ulp
+from common.wire import GUARDS
 
 ROPE = ops.load("rope")
 CASES = {case.name: case for case in ROPE.cases("smoke")}
@@ -117,15 +119,15 @@ def test_few_elements_get_the_largest_error_of_eight_draws():
     one = Problem(ROPE, CASE, *draw(ROPE, CASE, 5, "cpu"), truth={}, budgets={})
     eager = solve(ROPE, one.arguments, one.upstream)[OUTPUT].double()
     lucky = (eager - solve(ROPE, one.arguments, one.upstream, True)[OUTPUT]).abs().max().item()
-    budgets = [pose(ROPE, CASE, seed, "cpu").budgets[OUTPUT] for seed in (5, 6)]
+    budgets = [make_problem(ROPE, CASE, seed, "cpu").budgets[OUTPUT] for seed in (5, 6)]
     assert budgets[0].rms is None
     assert budgets[0].largest > lucky or budgets[1].largest > lucky
     assert min(budget.largest for budget in budgets) >= lucky / 2
 
 
 def test_upstream_gradients_are_views_where_the_inputs_are():
-    contiguous = pose(ROPE, CASE, 0, "cpu").upstream
-    view = pose(ROPE, CASES["sbhd-5x2x3x12-float32-d2=8-strided"], 0, "cpu").upstream
+    contiguous = make_problem(ROPE, CASE, 0, "cpu").upstream
+    view = make_problem(ROPE, CASES["sbhd-5x2x3x12-float32-d2=8-strided"], 0, "cpu").upstream
     assert contiguous.is_contiguous()
     assert not view.is_contiguous()
 
@@ -226,7 +228,7 @@ def test_between_a_views_elements_is_the_guard_and_no_element_is(layout, count):
     """However far the elements are shifted."""
     case = CASES[f"sbhd-5x2x3x12-float32-d2=8-{layout}"]
     worker = SimpleNamespace(ask_again=lambda: True, arena=lambda nbytes: Arena("cpu", nbytes))
-    exchange = Exchange(pose(ROPE, case, 0, "cpu"), worker)
+    exchange = Exchange(make_problem(ROPE, case, 0, "cpu"), worker)
     slot = exchange.slots["t"]
     memory = exchange._arena.bytes_of(slot)
     for attempt in exchange.attempts:
@@ -259,7 +261,7 @@ def rope(t, freqs):
 @pytest.mark.parametrize("turn", [0, 1])
 def test_a_death_in_backward_leaves_forward_its_verdict(tmp_path, monkeypatch, turn):
     """Also where one more answer would be asked for."""
-    monkeypatch.setattr("common.worker.Worker.ask_again", lambda worker: bool(turn))
+    monkeypatch.setattr("common.grading.worker.Worker.ask_again", lambda worker: bool(turn))
     verdicts = graded(tmp_path, DIES_IN_BACKWARD)
     assert verdicts["forward"].verdict == "PASSED"
     assert verdicts["backward"].verdict == "CRASHED"

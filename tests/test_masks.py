@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from common import ops
-from common.masks import MaskedCase, draw_mask
+from common.ops._masked import MaskedCase, draw_mask
 
 LINEAR, FFN = ops.load("masked_linear"), ops.load("masked_ffn")
 MASKED = pytest.mark.parametrize("op", [LINEAR, FFN], ids=lambda op: op.name)

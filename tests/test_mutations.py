@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from common import exchange, grade, ops, problem, solutions, worker
+from common import ops, solutions
+from common.grading import exchange, grade, problem, worker
+from common.grading.sweep import Sweep
+from common.grading.tolerance import budget_of
 from common.measure import timing
 from common.solutions import Solution
-from common.sweep import Sweep
-from common.tolerance import budget_of
 from tests.corpus import DEADLINE, expected, promised, small
 from tests.mutants import MUTATIONS, nothing
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from common.grading.sweep import REPEATS, Sweep
 from common.measure.limits import peak_of
-from common.sweep import REPEATS, Sweep
 from tests import corpus, test_cheats, test_wrong
 from tests.corpus import promised
 

@@ -11,8 +11,8 @@ import torch
 
 from common import ops
 from common.ops import rope
+from common.ops._views import Layout
 from common.spec import DIRECTIONS, TIERS
-from common.views import Layout
 
 ALL = [ops.load(name) for name in ops.names()]
 every_op = pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
@@ -153,7 +153,7 @@ def test_ropes_board_holds_the_shapes_of_the_seeds_and_of_today():
     ]
     board = list(rope.OP.cases("board"))
     assert seeds + today == [
-        (c.tensor_format, c.shape, c.d2, c.dtype, c.clock, c.interleaved) for c in board
+        (c.tensor_format, c.shape, c.d2, c.dtype, c.ranked_by, c.interleaved) for c in board
     ]
     assert [case.angles for case in board[:2]] == ["model", "random"]
     assert [case.angles for case in board[5:7]] == ["model", "paired"]

@@ -65,14 +65,14 @@ def test_the_cases_that_rank_by_host_time_are_shown_or_else_the_smallest():
     small = [forward(case="c1", bytes=8), backward(case="c1", bytes=24)]
     large = [forward(case="c2", bytes=80), backward(case="c2", bytes=240)]
     assert cases(*large, *small) == ["c1, median µs"]
-    hosted = [dataclasses.replace(each, case=case, clock="host")
+    hosted = [dataclasses.replace(each, case=case, ranked_by="host")
               for case in ("c3", "c4") for each in large]  # fmt: skip
     assert cases(*large, *hosted, *small) == ["c3, median µs", "c4, median µs"]
     assert cases(failed("alice/rope")) == []
 
 
 def test_backward_alone_stands_beside_what_the_gpus_time_ranks():
-    rows = [forward(), backward(), backward(case="c2", clock="host")]
+    rows = [forward(), backward(), backward(case="c2", ranked_by="host")]
     forwards, both = table.times(rank(rows)[0])
     assert forwards.rows[0][1:] == ("10.0",)
     assert both.rows[0][1:] == ("21.0 (12.0)", "90.0")

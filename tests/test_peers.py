@@ -13,10 +13,13 @@ from importlib import metadata
 import pytest
 import torch
 
-from common import bench, inside, ops, solutions
-from common.solutions import CONTRIBUTORS, PACKAGES, PEERS, ROOT, Solution
+from common import ops, solutions
+from common.grading.sweep import Sweep
+from common.measure import machine
+from common.paths import CONTRIBUTORS, PEERS, ROOT
+from common.sandbox import process
+from common.solutions import PACKAGES, Solution
 from common.spec import DIRECTIONS
-from common.sweep import Sweep
 
 OF_TORCH = {"eager", "gather_scatter", "grouped_mm", "torch_compile"}
 LIBRARIES = {"flash_linear_attention", "liger_kernel", "quack", "transformer_engine"}
@@ -51,8 +54,8 @@ def test_a_missing_library_is_absent_with_its_reason(monkeypatch):
 def test_a_run_is_kept_with_the_versions_of_the_libraries():
     library = Solution(PEERS / "rich" / "rope.py", "rope")
     alice = Solution(CONTRIBUTORS / "numpy" / "rope.py", "rope")
-    assert bench.peer_versions([library, alice]) == {"rich": metadata.version("rich")}
-    assert bench.peer_versions([Solution(PEERS / "eager" / "rope.py", "rope")]) == {}
+    assert machine.peer_versions([library, alice]) == {"rich": metadata.version("rich")}
+    assert machine.peer_versions([Solution(PEERS / "eager" / "rope.py", "rope")]) == {}
 
 
 def test_a_broken_library_costs_its_own_rows_alone(tmp_path):
@@ -92,13 +95,13 @@ def test_a_peer_prepares_and_a_contributor_does_not(tmp_path, monkeypatch):
     path = tmp_path / "somebody" / "rope.py"
     path.parent.mkdir()
     path.write_text(PREPARED)
-    inside.load(path, ops.load("rope"))
-    assert inside.preparation(path) is None
-    monkeypatch.setattr(inside, "PEERS", tmp_path)
-    assert inside.preparation(path)("t", "freqs")() == "t"
+    process.load(path, ops.load("rope"))
+    assert process.preparation(path) is None
+    monkeypatch.setattr(process, "PEERS", tmp_path)
+    assert process.preparation(path)("t", "freqs")() == "t"
     path.write_text("def rope(t, freqs):\n    return t\n")
-    inside.load(path, ops.load("rope"))
-    assert inside.preparation(path) is None
+    process.load(path, ops.load("rope"))
+    assert process.preparation(path) is None
 
 
 def test_what_is_prepared_is_left_out_of_the_timed_call():
@@ -108,7 +111,7 @@ def test_what_is_prepared_is_left_out_of_the_timed_call():
         done.append("prepared")
         return lambda: done.append("called")
 
-    solving = inside.Solving(refuse=pytest.fail)
+    solving = process.Session(refuse=pytest.fail)
     solving.bind = lambda call: ({"t": torch.zeros(1)}, {})
     solving.tensor = lambda slot: None
     solving.prepare = prepare

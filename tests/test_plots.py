@@ -6,11 +6,12 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from common import ops
-from common.board import drawing, markdown, plots
-from common.board.drawing import looks
-from common.board.plots import Estimate
+from common.board import markdown
+from common.board.plots import drawing, sweeps
+from common.board.plots.drawing import looks
+from common.board.plots.sweeps import Estimate
 from common.board.table import About
-from common.records import Record, Results, Run
+from common.records.runs import Record, Results, Run
 from common.spec import DIRECTIONS
 
 RUN = Run("r1", "cuda", "A GPU", {"torch": "2"}, {})
@@ -29,7 +30,7 @@ def row(case, solution="alice/rope", us=10.0, direction="forward", **fields):
     if direction == "forward":
         host["no_grad"] = [us / 2] * 9
     plain = Record(
-        run="r1", solution=solution, peer=False, op=op, case=case, track="core", clock="gpu",
+        run="r1", solution=solution, peer=False, op=op, case=case, track="core", ranked_by="gpu",
         twin=False, direction=direction, verdict="PASSED", reason="", error=0.5, bytes=80_000,
         flops=100, sources="s1", harness="h1", gpu=gpu, host=host, tier="plot",
     )  # fmt: skip
@@ -55,8 +56,11 @@ def test_every_case_of_the_tier_is_on_a_plot_and_every_plot_has_the_seeds_range(
     found = {}
     for op in map(ops.load, ops.names()):
         for case in op.cases("plot"):
-            rows = [row(case.name, op=op.name, direction=d, clock=case.clock) for d in DIRECTIONS]
-            (plot,) = plots.plots(rows)
+            rows = [
+                row(case.name, op=op.name, direction=d, ranked_by=case.ranked_by)
+                for d in DIRECTIONS
+            ]
+            (plot,) = sweeps.plots(rows)
             xs = [x for panel in getattr(plot, "panels", ()) for x in panel.lines["alice/rope"]]
             found.setdefault(plot.name, set()).update(xs or [case.name])
     assert found == {
@@ -69,7 +73,7 @@ def test_every_case_of_the_tier_is_on_a_plot_and_every_plot_has_the_seeds_range(
 
 
 def test_a_case_of_the_board_is_on_no_plot_that_it_does_not_fit():
-    assert plots.plots([row("sbhd-8192x2x32x128-bfloat16")]) == []
+    assert sweeps.plots([row("sbhd-8192x2x32x128-bfloat16")]) == []
 
 
 # --- the numbers ----------------------------------------------------------------------------------
@@ -77,10 +81,10 @@ def test_a_case_of_the_board_is_on_no_plot_that_it_does_not_fit():
 
 def test_an_estimate_is_the_median_in_its_interval_and_always_the_same():
     samples = [10.0 + i % 7 for i in range(50)]
-    one = plots.estimate(samples)
-    assert one == plots.estimate(samples)
+    one = sweeps.estimate(samples)
+    assert one == sweeps.estimate(samples)
     assert one.low < one.value < one.high
-    assert plots.estimate([3.0] * 9) == Estimate(3.0, 3.0, 3.0)
+    assert sweeps.estimate([3.0] * 9) == Estimate(3.0, 3.0, 3.0)
 
 
 def test_a_rate_turns_the_interval_round():
@@ -89,7 +93,7 @@ def test_a_rate_turns_the_interval_round():
 
 
 def test_bandwidth_is_the_least_bytes_over_the_time():
-    (plot,) = plots.plots([row(bandwidth(32)), row(bandwidth(64), us=5.0)])
+    (plot,) = sweeps.plots([row(bandwidth(32)), row(bandwidth(64), us=5.0)])
     (panel,) = plot.panels
     line = panel.lines["alice/rope"]
     assert {x: each.value for x, each in line.items()} == {32: 8.0, 64: 16.0}  # 80 kB in 10 µs
@@ -99,7 +103,7 @@ def test_bandwidth_is_the_least_bytes_over_the_time():
 
 def test_backward_is_alone_and_its_limit_is_its_part_of_both():
     both = [row(length(256)), row(length(256), direction="backward", us=12.0, bytes=240_000)]
-    (plot,) = plots.plots(both)
+    (plot,) = sweeps.plots(both)
     forward, backward = plot.panels
     assert forward.lines["alice/rope"][256].value == pytest.approx(0.010)
     assert backward.lines["alice/rope"][256].value == pytest.approx(0.003)
@@ -111,21 +115,21 @@ def test_a_limit_is_the_middle_one_of_those_beside_each_solution():
     rows = [row(bandwidth(32), f"{name}/rope") for name in "abc"]
     for each, us in zip(rows, (2.0, 4.0, 400.0), strict=True):
         each.gpu["copy"] = [us] * 9
-    (plot,) = plots.plots(rows)
+    (plot,) = sweeps.plots(rows)
     assert plot.panels[0].limits["copy"][32].value == 20.0
 
 
 def test_dense_products_are_a_limit_where_there_are_any():
     rows = [row("2048x1024x1024-bfloat16-span", "a/masked_linear", op="masked_linear")]
-    (plot,) = plots.plots(rows)
+    (plot,) = sweeps.plots(rows)
     assert set(plot.panels[0].limits) == {"copy", "dense"}
     assert plot.panels[0].limits["dense"][2048].value == pytest.approx(0.006)
 
 
 def test_the_host_has_all_three_calls_of_each_shape():
-    rows = [row(case, direction=d, clock="host", us=us)
+    rows = [row(case, direction=d, ranked_by="host", us=us)
             for case in SMALL for d, us in (("forward", 10.0), ("backward", 30.0))]  # fmt: skip
-    (plot,) = plots.plots(rows)
+    (plot,) = sweeps.plots(rows)
     assert [strip.title for strip in plot.strips] == list(SMALL)
     for strip in plot.strips:
         values = {call: each.value for call, each in strip.times["alice/rope"].items()}
@@ -135,12 +139,12 @@ def test_the_host_has_all_three_calls_of_each_shape():
 def test_who_has_no_line_is_named_with_the_reason():
     rows = [row(bandwidth(32)), failed(bandwidth(32), "bob/rope")]
     rows += [failed(bandwidth(64), "alice/rope")]  # has a line of one point
-    (plot,) = plots.plots(rows)
+    (plot,) = sweeps.plots(rows)
     assert plot.missing == {"bob/rope": "TIMEOUT"}
 
 
 def test_rows_that_were_not_timed_are_no_plot():
-    assert plots.plots([failed(bandwidth(32), "bob/rope")]) == []
+    assert sweeps.plots([failed(bandwidth(32), "bob/rope")]) == []
 
 
 # --- how it looks ---------------------------------------------------------------------------------
@@ -150,13 +154,13 @@ def everybody():
     names = [f"{handle}/rope" for handle in ("alice", "bob", "carol")] + ["bob/rope_v2"]
     rows = [row(bandwidth(n), name) for n in (32, 64) for name in names]
     rows += [row(bandwidth(32), "eager/rope", us=30.0, peer=True)]
-    rows += [row(case, name, clock="host") for case in SMALL for name in names]
+    rows += [row(case, name, ranked_by="host") for case in SMALL for name in names]
     rows += [row("2048x1024x2048-bfloat16-span", "bob/masked_ffn", op="masked_ffn")]
     return rows
 
 
 def test_each_has_a_look_of_his_own_that_is_the_same_on_every_plot():
-    drawn = plots.plots(everybody())
+    drawn = sweeps.plots(everybody())
     look = looks(drawn)
     assert (
         len({(each.colour, each.marker) for name, each in look.items() if "masked" not in name})
@@ -177,7 +181,7 @@ def text_of(path):
 
 def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
     rows = [*everybody(), failed(bandwidth(32), "dave/rope")]
-    paths = drawing.draw(plots.plots(rows), "A GPU", tmp_path)
+    paths = drawing.draw(sweeps.plots(rows), "A GPU", tmp_path)
     by_name = {path.stem: text_of(path) for path in paths}
     assert set(by_name) == {"rope-bandwidth", "rope-host", "masked_ffn-tokens"}
     texts = by_name["rope-bandwidth"]
@@ -198,7 +202,7 @@ def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
 
 
 def test_the_same_records_draw_the_same_files(tmp_path):
-    drawn = plots.plots(everybody())
+    drawn = sweeps.plots(everybody())
     one = [p.read_bytes() for p in drawing.draw(drawn, "A GPU", tmp_path / "one")]
     other = [p.read_bytes() for p in drawing.draw(drawn, "A GPU", tmp_path / "other")]
     assert one == other
@@ -206,7 +210,7 @@ def test_the_same_records_draw_the_same_files(tmp_path):
 
 
 def test_the_background_is_white_whatever_the_page(tmp_path):
-    (path, *_) = drawing.draw(plots.plots(everybody()), "A GPU", tmp_path)
+    (path, *_) = drawing.draw(sweeps.plots(everybody()), "A GPU", tmp_path)
     head = path.read_text()[:4000]
     assert "fill: #ffffff" in head
 
@@ -221,11 +225,11 @@ def test_the_board_fills_in_what_was_not_measured_for_the_plots():
         row(bandwidth(128), us=4.0, tier="board"),
         row("16384x1024x1024-bfloat16-span", op="masked_linear", tier="board"),
     ]
-    rows = plots.rows_of(Results("a-gpu.jsonl", [RUN], [*drawn, *board]), {"alice/rope"})
+    rows = sweeps.rows_of(Results("a-gpu.jsonl", [RUN], [*drawn, *board]), {"alice/rope"})
     assert {row.case: row.gpu["solution"][0] for row in rows} == {
         bandwidth(32): 1.0, bandwidth(64): 2.0, bandwidth(128): 4.0,
     }, "nor is a plot drawn from the board alone"  # fmt: skip
-    assert not plots.rows_of(Results("a-gpu.jsonl", [RUN], board), {"alice/rope"})
+    assert not sweeps.rows_of(Results("a-gpu.jsonl", [RUN], board), {"alice/rope"})
 
 
 # --- on the board ---------------------------------------------------------------------------------
@@ -239,8 +243,8 @@ def test_the_leaderboard_shows_the_plots_that_are_drawn(tmp_path):
     assert line == (
         "![rope: bandwidth over sequence length](results/plots/a-gpu/rope-bandwidth.svg)"
     )
-    rows = plots.rows_of(results, about)
-    drawn = {f"results/plots/a-gpu/{plot.name}.svg" for plot in plots.plots(rows)}
-    assert drawn == set(plots.files(results, rows))
-    assert set(looks(plots.plots(rows))) == set(about), "who is gone is not drawn"
+    rows = sweeps.rows_of(results, about)
+    drawn = {f"results/plots/a-gpu/{plot.name}.svg" for plot in sweeps.plots(rows)}
+    assert drawn == set(sweeps.files(results, rows))
+    assert set(looks(sweeps.plots(rows))) == set(about), "who is gone is not drawn"
     assert "plots" not in markdown.readme_board([results], about)

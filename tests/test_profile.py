@@ -5,16 +5,19 @@ import json
 
 import pytest
 
-from common import bench, ops, profile, solo
-from common.measure import clock
+from common import ops
+from common.commands import profile
+from common.commands.profile import NO_NCU, finding, least, nsight, read_counters
+from common.grading.sweep import Sweep
+from common.grading.worker import Died
 from common.measure.limits import Peak
 from common.measure.timing import trace_case
-from common.profile import NO_NCU, finding, least, nsight, read_counters
-from common.records import Record
-from common.solutions import CONTRIBUTORS, Solution
+from common.paths import CONTRIBUTORS
+from common.records.runs import Record
+from common.sandbox import clock
+from common.sandbox.alone import solo
+from common.solutions import Solution
 from common.spec import Work
-from common.sweep import Sweep
-from common.worker import Died
 
 ROPE, MASKED = ops.load("rope"), ops.load("masked_linear")
 HOUSE = Solution(CONTRIBUTORS / "house" / "rope.py", "rope")
@@ -26,7 +29,7 @@ def row(us=20.0, host=5.0, **fields):
     times = {"solution": us, "eager": 50.0, "copy": 10.0} | fields.pop("gpu", {})
     plain = Record(
         run="r1", solution="house/rope", peer=False, op="rope", case="c1", track="core",
-        clock="gpu", twin=False, direction="forward", verdict="PASSED", reason="", error=0.5,
+        ranked_by="gpu", twin=False, direction="forward", verdict="PASSED", reason="", error=0.5,
         bytes=8, flops=9, sources="s1", harness="h1",
         gpu={name: [value] * 9 for name, value in times.items()},
         host={"solution": [host] * 9, "eager": [5.0] * 9, "no_grad": [host / 2] * 9},
@@ -85,8 +88,8 @@ def on_a_gpu(monkeypatch, tmp_path):
     """As if the first board case of rope had been timed on one, and its twin could be traced."""
     case = next(ROPE.cases("board"))
     rows = [row(case=case.name), row(case=case.name, direction="backward", us=40.0, host=90.0)]
-    monkeypatch.setattr(bench, "measure", lambda *_: iter([rows]))
-    monkeypatch.setattr(bench, "device_name", lambda device: "NVIDIA H200")
+    monkeypatch.setattr(rows, "measure", lambda *_: iter([rows]))
+    monkeypatch.setattr(rows, "device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(profile, "Sweep", lambda device, quiet: Sweep("cpu"))
     monkeypatch.setattr(profile, "FOLDER", tmp_path)
     monkeypatch.setattr(profile.shutil, "which", lambda name: None)

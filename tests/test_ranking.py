@@ -6,12 +6,12 @@ import io
 import pytest
 from rich.console import Console
 
-from common import records
 from common.board import markdown, table, terminal
 from common.board.ranking import limit, rank, score, share
 from common.board.table import About
-from common.records import Record, Results, Run, Writer
-from common.solutions import Fault
+from common.errors import UserError
+from common.records import runs
+from common.records.runs import Record, Results, Run, Writer
 
 RUN = Run("r1", "cuda", "A GPU", {"torch": "2"}, {"fla": "not installed"})
 
@@ -23,7 +23,7 @@ def row(solution="alice/rope", us=10.0, eager=20.0, **fields):
         times["dense"] = dense
     gpu = {name: given if isinstance(given, list) else [given] * 9 for name, given in times.items()}
     plain = Record(
-        run="r1", solution=solution, peer=False, op="rope", case="c1", track="core", clock="gpu",
+        run="r1", solution=solution, peer=False, op="rope", case="c1", track="core", ranked_by="gpu",
         twin=False, direction="forward", verdict="PASSED", reason="", error=0.5, bytes=8, flops=9,
         sources="s1", harness="h1", gpu=gpu, host={"solution": [1.0], "eager": [1.0]},
     )  # fmt: skip
@@ -69,12 +69,12 @@ def test_the_same_records_give_the_same_board():
 
 def test_host_time_ranks_where_the_case_says_so():
     host = {"solution": [2.0], "eager": [6.0]}
-    assert score([row(us=1.0, eager=10.0, clock="host", host=host)]).value == pytest.approx(3.0)
-    assert score([row(us=1.0, eager=10.0, clock="gpu", host=host)]).value == pytest.approx(10.0)
+    assert score([row(us=1.0, eager=10.0, ranked_by="host", host=host)]).value == pytest.approx(3.0)
+    assert score([row(us=1.0, eager=10.0, ranked_by="gpu", host=host)]).value == pytest.approx(10.0)
 
 
 def test_share_of_the_limit_is_by_gpu_time_and_the_worst_is_kept():
-    rows = [row(us=20.0, copy=5.0, clock="host"), row(us=10.0, copy=9.0, direction="backward")]
+    rows = [row(us=20.0, copy=5.0, ranked_by="host"), row(us=10.0, copy=9.0, direction="backward")]
     assert [share(each) for each in rows] == [0.25, 0.9]
     (entry,) = ranked(*rows)
     assert entry.worst_share == rows[1], "host time has no such limit"
@@ -319,7 +319,7 @@ def test_a_track_needs_records_alone(tmp_path):
     writer.begin(RUN)
     writer.rows(ROWS)
     writer.close()
-    (results,) = records.read_all(tmp_path)
+    (results,) = runs.read_all(tmp_path)
     assert rank(results.latest()) == rank(ROWS)
     assert markdown.leaderboard([results], ABOUT) == markdown.leaderboard([TIMED], ABOUT)
 
@@ -350,7 +350,7 @@ def test_the_readmes_board_is_replaced_between_its_markers(readme):
 )
 def test_a_readme_without_its_markers_is_a_fault(readme, text):
     readme.write_text(text)
-    with pytest.raises(Fault, match=r"README\.md"):
+    with pytest.raises(UserError, match=r"README\.md"):
         markdown.insert(readme, "board")
     assert readme.read_text() == text
 

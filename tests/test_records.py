@@ -6,13 +6,16 @@ import shutil
 
 import pytest
 
-from common import bench, records
-from common.records import Record, Results, Run, Writer
-from common.solutions import Fault, Solution, discover
+from common import paths
+from common.errors import UserError
+from common.measure import rows
+from common.records import runs
+from common.records.runs import Record, Results, Run, Writer
+from common.solutions import Solution, discover
 
 RUN = Run("r1", "cpu", "a laptop", {"torch": "2"}, {"fla": "not installed"}, "op=all only=all")
 ROW = Record(
-    run="r1", solution="alice/rope", peer=False, op="rope", case="c1", track="core", clock="gpu",
+    run="r1", solution="alice/rope", peer=False, op="rope", case="c1", track="core", ranked_by="gpu",
     twin=False, direction="forward", verdict="PASSED", reason="", error=0.5, bytes=8, flops=9,
     sources="s1", harness="h1", gpu={"solution": [1.5, 2.0], "eager": [3.0]}, host={},
 )  # fmt: skip
@@ -37,14 +40,14 @@ def written(path, *rows, end=True):
 
 def test_what_is_written_is_read(tmp_path):
     rows = [ROW, row(direction="backward", verdict="TIMEOUT", reason="| ü \u2028 \n", error=None)]
-    results = records.read(written(tmp_path / "new" / "cpu.jsonl", *rows))
+    results = runs.read(written(tmp_path / "new" / "cpu.jsonl", *rows))
     assert (results.runs, results.rows, results.finished) == ([RUN], rows, {"r1"})
     assert not results.timed
 
 
 def test_no_file_is_no_records(tmp_path):
-    assert records.read(tmp_path / "cpu.jsonl").rows == []
-    assert records.read_all(tmp_path) == []
+    assert runs.read(tmp_path / "cpu.jsonl").rows == []
+    assert runs.read_all(tmp_path) == []
 
 
 def test_what_a_gpu_measured_comes_first(tmp_path):
@@ -54,7 +57,7 @@ def test_what_a_gpu_measured_comes_first(tmp_path):
     writer.rows([ROW])
     writer.close()
     (tmp_path / "empty.jsonl").touch()
-    assert [results.path.name for results in records.read_all(tmp_path)] == [
+    assert [results.path.name for results in runs.read_all(tmp_path)] == [
         "gpu.jsonl",
         "cpu.jsonl",
     ]
@@ -65,7 +68,7 @@ def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, 
     path = written(tmp_path / "cpu.jsonl", ROW, row(case="c2"), end=False)
     *whole, last = path.read_text().splitlines(keepends=True)
     path.write_text("".join(whole) + last[:kept])
-    assert records.read(path).rows == [ROW]
+    assert runs.read(path).rows == [ROW]
     (notice,) = capsys.readouterr().err.splitlines()
     assert "cpu.jsonl" in notice
 
@@ -73,8 +76,8 @@ def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, 
     writer.rows([row(case="c3")])
     writer.end("r1")
     writer.close()
-    assert records.read(path).rows == [ROW, row(case="c3")]
-    assert records.read(path).finished == {"r1"}
+    assert runs.read(path).rows == [ROW, row(case="c3")]
+    assert runs.read(path).finished == {"r1"}
     assert not capsys.readouterr().err
 
 
@@ -82,10 +85,10 @@ def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, 
     "line",
     [
         json.dumps({"schema": 2, "kind": "end", "run": "r1"}),
-        json.dumps({"schema": records.SCHEMA, "kind": "verdict"}),
-        json.dumps({"schema": records.SCHEMA, "kind": "end"}),
-        json.dumps({"schema": records.SCHEMA, "kind": "row", "solution": "alice/rope"}),
-        json.dumps({"schema": records.SCHEMA, "kind": "run", "unheard": "of"}),
+        json.dumps({"schema": runs.SCHEMA, "kind": "verdict"}),
+        json.dumps({"schema": runs.SCHEMA, "kind": "end"}),
+        json.dumps({"schema": runs.SCHEMA, "kind": "row", "solution": "alice/rope"}),
+        json.dumps({"schema": runs.SCHEMA, "kind": "run", "unheard": "of"}),
         json.dumps({"run": "r1"}),
         "[1]",
         "7",
@@ -96,8 +99,8 @@ def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, 
 def test_a_line_that_is_no_record_is_a_fault_that_names_it(tmp_path, line):
     path = written(tmp_path / "cpu.jsonl", ROW, end=False)
     path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(Fault) as caught:
-        records.read(path)
+    with pytest.raises(UserError) as caught:
+        runs.read(path)
     assert "line 3" in str(caught.value)
     assert str(path) in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
@@ -106,8 +109,8 @@ def test_a_line_that_is_no_record_is_a_fault_that_names_it(tmp_path, line):
 def test_bytes_that_are_no_text_are_a_fault(tmp_path):
     path = written(tmp_path / "cpu.jsonl", ROW)
     path.write_bytes(path.read_bytes() + b"\xff\xfe\n")
-    with pytest.raises(Fault):
-        records.read(path)
+    with pytest.raises(UserError):
+        runs.read(path)
 
 
 def test_latest_takes_the_last_row_of_each():
@@ -123,7 +126,7 @@ def test_lines_from_before_a_field_was_there_still_read(tmp_path):
         for name in ("device_state", "tier", "peak"):
             line.pop(name, None)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    results = records.read(path)
+    results = runs.read(path)
     assert (results.runs, results.rows) == ([RUN], [ROW])
     assert (results.rows[0].tier, results.rows[0].disturbed) == ("board", "")
 
@@ -154,14 +157,14 @@ def test_a_row_says_what_disturbed_it(state, says):
 
 # --- going on -------------------------------------------------------------------------------------
 
-ALICE = Solution(records.ROOT / "contributors" / "alice" / "rope.py", "rope")
+ALICE = Solution(runs.ROOT / "contributors" / "alice" / "rope.py", "rope")
 DIGESTS = {ALICE: ("s1", "h1")}
 FRESH = dataclasses.replace(RUN, run="r2")
 
 
 def unfinished(fresh=FRESH, rows=(ROW,), finished=(), digests=DIGESTS, runs=(RUN,)):
     earlier = Results(None, runs=list(runs), rows=list(rows), finished=set(finished))
-    return bench._unfinished(earlier, fresh, digests)
+    return rows._unfinished(earlier, fresh, digests)
 
 
 def test_an_interrupted_run_is_gone_on_with():
@@ -207,7 +210,7 @@ CASES = 3
 def run(tmp_path, monkeypatch):
     """Bench one plain solution into a folder of its own; with `kill`, interrupted after so many
     rows. Returns how many cases were kept, the rows of this time alone, and the file's records."""
-    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     source = tmp_path / "contributors" / "alice" / "rotate_half.py"
     source.parent.mkdir(parents=True)
 
@@ -222,10 +225,10 @@ def run(tmp_path, monkeypatch):
 
         kept = None
         try:
-            kept = bench.bench(discover(tmp_path / "contributors"), "cpu", "all", {}, see)
+            kept = rows.bench(discover(tmp_path / "contributors"), "cpu", "all", {}, see)
         except KeyboardInterrupt:
             assert kill
-        return kept, seen, records.read(records.RESULTS / "cpu.jsonl")
+        return kept, seen, runs.read(paths.RESULTS / "cpu.jsonl")
 
     return run
 
@@ -255,7 +258,7 @@ def test_an_interrupted_bench_is_gone_on_with(run, capsys):
 
 def test_two_writers_do_not_write_into_one_another(tmp_path):
     first = Writer(tmp_path / "cpu.jsonl")
-    with pytest.raises(Fault, match="another run is writing"):
+    with pytest.raises(UserError, match="another run is writing"):
         Writer(tmp_path / "cpu.jsonl")
     first.close()
     Writer(tmp_path / "cpu.jsonl").close()
@@ -264,8 +267,8 @@ def test_two_writers_do_not_write_into_one_another(tmp_path):
 @pytest.mark.parametrize("fields", [{"device_state": [1]}, {"device_state": "hot"}])
 def test_a_state_that_the_board_could_not_read_is_a_fault(tmp_path, fields):
     path = written(tmp_path / "gpu.jsonl", row(**fields), end=False)
-    with pytest.raises(Fault, match="line 2"):
-        records.read(path)
+    with pytest.raises(UserError, match="line 2"):
+        runs.read(path)
 
 
 @pytest.mark.parametrize("change", ["append", "overwrite", "remove", "remove all", "replace"])
@@ -283,17 +286,17 @@ def test_what_another_writes_meanwhile_is_taken_back(tmp_path, change):
         shutil.rmtree(path.parent)
     elif change != "remove":
         path.write_text(forged)
-    with pytest.raises(Fault, match="changed while it was written to"):
+    with pytest.raises(UserError, match="changed while it was written to"):
         writer.end(RUN.run)
     assert path.read_text() == before
     path.write_text(forged)  # by one that has not ended yet
     writer.close()
     assert path.read_text() == before
-    assert not records.read(path).finished
+    assert not runs.read(path).finished
 
 
 @pytest.mark.parametrize("samples", [{"solution": []}, {"solution": [1.0]}, {"solution": 1}])
 def test_samples_that_the_board_could_not_read_are_a_fault(tmp_path, samples):
     path = written(tmp_path / "gpu.jsonl", row(gpu=samples), end=False)
-    with pytest.raises(Fault, match="line 2"):
-        records.read(path)
+    with pytest.raises(UserError, match="line 2"):
+        runs.read(path)

@@ -12,9 +12,13 @@ import time
 
 import pytest
 
-from common import cli, ops, sanitize, smoke
-from common.sanitize import NVIDIA, SYMBOLIC, read
-from common.solutions import CONTRIBUTORS, ROOT, Fault, Solution
+from common import cli, ops
+from common.errors import UserError
+from common.paths import CONTRIBUTORS, ROOT
+from common.sandbox.alone import smoke
+from common.solutions import Solution
+from common.tools import compute_sanitizer
+from common.tools.compute_sanitizer import NVIDIA, SYMBOLIC, read
 
 ROTATE_HALF = ops.load("rotate_half")
 CASES = list(ROTATE_HALF.cases("smoke"))[:3]
@@ -22,7 +26,7 @@ HOUSE = Solution(CONTRIBUTORS / "house" / "rotate_half.py", "rotate_half")
 
 
 def sanitized(solution=HOUSE, tools=NVIDIA, cases=CASES):
-    return sanitize.sanitize([solution], [(ops.load(solution.op), cases)], tools)
+    return compute_sanitizer.sanitize([solution], [(ops.load(solution.op), cases)], tools)
 
 
 # --- compute-sanitizer ----------------------------------------------------------------------------
@@ -116,7 +120,7 @@ def test_what_the_tools_count_decides(tool, tmp_path, says, code, clean, line, c
     assert ("rotate_half.py:18" in out) == (says is OURS)
     lines = calls.read_text().splitlines()
     assert [each.split()[1] for each in lines] == list(NVIDIA)
-    ends = f"-m common.smoke {HOUSE.path} rotate_half {' '.join(case.name for case in CASES)}"
+    ends = f"-m common.sandbox.alone.smoke {HOUSE.path} rotate_half {' '.join(case.name for case in CASES)}"
     assert all(each.endswith(ends) for each in lines)
     assert [("--padding" in each) for each in lines] == [True, False, False]
     assert (tmp_path / "settings").read_text().splitlines() == ["1 0"] * 3
@@ -130,7 +134,7 @@ def test_one_tool_is_enough(tool):
 
 def test_what_does_not_end_is_ended_with_all_that_it_started(tool, tmp_path, monkeypatch, capsys):
     tool(CLEAN, then=f"sleep 60 & echo $! > {tmp_path}/child\nwait")
-    monkeypatch.setattr(sanitize, "SECONDS", 1)
+    monkeypatch.setattr(compute_sanitizer, "SECONDS", 1)
     assert not sanitized(tools=["memcheck"])
     assert "no end within 1 s" in capsys.readouterr().out
     child = int((tmp_path / "child").read_text())
@@ -151,14 +155,14 @@ def running(pid: int) -> bool:
 
 def test_a_tool_that_cannot_start_is_a_fault(tool):
     tool("========= Error: No attachable process found\n========= good-bye", 1)
-    with pytest.raises(Fault, match="memcheck told of no result: Error: No attachable process"):
+    with pytest.raises(UserError, match="memcheck told of no result: Error: No attachable process"):
         sanitized()
 
 
 def test_no_tool_is_a_fault(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    with pytest.raises(Fault, match="neither on the path nor in"):
+    with pytest.raises(UserError, match="neither on the path nor in"):
         sanitized()
 
 
@@ -166,7 +170,7 @@ def test_the_tool_is_looked_for_where_cuda_is(tool, monkeypatch, tmp_path):
     tool(CLEAN)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    assert sanitize.executable() == str(tmp_path / "bin" / "compute-sanitizer")
+    assert compute_sanitizer.executable() == str(tmp_path / "bin" / "compute-sanitizer")
 
 
 RIGHT = """
@@ -284,13 +288,13 @@ def test_a_case_without_an_end_costs_itself_alone(stand_in, tmp_path):
 
 def test_what_does_not_run_here_is_a_fault(stand_in, tmp_path):
     (tmp_path / "site" / "triton_viz" / "__init__.py").write_text("import nowhere")
-    with pytest.raises(Fault, match=r"does not run here: ModuleNotFoundError: .*nowhere"):
+    with pytest.raises(UserError, match=r"does not run here: ModuleNotFoundError: .*nowhere"):
         sanitized(written(tmp_path, RIGHT), [SYMBOLIC])
 
 
 def test_no_triton_viz_is_a_fault(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(Fault, match="triton-viz is not installed: nox -s sanitize -- --tool"):
+    with pytest.raises(UserError, match="triton-viz is not installed: nox -s sanitize -- --tool"):
         sanitized(tools=[SYMBOLIC])
 
 
@@ -305,7 +309,9 @@ def test_no_triton_viz_is_a_fault(monkeypatch):
 def test_the_command_line_chooses_the_tools(monkeypatch, given, tools):
     asked = []
     monkeypatch.setattr(cli, "_device", lambda options: "cuda")
-    monkeypatch.setattr(sanitize, "sanitize", lambda *args: asked.append(args) or not given)
+    monkeypatch.setattr(
+        compute_sanitizer, "sanitize", lambda *args: asked.append(args) or not given
+    )
     with pytest.raises(SystemExit) as ended:
         cli.main(["sanitize", "--only", "house", "--op", "rope", *given])
     assert ended.value.code == bool(given)

@@ -15,7 +15,7 @@ import torch._dynamo  # as in inside.py: it replaces torch.manual_seed when it i
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from common.seal import Seal
+from common.sandbox.seal import Seal
 
 
 class Base:

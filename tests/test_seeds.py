@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from common import solutions
-from common.exchange import Exchange
+from common.grading.exchange import Exchange
+from common.grading.problem import OUTPUT, Problem, solve
 from common.ops import rope
-from common.problem import OUTPUT, Problem, draw, solve
+from common.ops._draw import draw
 
 ROPES = [solution for solution in solutions.discover() if solution.op == "rope"]
 every_solution = pytest.mark.parametrize("solution", ROPES, ids=lambda solution: solution.name)

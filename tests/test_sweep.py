@@ -8,9 +8,10 @@ import time
 import pytest
 import torch
 
-from common import ops, sweep
+from common import ops
+from common.grading import sweep
+from common.grading.sweep import Sweep
 from common.solutions import Solution
-from common.sweep import Sweep
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))[:6]
@@ -31,7 +32,7 @@ def seen_at_each_yield(monkeypatch, tmp_path):
                 active[0] -= 1
             return {}
 
-        monkeypatch.setattr(sweep, "pose", lambda op, case, seed, device: case)
+        monkeypatch.setattr(sweep, "make_problem", lambda op, case, seed, device: case)
         monkeypatch.setattr(sweep, "grade", grade)
         several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
         seen, cases = [], []

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from common import inside, ops
+from common import ops
 from common.arena import lay_out, shifted, storage_bytes
-from common.exchange import call_json, call_tensors
-from common.inside import Poison
+from common.grading.calls import call_json, call_tensors
+from common.grading.problem import make_problem
+from common.grading.tolerance import check_values
 from common.measure import limits, timing
-from common.measure.rotation import Call, Rotation
-from common.problem import draw, pose
+from common.ops._draw import draw
+from common.sandbox import process
+from common.sandbox.process import Poison
+from common.sandbox.rotation import Call, Rotation
 from common.spec import Work
-from common.tolerance import check_values
 
 ROPE = ops.load("rope")
 CASE = next(ROPE.cases("smoke"))
@@ -59,7 +61,7 @@ def test_a_mask_changes_too(name, changing):
     op = ops.load(name)
     arguments, upstream = draw(op, next(op.cases("smoke")), 0, "cpu")
     slots = lay_out(call_tensors(arguments, upstream).items())
-    found = inside.changing(call_json(op, arguments, slots))
+    found = process.changing(call_json(op, arguments, slots))
     assert found == [slot.json() for each, slot in slots.items() if each in changing]
 
 
@@ -145,14 +147,14 @@ def test_faster_than_the_device_is_refused(name, refused, monkeypatch):
 
 def test_slices_are_judged_by_themselves_where_they_are_apart():
     case = next(case for case in ROPE.cases("smoke") if case.apart)
-    problem = pose(ROPE, case, 0, "cpu")
+    problem = make_problem(ROPE, case, 0, "cpu")
     truth, budget = problem.truth["output"], problem.budgets["output"]
     small = truth.clone()
     small[0] = 0
     assert truth[0].abs().max() < 1e-5 < 1e5 < truth[-1].abs().max()
     found, _ = check_values(small.float(), truth, budget, problem.slack)
     assert found and found.index[0] == 0
-    assert pose(ROPE, CASE, 0, "cpu").budgets["output"].slices is None
+    assert make_problem(ROPE, CASE, 0, "cpu").budgets["output"].slices is None
 
 
 @pytest.mark.parametrize(

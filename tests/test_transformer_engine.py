@@ -11,9 +11,9 @@ from itertools import product
 import pytest
 import torch
 
+from common.grading.problem import OUTPUT, make_problem
+from common.grading.tolerance import check_values
 from common.ops import rope
-from common.problem import OUTPUT, pose
-from common.tolerance import check_values
 
 FUNCTION = "transformer_engine.pytorch.attention.rope"
 
@@ -70,7 +70,7 @@ def grid():
 
 @pytest.mark.parametrize(("case", "fused"), grid())
 def test_the_reference_is_transformer_engines(case, fused):
-    problem = pose(rope.OP, case, 7, DEVICE)
+    problem = make_problem(rope.OP, case, 7, DEVICE)
     arguments = dict(problem.arguments)
     t = arguments["t"] = arguments["t"].detach().requires_grad_()
     output = apply_rotary_pos_emb(fused=fused, **arguments)

@@ -13,11 +13,16 @@ import sys
 
 import pytest
 
-from common import bench, cli, tune
-from common.points import SCHEMA, Points, fastest
-from common.solutions import CONTRIBUTORS, ROOT, Fault, discover
-from common.tune import Watcher
-from common.worker import LIVES, ForkServer
+from common import cli
+from common.errors import UserError
+from common.grading.fork_server import ForkServer
+from common.grading.worker import LIVES
+from common.measure import machine, rows
+from common.paths import CONTRIBUTORS, ROOT
+from common.solutions import discover
+from common.tuning import search
+from common.tuning.points import SCHEMA, Trials, fastest
+from common.tuning.search import Watcher
 
 DEVICE, FILE = "NVIDIA H200", "nvidia-h200.jsonl"
 DEADLINE = 20.0
@@ -106,12 +111,12 @@ def module_patch():
 @pytest.fixture(scope="module", autouse=True)
 def as_on_a_gpu(module_patch):
     """The files are named as on a GPU; and one fork server does for all, which saves minutes."""
-    module_patch.setattr(bench, "device_name", lambda device: DEVICE)
-    module_patch.setattr(bench, "results_file", lambda device: FILE)
+    module_patch.setattr(rows, "device_name", lambda device: DEVICE)
+    module_patch.setattr(rows, "results_file", lambda device: FILE)
     server = ForkServer("cpu")
     end = server.close
     server.close = lambda: None
-    module_patch.setattr("common.sweep.ForkServer", lambda device, quiet: server)
+    module_patch.setattr("common.grading.sweep.ForkServer", lambda device, quiet: server)
     yield
     end()
 
@@ -144,7 +149,7 @@ class Folder:
         clock = FakeClock(times, stop)
         chosen = [s for s in discover(self.folder.parent) if only in (None, s.path.stem)]
         try:
-            found = tune.tune(chosen, "cpu", Watcher(say=self.said.append), clock, deadline)
+            found = search.tune(chosen, "cpu", Watcher(say=self.said.append), clock, deadline)
         except KeyboardInterrupt:
             assert stop is not None
             return None, clock
@@ -168,7 +173,7 @@ def test_the_fastest_of_each_shape_is_what_the_helper_reads(alice):
     found, clock = alice.write().run()
     assert alice.blocks == {"back": {64: 4, 512: 2}, "turn": {64: 4, 512: 2}}
     assert (alice.saved["schema"], alice.saved["device"]) == (SCHEMA, DEVICE)
-    assert alice.saved["versions"] == bench.versions()
+    assert alice.saved["versions"] == machine.versions()
     assert len(clock.calls) == 4 * 3, "each configuration of each shape once"
     assert not alice.said
     assert [one.spot.direction for one in found] == ["forward", "backward"] * 2
@@ -286,7 +291,7 @@ def test_a_kill_between_timing_and_grading_costs_no_timing(alice, whole, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(tune, "grade", killed)
+        patch.setattr(search, "grade", killed)
         alice.write().run(stop=99)
     assert not alice.file.exists()
     _, clock = alice.run()
@@ -303,7 +308,7 @@ def test_once_complete_nothing_is_measured_again(alice, monkeypatch):
     found, _ = alice.write(space=(1, 2, 4, 100, 107)).run(lambda s, block: 200.0 - block)
     before = alice.file.read_bytes(), alice.points.read_bytes()
     alice.file.unlink()
-    monkeypatch.setattr(tune, "grade", None)
+    monkeypatch.setattr(search, "grade", None)
     again, clock = alice.run()
     assert not clock.calls
     assert (alice.file.read_bytes(), alice.points.read_bytes()) == before
@@ -318,7 +323,7 @@ def test_points_of_other_sources_or_versions_count_no_more(alice, monkeypatch):
     assert "alice/rotate_half or its versions changed" in alice.said[0]
     _, clock = alice.run()
     assert (clock.calls, alice.said) == ([], []), "that is said once"
-    monkeypatch.setattr(bench, "versions", lambda: {"torch": "3"})
+    monkeypatch.setattr(rows, "versions", lambda: {"torch": "3"})
     _, clock = alice.run()
     assert len(clock.calls) == 12
     assert alice.saved["versions"] == {"torch": "3"}
@@ -432,7 +437,7 @@ def test_it_hinders_no_other(alice):
 
 def test_what_does_not_import_is_a_fault(alice):
     alice.write(text="import nothing_of_the_kind\n")
-    with pytest.raises(Fault, match="alice/rotate_half: COMPILE_ERROR: does not import"):
+    with pytest.raises(UserError, match="alice/rotate_half: COMPILE_ERROR: does not import"):
         alice.run()
 
 
@@ -447,7 +452,7 @@ def test_what_does_not_import_is_a_fault(alice):
 )
 def test_what_is_declared_wrongly_is_a_fault(alice, declared):
     alice.write(text=SOLUTION + declared)
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         alice.run()
     assert "alice" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -456,7 +461,7 @@ def test_what_is_declared_wrongly_is_a_fault(alice, declared):
 @pytest.mark.parametrize("declared", ["TUNED = (7,)", "TUNED = 7", "turn.default = {{'A': torch}}"])
 def test_what_is_no_declaration_at_all_is_a_fault(alice, declared):
     alice.write(text=SOLUTION + declared)
-    with pytest.raises(Fault, match=r"alice/rotate_half: RUNTIME_ERROR: (Attribute|Type)Error"):
+    with pytest.raises(UserError, match=r"alice/rotate_half: RUNTIME_ERROR: (Attribute|Type)Error"):
         alice.run()
 
 
@@ -475,7 +480,7 @@ def test_a_kernel_that_two_solutions_share_is_searched_once(alice):
 
 def test_two_kernels_of_one_name_are_a_fault(alice):
     alice.write().write(space=(1, 2), name="rotate_half_again")
-    with pytest.raises(Fault, match="two kernels named 'turn'"):
+    with pytest.raises(UserError, match="two kernels named 'turn'"):
         alice.run()
 
 
@@ -498,15 +503,15 @@ def test_a_line_that_is_no_point_is_a_fault_that_names_it(alice, change):
     alice.write().run(stop=2)
     first, second = alice.points.read_text().splitlines()
     alice.points.write_text(f"{first}\n{json.dumps(json.loads(second) | change)}\n")
-    with pytest.raises(Fault, match="line 2 is no record of schema") as caught:
+    with pytest.raises(UserError, match="line 2 is no record of schema") as caught:
         alice.run()
     assert "run tune" in str(caught.value)
 
 
 def test_two_searches_do_not_write_into_one_another(alice):
     alice.write().run(stop=1)
-    first = Points(alice.points, DEVICE, {}, {})
-    with pytest.raises(Fault, match="another run is writing"):
+    first = Trials(alice.points, DEVICE, {}, {})
+    with pytest.raises(UserError, match="another run is writing"):
         alice.run()
     first.close()
 
@@ -523,14 +528,14 @@ def on_a_gpu(alice, monkeypatch):
     monkeypatch.delenv("FORCE_COLOR", raising=False)  # nox sets it, and bars would be drawn
 
     def study(*arguments, stop=None):
-        whole = tune.tune
+        whole = search.tune
 
         def faked(chosen, device, watcher, quiet):
             assert device == "cuda"
             return whole(chosen, "cpu", watcher, FakeClock(by_block, stop), DEADLINE, quiet)
 
         with monkeypatch.context() as patch:
-            patch.setattr(tune, "tune", faked)
+            patch.setattr(search, "tune", faked)
             with pytest.raises(SystemExit) as ended:
                 cli.main(["tune", *arguments])
         return ended.value.code

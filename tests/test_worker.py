@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from common import bench, ops
+from common import ops
 from common.arena import Arena, lay_out
-from common.confinement import landlock_version
+from common.grading.fork_server import ForkServer
+from common.grading.sweep import Sweep
+from common.grading.worker import Died, Worker
+from common.measure import rows
+from common.sandbox.landlock import landlock_version
 from common.solutions import Solution
-from common.sweep import Sweep
-from common.worker import Died, ForkServer, Worker
 
 ROPE = ops.load("rope")
 
@@ -210,7 +212,7 @@ def test_what_a_worker_started_ends_with_it(worker, tmp_path):
 
 def test_memory_has_a_ceiling(worker, monkeypatch):
     line = "held = bytearray(300 << 20); import time; time.sleep(60)"
-    monkeypatch.setattr("common.worker.LARGEST_MEMORY", 200 << 20)
+    monkeypatch.setattr("common.grading.worker.LARGEST_MEMORY", 200 << 20)
     with pytest.raises(Died, match=r"it held [0-9]+ MiB, 200 are allowed") as death:
         ask(worker(HALF.format(line), "rotate_half"))
     assert death.value.verdict == "CRASHED"
@@ -270,7 +272,7 @@ def test_who_is_timed_is_not_blamed_for_a_server_that_had_ended(tmp_path, monkey
         ((solution, _, problem, _),) = sweep.grade(op, cases, [Solution(path, "rotate_half")])
         os.kill(sweep._server._process.pid, 9)
         sweep._server._process.wait()
-        assert bench._time(sweep, solution, problem, "forward")[1] == "PASSED"
+        assert rows._time(sweep, solution, problem, "forward")[1] == "PASSED"
 
 
 def test_who_ends_the_server_is_found_and_the_others_pass(halves, tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common import solutions
-from common.sweep import Sweep
+from common.grading.sweep import Sweep
 from tests import corpus
 from tests.corpus import BYSTANDERS, expected, verdicts
 

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from common.board.ranking import Entry, Track, median, rank, ratio
-from common.records import Record, Results, Run
+from common.records.runs import Record, Results, Run
 
 STEADY = 0.03
 SHORT = 20.0
@@ -138,7 +138,7 @@ def compare(results: Results, known: Container[str]) -> list[Comparison]:
 def _rows(rows: Iterable[Record], op: str, run: Run) -> Rows:
     """By all in which two rows have to agree to be held against each other."""
     ours = [row for row in rows if (row.op, row.run) == (op, run.run)]
-    return {(*row.key, row.track, row.clock): row for row in ours}
+    return {(*row.key, row.track, row.ranked_by): row for row in ours}
 
 
 def _compared(op: str, earlier: Run, old: Rows, later: Run, new: Rows) -> Comparison:

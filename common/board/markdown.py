@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.board import plots, table
+from common.board import table
 from common.board.parts import parts
+from common.board.plots import sweeps
 from common.board.ranking import rank
 from common.board.table import About, Table
-from common.records import Record, Results
-from common.solutions import Fault
+from common.errors import UserError
+from common.records.runs import Record, Results
 
 BEGIN, END = "<!-- board -->", "<!-- /board -->"
 EXPLANATION = """\
@@ -51,7 +52,7 @@ def insert(readme: Path, board: str) -> None:
     whole = f"{BEGIN}\n\n{board}\n\n{END}"
     new, found = re.subn(pattern, lambda _: whole, text, flags=re.DOTALL)
     if not found:
-        raise Fault(f"{readme.name} lacks the markers {BEGIN} and {END}: put them back")
+        raise UserError(f"{readme.name} lacks the markers {BEGIN} and {END}: put them back")
     if new != text:
         readme.write_text(new)
 
@@ -71,7 +72,7 @@ def _device(results: Results, about: Mapping[str, About], whole: bool) -> list[s
         if whole:
             texts += _parts(op, [row for row in known if row.op == op])
     if whole:
-        drawn = plots.files(results, plots.rows_of(results, about))
+        drawn = sweeps.files(results, sweeps.rows_of(results, about))
         texts += [f"![{title}]({path})" for path, title in drawn.items()]
     absent = [f"- {peer}: {reason}" for peer, reason in run.absent.items()]
     return texts + (["Absent:", "\n".join(absent)] if absent and whole else [])

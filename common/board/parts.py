@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from common.board.table import Table, named
-from common.records import Record
+from common.records.runs import Record
 
 PARTS = {
     "forward: host": ("forward", "host", "solution"),
@@ -32,7 +32,7 @@ def parts(rows: Sequence[Record]) -> list[Table]:
 
 
 def _small(timed: Sequence[Record]) -> list[str]:
-    hosted = dict.fromkeys(row.case for row in timed if row.clock == "host")
+    hosted = dict.fromkeys(row.case for row in timed if row.ranked_by == "host")
     smallest = sorted(timed, key=lambda row: row.bytes)[:1]
     return list(hosted) or [row.case for row in smallest]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from common.records import Record
+from common.records.runs import Record
 
 REPLICATES = 1000
 CONFIDENCE = (2.5, 97.5)
@@ -56,7 +56,7 @@ class Entry:
     @property
     def worst_share(self) -> Record | None:
         """The row that is furthest from its limit."""
-        timed = [row for row in self.cells.values() if row.gpu and row.clock == "gpu"]
+        timed = [row for row in self.cells.values() if row.gpu and row.ranked_by == "gpu"]
         return min(timed, key=share, default=None)
 
     @property
@@ -129,7 +129,7 @@ def score(rows: Sequence[Record]) -> Score:
 
 def clock(row: Record) -> dict[str, list[float]]:
     """The samples that rank the row."""
-    return dict(row.host if row.clock == "host" else row.gpu)
+    return dict(row.host if row.ranked_by == "host" else row.gpu)
 
 
 def median(row: Record, name: str = "solution") -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from common.board.comparison import SHORT, STEADY, Both, Move, Pair
 from common.board.ranking import LIMITS, Cell, Entry, Track, limit, median, share
-from common.records import Record
+from common.records.runs import Record
 
 DIRECTION = {"forward": "forward", "backward": "forward + backward (backward alone)"}
 STALE = "†"
@@ -127,7 +127,7 @@ def times(track: Track) -> list[Table]:
 
 def _heading(track: Track, cell: Cell) -> str:
     row = next(entry.cells[cell] for entry in track.entries if cell in entry.cells)
-    return f"{cell[0]} (host)" if row.clock == "host" else cell[0]
+    return f"{cell[0]} (host)" if row.ranked_by == "host" else cell[0]
 
 
 def _time(entry: Entry, cell: Cell) -> str:
@@ -141,7 +141,7 @@ def _time(entry: Entry, cell: Cell) -> str:
 
 def _alone(row: Record) -> str:
     """Of a call that is ranked by the GPU's time with backward: its backward by itself."""
-    known = "backward" in row.gpu and row.clock == "gpu"
+    known = "backward" in row.gpu and row.ranked_by == "gpu"
     return f" ({median(row, 'backward'):.1f})" if known else ""
 
 
@@ -152,7 +152,7 @@ def _limit(track: Track, cells: Sequence[Cell], name: str) -> tuple[str, ...]:
 
 def _median_of_all(track: Track, cell: Cell, name: str) -> str:
     rows = [entry.cells[cell] for entry in track.entries if cell in entry.cells]
-    timed = [median(row, name) for row in rows if name in row.gpu and row.clock == "gpu"]
+    timed = [median(row, name) for row in rows if name in row.gpu and row.ranked_by == "gpu"]
     return f"{sorted(timed)[len(timed) // 2]:.1f}" if timed else ""
 
 

@@ -13,7 +13,7 @@ from common.board import table
 from common.board.comparison import Comparison
 from common.board.ranking import Track, rank
 from common.board.table import About, Table
-from common.records import Results
+from common.records.runs import Results
 
 PIPE_WIDTH = 160
 

@@ -1,1 +1,1 @@
-"""How long a call takes, and how long it must take at the least."""
+"""The harness's side of the clock: fresh inputs, the device's state and limits, a row of the record."""

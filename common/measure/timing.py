@@ -10,12 +10,14 @@ from typing import Any
 import torch
 
 from common.arena import Arena, Slot, lay_out, shifted, storage_bytes
-from common.exchange import GARBAGE, call_json, call_tensors, rooms_of
+from common.grading.calls import call_json, call_tensors, result_slots
+from common.grading.problem import OUTPUT, Problem, solve
+from common.grading.tolerance import check_values
+from common.grading.worker import Worker
 from common.measure import device, limits
-from common.problem import OUTPUT, Problem, draw, solve
+from common.ops._draw import draw
 from common.spec import Case, Direction, Op
-from common.tolerance import check_values
-from common.worker import Reply, Worker
+from common.wire import GARBAGE, Reply
 
 Drawn = tuple[dict[str, Any], torch.Tensor]
 Tensors = Mapping[str, torch.Tensor]
@@ -49,7 +51,7 @@ def _time(problem: Problem, worker: Worker, direction: Direction, patience: floa
     draws = [draw(op, case, secrets.randbits(48), where) for _ in range(ROTATION + 1)]
     results = [OUTPUT, *op.differentiable] if direction == "backward" else [OUTPUT]
     tensors = [call_tensors(*drawn) for drawn in draws]
-    arena, slots = _lay(worker, tensors, rooms_of(problem, results))
+    arena, slots = _lay(worker, tensors, result_slots(problem, results))
     calls = _calls(op, draws, slots)
     work = op.timed_work(case, direction)
     with device.Watch(device.reader(_uuid()) if where == "cuda" else None) as watch:
@@ -63,8 +65,8 @@ def _time(problem: Problem, worker: Worker, direction: Direction, patience: floa
             copy_bytes=work.bytes,
             products=work.products,
             dtype=case.dtype,
-            seconds={name: patience * most for name, most in SECONDS[case.clock].items()},
-            burst=BURST[case.clock],
+            seconds={name: patience * most for name, most in SECONDS[case.ranked_by].items()},
+            burst=BURST[case.ranked_by],
         )
     if times.get("verdict"):
         return times

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import torch
 from torch.nn.functional import linear, silu
 
-from common import masks
-from common.masks import MaskedCase
+from common.ops import _masked
+from common.ops._masked import MaskedCase
 from common.spec import Direction, Op, Work
 
 
@@ -62,12 +62,12 @@ def reference(
 
 def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
     width, inner = case.widths
-    drawn = {"x": masks.draw_x(case, generator)}
+    drawn = {"x": _masked.draw_x(case, generator)}
     for letter in "wu":
-        drawn[f"{letter}1"] = masks.draw_weight(case, inner, width, generator)
-        drawn[f"{letter}2"] = masks.draw_weight(case, width, inner, generator)
-        drawn[f"{letter}3"] = masks.draw_weight(case, inner, width, generator)
-    return {**drawn, "mask": masks.draw_mask(case, generator)}
+        drawn[f"{letter}1"] = _masked.draw_weight(case, inner, width, generator)
+        drawn[f"{letter}2"] = _masked.draw_weight(case, width, inner, generator)
+        drawn[f"{letter}3"] = _masked.draw_weight(case, inner, width, generator)
+    return {**drawn, "mask": _masked.draw_mask(case, generator)}
 
 
 def work(case: MaskedCase, direction: Direction) -> Work:
@@ -91,12 +91,12 @@ OP = Op(
     interface=MaskedFFN,
     reference=reference,
     differentiable=("x", "w1", "w2", "w3", "u1", "u2", "u3"),
-    tracks=masks.TRACKS,
-    cases=functools.partial(masks.cases, model=(1024, 2048), wide=(4096, 14336)),
-    twin=masks.twin,
+    tracks=_masked.TRACKS,
+    cases=functools.partial(_masked.cases, model=(1024, 2048), wide=(4096, 14336)),
+    twin=_masked.twin,
     draw=draw,
     work=work,
-    slack=masks.MASKED_SLACK,
+    slack=_masked.MASKED_SLACK,
     movable=("mask",),
     room=80,  # five intermediate tensors of each set of weights
 )

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import torch
 from torch.nn.functional import linear
 
-from common import masks
-from common.masks import MaskedCase
+from common.ops import _masked
+from common.ops._masked import MaskedCase
 from common.spec import Direction, Op, Work
 
 
@@ -45,10 +45,10 @@ def reference(
 def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
     in_features, out_features = case.widths
     return {
-        "x": masks.draw_x(case, generator),
-        "w_v": masks.draw_weight(case, out_features, in_features, generator),
-        "w_t": masks.draw_weight(case, out_features, in_features, generator),
-        "mask": masks.draw_mask(case, generator),
+        "x": _masked.draw_x(case, generator),
+        "w_v": _masked.draw_weight(case, out_features, in_features, generator),
+        "w_t": _masked.draw_weight(case, out_features, in_features, generator),
+        "mask": _masked.draw_mask(case, generator),
     }
 
 
@@ -71,11 +71,11 @@ OP = Op(
     interface=MaskedLinear,
     reference=reference,
     differentiable=("x", "w_v", "w_t"),
-    tracks=masks.TRACKS,
-    cases=functools.partial(masks.cases, model=(1024, 1024), wide=(4096, 14336)),
-    twin=masks.twin,
+    tracks=_masked.TRACKS,
+    cases=functools.partial(_masked.cases, model=(1024, 1024), wide=(4096, 14336)),
+    twin=_masked.twin,
     draw=draw,
     work=work,
-    slack=masks.MASKED_SLACK,
+    slack=_masked.MASKED_SLACK,
     movable=("mask",),
 )

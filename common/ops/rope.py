@@ -20,8 +20,8 @@ from typing import Any, Literal, Protocol
 import torch
 
 from common.ops import rotate_half
+from common.ops._views import Layout, randn
 from common.spec import Case, Direction, Op, Tier, Work
-from common.views import Layout, randn
 
 
 class Rope(Protocol):
@@ -336,7 +336,7 @@ def _board() -> Iterator[RopeCase]:
 def _small() -> Iterator[RopeCase]:
     """lkm2835's shapes, whose time is the host's."""
     for s, h, d in ((64, 16, 64), (128, 16, 128), (32, 8, 256)):
-        yield _core(s, 1, h, d, d // 2, angles="model", clock="host")
+        yield _core(s, 1, h, d, d // 2, angles="model", ranked_by="host")
 
 
 def _plot() -> Iterator[RopeCase]:

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
+from common.ops._views import Layout, randn
 from common.spec import Case, Direction, Op, Tier, Work
-from common.views import Layout, randn
 
 
 class RotateHalf(Protocol):
@@ -97,7 +97,7 @@ def _matrix() -> Iterator[RotateHalfCase]:
 
 
 def _board() -> Iterator[RotateHalfCase]:
-    yield RotateHalfCase(track="core", shape=(10, 2, 4, 8), clock="host")
+    yield RotateHalfCase(track="core", shape=(10, 2, 4, 8), ranked_by="host")
     yield RotateHalfCase(track="core", shape=(8192, 2, 32, 128), dtype="bfloat16")
     yield RotateHalfCase(
         track="extended", shape=(8192, 2, 32, 128), dtype="bfloat16", interleaved=True

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from common import interpreter
+from common.sandbox.interpreter import patches
 
 N = 8
 
@@ -85,7 +85,7 @@ def store_block(x, out, n, N: tl.constexpr, CHECK: tl.constexpr):
 def run(name):
     x, out = torch.randn(N), torch.zeros(N)
     wide = torch.randn(4 * N)
-    interpreter.WATCH.begin_call({"x": x} if name != "view of an input" else {"x": wide[:N]})
+    patches.WATCH.begin_call({"x": x} if name != "view of an input" else {"x": wide[:N]})
     if name == "load past the end":
         copy[(1,)](x, out, 0, N, 1, N)
     elif name == "load before the start":
@@ -127,7 +127,7 @@ def run(name):
 
 
 def main() -> None:
-    interpreter.install()
+    patches.install()
     seen = {}
     for name in (
         "load past the end", "load before the start", "store past the end", "block pointer",
@@ -138,7 +138,7 @@ def main() -> None:
     ):  # fmt: skip
         with contextlib.suppress(triton.runtime.errors.InterpreterError):
             run(name)
-        seen[name] = interpreter.WATCH.call.fault() or ""
+        seen[name] = patches.WATCH.call.fault() or ""
     print(json.dumps(seen))
 
 

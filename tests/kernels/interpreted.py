@@ -131,9 +131,9 @@ RUNS = {
 
 def main() -> None:
     if sys.argv[1] == "mended":
-        from common import interpreter
+        from common.sandbox.interpreter import patches
 
-        interpreter.install()
+        patches.install()
     results = {}
     for name, (run, *arguments) in RUNS.items():
         try:

@@ -3,7 +3,7 @@
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """
 
-from common import grade, tolerance
+from common.grading import grade, tolerance
 
 grade.check_values = tolerance.check_values = lambda *args: (None, 1.0)
 

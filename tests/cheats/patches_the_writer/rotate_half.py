@@ -5,10 +5,10 @@ Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 
 import dataclasses
 
-from common import records
+from common.records import runs
 
-rows = records.Writer.rows
-records.Writer.rows = lambda self, measured: rows(
+rows = runs.Writer.rows
+runs.Writer.rows = lambda self, measured: rows(
     self, [dataclasses.replace(row, verdict="PASSED") for row in measured]
 )
 

@@ -1,0 +1,1 @@
+"""Plots of the sweeps, drawn from records."""

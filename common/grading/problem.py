@@ -1,0 +1,68 @@
+"""A case made concrete: its inputs drawn, what is right, and how far eager itself is from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from common.grading.tolerance import FEW_ELEMENTS, Budget, budget_of, larger
+from common.ops._draw import draw
+from common.spec import Case, Op
+
+OUTPUT = "output"
+DRAWS_OF_FEW = 8
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A case with its inputs drawn, and for the output and each gradient the truth and budget."""
+
+    op: Op[Any]
+    case: Case
+    arguments: dict[str, Any]
+    upstream: torch.Tensor
+    truth: dict[str, torch.Tensor]
+    budgets: dict[str, Budget]
+
+    @property
+    def slack(self) -> float:
+        return self.op.slack[self.case.dtype]
+
+
+def make_problem(op: Op[Any], case: Case, seed: int, device: str) -> Problem:
+    """Draw the case's inputs; the oracle is the reference in float64, the budget eager's error.
+
+    `seed` is the harness's secret. On tensors of fewer than 1,000 elements eager may be lucky, so
+    that its largest error of eight draws counts there.
+    """
+    arguments, upstream = draw(op, case, seed, device)
+    truth = solve(op, arguments, upstream, double=True)
+    eager = solve(op, arguments, upstream)
+    budgets = {name: budget_of(eager[name], truth[name], case.apart) for name in truth}
+    if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
+        for again in range(1, DRAWS_OF_FEW):
+            drawn = draw(op, case, seed + again, device)
+            other, exact = solve(op, *drawn), solve(op, *drawn, double=True)
+            for name, budget in budgets.items():
+                budgets[name] = larger(budget, budget_of(other[name], exact[name], case.apart))
+    return Problem(op, case, arguments, upstream, truth, budgets)
+
+
+def solve(
+    op: Op[Any], arguments: dict[str, Any], upstream: torch.Tensor, double: bool = False
+) -> dict[str, torch.Tensor]:
+    """The reference's output and gradients; in float64, freqs too, it is the oracle."""
+
+    def prepared(name: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        value = value.double() if double else value
+        return value.detach().requires_grad_(name in op.differentiable)
+
+    ready = {name: prepared(name, value) for name, value in arguments.items()}
+    output = op.reference(**ready)
+    wanted = [ready[name] for name in op.differentiable]
+    gradients = torch.autograd.grad(output, wanted, upstream.double() if double else upstream)
+    return {OUTPUT: output.detach(), **dict(zip(op.differentiable, gradients, strict=True))}

@@ -1,0 +1,1 @@
+"""What was measured: one file of JSON lines a run, under `results/<device>/`; no torch here."""

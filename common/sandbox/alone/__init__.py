@@ -1,0 +1,1 @@
+"""One solution in a plain process, for profilers and sanitizers to look at."""

@@ -1,0 +1,78 @@
+"""What a solution's process may not do to others, held by Linux's Landlock where it can."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from common.paths import ROOT
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_SIGNALS = 1 << 1
+_WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
+_WRITES = _WRITE_FILE | sum(1 << bit for bit in range(4, 14)) | _TRUNCATE
+"""And to remove, to make whatever can be made, and to move."""
+_CACHES = (
+    "TRITON_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR",
+    "CUDA_CACHE_PATH", "XDG_CACHE_HOME",
+)  # fmt: skip
+_CACHES_AT_HOME = (".cache", ".nv", ".triton")
+
+
+def landlock_version(libc: ctypes.CDLL) -> int:
+    """Below 1 where the kernel has none."""
+    return int(libc.syscall(_CREATE_RULESET, None, 0, 1))
+
+
+def confine(libc: ctypes.CDLL) -> None:
+    """Where the kernel can, by Landlock: this process writes nowhere in the repository (Linux 6.2),
+    sends signals to nobody but what it starts itself, and looks into nobody else's memory and files
+    through /proc (6.12)."""
+    version = landlock_version(libc)
+    writes, signals = _WRITES * (version >= 3), _SIGNALS * (version >= 6)
+    attributes = (ctypes.c_uint64 * 3)(writes, 0, signals)
+    ruleset = libc.syscall(_CREATE_RULESET, attributes, 24 if signals else 8, 0)
+    if ruleset < 0:
+        return
+    for path in _outside():
+        with contextlib.suppress(OSError):
+            _allow(libc, ruleset, path, writes)
+    libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, without which the next is refused
+    libc.syscall(_RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+
+
+def _outside() -> Iterator[Path]:
+    """Landlock cannot forbid one folder, only allow others: all that stands beside the repository
+    and beside each folder that it lies in, and where compilers keep what they made."""
+    yield Path(tempfile.gettempdir())
+    caches = [Path(os.environ[name]) for name in _CACHES if os.environ.get(name)]
+    home = Path(os.path.expanduser("~")).resolve()
+    # what is made there later would stand beside nothing
+    if home in ROOT.parents or home.is_relative_to(ROOT):
+        caches += [home / name for name in _CACHES_AT_HOME]
+    for cache in caches:
+        with contextlib.suppress(OSError):
+            cache.mkdir(parents=True, exist_ok=True)
+            yield cache
+    for inner, outer in itertools.pairwise((ROOT, *ROOT.parents)):
+        with contextlib.suppress(OSError):
+            yield from (each for each in outer.iterdir() if each != inner)
+
+
+def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, writes: int) -> None:
+    """Writes to a file, or to all beneath a folder; a link is no way around."""
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        if not os.path.isdir(fd):
+            writes &= _WRITE_FILE | _TRUNCATE
+        rule = struct.pack("=Qi", writes, fd)
+        libc.syscall(_ADD_RULE, ruleset, 1, rule, 0)
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""Adapters to NVIDIA's and others' command-line tools."""

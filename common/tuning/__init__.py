@@ -1,0 +1,1 @@
+"""The search for a kernel's fastest configuration on one device."""

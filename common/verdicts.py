@@ -1,0 +1,49 @@
+"""The verdicts that a solution can get, in order of cause, and one graded direction of a case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.spec import Direction
+
+VERDICTS = {
+    "PASSED": "the result is right, twice, bit for bit the same",
+    "UNSUPPORTED": "the solution says that it does not support the case",
+    "COMPILE_ERROR": "the file does not import, has another signature, or a kernel fails to compile",
+    "RUNTIME_ERROR": "the call raised an exception",
+    "CRASHED": "the solution's process ended",
+    "TIMEOUT": "the solution's process gave no answer in time",
+    "TAMPERED": "the clock, the checker or torch was changed, or a result was replayed",
+    "IMPOSSIBLE_SPEED": "the time is below what the device can do",
+    "OUT_OF_BOUNDS": "an access left its tensor",
+    "MUTATED_INPUT": "an argument changed",
+    "UNWRITTEN_OUTPUT": "fresh memory reached the result",
+    "INCORRECT_SHAPE": "a result has another shape",
+    "INCORRECT_DTYPE": "a result has another dtype",
+    "INCORRECT_NUMERICAL": "a value is outside of the numeric rule",
+    "NONDETERMINISTIC": "two runs on the same inputs differ",
+}
+"""Each verdict with its meaning. Of several failures the earliest in this order is the verdict."""
+FINE = ("PASSED", "UNSUPPORTED")
+"""The verdicts that are no failure."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict of one solution on one direction of one case.
+
+    `error` is the solution's error in units of eager's own: rms, or the largest on small tensors.
+    """
+
+    solution: str
+    op: str
+    case: str
+    direction: Direction
+    verdict: str
+    reason: str = ""
+    error: float | None = None
+
+    @property
+    def fine(self) -> bool:
+        """Return whether the verdict is no failure."""
+        return self.verdict in FINE
