@@ -14,8 +14,8 @@ import torch
 from common.measure import device
 from common.measure.limits import PEAKS, peak_of
 from common.paths import ROOT
-from common.sandbox import clock, stopping
-from common.sandbox.rotation import Call, Rotation
+from common.sandbox import clock, contestants, stopping
+from common.sandbox.rotation import Rotation, TimedCall
 
 # --- the rule -------------------------------------------------------------------------------------
 
@@ -119,9 +119,9 @@ def on_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(clock, "_gpu_time", gpu_time)
     monkeypatch.setattr(clock, "_twice_the_l2", lambda: None)
-    monkeypatch.setattr(clock, "_copy", lambda nbytes: lambda: timed.append("copy"))
-    monkeypatch.setattr(clock, "_dense", lambda *_: lambda: timed.append("dense"))
-    monkeypatch.setattr(clock, "_captured", lambda forwards: lambda: timed.append("replay"))
+    monkeypatch.setattr(contestants, "copy", lambda nbytes: lambda: timed.append("copy"))
+    monkeypatch.setattr(contestants, "dense", lambda *_: lambda: timed.append("dense"))
+    monkeypatch.setattr(contestants, "captured", lambda forwards: lambda: timed.append("replay"))
     monkeypatch.setattr(clock, "_host_time", lambda run, burst, grad: 1.0 if grad else 0.5)
     return timed, calls
 
@@ -141,7 +141,7 @@ class Double(torch.autograd.Function):
 
 def rotation(calls, backward):
     """Calls whose inputs do not change and whose results nobody asks for."""
-    return Rotation([Call(*call, memory=[], results={}) for call in calls], backward)
+    return Rotation([TimedCall(*call, memory=[], results={}) for call in calls], backward)
 
 
 def measured(log, backward, products=((2, 2, 2),)):
@@ -149,7 +149,7 @@ def measured(log, backward, products=((2, 2, 2),)):
         x = torch.ones(3, requires_grad=True)
         return (lambda: Double.apply(x, log)), [x], torch.ones(3)
 
-    return clock.measure(
+    return clock.take_samples(
         rotation([call(), call()], backward),
         rotation([call()], backward),
         backward=backward,
@@ -188,7 +188,7 @@ def test_a_solution_by_itself_is_timed_alike(on_cpu):
         x = torch.ones(3, requires_grad=True)
         return (lambda: Double.apply(x, log)), [x], torch.ones(3)
 
-    samples = clock.measure_alone([call()], backward=True, seconds=1.0)
+    samples = clock.take_samples_alone([call()], backward=True, seconds=1.0)
     assert samples == [1.0] * stopping.ROUNDS.start
     assert calls == [["forward", "backward"]] * stopping.ROUNDS.start
 
@@ -240,12 +240,12 @@ def capturing(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(clock, "_capture", Graph)
+    monkeypatch.setattr(contestants, "_capture", Graph)
     return modes
 
 
 def test_what_can_be_captured_is_replayed_in_turn(capturing):
-    replay = clock._captured([lambda: "a", lambda: "b"])
+    replay = contestants.captured([lambda: "a", lambda: "b"])
     assert [replay(), replay(), replay()] == ["replay of a", "replay of b", "replay of a"]
     assert capturing[0] == "error" and capturing[-1] == "default"
 
@@ -254,8 +254,8 @@ def test_what_waits_for_the_gpu_is_not_captured_at_all(capturing, monkeypatch):
     def waits():
         raise RuntimeError("called a synchronizing CUDA operation")
 
-    monkeypatch.setattr(clock, "_capture", lambda forward: pytest.fail("it was captured"))
-    assert clock._captured([lambda: "a", waits]) is None
+    monkeypatch.setattr(contestants, "_capture", lambda forward: pytest.fail("it was captured"))
+    assert contestants.captured([lambda: "a", waits]) is None
     assert capturing[-1] == "default"
 
 
@@ -263,13 +263,13 @@ def test_a_capture_that_fails_is_no_replay(capturing, monkeypatch):
     def fail(forward):
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(clock, "_capture", fail)
-    assert clock._captured([lambda: "a"]) is None
+    monkeypatch.setattr(contestants, "_capture", fail)
+    assert contestants.captured([lambda: "a"]) is None
     assert capturing[-1] == "default"
 
 
 def test_inputs_are_taken_in_turn():
-    turn = clock._rotation([lambda: "a", lambda: "b"])
+    turn = contestants.in_turn([lambda: "a", lambda: "b"])
     assert [turn() for _ in range(5)] == ["a", "b", "a", "b", "a"]
 
 
@@ -296,7 +296,7 @@ def measured_on_gpu(slow, plain):
         x = torch.rand(MANY // 4, device="cuda", requires_grad=True)
         return (lambda: function(x)), [x], torch.rand_like(x)
 
-    return clock.measure(
+    return clock.take_samples(
         rotation([call(slow), call(slow)], backward=False),
         rotation([call(plain)], backward=False),
         backward=False,
