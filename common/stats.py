@@ -1,4 +1,4 @@
-"""Medians, their bootstrap intervals and geometric means, for the clock, the board and the plots."""
+"""Medians, their bootstrap intervals and geometric means, for the clock, the board and plots."""
 
 from __future__ import annotations
 
