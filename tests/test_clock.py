@@ -17,7 +17,7 @@ from common.sandbox.rotation import Rotation, TimedCall
 
 @pytest.fixture
 def on_cpu(monkeypatch):
-    """The clock with a GPU's part played by the CPU; returns what was run in timed regions."""
+    """Let the CPU play the GPU's part; return the log, and what ran in each timed region."""
     timed = []
 
     def gpu_time(ready, flush, spin, before, after):
@@ -55,7 +55,7 @@ class Double(torch.autograd.Function):
 
 
 def rotation(calls, backward):
-    """Calls whose inputs do not change and whose results nobody asks for."""
+    """Return a rotation whose inputs do not change and whose results are not kept."""
     return Rotation([TimedCall(*call, memory=[], results={}) for call in calls], backward)
 
 
@@ -143,7 +143,7 @@ def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(monkeyp
 
 @pytest.fixture
 def capturing(monkeypatch):
-    """Captures that need no GPU; the modes that torch was set to."""
+    """Fake captures that need no GPU; return the modes that torch was set to."""
     modes = []
 
     class Graph:

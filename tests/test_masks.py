@@ -1,5 +1,4 @@
-"""The masked ops: what their masks are, and their references held against one written token by
-token."""
+"""The masked ops: their masks, and their references against ones written token by token."""
 
 import dataclasses
 from itertools import pairwise
@@ -24,7 +23,7 @@ def mask_of(**fields):
 
 
 def runs(mask):
-    """How many spans of visual tokens there are."""
+    """Return the number of spans of visual tokens."""
     padded = [False, *mask.tolist(), False]
     return sum(after and not before for before, after in pairwise(padded))
 

@@ -1,4 +1,4 @@
-"""Peers: those that torch alone makes are right, the others are absent or fail row by row."""
+"""Peers that need torch alone pass; the others are absent with a reason, or fail row by row."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_run_is_kept_with_the_versions_of_the_libraries():
 
 
 def test_a_broken_library_costs_its_own_rows_alone(tmp_path):
-    """It is found, but does not import: that shows in the worker, and decides no exit code."""
+    """The library is found but does not import; the worker reports that, and the exit code is 0."""
     (tmp_path / "quack").mkdir()
     (tmp_path / "quack" / "__init__.py").write_text("raise OSError('libcute.so: not found')\n")
     rows = tmp_path / "rows.json"
@@ -128,7 +128,7 @@ def test_what_is_prepared_is_left_out_of_the_timed_call():
 
 @pytest.fixture(scope="module")
 def verdicts():
-    """Of the plain peers on every small case: (op, peer, case, direction) -> verdict."""
+    """Verdicts of the peers of torch on every smoke case, by (op, peer, case, direction)."""
     found = {}
     plain = [peer for peer in solutions.discover(PEERS) if peer.handle in OF_TORCH]
     with Sweep("cpu") as sweep:

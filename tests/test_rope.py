@@ -99,7 +99,7 @@ def tokens(
     t, freqs, tensor_format="sbhd", start_positions=None, cu_seqlens=None, cp_size=1, cp_rank=0,
     interleaved=False,
 ):  # fmt: skip
-    """The index of each token in t and its position in its whole sequence."""
+    """Yield the index of each token in t, and its position in its whole sequence."""
 
     def position(sequence, index, length):
         start = 0 if start_positions is None else int(start_positions[sequence])
@@ -123,7 +123,7 @@ def tokens(
 
 
 def by_hand(t, freqs, *, interleaved=False, **options):
-    """Every token and feature by itself, as the definition has it."""
+    """Rotate every token and pair of features by itself, as the definition says."""
     out = t.clone()
     width = freqs.shape[-1]
     for place, position in tokens(t, freqs, **options):

@@ -1,4 +1,4 @@
-"""The checks that two of the seeds made of themselves: their shapes, tolerances and counts.
+"""Two seeds' own checks, with their shapes, tolerances and counts.
 
 zetwhite's value_check.py: 512x2x8x64, one angle for each pair, one draw, 1e-5. lkm2835's
 test_assert_close: three shapes of batch 1 whose first half turns, every feature by an angle of its
@@ -24,15 +24,14 @@ every_solution = pytest.mark.parametrize("solution", ROPES, ids=lambda solution:
 
 
 def cut(case: RopeCase, device: str) -> RopeCase:
-    """What Triton's interpreter runs in a second: the widths stay."""
+    """Cut a case, not its widths, to what Triton's interpreter runs in a second."""
     if device == "cuda":
         return case
     return dataclasses.replace(case, s=min(case.s, 9), h=min(case.h, 2))
 
 
 def results(solution, case, seed, ones, sweep, device):
-    """(name, the solution's, plain torch's) for the output and the gradient of a case, which is cut
-    for the interpreter."""
+    """Return (name, the solution's result, plain torch's) of the output and of the gradient."""
     case = cut(case, device)
     arguments, upstream = draw(rope.OP, case, seed, device)
     upstream = torch.ones_like(upstream) if ones else upstream

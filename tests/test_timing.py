@@ -1,4 +1,4 @@
-"""What is timed is checked: the results of timed calls, the samples, and what no device can do."""
+"""Checks of timed calls: their results, their samples, and times below the device's limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASE = next(ROPE.cases("smoke"))
 
 
 def rotation(count=2, forward=torch.Tensor.neg):
-    """Calls on eight numbers each, whose memory is theirs alone."""
+    """Calls on eight numbers each, in memory of their own."""
     inputs = [torch.arange(8.0) + 10 * i for i in range(count)]
     calls = [
         TimedCall(
@@ -162,7 +162,7 @@ def test_slices_are_judged_by_themselves_where_they_are_apart():
     [(None, None), (slice(-3, 0), "wrote 12 bytes before"), (slice(8, 9), "wrote 4 bytes after")],
 )
 def test_fresh_memory_stands_between_bands(index, text):
-    """As it does on a GPU; the interpreter looks at addresses instead."""
+    """On a GPU it does; the interpreter checks addresses instead."""
     with Poison(12_345.0, guarded="cpu") as poison:
         fresh = torch.empty(4, 2)
         assert fresh.tolist() == [[12_345.0] * 2] * 4

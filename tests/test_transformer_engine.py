@@ -42,8 +42,11 @@ RANKS = [(size, rank) for size in (1, 2, 4) for rank in range(size)]
 
 
 def refused(case: RopeCase, fused: bool) -> str | None:
-    """What TransformerEngine has no path for: its fused kernel drops the starts where cp_size > 1,
-    which the op therefore leaves out, and its interleaved plain code fails on an empty sequence."""
+    """Return why TransformerEngine cannot take a case, None if it can.
+
+    Its fused kernel drops the starts where cp_size > 1, so the op leaves that out too; its
+    interleaved plain code fails on an empty sequence.
+    """
     if case.starts and case.cp_size > 1:
         return "start_positions with cp_size > 1"
     if not fused and case.interleaved and 0 in case.lengths:

@@ -1,4 +1,4 @@
-"""The cases of `rope`: what its inputs are drawn from, and which of them each tier has."""
+"""The cases of `rope`: the fields that its inputs are drawn from, and the cases of each tier."""
 
 from __future__ import annotations
 
