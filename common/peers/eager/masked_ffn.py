@@ -1,4 +1,4 @@
-"""The reference itself, as torch runs it without a compiler: both layers, then a select."""
+"""The reference in eager torch: both layers, then a select."""
 
 from common.ops.masked_ffn import reference as masked_ffn
 

@@ -1,4 +1,4 @@
-"""The reference itself, as torch runs it without a compiler: both products, then a select."""
+"""The reference in eager torch: both products, then a select."""
 
 from common.ops.masked_linear import reference as masked_linear
 

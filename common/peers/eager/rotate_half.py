@@ -1,4 +1,4 @@
-"""The reference itself, as torch runs it without a compiler: what every speed is counted in."""
+"""The reference in eager torch, the unit of every speed."""
 
 from common.ops.rotate_half import reference as rotate_half
 

@@ -1,4 +1,4 @@
-"""flash-linear-attention's rotary; copying into its batch-first layout is not timed."""
+"""fla's rotary; copying into its batch-first layout untimed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ def prepare(
     start_positions: torch.Tensor | None = None,
     cu_seqlens: torch.Tensor | None = None,
 ) -> Callable[[], torch.Tensor]:
-    """Not timed: what a model that is built for it does not do, or does once for all layers.
+    """Do the untimed part, which a model built for the library does not need, or does once.
 
-    It holds `[b, s, h, d]`, one long sequence where several are packed, and has cosines and sines
-    at hand. In backward the change of an sbhd gradient's layout is timed. The output is new memory.
+    Such a model holds `[b, s, h, d]`, one long sequence where several are packed, and makes cosines
+    and sines once for all its layers. In backward, the change of an sbhd gradient's layout is
+    timed. The output is new memory.
+
+    Raises:
+        NotImplementedError: The library does not take the case.
     """
     if t.shape[-1] > WIDEST:
         raise NotImplementedError(f"{t.shape[-1]} features in a head, more than {WIDEST}")
@@ -35,7 +39,7 @@ def prepare(
         x = (t.transpose(0, 1) if tensor_format == "sbhd" else t).contiguous()
     else:
         x = t[None].contiguous()
-        # with one start for all it would want a position for every packed token
+        # with one start for all, the library would need a position for every packed token
         offsets = torch.zeros_like(cu_seqlens[1:]) if start_positions is None else start_positions
     cos, sin = cos_and_sin(freqs, interleaved, t.dtype)
 
@@ -59,6 +63,7 @@ def rope(
     start_positions: torch.Tensor | None = None,
     cu_seqlens: torch.Tensor | None = None,
 ) -> torch.Tensor:
+    """Prepare and call the library."""
     return prepare(
         t,
         freqs,

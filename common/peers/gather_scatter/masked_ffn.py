@@ -1,4 +1,4 @@
-"""Plain torch: the mask's rows gathered, a dense layer for each weight set, the rows put back."""
+"""Plain torch: gather rows, a layer for each set, scatter."""
 
 import torch
 from torch.nn.functional import linear, silu
@@ -16,6 +16,7 @@ def masked_ffn(
     u3: torch.Tensor,
     mask: torch.Tensor,
 ) -> torch.Tensor:
+    """Send each group of rows through its own layer."""
     return by_mask(
         x,
         mask,

@@ -1,4 +1,4 @@
-"""Plain torch: the mask's rows gathered, one product for each weight, the rows scattered back."""
+"""Plain torch: gather rows, a product for each set, scatter."""
 
 import torch
 from torch.nn.functional import linear
@@ -9,6 +9,8 @@ from common.peers.gather_scatter.rows import Layer, by_mask
 def masked_linear(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
+    """Multiply each group of rows with its own weight."""
+
     def layer(weight: torch.Tensor) -> Layer:
         return lambda rows: linear(rows, weight)
 

@@ -1,4 +1,4 @@
-"""Each token through the layer that the mask names: rows gathered, and scattered back."""
+"""Rows gathered by the mask, sent through a layer, scattered."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Layer = Callable[[torch.Tensor], torch.Tensor]
 def by_mask(
     x: torch.Tensor, mask: torch.Tensor, width: int, visual: Layer, textual: Layer
 ) -> torch.Tensor:
-    """`[tokens, width]`: `visual` of the rows that the mask holds for, `textual` of the others.
+    """Return `[tokens, width]`: `visual` of the rows in the mask, `textual` of the others.
 
-    How many rows there are is known to the GPU alone, so that the host waits for it, twice.
+    Only the GPU knows the number of rows in each group, so the host waits for it twice.
     """
     output = x.new_empty(len(x), width)
     for layer, chosen in ((visual, mask), (textual, ~mask)):

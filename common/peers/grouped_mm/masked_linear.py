@@ -1,4 +1,4 @@
-"""torch's grouped product over tokens sorted by the mask; sorting and scattering included."""
+"""torch's grouped_mm; sorting and scattering timed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from common.peers.grouped_mm.groups import Groups, stacked
 def prepare(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> Callable[[], torch.Tensor]:
-    """Not timed: stacking the weights."""
+    """Stack the weights, untimed, and return the timed call."""
     weights = stacked(w_v, w_t)
 
     def call() -> torch.Tensor:
@@ -25,4 +25,5 @@ def prepare(
 def masked_linear(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
+    """Prepare and call torch."""
     return prepare(x, w_v, w_t, mask)()

@@ -1,4 +1,4 @@
-"""Liger's fused mixture of experts, with two experts of which the mask is the router."""
+"""Liger's fused MoE: two experts, the mask as their router."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-# Its search compiles a hundred kernels for each new width, longer than an answer may take. Told so
-# before it is imported, it keeps to one configuration for each; a 1 from outside lets it search.
+# Liger's search compiles a hundred kernels for each new width, longer than an answer may take. Set
+# before the import, this keeps it to one configuration; set it to 1 outside to let Liger search.
 os.environ.setdefault("LIGER_FUSED_MOE_AUTOTUNE", "0")
 
 from liger_kernel.ops.fused_moe import LigerFusedMoEFunction
@@ -24,9 +24,11 @@ def prepare(
     u3: torch.Tensor,
     mask: torch.Tensor,
 ) -> Callable[[], torch.Tensor]:
-    """Not timed: stacking the weights, which its user holds stacked, and the mask as an expert's
-    number with a weight of one, which a router hands over. Sorting the tokens is Liger's and timed.
-    Its float32 products are tf32's, and the board says so.
+    """Do the untimed part: stack the weights, and turn the mask into a router's output.
+
+    Liger's users hold the weights stacked, and a router gives them each token's expert with its
+    weight, here 1. Sorting the tokens is Liger's own part and timed. Liger multiplies float32 in
+    tf32, which fails the numeric rule.
     """
     up = torch.stack((torch.cat((u1, u3)), torch.cat((w1, w3))))
     down = torch.stack((u2, w2))
@@ -45,4 +47,5 @@ def masked_ffn(
     u3: torch.Tensor,
     mask: torch.Tensor,
 ) -> torch.Tensor:
+    """Prepare and call Liger."""
     return prepare(x, w1, w2, w3, u1, u2, u3, mask)()

@@ -1,4 +1,4 @@
-"""Liger's RoPE, in place on its own layout; copying into that layout is not timed."""
+"""Liger's RoPE, in place; copying into its layout is untimed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from common.peers.angles import cos_and_sin
 def prepare(
     t: torch.Tensor, freqs: torch.Tensor, *, tensor_format: str = "sbhd"
 ) -> Callable[[], torch.Tensor]:
-    """Not timed: what a model that is built for Liger does not do, or does once for all layers.
+    """Do the untimed part, which a model built for Liger does not need, or does once.
 
-    It holds `[b, s, h, d]` in memory, lets the kernel write over it, and has cosines and sines at
-    hand. In backward the change of an sbhd gradient's layout is timed, and a copy of a bshd one,
-    since it is not ours to write over. Liger turns queries and keys together: here one head of
-    keys, of which nothing is used, goes with every call, and its share of the time is timed too.
+    Such a model holds `[b, s, h, d]` in memory, lets the kernel overwrite it, and makes cosines and
+    sines once for all its layers. In backward, the change of an sbhd gradient's layout is timed,
+    and so is the copy of a bshd gradient, which Liger would overwrite. Liger rotates queries and
+    keys together, so one unused head of keys goes with every call and is timed too.
+
+    Raises:
+        NotImplementedError: Liger does not take the case.
     """
     if tensor_format == "thd":
         raise NotImplementedError("thd")
-    # a model's queries: [b, h, s, d] to look at, [b, s, h, d] in memory
+    # a model's queries have the shape [b, h, s, d] and lie as [b, s, h, d] in memory
     batch_first = t.transpose(0, 1) if tensor_format == "sbhd" else t
     queries = batch_first.clone(memory_format=torch.contiguous_format).transpose(1, 2)
     if not queries.numel():
@@ -43,9 +46,10 @@ def prepare(
 
 
 def rope(t: torch.Tensor, freqs: torch.Tensor, *, tensor_format: str = "sbhd") -> torch.Tensor:
+    """Prepare and call Liger."""
     return prepare(t, freqs, tensor_format=tensor_format)()
 
 
 def _spared(gradient: torch.Tensor) -> torch.Tensor:
-    """Backward writes over a gradient that lies as it wants it, and copies any other."""
+    """Copy a gradient that Liger's backward would overwrite; it copies any other by itself."""
     return gradient.clone() if gradient.transpose(1, 2).is_contiguous() else gradient

@@ -1,4 +1,4 @@
-"""quack's gated and grouped products, which gather by index; sorting and scattering included."""
+"""quack's gated, grouped products; sort and scatter timed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ def prepare(
     u3: torch.Tensor,
     mask: torch.Tensor,
 ) -> Callable[[], torch.Tensor]:
-    """Not timed: stacking the weights, the rows of gate and up in turn, as quack's users hold them,
-    and a copy of an x that cannot be read where it lies."""
+    """Do the untimed part: stack the weights, and copy an x that quack cannot read.
+
+    quack's users hold the weights stacked, with the rows of gate and up in turn.
+    """
     sets = ((w1, w3), (u1, u3))
     up = torch.stack([torch.stack(pair, dim=1).flatten(0, 1) for pair in sets])
     rows, up, down = readable(x, up, torch.stack((w2, u2)))
@@ -38,11 +40,12 @@ def masked_ffn(
     u3: torch.Tensor,
     mask: torch.Tensor,
 ) -> torch.Tensor:
+    """Prepare and call quack."""
     return prepare(x, w1, w2, w3, u1, u2, u3, mask)()
 
 
 class _Gated(torch.autograd.Function):
-    """quack has no gradient for grouped products: it is made of the same ones here."""
+    """The layer with its gradient, made of grouped products too, since quack has none."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""quack's grouped product, which gathers its rows by index; sorting and scattering included."""
+"""quack's grouped product; sorting and scattering timed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from common.peers.quack.routing import Routing, gemm, readable
 def prepare(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> Callable[[], torch.Tensor]:
-    """Not timed: stacking the weights, which a user of grouped products holds stacked, and a copy
-    of an x that cannot be read where it lies."""
+    """Do the untimed part: stack the weights, as users hold them, and copy an unreadable x."""
     rows, weights = readable(x, torch.stack((w_v, w_t)))
     return lambda: _Grouped.apply(rows, weights, mask)  # type: ignore[no-untyped-call]
 
@@ -22,11 +21,12 @@ def prepare(
 def masked_linear(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
+    """Prepare and call quack."""
     return prepare(x, w_v, w_t, mask)()
 
 
 class _Grouped(torch.autograd.Function):
-    """quack has no gradient for these products: it is made of the same ones here."""
+    """The product with its gradient, made of grouped products too, since quack has none."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""quack's rotary, a CuTe kernel; it reads every layout whose heads are contiguous rows."""
+"""quack's rotary, a CuTe kernel, on t as it lies."""
 
 from __future__ import annotations
 
@@ -23,9 +23,13 @@ def prepare(
     start_positions: torch.Tensor | None = None,
     cu_seqlens: torch.Tensor | None = None,
 ) -> Callable[[], torch.Tensor]:
-    """Not timed: the cosines and sines, which a model makes once for all its layers, and a copy of
-    a t that it cannot read; a contiguous one it reads and writes where it lies, whatever the
-    format. The longest packed sequence, which its user knows, is here taken to be all of freqs.
+    """Do the untimed part: make cosines and sines, and copy a t that quack cannot read.
+
+    A model makes cosines and sines once for all its layers. quack reads a contiguous t in place, in
+    any format. Its users know the longest packed sequence; here freqs bound it.
+
+    Raises:
+        NotImplementedError: quack does not take the case.
     """
     for width in (t.shape[-1], freqs.shape[-1]):
         if width % MULTIPLE:
@@ -62,6 +66,7 @@ def rope(
     start_positions: torch.Tensor | None = None,
     cu_seqlens: torch.Tensor | None = None,
 ) -> torch.Tensor:
+    """Prepare and call quack."""
     return prepare(
         t,
         freqs,

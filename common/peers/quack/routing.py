@@ -1,7 +1,7 @@
-"""Tokens sorted by the mask, and quack's products over the two groups, which gather by index.
+"""quack's products over tokens sorted by the mask.
 
-Its defaults, not its search for the fastest tiles: that compiles for longer than an answer may
-take.
+They run with quack's defaults, since its search for the fastest tiles compiles for longer than an
+answer may take.
 """
 
 from __future__ import annotations
@@ -21,26 +21,34 @@ gemm_dgated = functools.partial(gemm_interface.gemm_dgated, activation="swiglu",
 
 @dataclass(frozen=True)
 class Routing:
-    """`order` is where each token of the sorted ones lies: first those the mask holds for.
-    `index` is the same and `starts` are the groups' bounds, in int32, as quack takes them."""
+    """Tokens in two groups, those in the mask first."""
 
     order: torch.Tensor
+    """The index in x of each sorted token."""
     index: torch.Tensor
+    """The same in int32, which quack needs."""
     starts: torch.Tensor
+    """The bounds of the groups, int32 `[3]`."""
 
     @classmethod
     def of(cls, mask: torch.Tensor) -> Routing:
+        """Sort the tokens of a mask, bool `[tokens]`."""
         order = mask.argsort(descending=True, stable=True)
         sizes = torch.stack((mask, ~mask)).sum(dim=1)
         ends = sizes.cumsum(0, dtype=torch.int32)
         return cls(order, order.int(), torch.nn.functional.pad(ends, (1, 0)))
 
     def scattered(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return sorted rows in the order of x."""
         return torch.empty_like(rows).index_copy_(0, self.order, rows)
 
 
 def readable(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """As quack reads them: contiguous, at an aligned address, in half precision."""
+    """Return tensors that quack can read: contiguous and aligned, copied where necessary.
+
+    Raises:
+        NotImplementedError: A tensor is in float32, or a width is not a multiple of 8.
+    """
     for tensor in tensors:
         if tensor.dtype is torch.float32:
             raise NotImplementedError("float32")

@@ -1,4 +1,4 @@
-"""torch.compile, compiled afresh for each new kind of call; a fall back to eager is unsupported."""
+"""torch.compile, run anew for each new kind of call."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from torch._dynamo.utils import counters
 
 
 def fresh(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`function` compiled for static shapes, its compilation thrown away when the call's kind
-    changes: else a later case would run code made general by an earlier one.
+    """Return `function`, compiled for static shapes whenever the kind of call changes.
 
-    Compiling is outside the timed region, since a user pays for it once. Raises
-    NotImplementedError where no GPU is there, the graph breaks, or nothing was compiled.
+    The earlier compilation is dropped then, so that no case runs code that was made general by
+    another. Compiling is outside the timed region, since a user pays for it once.
+
+    Raises:
+        NotImplementedError: By the returned function, if there is no GPU, the graph breaks, or
+            torch.compile falls back to eager.
     """
     kind: Any = None
     compiled: Callable[..., torch.Tensor] = function

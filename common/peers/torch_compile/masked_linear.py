@@ -1,4 +1,4 @@
-"""The reference through torch.compile, for static shapes and in one graph."""
+"""torch.compile on the reference: static shapes, one graph."""
 
 import torch
 
@@ -11,4 +11,5 @@ _call = fresh(reference)
 def masked_linear(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
+    """Call the compiled reference."""
     return _call(x=x, w_v=w_v, w_t=w_t, mask=mask)

@@ -1,4 +1,4 @@
-"""The reference through torch.compile, for static shapes and in one graph."""
+"""torch.compile on the reference: static shapes, one graph."""
 
 from typing import Any
 
@@ -11,4 +11,5 @@ _call = fresh(reference)
 
 
 def rope(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Call the compiled reference."""
     return _call(t=t, freqs=freqs, **options)

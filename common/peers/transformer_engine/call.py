@@ -1,4 +1,4 @@
-"""The call of TransformerEngine's `apply_rotary_pos_emb`, which both of its peers make."""
+"""TransformerEngine's `apply_rotary_pos_emb`, for both peers."""
 
 from typing import Any
 
@@ -7,8 +7,12 @@ from transformer_engine.pytorch.attention.rope import apply_rotary_pos_emb
 
 
 def apply(t: torch.Tensor, freqs: torch.Tensor, fused: bool, options: Any) -> torch.Tensor:
-    """Its options are the op's. It has no path for what is empty, and fails on some of that: the
-    kernel on a tensor, the interleaved plain code on a packed sequence."""
+    """Call it with the op's options, which are its own.
+
+    Raises:
+        NotImplementedError: It fails on an empty tensor, or, interleaved and unfused, on an empty
+            packed sequence.
+    """
     try:
         return apply_rotary_pos_emb(t, freqs, fused=fused, **options)  # type: ignore[no-any-return]
     except RuntimeError as error:

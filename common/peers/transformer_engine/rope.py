@@ -1,4 +1,4 @@
-"""TransformerEngine's `apply_rotary_pos_emb` with `fused=True`: one CUDA kernel each way."""
+"""TransformerEngine, fused=True: one CUDA kernel each way."""
 
 from typing import Any
 
@@ -8,4 +8,5 @@ from common.peers.transformer_engine.call import apply
 
 
 def rope(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Call TransformerEngine's kernel."""
     return apply(t, freqs, True, options)

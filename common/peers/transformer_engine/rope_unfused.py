@@ -1,4 +1,4 @@
-"""TransformerEngine's `apply_rotary_pos_emb` with `fused=False`: plain torch, eager."""
+"""TransformerEngine, fused=False: plain torch, eager."""
 
 from typing import Any
 
@@ -8,4 +8,5 @@ from common.peers.transformer_engine.call import apply
 
 
 def rope(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Call TransformerEngine's plain code."""
     return apply(t, freqs, False, options)
