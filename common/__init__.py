@@ -1,1 +1,1 @@
-"""The harness: finds every solution, grades it, times it, publishes the board."""
+"""The harness: it finds every solution, grades it, times it and publishes the board."""

@@ -1,7 +1,7 @@
 """Memory that the harness owns and one worker maps: shared memory on a CPU, CUDA IPC on a GPU.
 
-Everything that both sides of the wall look at lies in an arena, cut into slots: a call's arguments,
-its upstream gradient, and room for what the solution makes of them. A slot travels as plain JSON.
+All tensors that both processes use lie in an arena, one slot each: a call's arguments, its upstream
+gradient, and room for the results. A slot is sent as plain JSON.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import torch
 
 ALIGNMENT = 512
 BAND = 1024
-"""Bytes at least before the first tensor, between two and after the last; nobody may touch them."""
+"""The least bytes of a guard band: before the first tensor, between two and after the last."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one tensor lies: a storage of `nbytes` at `start`, and the view of it."""
+    """The place of one tensor: a storage of `nbytes` at `start`, and the view of it."""
 
     start: int
     nbytes: int
@@ -35,15 +35,16 @@ class Slot:
 
     @property
     def end(self) -> int:
-        """Where the next may start, behind a guard band."""
+        """The place behind the slot and its guard band, where the next slot may start."""
         return self.start + -(-self.nbytes // ALIGNMENT) * ALIGNMENT + BAND
 
     def json(self) -> dict[str, Any]:
+        """Return the slot as plain data."""
         return asdict(self)
 
 
 def slot_like(tensor: torch.Tensor, start: int) -> Slot:
-    """Room for the tensor's whole storage, so that a view stays the view it was drawn as."""
+    """Return a slot for the tensor's whole storage, so that a view stays the same view."""
     return Slot(
         start=start,
         nbytes=tensor.untyped_storage().nbytes(),
@@ -55,7 +56,7 @@ def slot_like(tensor: torch.Tensor, start: int) -> Slot:
 
 
 def lay_out(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, Slot]:
-    """One slot a tensor, one after the other."""
+    """Return a slot for each tensor, one after the other, with guard bands around them."""
     slots: dict[str, Slot] = {}
     start = BAND
     for name, tensor in tensors:
@@ -65,24 +66,25 @@ def lay_out(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, Slot]:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
+    """Return the dtype's name in torch, such as `bfloat16`."""
     return str(dtype).removeprefix("torch.")
 
 
 _POOLS = threading.Lock()
-"""torch ends the process if one thread lets go of a pool while another allocates in one."""
+"""torch ends the process if one thread frees a pool while another allocates in one."""
 
 
 class Arena:
-    """One side's mapping of the memory."""
+    """One process's mapping of the memory."""
 
     def __init__(self, device: str, nbytes: int) -> None:
-        """The harness's side: fresh memory on `device`, `cpu` or `cuda`."""
+        """Allocate the memory, in the harness, on `device`: `cpu` or `cuda`."""
         self.nbytes = nbytes
         self.fd: int | None = None
         if device == "cpu":
             self.fd = os.memfd_create("study", os.MFD_ALLOW_SEALING)
             os.ftruncate(self.fd, nbytes)
-            # a worker that cut it short would end the harness by SIGBUS
+            # the harness would end by SIGBUS if a worker cut the file short
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             self._map: Any = mmap.mmap(self.fd, nbytes)
         else:
@@ -93,7 +95,7 @@ class Arena:
                     self._map = torch.empty(nbytes, dtype=torch.uint8, device=device)
 
     def ticket(self) -> dict[str, Any]:
-        """What the worker needs to map the same memory, beside the file descriptor `fd` if any."""
+        """Return the data by which a worker maps the same memory, beside `fd` if that is set."""
         if self.fd is not None:
             return {"nbytes": self.nbytes}
         handle = [_encode(part) for part in self._map.untyped_storage()._share_cuda_()]
@@ -101,7 +103,7 @@ class Arena:
 
     @classmethod
     def mapped(cls, ticket: dict[str, Any], fd: int | None) -> Arena:
-        """The worker's side."""
+        """Map the harness's memory, in a worker, by the ticket and the file descriptor."""
         arena = cls.__new__(cls)
         arena.nbytes, arena.fd = ticket["nbytes"], fd
         if fd is not None:
@@ -114,11 +116,11 @@ class Arena:
         return arena
 
     def bytes_of(self, slot: Slot) -> torch.Tensor:
-        """The slot's storage as uint8."""
+        """Return the slot's storage as uint8."""
         return self._view(slot, torch.uint8, 0, (slot.nbytes,), (1,))
 
     def tensor(self, slot: Slot) -> torch.Tensor:
-        """The slot as the view it was laid out for."""
+        """Return the slot's tensor, as the view that the slot was made for."""
         return self._view(slot, getattr(torch, slot.dtype), slot.offset, slot.size, slot.stride)
 
     def _view(
@@ -129,7 +131,7 @@ class Arena:
         size: tuple[int, ...],
         stride: tuple[int, ...],
     ) -> torch.Tensor:
-        """A tensor of its own, so that writing another slot does not count as changing this one."""
+        """Return a tensor with its own version counter, so that writing a slot marks it alone."""
         if isinstance(self._map, torch.Tensor):
             view = torch.empty(0, dtype=dtype, device=self._map.device)
             start = slot.start // dtype.itemsize + offset
@@ -140,30 +142,32 @@ class Arena:
         return raw.view(dtype).as_strided(size, stride, offset)
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Does the tensor lie in this memory?"""
+        """Return whether the tensor lies in this memory."""
         first = self._raw(0, 1).data_ptr()
         return bool(first <= tensor.data_ptr() < first + self.nbytes)
 
     def band_after(self, slot: Slot) -> torch.Tensor:
-        """The guard band behind the slot, as uint8."""
+        """Return the guard band behind the slot, as uint8."""
         return self._raw(slot.start + slot.nbytes, slot.end)
 
     def band_before_all(self) -> torch.Tensor:
+        """Return the guard band before the first slot, as uint8."""
         return self._raw(0, BAND)
 
     def _raw(self, start: int, end: int) -> torch.Tensor:
         return self.bytes_of(Slot(start, end - start, "uint8", (end - start,), (1,)))
 
     def put(self, slot: Slot, tensor: torch.Tensor) -> None:
-        """Lay the tensor's whole storage, which the slot was made for."""
+        """Copy the tensor's whole storage into the slot that was made for it."""
         self.bytes_of(slot).copy_(storage_bytes(tensor))
 
     def settle(self) -> None:
-        """Wait until what was written here is there: the other side does not share our stream."""
+        """Wait until all writes are done, since the other process has a CUDA stream of its own."""
         if isinstance(self._map, torch.Tensor):
             torch.cuda.synchronize()
 
     def close(self) -> None:
+        """Free the memory, or this process's mapping of it."""
         with _POOLS:
             self._map = self._pool = None
         if self.fd is not None:
@@ -172,17 +176,20 @@ class Arena:
 
 
 def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's whole storage as uint8, what lies between a view's elements included."""
+    """Return the tensor's whole storage as uint8, with the gaps between a view's elements."""
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 def words(raw: torch.Tensor) -> torch.Tensor:
-    """The bytes as numbers of eight bytes where they are so many: compared in an eighth of them."""
+    """Return the bytes as int64 where they divide evenly, which makes comparing them faster."""
     return raw.view(torch.int64) if raw.numel() % 8 == 0 else raw
 
 
 def shifted(tensor: torch.Tensor, shift: int) -> torch.Tensor:
-    """The tensor's whole storage with each element so many places further to the front."""
+    """Return the tensor's whole storage as uint8, its elements moved `shift` places to the front.
+
+    The elements that leave the front come in at the end.
+    """
     rows = storage_bytes(tensor).view(-1, tensor.itemsize)
     return rows.roll(-(shift % max(len(rows), 1)), 0).view(-1)
 

@@ -1,9 +1,9 @@
-"""The one exception that stands for a mistake of the user."""
+"""The exception for mistakes of the user."""
 
 
 class UserError(Exception):
-    """Report something that the user can mend.
+    """A mistake that the user can correct, such as an unknown op.
 
-    Its text is one line that says what is wrong and what to do; the command line prints it and
+    Its text is one line that says what is wrong and what to do. The command line prints it and
     exits with code 2.
     """

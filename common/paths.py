@@ -1,4 +1,4 @@
-"""Where the folders of this repository lie; every other module takes them from here."""
+"""The folders of this repository; every other module takes them from here."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Discovery: paths to solutions, by their place and name alone. Nothing is imported."""
+"""Discovery of solutions by the place and name of their files. No solution is imported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = {
     "grouped_mm": "torch",
     "torch_compile": "torch",
 }
-"""The package that a peer's folder needs, where it has not the folder's name."""
+"""The package that a peer needs, where it is not named like the peer's folder."""
 
 
 @dataclass(frozen=True)
@@ -31,34 +31,36 @@ class Solution:
 
     @property
     def handle(self) -> str:
+        """The name of the contributor's or peer's folder."""
         return self.path.parent.name
 
     @property
     def name(self) -> str:
-        """`handle/file`, what the board and `--only` call it."""
+        """`handle/file`, as on the board and in `--only`."""
         return f"{self.handle}/{self.path.stem}"
 
     @property
     def peer(self) -> bool:
+        """Whether the solution is a library's."""
         return self.path.is_relative_to(PEERS)
 
     @property
     def note(self) -> str:
-        """The first line of the module docstring, read as text; empty where there is none."""
+        """The first line of the module docstring, "" if there is none; read without importing."""
         try:
             doc = ast.get_docstring(ast.parse(self.path.read_text()))
         except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):
-            return ""  # it does not import either, and the grader says so
+            return ""  # the file does not import either, which the grader reports
         return doc.splitlines()[0] if doc else ""
 
     @property
     def digest(self) -> str:
-        """Of the solution with its helpers and configurations."""
+        """The digest of the solution with its helpers and configurations."""
         return digest([*self._sources(), *self.path.parent.glob("configs/*.json")])
 
     @property
     def source_digest(self) -> str:
-        """Of the solution with its helpers alone: what configurations are measured for."""
+        """The digest of the solution with its helpers, which configurations are measured for."""
         return digest(self._sources())
 
     def _sources(self) -> list[Path]:
@@ -67,7 +69,7 @@ class Solution:
 
 
 def digest(paths: Iterable[Path]) -> str:
-    """Twelve hexadecimal digits that change when a file does."""
+    """Return twelve hexadecimal digits that change when a file's name or content does."""
     total = hashlib.sha256()
     for path in sorted(set(paths)):
         total.update(f"{path.name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
@@ -75,12 +77,16 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def op_names() -> list[str]:
-    """Every op, by the name of its file; unlike `common.ops`, this imports no torch."""
-    return sorted(path.stem for path in (OPS).glob("[!_]*.py"))
+    """Return the names of all ops; unlike `common.ops`, this imports no torch."""
+    return sorted(path.stem for path in OPS.glob("[!_]*.py"))
 
 
 def _op_of(stem: str) -> str | None:
-    """`rope_v1` is a rope; `rotate_half` is not a variant of some `rotate`."""
+    """Return the op of a file, None if there is none.
+
+    The longest fitting name counts: `rope_v1` is of `rope`, and `rotate_half` is of `rotate_half`
+    even if there were an op `rotate`.
+    """
     fitting = [op for op in op_names() if stem == op or stem.startswith(f"{op}_")]
     return max(fitting, key=len, default=None)
 
@@ -90,13 +96,13 @@ def _is_solution(path: Path) -> bool:
 
 
 def discover(root: Path = CONTRIBUTORS) -> list[Solution]:
-    """Every solution below `root`; a folder that begins with `_` is none."""
+    """Find every solution below `root`; names that begin with `_` or `.` are left out."""
     paths = sorted(root.glob("[!_.]*/[!_.]*.py"))
     return [Solution(path, op) for path in paths if (op := _op_of(path.stem))]
 
 
 def peers() -> tuple[list[Solution], dict[str, str]]:
-    """The peers whose library is importable, and why the others are absent."""
+    """Return the peers whose library is installed, and why each other handle is absent."""
     present, absent = [], {}
     for solution in discover(PEERS):
         package = package_of(solution.handle)
@@ -108,26 +114,41 @@ def peers() -> tuple[list[Solution], dict[str, str]]:
 
 
 def package_of(peer: str) -> str:
-    """What a peer's folder imports."""
+    """Return the name of the package that a peer's folder needs."""
     return PACKAGES.get(peer, peer)
 
 
 def everyone(installed: bool = True) -> list[Solution]:
-    """Contributors, then peers; with `installed` only the peers whose library is importable."""
+    """Find all contributors' solutions, then the peers'.
+
+    Args:
+        installed: Leave out the peers whose library is not installed.
+
+    Raises:
+        UserError: A contributor's folder has the name of a peer.
+    """
     contributors = discover()
     handles = {peer.handle for peer in discover(PEERS)}
     for solution in contributors:
         if solution.handle in handles:
-            raise UserError(
-                f"contributors/{solution.handle} has the name of a peer: rename the folder"
-            )
+            folder = f"contributors/{solution.handle}"
+            raise UserError(f"{folder} has the name of a peer: rename the folder")
     return [*contributors, *(peers()[0] if installed else discover(PEERS))]
 
 
 def select(
     solutions: Iterable[Solution], op: str | None = None, only: str | None = None
 ) -> list[Solution]:
-    """Those of one op, of one handle or file; a UserError where there is no such op or solution."""
+    """Select solutions by op, and by handle or file.
+
+    Args:
+        solutions: The solutions to select from.
+        op: The name of an op; None for all.
+        only: `HANDLE`, `HANDLE/FILE` or `HANDLE/FILE.py`; None for all.
+
+    Raises:
+        UserError: There is no such op, no such handle or file, or nothing is selected.
+    """
     solutions = list(solutions)
     if op is not None and op not in op_names():
         raise UserError(f"unknown op {op!r}: there are {', '.join(op_names())}")
@@ -139,16 +160,17 @@ def select(
         solutions = named
     selected = [s for s in solutions if op in (None, s.op)]
     if not selected:
-        raise UserError(f"{only or 'nobody'} has no {op}" if op else "there is no solution yet")
+        of_op = f" of {op}" if op else ""
+        raise UserError(f"{only} has no solution{of_op}" if only else f"no solution{of_op} yet")
     return selected
 
 
 def _unknown(only: str, solutions: Iterable[Solution]) -> str:
-    """Why nothing has that name: its files are named after no op, or it was misspelt."""
+    """Return why nothing has that name: its files are not named after an op, or it is misspelt."""
     folder = CONTRIBUTORS / only.partition("/")[0]
     if folder.is_dir() and not any(s.handle == folder.name for s in solutions):
         files = ", ".join(sorted(path.name for path in folder.glob("*.py"))) or "no Python file"
         wanted = " or ".join(f"{op}.py, {op}_NAME.py" for op in op_names())
-        return f"contributors/{folder.name} has no solution but {files}: one is {wanted}"
+        return f"contributors/{folder.name} has no solution but {files}: name one {wanted}"
     names: Iterator[str] = (s.name if "/" in only else s.handle for s in solutions)
     return f"unknown solution {only!r}: there are {', '.join(sorted(set(names)))}"

@@ -1,10 +1,11 @@
-"""What is graded, as plain frozen data: an operation, its cases and the work each must do."""
+"""Operations, their cases and the work that each case needs, as plain frozen data."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -15,52 +16,74 @@ Tier = Literal["smoke", "matrix", "board", "plot"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 TIERS: tuple[Tier, ...] = ("smoke", "matrix", "board", "plot")
 TIMED: tuple[Tier, ...] = ("board", "plot")
-"""The board's cases are ranked; those of `plot` are the seeds' sweeps, drawn and not ranked."""
+"""The board's cases are ranked; the sweeps of `plot` are drawn and not ranked."""
 
-# How many times eager's own error a solution may err: honest half-precision kernels reach 0.6 to
-# 1.0 of it, honest float32 ones at most 1.2, float16 accumulation at K = 1024 reaches 2 to 4.
+# Honest half-precision kernels reach 0.6 to 1.0 times eager's own error, honest float32 ones at
+# most 1.2; float16 accumulation at K = 1024 reaches 2 to 4.
 SLACK: Mapping[str, float] = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
-
+"""How many times eager's own error a solution may err, by dtype."""
 
 Product = tuple[int, int, int]
-"""m, k, n."""
+"""m, k and n of a dense product `[m, k] @ [k, n]`."""
+Param = bool | int | float | str | list[int]
+"""One value of `Case.params`, as JSON has it."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The least that any solution must do: bytes moved, each input read and each output written
-    once, and floating-point operations; `products` are the dense products `[m, k] @ [k, n]` that
-    most of these are spent on, if they are."""
+    """The least work that any solution of a case must do."""
 
     bytes: int
+    """Bytes moved, with each input read once and each output written once."""
     flops: int
+    """Floating-point operations."""
     products: tuple[Product, ...] = ()
+    """The dense products that most of the operations are spent on, if there are any."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One input of an op. Each op extends it with the fields that its inputs are drawn from.
+    """One input of an op; each op extends it with the fields that its inputs are drawn from."""
 
-    `ranked_by` says which time ranks the case on the board; `twin` marks a board case that was cut
-    down to what Triton's interpreter can run; `apart` says that the slices along the first
-    dimension differ in magnitude, so that each is judged by itself.
-    """
+    sizes: ClassVar[tuple[str, ...]] = ()
+    """The fields that hold the input's sizes."""
 
     dtype: str = "float32"
     ranked_by: RankedBy = "gpu"
+    """The time by which the board ranks the case."""
     twin: bool = False
+    """A board case, cut down to what Triton's interpreter can run."""
     apart: bool = False
+    """The slices along the first dimension differ in magnitude, so each is judged by itself."""
 
     @property
     def name(self) -> str:
-        """Unique among the op's cases; what records and test ids are keyed by."""
+        """The key of the case in records and test ids, unique among the op's cases."""
         raise NotImplementedError
+
+    @property
+    def params(self) -> dict[str, Param]:
+        """The case as JSON data: its dtype and sizes, and each option that is not the default.
+
+        `track`, `ranked_by` and `twin` are left out, since they say how a case is used and a record
+        states them by themselves. For example
+        `{"dtype": "bfloat16", "s": 8192, "b": 2, "h": 32, "d": 128, "d2": 64, "angles": "model"}`.
+        """
+        always = ("dtype", *self.sizes)
+        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        defaults = {each.name: each.default for each in dataclasses.fields(self)}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if name in always or (name not in _USES and value != defaults[name])
+        }
 
     def track_of(self, direction: Direction) -> str:
-        """The table of the leaderboard in which this direction of the case counts."""
+        """Return the table of the leaderboard in which this direction of the case counts."""
         raise NotImplementedError
 
 
+_USES = ("track", "ranked_by", "twin")
 C = TypeVar("C", bound=Case)
 
 
@@ -72,23 +95,24 @@ class Op(Generic[C]):
     interface: type
     """A `typing.Protocol`; the signature of its `__call__` is the contract of every solution."""
     reference: Callable[..., torch.Tensor]
-    """Plain torch. The oracle in float64; the eager baseline in the case's dtype."""
+    """Plain torch: the oracle in float64, the eager baseline in the case's dtype."""
     differentiable: tuple[str, ...]
     """The arguments that take a gradient."""
     tracks: tuple[str, ...]
     cases: Callable[[Tier], Iterator[C]]
     twin: Callable[[C], C]
-    """A board case cut down to a few hundred programs."""
+    """Cut a board case down to a few hundred programs."""
     draw: Callable[[C, torch.Generator], dict[str, Any]]
-    """The arguments of one call, on the generator's device; views are drawn as views."""
+    """Draw the arguments of one call on the generator's device; views are drawn as views."""
+    output: Callable[[C], tuple[int, ...]]
+    """Return the output's shape; its dtype is the case's."""
     work: Callable[[C, Direction], Work]
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
     movable: tuple[str, ...] = ()
-    """Further arguments whose elements may change places: what comes of it is a case like it."""
-
+    """Further arguments whose elements may change places, which gives a case of the same kind."""
     room: int = 20
-    """What grading a case takes of a GPU, in units of its least bytes: mostly float64, and what the
-    reference keeps for backward; measured."""
+    """The memory of a GPU that grading a case takes, in units of the case's least bytes, as
+    measured: mostly float64 copies, and what the reference keeps for backward."""
 
     @property
     def changing(self) -> tuple[str, ...]:
@@ -96,17 +120,18 @@ class Op(Generic[C]):
         return (*self.differentiable, *self.movable)
 
     def board(self, device: str) -> Iterator[C]:
-        """The timed cases; without a GPU nothing is timed and each runs as its twin."""
+        """Yield the timed cases; without a GPU nothing is timed and each runs as its twin."""
         yield from self.cases("board") if device == "cuda" else map(self.twin, self.cases("board"))
 
+    def tier(self, tier: Tier, device: str) -> Iterator[C]:
+        """Yield the cases of a tier as the device runs them."""
+        yield from self.board(device) if tier == "board" else self.cases(tier)
+
     def timed_work(self, case: C, direction: Direction) -> Work:
-        """Of forward, or of forward with backward, which is what is timed."""
+        """Return the least work of what is timed: forward, or forward with backward."""
         works = [self.work(case, each) for each in DIRECTIONS[: DIRECTIONS.index(direction) + 1]]
         return Work(
             sum(work.bytes for work in works),
             sum(work.flops for work in works),
             tuple(product for work in works for product in work.products),
         )
-
-    def tier(self, tier: Tier, device: str) -> Iterator[C]:
-        yield from self.board(device) if tier == "board" else self.cases(tier)

@@ -1,4 +1,4 @@
-"""Medians with their bootstrap intervals; the only statistics of the clock, the board and the plots."""
+"""Medians, their bootstrap intervals and geometric means, for the clock, the board and plots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 RESAMPLES = 1000
 TAILS = (2.5, 97.5)
-"""Percentiles that bound a 95 % interval."""
+"""The percentiles that bound a 95 % interval."""
 
 
 def median(samples: Sequence[float]) -> float:
@@ -20,8 +20,8 @@ def median(samples: Sequence[float]) -> float:
 def interval(samples: Sequence[float], seed: int = 0) -> tuple[float, float]:
     """Return the 95 % interval of the samples' median, by the percentile bootstrap.
 
-    The same samples give the same interval, and the same as `scipy.stats.bootstrap` gives with
-    `method="percentile"`, 1,000 resamples and a generator of the same seed.
+    The same samples give the same interval: that of `scipy.stats.bootstrap` with
+    `method="percentile"`, 1,000 resamples and `numpy.random.default_rng(seed)`.
     """
     values = np.asarray(samples, dtype=float)
     generator = np.random.default_rng(seed)
@@ -31,5 +31,5 @@ def interval(samples: Sequence[float], seed: int = 0) -> tuple[float, float]:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean, in which twice as fast and half as fast cancel out."""
+    """Return the geometric mean of positive values, in which 2 and 1/2 cancel out."""
     return math.exp(math.fsum(map(math.log, values)) / len(values))

@@ -1,4 +1,4 @@
-"""The verdicts that a solution can get, in order of cause, and one graded direction of a case."""
+"""The possible verdicts in order of cause, and the verdict of one solution on one case."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from common.spec import Direction
 VERDICTS = {
     "PASSED": "the result is right, twice, bit for bit the same",
     "UNSUPPORTED": "the solution says that it does not support the case",
-    "COMPILE_ERROR": "the file does not import, has another signature, or a kernel fails to compile",
+    "COMPILE_ERROR": "it does not import, has another signature, or a kernel does not compile",
     "RUNTIME_ERROR": "the call raised an exception",
     "CRASHED": "the solution's process ended",
     "TIMEOUT": "the solution's process gave no answer in time",
@@ -23,17 +23,14 @@ VERDICTS = {
     "INCORRECT_NUMERICAL": "a value is outside of the numeric rule",
     "NONDETERMINISTIC": "two runs on the same inputs differ",
 }
-"""Each verdict with its meaning. Of several failures the earliest in this order is the verdict."""
+"""Each verdict with its meaning. Of several failures, the first in this order is the verdict."""
 FINE = ("PASSED", "UNSUPPORTED")
-"""The verdicts that are no failure."""
+"""The verdicts that are not a failure."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict of one solution on one direction of one case.
-
-    `error` is the solution's error in units of eager's own: rms, or the largest on small tensors.
-    """
+    """The verdict of one solution on one direction of one case."""
 
     solution: str
     op: str
@@ -42,8 +39,9 @@ class Verdict:
     verdict: str
     reason: str = ""
     error: float | None = None
+    """The solution's error in units of eager's own: rms, or the largest one on small tensors."""
 
     @property
     def fine(self) -> bool:
-        """Return whether the verdict is no failure."""
+        """Whether the verdict is not a failure."""
         return self.verdict in FINE

@@ -1,17 +1,17 @@
-"""What the harness and a solution's process agree on: the form of a reply, and the fill bytes."""
+"""The form of a reply and the fill bytes, which the harness and a solution's process share."""
 
 from __future__ import annotations
 
 from typing import Any
 
 Reply = dict[str, Any]
-"""One JSON object; `verdict` and `reason` are set where the request failed."""
+"""One JSON object, with `verdict` and `reason` if the request failed."""
 
 POISONS = (float("nan"), 12_345.0)
-"""Fresh memory holds the first value in the first run and the second in the second run, so that an
-element that nobody wrote differs between the two."""
+"""The fill of fresh memory in the first and in the second run, so that an element that was never
+written differs between the two."""
 GUARDS = (0x45, 0xFF)
-"""Guard bands and the gaps between a view's elements hold the first byte in the first run and the
-second in the second run: a number, then NaN, so that a read there shows in the second run alone."""
+"""The fill of guard bands and of the gaps between a view's elements, in the first and in the second
+run: bytes of a number, then of NaN, so that a read there shows in the second run alone."""
 GARBAGE = 0xA5
-"""A result's memory holds this byte until the solution's process writes the result."""
+"""The fill of a result's memory until the solution's process writes the result."""

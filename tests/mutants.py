@@ -13,15 +13,15 @@ from pathlib import Path
 
 from common import arena
 from common.sandbox import process, rotation, seal
-from common.sandbox.interpreter import patches
+from common.sandbox.interpreter import bounds
 
 
 def nothing(*_: object, **__: object) -> None:
     pass
 
 
-def _by_the_list(call: patches.Call) -> str | None:
-    return call.faults[0] if call.faults else None
+def _by_the_list(log: bounds.AccessLog) -> str | None:
+    return log.faults[0] if log.faults else None
 
 
 def _forwards(begin: Callable[..., object]) -> Callable[..., object]:
@@ -35,9 +35,9 @@ MUTATIONS = {
     "no_threads": (seal, "_at_work", lambda frame: False),
     "no_modes": (seal.Seal, "_has_mode", nothing),
     "no_look_at_each_sample": (process.Session, "_look", process.Session._check),
-    "no_watch": (patches.Watch, "check", nothing),
-    "no_tally": (patches.Call, "fault", _by_the_list),
-    "no_other_order": (patches.Watch, "begin_call", _forwards(patches.Watch.begin_call)),
+    "no_watch": (bounds.Watch, "check", nothing),
+    "no_tally": (bounds.AccessLog, "fault", _by_the_list),
+    "no_other_order": (bounds.Watch, "begin_call", _forwards(bounds.Watch.begin_call)),
     "no_alias_check": (arena.Arena, "holds", lambda self, tensor: False),
     "no_renewal": (rotation.Rotation, "renew", nothing),
     "no_shared_memory_check": (rotation.Rotation, "shared", False),

@@ -1,5 +1,4 @@
-"""Each mend of Triton's interpreter: right with it, and still needed. Every lane's address is held
-against the launch's arguments."""
+"""Each patch of Triton's interpreter is right and still needed; each address is checked."""
 
 from __future__ import annotations
 
@@ -11,6 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton
+
+from common.sandbox.interpreter import bounds
 
 KERNELS = Path(__file__).parent / "kernels"
 ROOT = KERNELS.parents[1]
@@ -30,8 +32,8 @@ def run(script: str, *arguments: str):
 
 
 @pytest.fixture(scope="module")
-def mended():
-    return run("interpreted.py", "mended")
+def patched():
+    return run("interpreted.py", "patched")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def bare():
 
 
 def expected() -> dict[str, torch.Tensor]:
-    """What a GPU gives, from torch on the CPU, whose bfloat16 rounds once an operation."""
+    """Return a GPU's results, by torch on the CPU, whose bfloat16 rounds once an operation."""
     x, y = torch.linspace(-3, 2, N).bfloat16(), torch.linspace(0.7, 5, N).bfloat16()
     values = torch.tensor([1.00390625, 1.01171875, -3.14159, 65504.0, 1e-3, 7.0, -0.0, torch.nan])
     row = torch.linspace(-3, 2.5, N).bfloat16()
@@ -71,7 +73,7 @@ def expected() -> dict[str, torch.Tensor]:
 
 
 def _truncated(values: torch.Tensor) -> torch.Tensor:
-    """To the 10 bits of mantissa that a tensor core looks at; an H200 was seen to do so."""
+    """Cut to the 10 bits of mantissa that a tensor core reads, as observed on an H200."""
     return (values.view(torch.int32) & ~0x1FFF).view(torch.float32)
 
 
@@ -80,7 +82,7 @@ RIGHT_ALREADY = {
     *("bfloat16 less", "bfloat16 maximum", "bfloat16 max"),
     *("bfloat16 to float32", "bfloat16 to float16", "ieee dot"),
 }
-"""Right without a mend; here so that no mend breaks them."""
+"""Right without a patch; here so that no patch breaks them."""
 
 
 def close(result, name: str) -> bool:
@@ -93,19 +95,19 @@ def close(result, name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_mended_is_right(name, mended):
-    assert close(mended[name], name), (mended[name], EXPECTED[name])
+def test_patched_is_right(name, patched):
+    assert close(patched[name], name), (patched[name], EXPECTED[name])
 
 
 @pytest.mark.parametrize("name", sorted(set(EXPECTED) - RIGHT_ALREADY))
-def test_mend_is_still_needed(name, bare):
-    assert not close(bare[name], name), "Triton does this right now: the mend can go"
+def test_patch_is_still_needed(name, bare):
+    assert not close(bare[name], name), "Triton does this right now: the patch can go"
 
 
-def test_tf32_is_worse_than_float32(mended):
+def test_tf32_is_worse_than_float32(patched):
     """So that a tf32 product in a float32 solution is a wrong value on a CPU too."""
     truth = EXPECTED["ieee dot"].flatten()
-    error = (torch.tensor(mended["tf32 dot"], dtype=torch.float64) - truth).abs().max()
+    error = (torch.tensor(patched["tf32 dot"], dtype=torch.float64) - truth).abs().max()
     assert error > 1e-4
 
 
@@ -130,9 +132,9 @@ def accesses():
         ("block pointer's store", "writes bytes 28 to 32 of out, which has 28,"),
     ],
 )
-def test_astray_is_named(name, message, accesses):
+def test_an_access_outside_is_named(name, message, accesses):
     assert accesses[name].startswith(message), accesses[name]
-    assert "of accesses.py: " in accesses[name], "the source line is told"
+    assert "of accesses.py: " in accesses[name], "the report lacks the source line"
 
 
 @pytest.mark.parametrize(
@@ -142,9 +144,48 @@ def test_astray_is_named(name, message, accesses):
         *("made descriptor", "tuple", "compare and swap", "block pointer's store checked"),
     ],
 )
-def test_honest_access_is_not_accused(name, accesses):
+def test_an_access_inside_is_not_reported(name, accesses):
     assert accesses[name] == ""
 
 
 def test_swallowing_the_exception_does_not_hide_it(accesses):
     assert accesses["swallowed"].startswith("reads")
+
+
+# --- the kernel's line ----------------------------------------------------------------------------
+
+FOLDER = Path(bounds.__file__).parent
+
+
+def line_seen_below(path) -> str:
+    """Return the line that is reported where a frame of the file stands between it and the kernel.
+
+    The file need not call anything itself: the frame of a function compiled under its name does.
+    """
+    namespace = {}
+    exec(compile("def below(call):\n    return call()\n", str(path), "exec"), namespace)
+    return namespace["below"](bounds._kernel_line)  # the kernel's line
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *sorted(FOLDER.glob("*.py")),
+        Path(triton.__file__),
+        Path(triton.__file__).parent / "a" / "b.py",
+    ],
+    ids=lambda path: f"{path.parent.name}-{path.name}",
+)
+def test_no_frame_of_ours_or_tritons_passes_for_a_kernel(path):
+    reported = line_seen_below(path)
+    assert "of test_interpreter.py: " in reported and "# the kernel's line" in reported
+
+
+@pytest.mark.parametrize("folder", [FOLDER.parent, Path(f"{FOLDER}_kernels"), Path("/solutions")])
+def test_any_other_file_may_hold_a_kernel(folder):
+    assert "line 2 of rope.py: " in line_seen_below(folder / "rope.py")
+
+
+def test_the_interpreter_folder_holds_more_than_the_bounds():
+    """So that the tests above have files to check."""
+    assert {"bounds.py", "patches.py"} <= {path.name for path in FOLDER.glob("*.py")}

@@ -1,8 +1,9 @@
-"""What every op promises of its cases; `rope`'s reference against one written token by token."""
+"""What every op promises of its cases, its draws and its least work."""
 
 import dataclasses
+import json
 from collections import Counter
-from itertools import pairwise, product
+from itertools import product
 from math import prod
 from typing import get_args
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from common import ops
-from common.ops import rope
+from common.ops._draw import draw
 from common.ops._views import Layout
 from common.spec import DIRECTIONS, TIERS
 
@@ -20,8 +21,6 @@ GRID = [(op, case) for op in ALL for case in (*op.cases("smoke"), *op.board("cpu
 every_case = pytest.mark.parametrize(
     ("op", "case"), GRID, ids=[f"{op.name}-{case.name}" for op, case in GRID]
 )
-SMOKE = list(rope.OP.cases("smoke"))
-smoke_of_rope = pytest.mark.parametrize("case", SMOKE, ids=[case.name for case in SMOKE])
 
 
 def drawn(op, case, seed=0):
@@ -30,9 +29,6 @@ def drawn(op, case, seed=0):
 
 def tensors(arguments):
     return {name: v for name, v in arguments.items() if isinstance(v, torch.Tensor)}
-
-
-# --- every op -------------------------------------------------------------------------------------
 
 
 @every_op
@@ -73,6 +69,50 @@ def test_inputs_draw_and_pass_through_the_reference(op, case):
 
 
 @every_case
+def test_the_output_is_as_the_op_states_it(op, case):
+    output = op.reference(**drawn(op, case))
+    assert op.output(case) == tuple(output.shape)
+    assert output.dtype == getattr(torch, case.dtype)
+
+
+@every_case
+def test_no_reference_runs_to_draw_inputs(op, case):
+    def refuse(**arguments):
+        raise AssertionError("the reference ran")
+
+    arguments, upstream = draw(dataclasses.replace(op, reference=refuse), case, 0, "cpu")
+    assert tuple(upstream.shape) == op.output(case)
+    assert upstream.dtype == arguments[op.differentiable[0]].dtype
+    views = not all(tensor.is_contiguous() for tensor in tensors(arguments).values())
+    backwards = upstream.permute(*reversed(range(upstream.dim())))
+    assert (backwards if views else upstream).is_contiguous()
+
+
+@every_op
+@pytest.mark.parametrize("tiers", [("board", "plot"), ("smoke",), ("matrix",)])
+def test_the_parameters_tell_the_cases_apart_and_are_json(op, tiers):
+    cases = {case.name: case for tier in tiers for case in op.cases(tier)}
+    texts = {json.dumps(case.params, sort_keys=True) for case in cases.values()}
+    assert len(texts) == len(cases)
+    for case in cases.values():
+        assert json.loads(json.dumps(case.params)) == case.params
+        assert {"dtype", *case.sizes} <= case.params.keys()
+
+
+@every_op
+def test_the_parameters_say_all_that_a_case_is_drawn_from(op):
+    uses = {"track", "ranked_by", "twin"}
+    for case in (*op.cases("smoke"), *op.cases("board")):
+        values = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in case.params.items()
+        }
+        assert not uses & values.keys()
+        used = {name: getattr(case, name) for name in uses if hasattr(case, name)}
+        assert type(case)(**values, **used) == case
+
+
+@every_case
 def test_draws_follow_the_seed(op, case):
     one, same, other = (drawn(op, case, seed) for seed in (1, 1, 2))
     options = {name: v for name, v in one.items() if name not in tensors(one)}
@@ -110,165 +150,3 @@ def test_work_is_at_least_reading_and_writing_every_element(op):
         work = op.work(case, direction)
         assert work.bytes >= 2 * prod(case.shape) * getattr(torch, case.dtype).itemsize
         assert work.flops > 0
-
-
-# --- rope's cases ---------------------------------------------------------------------------------
-
-
-def test_ropes_matrix_is_the_grid_of_the_seed():
-    matrix = list(rope.OP.cases("matrix"))
-    sizes = range(128, 1984 + 1, 64)
-    grid = set(product(("sbhd", "bshd"), (1, 2, 4, 8, 16, 32, 64), sizes, sizes))
-    assert len(matrix) == len(grid) == 12_600
-    assert {(c.tensor_format, c.b, c.s, c.d) for c in matrix} == grid
-    assert all(c.d2 == c.d // 2 and c.dtype == "float32" and c.scale == 100.0 for c in matrix)
-    assert all(c.angles == "random" and not c.interleaved and c.track == "core" for c in matrix)
-
-
-def test_ropes_matrix_goes_round_three_counts_of_heads():
-    matrix = list(rope.OP.cases("matrix"))
-    assert {case.h for case in matrix} == {1, 2, 10}
-    assert all(case.h == 1 or prod(case.shape) <= 2**26 for case in matrix)
-    small = Counter(case.h for case in matrix if 10 * case.s * case.b * case.d <= 2**26)
-    assert max(small.values()) - min(small.values()) < 0.02 * small.total()
-    middling = {c.h for c in matrix if 2 * c.s * c.b * c.d <= 2**26 < 10 * c.s * c.b * c.d}
-    assert middling == {1, 2}
-
-
-def test_ropes_board_holds_the_shapes_of_the_seeds_and_of_today():
-    seeds = [
-        ("sbhd", (16384, 1, 8, 256), 256, "float32", "gpu", False),
-        ("sbhd", (1152, 16, 10, 512), 256, "float32", "gpu", False),
-        ("sbhd", (64, 1, 16, 64), 32, "float32", "host", False),
-        ("sbhd", (128, 1, 16, 128), 64, "float32", "host", False),
-        ("sbhd", (32, 1, 8, 256), 128, "float32", "host", False),
-    ]
-    today = [
-        ("sbhd", (8192, 2, 32, 128), 128, "bfloat16", "gpu", False),
-        ("sbhd", (8192, 2, 32, 128), 128, "bfloat16", "gpu", False),
-        ("sbhd", (2048, 4, 32, 128), 128, "bfloat16", "gpu", False),
-        ("sbhd", (8192, 2, 32, 128), 64, "bfloat16", "gpu", False),
-        ("thd", (16384, 32, 128), 128, "bfloat16", "gpu", False),
-        ("sbhd", (8192, 2, 32, 128), 128, "bfloat16", "gpu", True),
-    ]
-    board = list(rope.OP.cases("board"))
-    assert seeds + today == [
-        (c.tensor_format, c.shape, c.d2, c.dtype, c.ranked_by, c.interleaved) for c in board
-    ]
-    assert [case.angles for case in board[:2]] == ["model", "random"]
-    assert [case.angles for case in board[5:7]] == ["model", "paired"]
-    lengths = board[9].lengths
-    assert (len(lengths), sum(lengths)) == (64, 16384)
-    assert len(set(lengths)) > 20
-
-
-@smoke_of_rope
-def test_halves_of_freqs_differ_unless_paired(case):
-    freqs = drawn(rope.OP, case)["freqs"]
-    assert freqs.dtype == torch.float32
-    assert freqs.shape[1:] == (1, 1, case.d2)
-    half = case.d2 // 2
-    first, second = freqs[..., :half], freqs[..., half:]
-    if case.interleaved:
-        first, second = freqs[..., ::2], freqs[..., 1::2]
-    assert torch.equal(first, second) == (case.angles == "paired")
-
-
-@smoke_of_rope
-def test_there_are_more_frequencies_than_positions(case):
-    arguments = drawn(rope.OP, case)
-    used = [position for _, position in tokens(**arguments)]
-    assert max(used, default=-1) + 1 < arguments["freqs"].shape[0]
-
-
-def test_minimum_bytes_by_hand():
-    case = rope.RopeCase(track="core", s=4, b=3, h=2, d=8, d2=6, dtype="bfloat16")
-    # 192 elements of 2 bytes in and out, 4 x 6 angles of 4 bytes; 144 turned at 3, 24 angles at 2
-    for direction in DIRECTIONS:
-        assert rope.OP.work(case, direction).bytes == 2 * 192 * 2 + 24 * 4
-        assert rope.OP.work(case, direction).flops == 3 * 144 + 2 * 24
-
-
-# --- rope's reference -----------------------------------------------------------------------------
-
-
-def tokens(
-    t, freqs, tensor_format="sbhd", start_positions=None, cu_seqlens=None, cp_size=1, cp_rank=0,
-    interleaved=False,
-):  # fmt: skip
-    """The index of each token in t and its position in its whole sequence."""
-
-    def position(sequence, index, length):
-        start = 0 if start_positions is None else int(start_positions[sequence])
-        if cp_size == 1:
-            return start + index
-        chunk = length // 2
-        if index < chunk:
-            return cp_rank * chunk + index
-        return (2 * cp_size - 1 - cp_rank) * chunk + (index - chunk)
-
-    if tensor_format == "thd":
-        ends = [int(end) // cp_size for end in cu_seqlens]
-        for sequence, (begin, end) in enumerate(pairwise(ends)):
-            for token in range(begin, end):
-                yield (token,), position(sequence, token - begin, end - begin)
-        return
-    length, sequences = (t.shape[tensor_format.index(axis)] for axis in "sb")
-    for index, sequence in product(range(length), range(sequences)):
-        place = (index, sequence) if tensor_format == "sbhd" else (sequence, index)
-        yield place, position(sequence, index, length)
-
-
-def by_hand(t, freqs, *, interleaved=False, **options):
-    """Every token and feature by itself, as the definition has it."""
-    out = t.clone()
-    width = freqs.shape[-1]
-    for place, position in tokens(t, freqs, **options):
-        angle = freqs[position, 0, 0]
-        for i in range(width // 2):
-            first, second = (2 * i, 2 * i + 1) if interleaved else (i, i + width // 2)
-            x, y = t[place][:, first], t[place][:, second]
-            out[place][:, first] = x * angle[first].cos() - y * angle[first].sin()
-            out[place][:, second] = y * angle[second].cos() + x * angle[second].sin()
-    return out
-
-
-@smoke_of_rope
-def test_reference_is_the_definition(case):
-    arguments = drawn(rope.OP, case)
-    arguments |= {name: arguments[name].double() for name in ("t", "freqs")}
-    torch.testing.assert_close(
-        rope.reference(**arguments), by_hand(**arguments), rtol=1e-12, atol=1e-12
-    )
-
-
-@pytest.mark.parametrize("cp_size", [1, 2, 4])
-def test_the_ranks_parts_are_parts_of_the_whole(cp_size):
-    whole, freqs = torch.randn(16, 2, 3, 8).double(), torch.randn(20, 1, 1, 6).double()
-    expected = rope.reference(whole, freqs).chunk(2 * cp_size)
-    chunks = whole.chunk(2 * cp_size)
-    for rank in range(cp_size):
-        mine = (rank, 2 * cp_size - 1 - rank)
-        part = torch.cat([chunks[i] for i in mine])
-        got = rope.reference(part, freqs, cp_size=cp_size, cp_rank=rank)
-        assert torch.equal(got, torch.cat([expected[i] for i in mine]))
-
-
-@pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("tensor_format", ["sbhd", "bshd"])
-def test_gradient_is_the_derivative(tensor_format, interleaved):
-    t = torch.randn(3, 2, 2, 6, dtype=torch.float64, requires_grad=True)
-    freqs = torch.randn(5, 1, 1, 4, dtype=torch.float64)
-    options = {"tensor_format": tensor_format, "interleaved": interleaved}
-    assert torch.autograd.gradcheck(lambda t: rope.reference(t, freqs, **options), t)
-
-
-def test_backward_takes_the_partners_sine():
-    t = torch.randn(1, 1, 1, 2, dtype=torch.float64, requires_grad=True)
-    freqs, upstream = torch.tensor([0.3, 1.1]).double(), torch.tensor([2.0, -5.0]).double()
-    output = rope.reference(t, freqs.view(1, 1, 1, 2))
-    (gradient,) = torch.autograd.grad(output, t, upstream.view(1, 1, 1, 2))
-    (g1, g2), (cos1, cos2), (sin1, sin2) = upstream, freqs.cos(), freqs.sin()
-    expected = torch.stack((g1 * cos1 + g2 * sin2, g2 * cos2 - g1 * sin1))
-    torch.testing.assert_close(gradient.flatten(), expected)
-    assert abs(sin1 - sin2) > 0.1

@@ -14,7 +14,7 @@ from common.measure.limits import Peak
 from common.measure.timing import trace_case
 from common.paths import CONTRIBUTORS
 from common.records.runs import Record
-from common.sandbox import clock
+from common.sandbox import contestants
 from common.sandbox.alone import solo
 from common.solutions import Solution
 from common.spec import Work
@@ -229,6 +229,6 @@ def test_what_ncu_looks_at_is_one_call_of_the_case(tmp_path, direction):
     op = ops.load("rotate_half")
     case = next(op.board("cpu"))
     call = solo.prepared(path, op, case, "cpu")
-    result = clock.as_run(call, direction == "backward")()
+    result = contestants.as_run(call, direction == "backward")()
     (tensor,) = result if direction == "backward" else (result,)
     assert tensor.shape == case.shape

@@ -327,7 +327,7 @@ def test_the_command_line_chooses_the_tools(monkeypatch, given, tools):
 installed = pytest.mark.skipif(
     not importlib.util.find_spec("triton_viz"), reason="triton-viz is not installed"
 )
-PLAIN = "import sys; from common import symbolic; symbolic.main(*sys.argv[1:])"
+PLAIN = "import sys; from common.sandbox.alone import symbolic; symbolic.main(*sys.argv[1:])"
 
 
 def symbolic(program, path, names):

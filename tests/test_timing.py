@@ -14,7 +14,7 @@ from common.measure import limits, timing
 from common.ops._draw import draw
 from common.sandbox import process
 from common.sandbox.process import Poison
-from common.sandbox.rotation import Call, Rotation
+from common.sandbox.rotation import Rotation, TimedCall
 from common.spec import Work
 
 ROPE = ops.load("rope")
@@ -25,7 +25,7 @@ def rotation(count=2, forward=torch.Tensor.neg):
     """Calls on eight numbers each, whose memory is theirs alone."""
     inputs = [torch.arange(8.0) + 10 * i for i in range(count)]
     calls = [
-        Call(
+        TimedCall(
             lambda x=x: forward(x),
             wanted=[],
             upstream=x,

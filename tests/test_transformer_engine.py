@@ -14,6 +14,7 @@ import torch
 from common.grading.problem import OUTPUT, make_problem
 from common.grading.tolerance import check_values
 from common.ops import rope
+from common.ops._rope_cases import RopeCase
 
 FUNCTION = "transformer_engine.pytorch.attention.rope"
 
@@ -40,7 +41,7 @@ FORMATS = [("sbhd", ()), ("bshd", ()), ("thd", (16, 24, 8)), ("thd", (16, 0, 8))
 RANKS = [(size, rank) for size in (1, 2, 4) for rank in range(size)]
 
 
-def refused(case: rope.RopeCase, fused: bool) -> str | None:
+def refused(case: RopeCase, fused: bool) -> str | None:
     """What TransformerEngine has no path for: its fused kernel drops the starts where cp_size > 1,
     which the op therefore leaves out, and its interleaved plain code fails on an empty sequence."""
     if case.starts and case.cp_size > 1:
@@ -57,7 +58,7 @@ def grid():
     )  # fmt: skip
     for (tensor_format, lengths), interleaved, starts, (size, rank), d2, angles, *rest in options:
         dtype, fused = rest
-        case = rope.RopeCase(
+        case = RopeCase(
             track="core", tensor_format=tensor_format, interleaved=interleaved, starts=starts,
             lengths=lengths, cp_size=size, cp_rank=rank, d2=d2, angles=angles, dtype=dtype,
             s=12, b=3, h=4, d=32,

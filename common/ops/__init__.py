@@ -1,4 +1,4 @@
-"""One file an op. A new file here is a new op; nothing is registered."""
+"""The operations, one file each. A new file here is a new op; nothing is registered."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from common.spec import Op
 
 
 def names() -> list[str]:
-    """Every op, by the name of its file."""
+    """Return the names of all ops, which are those of their files."""
     return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
 
 
 def load(name: str) -> Op[Any]:
+    """Import one op by its name."""
     op: Op[Any] = importlib.import_module(f"common.ops.{name}").OP
     return op

@@ -1,4 +1,4 @@
-"""What the masked ops share: which tokens the mask holds for, and the cases drawn from that."""
+"""The cases, inputs and masks that `masked_linear` and `masked_ffn` share."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from common.spec import SLACK, Case, Direction, Tier
 
 Mask = Literal["span", "random", "all", "none"]
 LONGEST_SPAN = 1024
-"""The visual tokens of one image, in each sequence of the seed's batches."""
+"""The visual tokens of one image, which each sequence of the seed's batches holds."""
 WIDEST_TWIN = 512
-"""The whole board is then a minute of interpreting; at 1024 it was two."""
+"""At this width the whole board takes a minute in the interpreter; at 1024 it took two."""
 DTYPES = ("float32", "bfloat16", "float16")
 # A kernel that adds the K terms of a product in order errs by up to 4.3 times as much as cuBLAS,
 # which splits the sum, at K = 1024 in float32 (H200), and the ratio grows as the root of K: 16
@@ -28,20 +28,27 @@ PLOTTED = (2048, 4096, 8192, 16384, 32768, 63488)
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedCase(Case):
-    """`widths` are an op's input and output features, or its model and intermediate ones. The mask
-    holds for one span of each of `sequences` sequences laid end to end, at random, or for all or
-    no tokens. `weights` is how every weight lies in memory; `scale` is x's."""
+    """One input of a masked op."""
+
+    sizes = ("tokens", "widths")
 
     tokens: int
     widths: tuple[int, int]
+    """Input and output features of `masked_linear`, model and intermediate ones of `masked_ffn`."""
     mask: Mask = "span"
+    """The tokens that the mask holds for: one span of each sequence, random ones, all or none."""
     sequences: int = 1
+    """The number of sequences, which lie end to end."""
     scale: float = 1.0
+    """The standard deviation of x."""
     layout: Layout = "contiguous"
+    """How x lies in memory."""
     weights: Layout = "contiguous"
+    """How each weight lies in memory."""
 
     @property
     def name(self) -> str:
+        """`16384x1024x1024-bfloat16-span`: sizes, dtype, mask, then what is not the default."""
         parts = ["x".join(map(str, (self.tokens, *self.widths))), self.dtype]
         parts += [f"{self.sequences}spans" if self.sequences > 1 else self.mask]
         parts += [f"scale={self.scale:g}"] * (self.scale != 1)
@@ -50,16 +57,20 @@ class MaskedCase(Case):
         return "-".join(parts + ["twin"] * self.twin)
 
     def track_of(self, direction: Direction) -> str:
+        """Return `forward` or, for backward, `training`."""
         return "forward" if direction == "forward" else "training"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """x's."""
+        """The shape of x."""
         return (self.tokens, self.widths[0])
 
     @property
     def weight_sets(self) -> int:
-        """How many of the two have a token; a random mask of several tokens has both."""
+        """The number of weight sets, of the two, that have a token.
+
+        A random mask of several tokens counts as having both kinds.
+        """
         return min(self.tokens, 1 if self.mask in ("all", "none") else 2)
 
 
@@ -67,20 +78,20 @@ TRACKS = ("forward", "training")
 
 
 def draw_x(case: MaskedCase, generator: torch.Generator) -> torch.Tensor:
+    """Draw x, `[tokens, features]`."""
     return randn(case.shape, case.dtype, case.layout, generator, case.scale)
 
 
 def draw_weight(
     case: MaskedCase, out_features: int, in_features: int, generator: torch.Generator
 ) -> torch.Tensor:
-    """`[out_features, in_features]`, of a scale that keeps a layer's output as large as its
-    input."""
+    """Draw a weight, `[out_features, in_features]`, scaled to keep a layer's output near 1."""
     shape, scale = (out_features, in_features), in_features**-0.5
     return randn(shape, case.dtype, case.weights, generator, scale)
 
 
 def draw_mask(case: MaskedCase, generator: torch.Generator) -> torch.Tensor:
-    """bool `[tokens]`."""
+    """Draw the mask, bool `[tokens]`."""
     device = generator.device
     if case.mask in ("all", "none"):
         return torch.full((case.tokens,), case.mask == "all", device=device)
@@ -92,23 +103,29 @@ def draw_mask(case: MaskedCase, generator: torch.Generator) -> torch.Tensor:
     first = torch.randint(length - span + 1, size, generator=generator, device=device)
     place = torch.arange(length, device=device)
     mask = ((place >= first) & (place < first + span)).flatten()
-    # what no whole sequence is left for is text
+    # the tokens after the last whole sequence are text
     return torch.nn.functional.pad(mask, (0, case.tokens - mask.numel()))
 
 
 def twin(case: MaskedCase) -> MaskedCase:
-    """The same mask and dtype; the wide widths cut, and the tokens to a few tiles."""
+    """Cut wide widths, and the tokens to a few tiles; keep the mask and the dtype."""
     first, second = (min(width, WIDEST_TWIN) for width in case.widths)
     return dataclasses.replace(
         case, tokens=32 + case.tokens // 512, widths=(first, second), twin=True
     )
 
 
-# --- cases: the widths are the op's own -----------------------------------------------------------
+# --- cases ----------------------------------------------------------------------------------------
 
 
 def cases(tier: Tier, model: tuple[int, int], wide: tuple[int, int]) -> Iterator[MaskedCase]:
-    """The seed's `model` widths and today's `wide` ones; small ones for the interpreter."""
+    """Yield the cases of a tier.
+
+    Args:
+        tier: Smoke cases have small widths of their own, for the interpreter.
+        model: The op's widths in the seed's model.
+        wide: The op's widths in a current model.
+    """
     if tier == "smoke":
         yield from _smoke()
     elif tier == "matrix":
@@ -128,9 +145,9 @@ def _smoke() -> Iterator[MaskedCase]:
     for dtype in DTYPES:
         yield case(70, 40, 24, dtype=dtype)
         yield case(37, 72, 100, dtype=dtype, mask="random")
-        yield case(34, 1024, 32, dtype=dtype)  # sums long enough to show what they are kept in
+        yield case(34, 1024, 32, dtype=dtype)  # sums long enough to show their dtype
         yield case(130, 16, 16, dtype=dtype, sequences=3)
-        yield case(300, 16, 16, dtype=dtype)  # past any tile
+        yield case(300, 16, 16, dtype=dtype)  # more tokens than any tile
     for mask in ("all", "none"):
         yield case(70, 48, 33, mask=mask)
         yield case(70, 48, 33, mask=mask, dtype="bfloat16")
@@ -141,7 +158,7 @@ def _smoke() -> Iterator[MaskedCase]:
     yield case(40, 200, 17, sequences=2)
     yield case(20, 4096, 24, dtype="bfloat16")
     yield case(20, 24, 4096, dtype="bfloat16")
-    # past what a float16 holds
+    # beyond the range of float16
     yield case(34, 64, 40, dtype="bfloat16", scale=1e5)
     for layout in ("strided", "offset", "transposed", "sparse"):
         yield case(38, 24, 40, layout=layout)

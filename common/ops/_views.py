@@ -1,4 +1,4 @@
-"""Tensors as users hold them: contiguous, or views that a careless kernel misreads."""
+"""Random tensors as users hold them: contiguous, or views that a careless kernel misreads."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ def randn(
     generator: torch.Generator,
     scale: float = 1.0,
 ) -> torch.Tensor:
-    """Normal values of the given shape; whatever lies between a view's elements is random too.
+    """Draw normal values; the elements that lie between those of a view are random too.
 
-    strided     rows longer than the view (a slice of a packed projection)
-    offset      contiguous, but three elements past an aligned address
-    transposed  the first two dimensions swapped in memory
-    sparse      every other element of the last dimension
+    Args:
+        shape: The shape of the result.
+        dtype: The dtype's name in torch.
+        layout: How the result lies in memory.
+
+            * contiguous: as torch allocates it
+            * strided: in rows longer than its own, as a slice of a packed projection
+            * offset: contiguous, three elements past an aligned address
+            * transposed: with the first two dimensions swapped
+            * sparse: as every other element of the last dimension
+        generator: The source of the values, and their device.
+        scale: The values' standard deviation.
     """
 
     def fresh(*sizes: int) -> torch.Tensor:

@@ -1,10 +1,12 @@
-"""`masked_ffn`: a SwiGLU layer with two sets of weights, one for the tokens of a mask.
+"""`masked_ffn`: a SwiGLU layer with two sets of weights, of which a mask chooses one a token.
 
     out[token] = mask[token] ? (silu(x @ w1.T) * (x @ w3.T)) @ w2.T    with x = x[token]
                              : (silu(x @ u1.T) * (x @ u3.T)) @ u2.T
 
-A gradient of a weight sums over its own tokens alone. Source: `MaskedFFN` of
-https://github.com/wenhaoli-xmu/ffn_kernel; SwiGLU, https://arxiv.org/abs/2002.05202.
+The gradient of a weight sums over its own tokens alone.
+
+Sources: `MaskedFFN` of https://github.com/wenhaoli-xmu/ffn_kernel; SwiGLU,
+https://arxiv.org/abs/2002.05202.
 """
 
 from __future__ import annotations
@@ -21,16 +23,7 @@ from common.spec import Direction, Op, Work
 
 
 class MaskedFFN(Protocol):
-    """Shapes:
-
-        x               `[tokens, width]`; bfloat16, float16 or float32, as the weights
-        w1, w3, u1, u3  `[intermediate, width]`, as in `torch.nn.functional.linear`
-        w2, u2          `[width, intermediate]`
-        mask            bool `[tokens]`: the tokens that go through the w's; the others go through
-                        the u's
-
-    Returns `[tokens, width]` in x's dtype.
-    """
+    """The signature of every solution."""
 
     def __call__(
         self,
@@ -42,7 +35,22 @@ class MaskedFFN(Protocol):
         u2: torch.Tensor,
         u3: torch.Tensor,
         mask: torch.Tensor,
-    ) -> torch.Tensor: ...
+    ) -> torch.Tensor:
+        """Send each token through the set of weights that the mask chooses for it.
+
+        Args:
+            x: `[tokens, width]`; bfloat16, float16 or float32, as the weights.
+            w1: The visual tokens' gate, `[intermediate, width]` as in `torch.nn.functional.linear`.
+            w2: Their projection down, `[width, intermediate]`.
+            w3: Their projection up, `[intermediate, width]`.
+            u1: The textual tokens' gate, of w1's shape.
+            u2: Their projection down, of w2's shape.
+            u3: Their projection up, of w3's shape.
+            mask: bool `[tokens]`, true for the visual tokens.
+
+        Returns:
+            `[tokens, width]` in x's dtype.
+        """
 
 
 def reference(
@@ -55,12 +63,14 @@ def reference(
     u3: torch.Tensor,
     mask: torch.Tensor,
 ) -> torch.Tensor:
+    """Send all tokens through both layers, then select."""
     visual = linear(silu(linear(x, w1)) * linear(x, w3), w2)
     textual = linear(silu(linear(x, u1)) * linear(x, u3), u2)
     return torch.where(mask[:, None], visual, textual)
 
 
 def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
+    """Draw the arguments of one call."""
     width, inner = case.widths
     drawn = {"x": _masked.draw_x(case, generator)}
     for letter in "wu":
@@ -71,10 +81,13 @@ def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
 
 
 def work(case: MaskedCase, direction: Direction) -> Work:
-    """Three products a token, forward; the gradients of both factors of each, backward. Bytes as if
-    all intermediate values stayed on the chip and backward were handed what it needs of them: x,
-    the output or its gradient, the mask and the weights that have a token are read or written once,
-    and in backward the gradients of x and of all weights."""
+    """Return the least work: three products for each token, and the gradients of their factors.
+
+    The bytes assume that all intermediate values stay on the chip and that backward is handed what
+    it needs of them. Forward reads x, the mask and the weights that have a token, and writes the
+    output. Backward reads the same with the output's gradient, and writes the gradients of x and of
+    all weights.
+    """
     tokens, (k, n) = case.tokens, case.widths
     itemsize = getattr(torch, case.dtype).itemsize
     moved = 2 * tokens * k + 3 * case.weight_sets * k * n
@@ -95,6 +108,7 @@ OP = Op(
     cases=functools.partial(_masked.cases, model=(1024, 2048), wide=(4096, 14336)),
     twin=_masked.twin,
     draw=draw,
+    output=lambda case: case.shape,
     work=work,
     slack=_masked.MASKED_SLACK,
     movable=("mask",),

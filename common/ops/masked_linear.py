@@ -1,10 +1,11 @@
-"""`masked_linear`: a linear layer with two weights, one for the tokens of a mask, one for the rest.
+"""`masked_linear`: a linear layer with two weights, of which a mask chooses one for each token.
 
     out[token] = mask[token] ? x[token] @ w_v.T : x[token] @ w_t.T
 
-The visual and the textual tokens of one sequence go through weights of their own. A gradient of a
-weight sums over its own tokens alone. Source: `MaskedLinear` of
-https://github.com/wenhaoli-xmu/ffn_kernel.
+Visual and textual tokens go through different weights. The gradient of a weight sums over its own
+tokens alone.
+
+Source: `MaskedLinear` of https://github.com/wenhaoli-xmu/ffn_kernel.
 """
 
 from __future__ import annotations
@@ -21,28 +22,34 @@ from common.spec import Direction, Op, Work
 
 
 class MaskedLinear(Protocol):
-    """Shapes:
-
-        x          `[tokens, in_features]`; bfloat16, float16 or float32, as the weights
-        w_v, w_t   `[out_features, in_features]`, as in `torch.nn.functional.linear`: the weights of
-                   visual and of textual tokens
-        mask       bool `[tokens]`: which tokens are visual
-
-    Returns `[tokens, out_features]` in x's dtype.
-    """
+    """The signature of every solution."""
 
     def __call__(
         self, x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
-    ) -> torch.Tensor: ...
+    ) -> torch.Tensor:
+        """Multiply each token with the weight that the mask chooses for it.
+
+        Args:
+            x: `[tokens, in_features]`; bfloat16, float16 or float32, as the weights.
+            w_v: The visual tokens' weight, `[out_features, in_features]` as in
+                `torch.nn.functional.linear`.
+            w_t: The textual tokens' weight, of the same shape.
+            mask: bool `[tokens]`, true for the visual tokens.
+
+        Returns:
+            `[tokens, out_features]` in x's dtype.
+        """
 
 
 def reference(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
+    """Multiply all tokens with both weights, then select."""
     return torch.where(mask[:, None], linear(x, w_v), linear(x, w_t))
 
 
 def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
+    """Draw the arguments of one call."""
     in_features, out_features = case.widths
     return {
         "x": _masked.draw_x(case, generator),
@@ -53,9 +60,11 @@ def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
 
 
 def work(case: MaskedCase, direction: Direction) -> Work:
-    """One product a token. Forward reads x, the mask and the weights that have a token, and writes
-    the output; backward reads its gradient with them and writes the gradients of x and of both
-    weights."""
+    """Return the least work: one product for each token, and the gradients of both its factors.
+
+    Forward reads x, the mask and the weights that have a token, and writes the output. Backward
+    reads the same with the output's gradient, and writes the gradients of x and of both weights.
+    """
     tokens, (k, n) = case.tokens, case.widths
     itemsize = getattr(torch, case.dtype).itemsize
     read = tokens * k + tokens * n + case.weight_sets * k * n
@@ -75,6 +84,7 @@ OP = Op(
     cases=functools.partial(_masked.cases, model=(1024, 1024), wide=(4096, 14336)),
     twin=_masked.twin,
     draw=draw,
+    output=lambda case: (case.tokens, case.widths[1]),
     work=work,
     slack=_masked.MASKED_SLACK,
     movable=("mask",),

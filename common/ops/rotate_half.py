@@ -1,7 +1,8 @@
 """`rotate_half`: `[x1, x2] -> [-x2, x1]` on the last dimension; the smallest exercise.
 
-Interleaved, the pairs are neighbours: `(x[2i], x[2i + 1]) -> (-x[2i + 1], x[2i])`. Source:
-`_rotate_half` of TransformerEngine's `transformer_engine/pytorch/attention/rope.py`.
+Interleaved, the pairs are neighbours: `(x[2i], x[2i + 1]) -> (-x[2i + 1], x[2i])`.
+
+Source: `_rotate_half` in TransformerEngine's `transformer_engine/pytorch/attention/rope.py`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,22 @@ from common.spec import Case, Direction, Op, Tier, Work
 
 
 class RotateHalf(Protocol):
-    """x: `[..., d]`, d even, bfloat16, float16 or float32. Returns the same shape and dtype."""
+    """The signature of every solution."""
 
-    def __call__(self, x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor: ...
+    def __call__(self, x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
+        """Swap the members of each pair of features and negate the new first one.
+
+        Args:
+            x: `[..., d]`, d even; bfloat16, float16 or float32.
+            interleaved: The pairs are neighbours instead of the two halves.
+
+        Returns:
+            A tensor of x's shape and dtype.
+        """
 
 
 def reference(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
+    """Swap and negate in plain torch, as TransformerEngine's unfused code does."""
     if interleaved:
         return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
     x1, x2 = x.chunk(2, dim=-1)
@@ -33,6 +44,10 @@ def reference(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class RotateHalfCase(Case):
+    """One input of `rotate_half`."""
+
+    sizes = ("shape",)
+
     track: str
     shape: tuple[int, ...]
     interleaved: bool = False
@@ -40,32 +55,40 @@ class RotateHalfCase(Case):
 
     @property
     def name(self) -> str:
+        """`8192x2x32x128-bfloat16`: x's shape, its dtype, then what is not the default."""
         parts = ["x".join(map(str, self.shape)), self.dtype]
         parts += ["interleaved"] * self.interleaved
         parts += [self.layout] * (self.layout != "contiguous") + ["twin"] * self.twin
         return "-".join(parts)
 
     def track_of(self, direction: Direction) -> str:
+        """Return the case's own track, in either direction."""
         return self.track
 
 
 def draw(case: RotateHalfCase, generator: torch.Generator) -> dict[str, Any]:
+    """Draw the arguments of one call."""
     x = randn(case.shape, case.dtype, case.layout, generator)
     return {"x": x, "interleaved": case.interleaved}
 
 
 def work(case: RotateHalfCase, direction: Direction) -> Work:
-    """Read and write every element once; half of them change sign. Backward does the same."""
+    """Return the least work, which is the same in both directions.
+
+    Every element is read and written once; half of them change sign.
+    """
     elements = math.prod(case.shape)
     return Work(bytes=2 * elements * getattr(torch, case.dtype).itemsize, flops=elements // 2)
 
 
 def cases(tier: Tier) -> Iterator[RotateHalfCase]:
+    """Yield the cases of a tier."""
     if tier != "plot":
         yield from {"smoke": _smoke, "matrix": _matrix, "board": _board}[tier]()
 
 
 def twin(case: RotateHalfCase) -> RotateHalfCase:
+    """Cut the first two dimensions; keep options, dtype, heads and width."""
     return dataclasses.replace(case, shape=(8, 2, *case.shape[2:]), twin=True)
 
 
@@ -113,5 +136,6 @@ OP = Op(
     cases=cases,
     twin=twin,
     draw=draw,
+    output=lambda case: case.shape,
     work=work,
 )

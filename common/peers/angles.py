@@ -1,4 +1,4 @@
-"""What the libraries that hold one angle for each pair of features make of `freqs`."""
+"""Cosines and sines for libraries that have one angle for each pair of features."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import torch
 def cos_and_sin(
     freqs: torch.Tensor, interleaved: bool, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`[s2, d2 / 2]` each, in `dtype`.
+    """Return the cosines and the sines of `freqs`, `[s2, d2 / 2]` each, in `dtype`.
 
-    A model makes them once for all its layers, so that this is for `prepare`: it also waits for the
-    GPU to tell whether both features of every pair have the same angle.
+    Call this in `prepare`, since a model makes them once for all its layers. It also waits for the
+    GPU, to compare the angles of each pair.
+
+    Raises:
+        NotImplementedError: The two features of a pair have different angles.
     """
     flat = freqs.flatten(1)
     first, second = (flat[:, ::2], flat[:, 1::2]) if interleaved else flat.chunk(2, dim=1)

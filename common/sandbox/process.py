@@ -39,18 +39,16 @@ from triton.runtime.errors import OutOfResources, PTXASError
 from common import ops
 from common.arena import BAND, Arena, Slot, dtype_name
 from common.paths import PEERS
-from common.sandbox import clock, trace
+from common.sandbox import clock, contestants, trace
 from common.sandbox.landlock import confine
-from common.sandbox.rotation import Call, Rotation
+from common.sandbox.rotation import Rotation, TimedCall
 from common.sandbox.seal import Seal
 from common.spec import Op
 from common.wire import Reply
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
-    from common.sandbox.interpreter import patches
-else:
-    import scipy.stats  # noqa: F401  the clock's, imported once for every worker
+    from common.sandbox.interpreter import bounds, patches
 
 OPS = {name: ops.load(name) for name in ops.names()}
 LARGEST_DATA = 8 << 30
@@ -266,25 +264,25 @@ class Session:
         self, calls: list[Reply], results: list[Reply], baseline: Reply, op: str, **how: Any
     ) -> Reply:
         """Samples of the solution, of eager and of the limits, taken in turn, and which of the
-        solution's results were kept; see measure/clock.py and measure/rotation.py."""
+        solution's results were kept; see clock.py and rotation.py."""
         reference = OPS[op].reference
         rotated = [self._call(call, each) for call, each in zip(calls, results, strict=True)]
         ours = Rotation(rotated, how["backward"], self._look)
-        eager = Call(*self._timed(None, reference, baseline), memory=[], results={})
+        eager = TimedCall(*self._timed(None, reference, baseline), memory=[], results={})
         alike = Rotation([eager], how["backward"])
-        samples = clock.measure(ours, alike, **how)
+        samples = clock.take_samples(ours, alike, **how)
         self._hold()
         if ours.shared and not self.prepare:
             raise Refused("TAMPERED", "the results of several calls lie in the same memory")
         return samples | {"kept": ours.kept}
 
-    def _call(self, call: Reply, results: Reply) -> Call:
+    def _call(self, call: Reply, results: Reply) -> TimedCall:
         """One input of the rotation. What a peer has prepared would not see its inputs change, and
         it may write over what it has, so that nothing of it changes or is kept."""
         timed = self._timed(self.prepare, self.function, call)
         if self.prepare:
-            return Call(*timed, memory=[], results={})
-        return Call(
+            return TimedCall(*timed, memory=[], results={})
+        return TimedCall(
             *timed,
             memory=[self._elements(slot) for slot in changing(call)],
             results={name: self.tensor(slot) for name, slot in results.items()},
@@ -305,8 +303,8 @@ class Session:
         return {}
 
     def trace(self, call: Reply, backward: bool) -> Reply:
-        """A Chrome trace of a few calls; see measure/trace.py."""
-        run = clock.as_run(self._timed(self.prepare, self.function, call), backward)
+        """A Chrome trace of a few calls; see trace.py."""
+        run = contestants.as_run(self._timed(self.prepare, self.function, call), backward)
         return {"trace": trace.chrome_trace(run, cuda=not INTERPRETED)}
 
     def tunable(self) -> Reply:
@@ -361,7 +359,7 @@ class Session:
         """Samples of the solution alone, its kernels' configurations chosen."""
         self.force(choices)
         ours = [self._timed(None, self.function, call) for call in calls]
-        return {"gpu": clock.measure_alone(ours, **how)}
+        return {"gpu": clock.take_samples_alone(ours, **how)}
 
     def _tuned(self) -> tuple[Any, ...]:
         return tuple(getattr(self.module, "TUNED", ()))
@@ -426,7 +424,7 @@ class Session:
         """Fresh memory poisoned; under the interpreter, every address held against the launch's."""
         watched = None
         if INTERPRETED:
-            watched = patches.WATCH.begin_call(self.inputs, self.backwards)
+            watched = bounds.WATCH.begin_call(self.inputs, self.backwards)
         try:
             with Poison(self.poison) as poison:
                 yield
@@ -436,7 +434,7 @@ class Session:
                 raise Refused("OUT_OF_BOUNDS", written)
         finally:
             self._hold()
-            if watched and watched is not patches.WATCH.call:
+            if watched and watched is not bounds.WATCH.log:
                 self._refuse("the watch over memory was replaced")
             if watched and (fault := watched.fault()):
                 raise Refused("OUT_OF_BOUNDS", fault) from None

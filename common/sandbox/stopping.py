@@ -1,46 +1,28 @@
-"""When a median is known well enough: the rule by which the clock stops.
-
-scipy is imported when the first samples are looked at: a process that only grades needs none of it.
-"""
+"""The rule by which the clock stops: every median is known well enough."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
+from common.stats import interval, median
 
 ROUNDS = range(10, 201)
-"""At least and at most so many samples of each contestant."""
+"""The numbers of samples of each contestant: at least 10, at most 200."""
 EVERY = 10
-"""Rounds between two looks at the intervals, each of which costs milliseconds."""
-CONFIDENCE = 0.95
-RESAMPLES = 1000
-
-
-def interval(samples: Sequence[float]) -> tuple[float, float]:
-    """The bootstrapped 95 % interval of the median."""
-    from scipy import stats
-
-    drawn = stats.bootstrap(
-        (samples,),
-        np.median,
-        n_resamples=RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        vectorized=True,
-    )
-    low, high = drawn.confidence_interval
-    return float(low), float(high)
+"""Rounds between two checks of the intervals, each of which costs milliseconds."""
 
 
 def settled(samples: Sequence[float], precision: float) -> bool:
-    """Whether the interval is no wider than so large a part of the median."""
+    """Return whether the median's 95 % interval is at most `precision` times the median wide."""
     low, high = interval(samples)
-    return high - low <= precision * float(np.median(samples))
+    return high - low <= precision * median(samples)
 
 
 def enough(samples: Mapping[str, Sequence[float]], precision: float) -> bool:
-    """Whether every contestant has its rounds and a settled median; only some rounds look."""
+    """Return whether every contestant has its least samples and a settled median.
+
+    Between two checks (see `EVERY`) the answer is no.
+    """
     done = min(map(len, samples.values()))
     if done < ROUNDS.start or done % EVERY:
         return False

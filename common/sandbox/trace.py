@@ -1,4 +1,4 @@
-"""A Chrome trace of a few calls, by torch's own profiler; runs in a solution's process."""
+"""A Chrome trace of a few calls by torch's profiler, taken in a solution's process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 CALLS = 3
-"""In the trace; the first of a process would show its compilation, and one goes before these."""
+"""Calls in the trace. One more runs before them, since a first call may compile."""
 
 
 def chrome_trace(run: Callable[[], object], cuda: bool) -> str:
-    """The trace as JSON text."""
+    """Return the trace of `CALLS` calls as JSON text."""
     run()
     _synchronize(cuda)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]

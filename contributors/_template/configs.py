@@ -1,4 +1,4 @@
-"""Which configuration a kernel takes: what `nox -s tune` measured on this GPU, or a default."""
+"""A kernel's configuration: measured by `tune`, or a default."""
 
 # A kernel is written for any tile, and for any number of warps and stages; which of them are fast
 # depends on the GPU, the dtype and the shapes. Say what there is to choose from, and ask:

@@ -1,4 +1,4 @@
-"""Three masked linear layers with SiLU between them: naive on purpose, a place to start from."""
+"""Naive on purpose: three masked linear layers, SiLU between."""
 
 # In plain torch, for x [tokens, width] and a mask [tokens]:
 #

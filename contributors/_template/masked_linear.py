@@ -1,4 +1,4 @@
-"""Both products for every tile, then a choice: naive on purpose, a place to start from."""
+"""Naive on purpose: both products for each tile, then select."""
 
 # In plain torch, for x [tokens, in], weights [out, in] and a mask [tokens]:
 #

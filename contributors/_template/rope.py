@@ -1,4 +1,4 @@
-"""One program for each head of each token: naive on purpose, a place to start from."""
+"""Naive on purpose: one program for each head of each token."""
 
 # In plain torch, for t [s, b, h, d] and freqs [s2, 1, 1, d2]:
 #

@@ -1,4 +1,4 @@
-"""One program a row: the smallest whole solution, a place to start from."""
+"""Naive on purpose: one program for each row."""
 
 # In plain torch, for x of any shape [..., d]:
 #

@@ -1,7 +1,7 @@
-"""Kernels that Triton's interpreter gets wrong, run with or without our mends; prints JSON.
+"""Kernels that Triton's interpreter gets wrong, run with or without our patches; prints JSON.
 
-`python interpreted.py mended` or `python interpreted.py bare`, in a process of its own since mends
-cannot be taken back. What raises is reported as its exception's text.
+`python interpreted.py patched` or `python interpreted.py bare`, in a process of its own, since
+patches cannot be taken back. For a kernel that raises, its result is the exception's text.
 """
 
 import json
@@ -130,7 +130,7 @@ RUNS = {
 
 
 def main() -> None:
-    if sys.argv[1] == "mended":
+    if sys.argv[1] == "patched":
         from common.sandbox.interpreter import patches
 
         patches.install()

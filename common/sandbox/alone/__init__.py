@@ -1,1 +1,1 @@
-"""One solution in a plain process, for profilers and sanitizers to look at."""
+"""One solution in a plain process, run under a profiler or a sanitizer."""

@@ -1,7 +1,8 @@
-"""One solution's smoke cases on a GPU, for compute-sanitizer to look at; see sanitize.py.
+"""One solution's smoke cases on a GPU, run under compute-sanitizer.
 
-`python -m common.sandbox.alone.smoke FILE OP CASE...` calls forward and backward of each case, and says what kept
-it from one. It ends by itself, since the tool tells of a process only when that does.
+`python -m common.sandbox.alone.smoke FILE OP CASE...` calls forward and backward of each case and
+prints, for each, `called` or why the call failed. `common/tools/compute_sanitizer.py` starts it.
+The process has to end by itself, since the tool reports on a process only then.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from common.spec import Case, Op
 
 
 def call(path: Path, op: Op[Any], case: Case, device: str) -> str:
-    """`called`, which sanitize.py counts, or why not."""
+    """Call forward and backward; return `called`, or the reason why the call failed."""
     try:
         forward, wanted, upstream = solo.prepared(path, op, case, device)
         output = forward()
@@ -33,7 +34,8 @@ def call(path: Path, op: Op[Any], case: Case, device: str) -> str:
 
 
 def main(path: str, op_name: str, *names: str) -> None:
-    torch.cuda.init()  # else the tool has nothing to tell of who fails before
+    """Call the named smoke cases one after the other, and print a line for each."""
+    torch.cuda.init()  # the tool reports nothing on a process without a CUDA context
     op = ops.load(op_name)
     cases = {case.name: case for case in op.cases("smoke")}
     for name in names:

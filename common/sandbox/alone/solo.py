@@ -1,6 +1,7 @@
-"""One solution in a process by itself, for NVIDIA's tools and triton-viz to look at.
+"""One solution in a process by itself, run under NVIDIA's tools and triton-viz.
 
-`python -m common.sandbox.alone.solo FILE OP CASE DIRECTION` is one call for Nsight Compute; see profile.py.
+`python -m common.sandbox.alone.solo FILE OP CASE DIRECTION` makes one call under Nsight Compute;
+`common/commands/profile.py` starts it.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ import torch
 
 from common import ops
 from common.ops._draw import draw
-from common.sandbox import clock, process
+from common.sandbox import contestants, process
 from common.spec import Case, Op
 
 WARM_UP_CALLS = 3
-Call = tuple[Callable[[], torch.Tensor], list[torch.Tensor], torch.Tensor]
-"""What returns the output, the inputs that take a gradient, and the upstream gradient."""
+PreparedCall = tuple[Callable[[], torch.Tensor], list[torch.Tensor], torch.Tensor]
+"""The call that returns the output, the inputs that take a gradient, the upstream gradient."""
 
 
-def prepared(path: Path, op: Op[Any], case: Case, device: str) -> Call:
-    """The call of that case, its inputs drawn; Refused where the solution lacks an option."""
+def prepared(path: Path, op: Op[Any], case: Case, device: str) -> PreparedCall:
+    """Load the solution and draw the case's inputs for one call.
+
+    Options that have their default value are not given, so that a solution need not name them.
+
+    Raises:
+        Refused: The solution does not load, or does not take an option of the case.
+    """
     function = process.load(path, op)
     arguments, upstream = draw(op, case, 0, device)
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
@@ -40,9 +47,11 @@ def prepared(path: Path, op: Op[Any], case: Case, device: str) -> Call:
 
 
 def main(path: str, op_name: str, case_name: str, direction: str) -> None:
+    """Warm up, then make one call of a board case between the profiler's start and stop."""
     op = ops.load(op_name)
     case = next(case for case in op.board("cuda") if case.name == case_name)
-    run = clock.as_run(prepared(Path(path), op, case, "cuda"), direction == "backward")
+    call = prepared(Path(path), op, case, "cuda")
+    run = contestants.as_run(call, direction == "backward")
     for _ in range(WARM_UP_CALLS):
         run()
     torch.cuda.synchronize()

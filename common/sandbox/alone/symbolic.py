@@ -1,8 +1,9 @@
-"""One solution's smoke cases under triton-viz, which takes a kernel's addresses for formulas.
+"""One solution's smoke cases under triton-viz, which treats a kernel's addresses as formulas.
 
-`python -m common.sandbox.alone.symbolic FILE OP CASE...`, with TRITON_INTERPRET=1, says of each case, in a line
-of JSON, which accesses z3 can lead out of their tensor, and what kept triton-viz from following
-the kernels to their end. Apart from all that grades; see sanitize.py.
+`python -m common.sandbox.alone.symbolic FILE OP CASE...`, with TRITON_INTERPRET=1, prints one line
+of JSON for each case: `found`, the accesses for which z3 finds values that lead out of their
+tensor, and `stopped`, the reason why triton-viz could not follow the kernels to their end, if any.
+`common/tools/compute_sanitizer.py` starts it; nothing here grades.
 """
 
 from __future__ import annotations
@@ -29,26 +30,29 @@ from common.sandbox.alone import solo
 from common.spec import Case, Op
 
 SECONDS = 10
-"""For one case; a loop whose end is a formula has none."""
+"""The time for one case, since a loop whose end is a formula never ends."""
 
 
 class Sanitizer(SymbolicSanitizer):  # type: ignore[misc]
-    """That of triton-viz 3.0, mended where it accuses the innocent or passes somebody over."""
+    """triton-viz 3.0's sanitizer, patched where it reports a correct kernel or skips one."""
 
     def __init__(self) -> None:
+        """Collect every access that leaves its tensor instead of ending at the first."""
         super().__init__(abort_on_error=False)
 
     def arg_callback(self, name: str, arg: Any, arg_cvt: Any) -> None:
-        """A view begins at its pointer: its offset in the storage would be added once more."""
+        """Pass a view as a tensor of its own, since its storage offset would be added twice."""
         super().arg_callback(name, _unshifted(arg), arg_cvt)
 
     def pre_run_callback(self, fn: Callable[..., Any]) -> bool:
-        """Each launch is looked at: else one of the same shapes as an earlier one would not be."""
+        """Check every launch, also one that has the shapes of an earlier launch."""
         return True
 
     def register_for_loop_callback(self) -> ForLoopCallbacks:
-        """Turn by turn: a formula for the index forgets the loops around it, and the pointers that
-        were moved with it."""
+        """Follow a loop one iteration after the other.
+
+        A formula for its index loses the loops around it, and the pointers that moved with it.
+        """
         hooks = super().register_for_loop_callback()
         return ForLoopCallbacks(range_wrapper_factory=hooks.range_wrapper_factory)
 
@@ -61,7 +65,11 @@ def _unshifted(arg: Any) -> Any:
 
 
 def trace_all() -> list[Sanitizer]:
-    """Have every kernel that is declared from now on looked at, each by one of these."""
+    """Patch `triton.jit`, so that each kernel declared from now on gets a sanitizer of its own.
+
+    Returns:
+        The sanitizers; the list grows as kernels are declared.
+    """
     sanitizers: list[Sanitizer] = []
     jit = triton.jit
 
@@ -75,9 +83,9 @@ def trace_all() -> list[Sanitizer]:
     return sanitizers
 
 
-def look(path: Path, op: Op[Any], case: Case, answer: Connection) -> None:
-    """Call forward and backward, and say what was found and what stopped it."""
-    os.dup2(2, 1)  # what a solution prints is no result
+def check(path: Path, op: Op[Any], case: Case, answer: Connection) -> None:
+    """Call forward and backward, and send what was found and what stopped the calls."""
+    os.dup2(2, 1)  # a solution's own prints must not mix with the results
     sanitizers = trace_all()
     stopped = ""
     try:
@@ -87,11 +95,11 @@ def look(path: Path, op: Op[Any], case: Case, answer: Connection) -> None:
             torch.autograd.grad(output, wanted, upstream, allow_unused=True)
     except BaseException as error:
         stopped = process.judge(error)["reason"]
-    found = [_told(record) for sanitizer in sanitizers for record in sanitizer.records]
+    found = [_described(record) for sanitizer in sanitizers for record in sanitizer.records]
     answer.send_bytes(json.dumps([list(dict.fromkeys(found)), stopped]).encode())
 
 
-def _told(record: Any) -> str:
+def _described(record: Any) -> str:
     does = "writes" if issubclass(record.op_type, Store) else "reads"
     text = f"{does} outside of {record.tensor_name}"
     if not record.user_code_tracebacks:
@@ -102,11 +110,14 @@ def _told(record: Any) -> str:
 
 
 def findings(path: Path, op: Op[Any], case: Case) -> tuple[list[str], str]:
-    """What was found, and why it could not be followed to its end, if so; in a process of its own,
-    since the tool keeps what it has seen."""
+    """Check one case in a process of its own, since the tool keeps state between calls.
+
+    Returns:
+        The accesses that may leave their tensor, and why the check stopped early, "" if it did not.
+    """
     fork = multiprocessing.get_context("fork")
     here, there = fork.Pipe(duplex=False)
-    process = fork.Process(target=look, args=(path, op, case, there))
+    process = fork.Process(target=check, args=(path, op, case, there))
     process.start()
     there.close()
     try:
@@ -123,6 +134,7 @@ def findings(path: Path, op: Op[Any], case: Case) -> tuple[list[str], str]:
 
 
 def main(path: str, op_name: str, *names: str) -> None:
+    """Check the named smoke cases one after the other, and print a line of JSON for each."""
     op = ops.load(op_name)
     cases = {case.name: case for case in op.cases("smoke")}
     for name in names:

@@ -1,0 +1,214 @@
+"""The cases of `rope`: what its inputs are drawn from, and which of them each tier has."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from common.ops._views import Layout
+from common.spec import Case, Direction, Tier
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeCase(Case):
+    """One input of `rope`; a thd case has `lengths` in the place of `s` and `b`."""
+
+    sizes = ("s", "b", "h", "d", "d2")
+
+    track: str
+    s: int = 0
+    """The tokens of each sequence that this rank holds."""
+    b: int = 0
+    h: int
+    d: int
+    d2: int
+    tensor_format: Literal["sbhd", "bshd", "thd"] = "sbhd"
+    interleaved: bool = False
+    starts: bool = False
+    """Each sequence starts at a position of its own."""
+    lengths: tuple[int, ...] = ()
+    """The tokens of each whole sequence of a thd case."""
+    cp_size: int = 1
+    cp_rank: int = 0
+    angles: Literal["random", "model", "far", "paired"] = "random"
+    """The values of freqs:
+
+    * random: normal values
+    * model: position times a frequency that falls with the feature, with other frequencies in the
+      second half
+    * far: as model, from position 1,000,000 on
+    * paired: as model, with one angle for both features of a pair, as some libraries need it
+    """
+    scale: float = 1.0
+    """The standard deviation of t."""
+    layout: Layout = "contiguous"
+
+    @property
+    def name(self) -> str:
+        """`sbhd-8192x2x32x128-bfloat16`: format, t's shape, dtype, then what is not the default."""
+        rows = (len(self.lengths), sum(self.lengths)) if self.lengths else (self.s, self.b)
+        if self.tensor_format == "bshd":
+            rows = (self.b, self.s)
+        parts = [self.tensor_format, "x".join(map(str, (*rows, self.h, self.d))), self.dtype]
+        parts += [f"d2={self.d2}"] * (self.d2 != self.d)
+        parts += ["interleaved"] * self.interleaved + ["starts"] * self.starts
+        parts += [f"cp={self.cp_rank}of{self.cp_size}"] * (self.cp_size > 1)
+        parts += [self.layout] * (self.layout != "contiguous")
+        parts += [self.angles] * (self.angles in ("far", "paired")) + ["apart"] * self.apart
+        parts += ["twin"] * self.twin
+        return "-".join(parts)
+
+    def track_of(self, direction: Direction) -> str:
+        """Return the case's own track, in either direction."""
+        return self.track
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of t, and of the output."""
+        if self.tensor_format == "thd":
+            return (sum(self.lengths) // self.cp_size, self.h, self.d)
+        rows = (self.s, self.b) if self.tensor_format == "sbhd" else (self.b, self.s)
+        return (*rows, self.h, self.d)
+
+    @property
+    def positions(self) -> int:
+        """The number of positions of the longest sequence that this rank holds."""
+        return max(self.lengths) // self.cp_size if self.lengths else self.s
+
+
+def cases(tier: Tier) -> Iterator[RopeCase]:
+    """Yield the cases of a tier."""
+    yield from {"smoke": _smoke, "matrix": _matrix, "board": _board, "plot": _plot}[tier]()
+
+
+def _core(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: Any) -> RopeCase:
+    return RopeCase(track="core", s=s, b=b, h=h, d=d, d2=d if d2 is None else d2, **fields)
+
+
+def _extended(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: Any) -> RopeCase:
+    return dataclasses.replace(_core(s, b, h, d, d2, **fields), track="extended")
+
+
+def _smoke() -> Iterator[RopeCase]:
+    for dtype in ("float32", "bfloat16", "float16"):
+        yield _core(7, 2, 3, 16, dtype=dtype, angles="model")
+        yield _core(5, 2, 3, 80, 24, dtype=dtype, tensor_format="bshd")
+        yield _extended(5, 2, 3, 16, 12, dtype=dtype, interleaved=True)
+        lengths = (5, 0, 1, 9)
+        yield _extended(0, 0, 3, 16, 8, dtype=dtype, tensor_format="thd", lengths=lengths)
+    yield from _smoke_core()
+    yield from _smoke_extended()
+
+
+def _smoke_core() -> Iterator[RopeCase]:
+    yield _core(20, 1, 2, 64, 32, dtype="bfloat16")
+    yield _core(9, 1, 1, 6)
+    yield _core(4, 3, 2, 96, 40)
+    yield _core(17, 1, 2, 22, 10, scale=100.0)
+    yield _core(3, 2, 10, 2)
+    # more than one tile along each dimension in turn
+    yield _core(70, 1, 1, 4)
+    yield _core(2, 1, 35, 4)
+    yield _core(2, 19, 1, 4)
+    yield _core(2, 1, 1, 150, 132)
+    yield _core(6, 2, 2, 34, 2, tensor_format="bshd", dtype="float16", scale=100.0)
+    yield _core(9, 2, 2, 32, apart=True)
+    yield _core(5, 2, 2, 32, angles="far")
+    yield _core(5, 2, 2, 32, angles="far", dtype="bfloat16")
+    for dtype in ("float32", "bfloat16"):
+        yield _core(9, 2, 3, 32, angles="paired", dtype=dtype)
+        yield _core(6, 1, 2, 40, 24, angles="paired", dtype=dtype, tensor_format="bshd")
+    yield _core(5, 2, 2, 16, angles="paired", layout="strided", dtype="float16")
+    for layout in ("strided", "offset", "transposed", "sparse"):
+        yield _core(5, 2, 3, 12, 8, layout=layout)
+        yield _core(5, 2, 3, 12, layout=layout, tensor_format="bshd", dtype="bfloat16")
+    for s, b, h in ((1, 1, 1), (0, 2, 3), (3, 0, 2)):
+        yield _core(s, b, h, 4)
+
+
+def _smoke_extended() -> Iterator[RopeCase]:
+    yield _extended(6, 2, 3, 12, interleaved=True, tensor_format="bshd", layout="strided")
+    for tensor_format in ("sbhd", "bshd"):
+        yield _extended(4, 3, 2, 16, 8, starts=True, tensor_format=tensor_format)
+        for rank in (0, 1):
+            fields = {"cp_size": 2, "cp_rank": rank, "tensor_format": tensor_format}
+            yield _extended(6, 2, 2, 16, 8, **fields)
+    yield _extended(4, 2, 2, 16, cp_size=4, cp_rank=2, interleaved=True)
+    paired: dict[str, Any] = {"angles": "paired", "dtype": "bfloat16"}
+    yield _extended(6, 2, 2, 32, 16, interleaved=True, **paired)
+    yield _extended(6, 3, 2, 32, starts=True, **paired)
+    thd: dict[str, Any] = {"tensor_format": "thd"}
+    yield _extended(0, 0, 2, 32, **thd, **paired, lengths=(5, 0, 1, 9))
+    yield _extended(0, 0, 2, 32, **thd, **paired, lengths=(5, 3), starts=True)
+    yield _extended(0, 0, 2, 10, **thd, lengths=(3, 1), starts=True)
+    yield _extended(0, 0, 2, 10, 6, **thd, lengths=(6, 2), interleaved=True, layout="strided")
+    for rank in (0, 1, 3):
+        yield _extended(0, 0, 2, 16, 8, **thd, lengths=(8, 0, 16), cp_size=4, cp_rank=rank)
+
+
+GRID = range(128, 1985, 64)
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+HEADS = (1, 2, 10)
+
+
+def _matrix() -> Iterator[RopeCase]:
+    """Yield the 12,600 cases of Compiler_Study's grid, with 1, 2 or 10 heads in turn."""
+    for format_index, tensor_format in enumerate(("sbhd", "bshd")):
+        for batch_index, b in enumerate(BATCHES):
+            for length_index, s in enumerate(GRID):
+                for width_index, d in enumerate(GRID):
+                    turn = format_index + batch_index + length_index + width_index
+                    yield _core(
+                        s, b, _heads(turn, s * b * d), d, d // 2,
+                        tensor_format=tensor_format, scale=100.0,
+                    )  # fmt: skip
+
+
+def _heads(turn: int, elements: int) -> int:
+    """Return this turn's number of heads, or the most that keep the tensor within 2^26."""
+    allowed = [h for h in HEADS[: turn % 3 + 1] if h * elements <= 2**26]
+    return max(allowed, default=1)
+
+
+def _board() -> Iterator[RopeCase]:
+    yield _core(16384, 1, 8, 256, angles="model")
+    yield _core(1152, 16, 10, 512, 256)
+    yield from _small()
+    today: dict[str, Any] = {"dtype": "bfloat16", "angles": "model"}
+    yield _core(8192, 2, 32, 128, **today)
+    yield _core(8192, 2, 32, 128, **today | {"angles": "paired"})
+    yield _core(2048, 4, 32, 128, **today)
+    yield _core(8192, 2, 32, 128, 64, **today)
+    yield _extended(0, 0, 32, 128, tensor_format="thd", lengths=_mixed_lengths(), **today)
+    yield _extended(8192, 2, 32, 128, interleaved=True, **today)
+
+
+def _small() -> Iterator[RopeCase]:
+    """Yield lkm2835's shapes, small enough that the host's time decides."""
+    for s, h, d in ((64, 16, 64), (128, 16, 128), (32, 8, 256)):
+        yield _core(s, 1, h, d, d // 2, angles="model", ranked_by="host")
+
+
+def _plot() -> Iterator[RopeCase]:
+    """Yield zetwhite's sweep over the length, Compiler_Study's, and the small shapes."""
+    for exponent in range(5, 15):
+        yield _core(2**exponent, 1, 8, 256, angles="model")
+    for s in range(256, 1153, 128):
+        yield _core(s, 16, 10, 512, 256)
+    yield from _small()
+
+
+def _mixed_lengths() -> tuple[int, ...]:
+    """Return 64 lengths of 16 to 496 tokens, 16,384 in all, long and short ones in turn."""
+    return tuple(256 + (240 - 16 * (i % 31)) * (-1) ** i for i in range(62)) + (256, 256)
+
+
+def twin(case: RopeCase) -> RopeCase:
+    """Cut tokens, batch and heads; keep options, dtype and widths."""
+    if case.lengths:
+        return dataclasses.replace(case, lengths=(7, 1, 12, 4), h=min(case.h, 4), twin=True)
+    return dataclasses.replace(
+        case, s=min(case.s, 12), b=min(case.b, 4), h=min(case.h, 4), twin=True
+    )

@@ -1,0 +1,83 @@
+"""The calls that the clock times beside each other: a solution's, the limits', a graph's replay."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from common.spec import Product
+
+Run = Callable[[], object]
+
+
+def as_run(call: Any, backward: bool) -> Run:
+    """Return a call that runs forward, or forward and backward.
+
+    Args:
+        call: `(forward, gradient inputs, upstream gradient)`.
+        backward: Also take the gradients of the output.
+    """
+    forward, wanted, upstream = call
+    if not backward:
+        return forward  # type: ignore[no-any-return]
+    return lambda: torch.autograd.grad(forward(), wanted, upstream)
+
+
+def in_turn(runs: Iterable[Run]) -> Run:
+    """Return a call that makes the next one of `runs` each time."""
+    turn = itertools.cycle(runs)
+    return lambda: next(turn)()
+
+
+def copy(nbytes: int) -> Run:
+    """Return a copy that reads and writes `nbytes` together: the limit of memory."""
+    source, target = (
+        torch.empty(max(nbytes // 2, 1), dtype=torch.uint8, device="cuda") for _ in range(2)
+    )
+    source.random_(generator=torch.Generator("cuda"))
+    return lambda: target.copy_(source)
+
+
+def dense(products: Sequence[Product], dtype: torch.dtype) -> Run:
+    """Return dense products of these shapes, one after the other: the limit of arithmetic.
+
+    torch runs them by the vendor's library. The values are random, since zeros would draw less
+    power and run faster.
+    """
+    generator = torch.Generator("cuda")
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, dtype=dtype, device="cuda", generator=generator)
+
+    factors = [(random(m, k), random(n, k)) for m, k, n in products]
+    return lambda: [torch.nn.functional.linear(*pair) for pair in factors]
+
+
+def captured(forwards: Sequence[Run]) -> Run | None:
+    """Capture each call as a CUDA graph; return their replays in turn, None where this fails.
+
+    A call that waits for the GPU is found before the capture, since a capture that fails leaves
+    torch's own random generator unusable in this process. The limits draw from their own.
+    """
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        for forward in forwards:
+            forward()
+        torch.cuda.set_sync_debug_mode("default")
+        return in_turn([_capture(forward).replay for forward in forwards])
+    except Exception:  # the solution or torch may raise anything; there is no replay to time then
+        return None
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+        torch.cuda.synchronize()
+
+
+def _capture(forward: Run) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    # a capture that fails does not leave its stream again by itself
+    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
+        forward()
+    return graph

@@ -1,0 +1,80 @@
+"""The statistics: medians, their intervals as scipy gives them, geometric means."""
+
+import numpy as np
+import pytest
+
+from common.stats import geometric_mean, interval, median
+
+
+def noisy(count, spread, seed=0, digits=None):
+    samples = np.random.default_rng(seed).normal(100.0, spread, count)
+    return list(samples if digits is None else samples.round(digits))
+
+
+def skewed(count, seed):
+    return list((50 + np.random.default_rng(seed).gamma(2.0, 3.0, count)).round(2))
+
+
+# What scipy 1.17.1 gave, with numpy 2.4.6, for each of these samples:
+#
+#     scipy.stats.bootstrap(
+#         (samples,), numpy.median, n_resamples=1000, confidence_level=0.95,
+#         method="percentile", vectorized=True, rng=numpy.random.default_rng(seed),
+#     ).confidence_interval
+SCIPYS = [
+    (noisy(10, 3.0, seed=1, digits=2), 0, (99.69, 101.775)),
+    (noisy(10, 3.0, seed=1, digits=2), 5, (99.715, 101.74)),
+    (noisy(25, 1.0, seed=2, digits=2), 0, (99.59, 100.41)),
+    (noisy(200, 5.0, seed=3, digits=2), 0, (99.004875, 100.9505)),
+    (noisy(200, 5.0, seed=3, digits=2), 5, (99.01, 100.97)),
+    (skewed(60, seed=4), 0, (52.915, 55.48075)),
+    (skewed(60, seed=4), 5, (52.95, 55.72)),
+    ([7.0] * 12 + [9.0] * 8 + [8.5], 0, (7.0, 9.0)),
+    ([1.0, 2.0], 0, (1.0, 2.0)),
+]
+
+
+@pytest.mark.parametrize(("samples", "seed", "expected"), SCIPYS)
+def test_the_interval_is_scipys(samples, seed, expected):
+    assert interval(samples, seed) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_same_samples_give_the_same_interval():
+    samples = noisy(30, 2.0)
+    assert interval(samples) == interval(list(samples)) == interval(tuple(samples), 0)
+
+
+def test_one_sample_is_its_own_interval():
+    assert interval([3.25]) == (3.25, 3.25)
+
+
+def test_the_interval_holds_the_median_and_narrows_with_the_samples():
+    widths = []
+    for count in (10, 40, 160):
+        samples = noisy(count, spread=3.0)
+        low, high = interval(samples)
+        assert low <= np.median(samples) <= high
+        widths.append(high - low)
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] > 2 * widths[-1]
+
+
+def test_the_interval_is_about_as_wide_as_theory_has_it():
+    """The median of n normal values has a deviation of 1.253 sigma / sqrt(n)."""
+    low, high = interval(noisy(400, spread=5.0))
+    assert high - low == pytest.approx(2 * 1.96 * 1.253 * 5.0 / 20, rel=0.4)
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"), [([3.0], 3.0), ([5.0, 1.0, 2.0], 2.0), ((1, 2, 3, 10), 2.5)]
+)
+def test_the_median_is_the_middle_one_or_the_mean_of_two(samples, expected):
+    found = median(samples)
+    assert found == expected
+    assert type(found) is float
+
+
+def test_the_geometric_mean_lets_twice_and_half_cancel_out():
+    assert geometric_mean([2.0, 0.5]) == pytest.approx(1.0)
+    assert geometric_mean([1.0, 10.0, 100.0]) == pytest.approx(10.0)
+    assert geometric_mean([4.0]) == pytest.approx(4.0)
