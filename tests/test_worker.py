@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import itertools
+import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +18,12 @@ from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
 from common.grading.worker import Died, Worker
 from common.measure import rows
+from common.paths import ROOT
 from common.sandbox.landlock import landlock_version
 from common.solutions import Solution
 
 ROPE = ops.load("rope")
+SANDBOX = ROOT / "common" / "sandbox"
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +81,108 @@ def test_an_answer_lies_in_the_harnesss_memory(worker):
     reply, result = ask(worker(HALF.format("pass"), "rotate_half"))
     assert reply == {"shape": [4], "dtype": "float32", "differentiable": True}
     assert result == RIGHT
+
+
+LOOKS_AROUND = """
+import json, sys
+
+loaded = sorted(name for name in sys.modules if name.partition(".")[0] == "common")
+from common.sandbox import process
+import torch
+
+def rotate_half(x):
+    frame, frames = sys._getframe(1), []
+    while frame:
+        names = frame.f_globals
+        frames.append([names["__name__"], frame.f_code.co_name, names is vars(process)])
+        sealed = getattr(frame.f_locals.get("session"), "seal", None) or locals().get("sealed")
+        frame = frame.f_back
+    found = {"loaded": loaded, "frames": frames, "sealed": [each.name for each in sealed._sealed]}
+    with open(NOTE, "w") as note:
+        json.dump(found, note)
+    return x * 2
+"""
+"""A solution that writes down what of the harness is around it."""
+
+
+@pytest.fixture
+def around(worker, tmp_path):
+    note = tmp_path / "note.json"
+    reply, _ = ask(worker(f"NOTE = {str(note)!r}\n{LOOKS_AROUND}", "rotate_half"))
+    assert "verdict" not in reply, reply
+    return json.loads(note.read_text())
+
+
+def test_a_worker_runs_the_process_that_the_fork_server_starts(around):
+    """The server's module runs under its own name, so that there is one copy of the process."""
+    assert importlib.util.find_spec(ForkServer.MODULE).name == "common.sandbox.server"
+    functions = [(module, function) for module, function, _ in around["frames"]]
+    assert ("common.sandbox.process", "serve") in functions
+    assert ("common.sandbox.server", "run") in functions
+    assert {function for module, function in functions if module == "__main__"} == {"<module>"}
+
+
+def test_the_harness_is_hidden_from_a_solution(around):
+    assert around["loaded"] == []
+    assert not any(same for _, _, same in around["frames"]), "what it imports is a copy"
+
+
+def test_every_module_of_the_process_is_sealed(around):
+    """With its requests, by name and by entry, and with the ops and the patched interpreter."""
+    modules = {f"common.sandbox.{path.stem}" for path in SANDBOX.glob("[!_]*.py")}
+    assert "common.sandbox.process" in modules
+    others = {"common.ops.rope", "common.arena", "common.sandbox.interpreter.patches"}
+    parts = {"common.sandbox.process.REQUESTS", "common.sandbox.session.Session"}
+    assert modules | others | parts <= set(around["sealed"])
+
+
+@pytest.mark.parametrize(
+    ("attack", "replaced"),
+    [
+        ("patches_its_caller", "graded.fill"),
+        ("rewrites_its_caller", "graded.fill"),
+    ],
+)
+def test_an_attack_on_its_caller_finds_it(worker, attack, replaced):
+    """It is refused for what it does; if it looked for another name it would do nothing."""
+    source = (ROOT / "tests" / "cheats" / attack / "rotate_half.py").read_text()
+    reply, _ = ask(worker(source, "rotate_half"))
+    assert reply["verdict"] == "TAMPERED"
+    assert reply["reason"] == f"common.sandbox.{replaced} was replaced"
+
+
+REPLACES_A_REQUEST = """
+import sys, torch
+
+def rotate_half(x):
+    import gc
+    frame = sys._getframe()
+    while "REQUESTS" not in frame.f_globals:
+        frame = frame.f_back
+    {}
+    return x * 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("frame.f_globals['REQUESTS'] = dict(frame.f_globals['REQUESTS'])", "REQUESTS"),
+        (
+            "gc.get_referents(frame.f_globals['REQUESTS'])[0]['time'] = print",
+            "REQUESTS.time",
+        ),
+    ],
+)
+def test_a_replaced_request_is_seen(worker, line, reason):
+    reply, _ = ask(worker(REPLACES_A_REQUEST.format(line), "rotate_half"))
+    assert reply["verdict"] == "TAMPERED"
+    assert reply["reason"] == f"common.sandbox.process.{reason} was replaced"
+
+
+def test_an_unknown_request_fails(worker):
+    reply = worker(HALF.format("pass"), "rotate_half").call("nothing of the kind")
+    assert reply == {"verdict": "RUNTIME_ERROR", "reason": "no such request: nothing of the kind"}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ import torch
 
 from common import ops
 from common.ops._draw import draw
-from common.sandbox import clock, process
+from common.sandbox import clock
+from common.sandbox.contract import load, named_options
 from common.spec import Case, Op
 
 WARM_UP_CALLS = 3
@@ -26,7 +27,7 @@ Call = tuple[Callable[[], torch.Tensor], list[torch.Tensor], torch.Tensor]
 
 def prepared(path: Path, op: Op[Any], case: Case, device: str) -> Call:
     """The call of that case, its inputs drawn; Refused where the solution lacks an option."""
-    function = process.load(path, op)
+    function = load(path, op)
     arguments, upstream = draw(op, case, 0, device)
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
     contract = inspect.signature(op.interface.__call__).parameters
@@ -35,7 +36,7 @@ def prepared(path: Path, op: Op[Any], case: Case, device: str) -> Call:
         for name, value in arguments.items()
         if isinstance(value, torch.Tensor) or value != contract[name].default
     }
-    call = functools.partial(function, **process.named_options(function, given))
+    call = functools.partial(function, **named_options(function, given))
     return call, wanted, upstream
 
 
