@@ -18,7 +18,7 @@ from common.grading.sweep import Sweep
 from common.measure import limits, rows, timing
 from common.paths import ROOT
 from common.records import runs
-from common.sandbox import clock, process
+from common.sandbox import clock, contract
 from common.sandbox.landlock import landlock_version
 from common.solutions import Solution
 from common.spec import Work
@@ -104,7 +104,7 @@ def test_a_start_that_was_moved_leaves_a_time_below_the_floor(monkeypatch):
         ready = clock._at_once(functools.partial(run, torch.ones(2)))
         return clock._gpu_time(ready, torch.ones(1), 0.0, *clock.NOTHING)
 
-    cheat = process.load(MOVES.path, ops.load(MOVES.op))
+    cheat = contract.load(MOVES.path, ops.load(MOVES.op))
     monkeypatch.setattr(torch, "cat", cat)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
@@ -150,7 +150,7 @@ def can_confine() -> bool:
 
 @pytest.mark.skipif(not can_confine(), reason="no process can be confined here")
 @pytest.mark.parametrize(
-    ("server", "held"), [("common.sandbox.process", True), ("tests.unconfined", False)]
+    ("server", "held"), [("common.sandbox.server", True), ("tests.unconfined", False)]
 )
 def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkeypatch):
     monkeypatch.setattr(worker.ForkServer, "MODULE", server)

@@ -12,8 +12,8 @@ from common.grading.problem import make_problem
 from common.grading.tolerance import check_values
 from common.measure import limits, timing
 from common.ops._draw import draw
-from common.sandbox import process
-from common.sandbox.process import Poison
+from common.sandbox import timed
+from common.sandbox.graded import Poison
 from common.sandbox.rotation import Rotation, TimedCall
 from common.spec import Work
 
@@ -61,7 +61,7 @@ def test_a_mask_changes_too(name, changing):
     op = ops.load(name)
     arguments, upstream = draw(op, next(op.cases("smoke")), 0, "cpu")
     slots = lay_out(call_tensors(arguments, upstream).items())
-    found = process.changing(call_json(op, arguments, slots))
+    found = timed.changing(call_json(op, arguments, slots))
     assert found == [slot.json() for each, slot in slots.items() if each in changing]
 
 

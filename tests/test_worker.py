@@ -1,8 +1,7 @@
-"""A solution's own process: the contract held there, deadlines, crashes and new starts."""
+"""The harness's hold on a solution's process: deadlines, crashes, new starts, what it left."""
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
 import time
@@ -14,12 +13,10 @@ from common import ops
 from common.arena import Arena, lay_out
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
-from common.grading.worker import Died, Worker
+from common.grading.worker import Died
 from common.measure import rows
-from common.sandbox.landlock import landlock_version
 from common.solutions import Solution
-
-ROPE = ops.load("rope")
+from tests.asking import HALF, RIGHT, ask, workers
 
 
 @pytest.fixture(scope="module")
@@ -31,89 +28,14 @@ def server():
 
 @pytest.fixture
 def worker(server, tmp_path):
-    """Starts a worker for a source text, and ends it."""
-    started = []
-
-    def start(source: str, op: str = "rope", deadline: float = 20.0) -> Worker:
-        path = tmp_path / "somebody" / f"{op}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(source)
-        started.append(Worker(server, Solution(path, op), deadline))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.close()
-
-
-def ask(worker: Worker):
-    """A rotate_half of four numbers."""
-    import torch
-
-    x = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    slots = lay_out([("x", x), ("result", torch.empty(4, device="meta"))])
-    arena = worker.arena(max(slot.end for slot in slots.values()))
-    arena.tensor(slots["x"]).copy_(x)
-    call = {
-        "tensors": {"x": slots["x"].json()}, "optional": [], "options": {},
-        "differentiable": ["x"], "changing": ["x"], "upstream": slots["x"].json(),
-    }  # fmt: skip
-    reply = worker.call("forward", call=call, result=slots["result"].json(), poison=None)
-    return reply, arena.tensor(slots["result"]).tolist()
-
-
-HALF = """
-import torch
-
-def rotate_half(x):
-    {}
-    a, b = x.chunk(2)
-    return torch.cat((-b, a))
-"""
-RIGHT = [-3.0, -4.0, 1.0, 2.0]
+    with workers(server, tmp_path) as start:
+        yield start
 
 
 def test_an_answer_lies_in_the_harnesss_memory(worker):
     reply, result = ask(worker(HALF.format("pass"), "rotate_half"))
     assert reply == {"shape": [4], "dtype": "float32", "differentiable": True}
     assert result == RIGHT
-
-
-@pytest.mark.parametrize(
-    ("signature", "reason"),
-    [
-        ("t, freqs", ""),
-        ("t, freqs, **options", ""),
-        ("t, freqs, tensor_format='sbhd', *, interleaved=False", ""),
-        ("x, freqs", "another signature: rope(x, freqs) instead of rope(t, freqs, ...)"),
-        ("t", "another signature: rope(t) instead of rope(t, freqs, ...)"),
-        ("t, freqs, *, block=4", "rope has no option 'block'"),
-        ("t, freqs, *, cp_size=2", "cp_size must be 1 unless given"),
-        ("t, freqs, *, interleaved", "interleaved must be False unless given"),
-    ],
-)
-def test_the_signature_is_held_against_the_ops(worker, signature, reason):
-    reply = worker(f"def rope({signature}):\n    return t\n").call("nothing of the kind")
-    if reason:
-        assert reply["verdict"] == "COMPILE_ERROR"
-        assert reason in reply["reason"]
-    else:
-        assert "signature" not in reply["reason"]
-
-
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("def rope(t, freqs:\n", "line 1 of rope.py"),
-        ("import no_such_package\n", "No module named 'no_such_package', line 1 of rope.py"),
-        ("def ropes(t, freqs): ...\n", "lacks a function named rope"),
-        ("raise RuntimeError('at import')\n", "RuntimeError: at import, line 1 of rope.py"),
-    ],
-)
-def test_what_does_not_import_says_why(worker, source, reason):
-    reply = worker(source).call("forward")
-    assert reply["verdict"] == "COMPILE_ERROR"
-    assert reason in reply["reason"]
 
 
 @pytest.mark.parametrize(
@@ -157,17 +79,6 @@ def test_after_two_deaths_it_is_not_run_again(worker):
 def test_what_it_prints_does_not_reach_the_reply(worker):
     line = "import os; print('x' * 100_000); os.write(1, b'{}\\n'); os.write(2, b'{}\\n')"
     assert ask(worker(HALF.format(line), "rotate_half"))[1] == RIGHT
-
-
-def test_a_helper_stands_first_on_the_path(worker, tmp_path):
-    source = "from {} import HALF\ndef rotate_half(x):\n    return x * HALF\n"
-    started = worker(source.format("json"), "rotate_half")
-    (tmp_path / "somebody" / "json.py").write_text("raise ImportError('shadowed')\n")
-    assert "HALF" in ask(started)[0]["reason"], "what Python has loaded already stays itself"
-    (tmp_path / "somebody" / "kernels.py").write_text("HALF = 0.5\n")
-    other = worker(source.format("kernels"), "rotate_half")
-    assert ask(other)[1] == [0.5, 1.0, 1.5, 2.0]
-    assert not list((tmp_path / "somebody").glob("__pycache__")), "the folder stays as it was"
 
 
 def test_memory_that_grows_is_mapped_anew(worker):
@@ -295,25 +206,6 @@ def test_who_ends_the_server_is_found_and_the_others_pass(halves, tmp_path):
     assert {v.verdict for handle, v in found if handle == "honest"} == {"PASSED"}
     assert {v.verdict for handle, v in found if handle == "ends_it"} == {"TAMPERED"}
     assert all("it ended the fork server" in v.reason for h, v in found if h == "ends_it")
-
-
-def can_confine() -> bool:
-    """Landlock's version 6, of Linux 6.12, knows of signals."""
-    return landlock_version(ctypes.CDLL(None)) >= 6
-
-
-@pytest.mark.skipif(not can_confine(), reason="this kernel cannot confine a process")
-@pytest.mark.parametrize(
-    "reach",
-    [
-        "import os; os.kill(os.getppid(), 9)",
-        f"open('/proc/{os.getpid()}/mem', 'rb')",
-        f"open('/proc/{os.getpid()}/fd/0', 'rb')",
-    ],
-)
-def test_a_worker_reaches_no_other_process(worker, reach):
-    """The truth is in the harness's memory, and other solutions' answers are behind its files."""
-    assert "PermissionError" in ask(worker(HALF.format(reach), "rotate_half"))[0]["reason"]
 
 
 def _is_zombie(pid: int) -> bool:

@@ -29,7 +29,7 @@ class ForkServer:
     ask for a worker starts another.
     """
 
-    MODULE = "common.sandbox.process"
+    MODULE = "common.sandbox.server"
 
     def __init__(self, device: str, quiet: bool = True) -> None:
         self.device = device

@@ -60,7 +60,6 @@ def _time(problem: Problem, worker: Worker, direction: Direction, patience: floa
             calls=calls[:ROTATION],
             results=[{n: each[f"{n} 0"].json() for n in results} for each in slots[:ROTATION]],
             baseline=calls[ROTATION],
-            op=op.name,
             backward=direction == "backward",
             copy_bytes=work.bytes,
             products=work.products,
