@@ -19,7 +19,7 @@ from common.records.runs import POWER_CAP
 State = dict[str, Any]
 """The readings summed up; see `summary`."""
 Reading = dict[str, int]
-"""One reading: `sm_mhz`, `memory_mhz`, `celsius`, `reasons` (NVML's bits), `others`; those known."""
+"""One reading of `sm_mhz`, `memory_mhz`, `celsius`, `reasons` (NVML bits), `others`, if known."""
 
 PERIOD = 0.1
 """Seconds between two readings."""

@@ -1,6 +1,6 @@
 """Peak rates of known devices, from their vendor's datasheets, and the least time of given work.
 
-The board goes by measured limits and states the peaks beside them. A time below a peak's is refused.
+The board uses measured limits and states the peaks beside them. A time below a peak's is refused.
 """
 
 from __future__ import annotations
