@@ -87,9 +87,9 @@ def grade(options: argparse.Namespace) -> int:
     again = repeats(options.tier, device)
     with Sweep(device, quiet=not options.verbose, overlap=True) as sweep:
         for op, cases in tier_cases(chosen, options.tier, device, options.sample):
-            for _, _, _, graded in sweep.grade(op, cases, chosen, repeats=again):
-                print(_one_line(*graded.values()), flush=True)
-                verdicts += graded.values()
+            for graded in sweep.grade(op, cases, chosen, repeats=again):
+                print(_one_line(*graded.verdicts.values()), flush=True)
+                verdicts += graded.verdicts.values()
     if target:
         rows = [dataclasses.asdict(verdict) for verdict in verdicts]
         target.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n")

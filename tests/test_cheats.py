@@ -22,8 +22,9 @@ from common.sandbox import clock, contract
 from common.sandbox.landlock import landlock_version
 from common.solutions import Solution
 from common.spec import Work
+from common.verdicts import FINE
 from tests import corpus
-from tests.corpus import BYSTANDERS, FINE, expected, promised, verdicts
+from tests.corpus import BYSTANDERS, expected, promised, verdicts
 
 CHEATS = solutions.discover(Path(__file__).parent / "cheats")
 MOVES, WRITES = (
@@ -158,8 +159,8 @@ def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkey
         cheat, results = beside_results(Path(folder))
         results.write_bytes(b"a row\n")
         op = ops.load(cheat.op)
-        ((*_, verdicts),) = sweep.grade(op, [next(op.cases("smoke"))], [cheat])
-        assert {verdict.verdict for verdict in verdicts.values()} == {"PASSED"}
+        (graded,) = sweep.grade(op, [next(op.cases("smoke"))], [cheat])
+        assert {verdict.verdict for verdict in graded.verdicts.values()} == {"PASSED"}
         assert (results.read_bytes() == b"a row\n") == held
 
 

@@ -145,9 +145,10 @@ def verdicts():
     with Sweep("cpu") as sweep:
         for name in ("masked_linear", "masked_ffn"):
             op = ops.load(name)
-            for peer, case, _, both in sweep.grade(op, op.cases("smoke"), plain):
+            for graded in sweep.grade(op, op.cases("smoke"), plain):
                 for direction in DIRECTIONS:
-                    found[name, peer.handle, case, direction] = both[direction].verdict
+                    key = (name, graded.solution.handle, graded.case, direction)
+                    found[key] = graded.verdicts[direction].verdict
     return found
 
 

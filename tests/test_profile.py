@@ -9,7 +9,6 @@ from common import ops
 from common.commands import profile
 from common.commands.profile import NO_NCU, finding, least, nsight, read_counters
 from common.grading.sweep import Sweep
-from common.grading.worker import Died
 from common.measure.limits import Peak
 from common.measure.timing import trace_case
 from common.paths import CONTRIBUTORS
@@ -140,10 +139,8 @@ def test_a_trace_that_is_none_is_said(on_a_gpu, monkeypatch, capsys, tmp_path, r
 
 
 def test_a_solution_that_dies_under_the_profiler_is_said(on_a_gpu, monkeypatch, capsys):
-    def die(*_):
-        raise Died("CRASHED", "the process ended by SIGSEGV")
-
-    monkeypatch.setattr(profile, "trace_case", die)
+    death = {"verdict": "CRASHED", "reason": "the process ended by SIGSEGV"}
+    monkeypatch.setattr(profile, "trace_case", lambda *_: death)
     profile.profile([HOUSE], "cuda", verbose=False)
     assert "the process ended by SIGSEGV" in capsys.readouterr().out
 

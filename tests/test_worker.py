@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from common import ops
 from common.arena import Arena, lay_out
-from common.grading.fork_server import ForkServer
-from common.grading.sweep import Sweep
 from common.grading.worker import Died
-from common.measure import rows
-from common.solutions import Solution
 from tests.asking import HALF, RIGHT, ask, workers
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = ForkServer("cpu")
-    yield server
-    server.close()
-
-
 @pytest.fixture
-def worker(server, tmp_path):
-    with workers(server, tmp_path) as start:
+def worker(fork_server, tmp_path):
+    with workers(fork_server, tmp_path) as start:
         yield start
 
 
@@ -47,7 +33,7 @@ def test_an_answer_lies_in_the_harnesss_memory(worker):
         ("\n    while True: pass", "TIMEOUT", "no answer within 1 s"),
     ],
 )
-def test_a_death_is_told_and_the_next_worker_lives(worker, server, line, verdict, reason):
+def test_a_death_is_told_and_the_next_worker_lives(worker, line, verdict, reason):
     dying = worker(HALF.format(line), "rotate_half", deadline=1.0)
     with pytest.raises(Died) as death:
         ask(dying)
@@ -88,15 +74,6 @@ def test_memory_that_grows_is_mapped_anew(worker):
     assert ask(started)[1] == RIGHT
 
 
-def test_workers_die_with_their_server(tmp_path):
-    server = ForkServer("cpu")
-    _, pid, connection = server.fork()
-    os.kill(server._process.pid, 9)
-    server._process.wait()
-    assert not alive(pid)
-    connection.close()
-
-
 def alive(pid: int) -> bool:
     for _ in range(100):
         if not os.path.exists(f"/proc/{pid}") or _is_zombie(pid):
@@ -106,7 +83,7 @@ def alive(pid: int) -> bool:
 
 
 def test_what_a_worker_started_ends_with_it(worker, tmp_path):
-    """Also where it left its session and its parent."""
+    """Also a process that left its session and its parent."""
     note = tmp_path / "pid"
     line = (
         "import os, time\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n"
@@ -123,14 +100,14 @@ def test_what_a_worker_started_ends_with_it(worker, tmp_path):
 
 def test_memory_has_a_ceiling(worker, monkeypatch):
     line = "held = bytearray(300 << 20); import time; time.sleep(60)"
-    monkeypatch.setattr("common.grading.worker.LARGEST_MEMORY", 200 << 20)
+    monkeypatch.setattr("common.grading.channel.LARGEST_MEMORY", 200 << 20)
     with pytest.raises(Died, match=r"it held [0-9]+ MiB, 200 are allowed") as death:
         ask(worker(HALF.format(line), "rotate_half"))
     assert death.value.verdict == "CRASHED"
 
 
 def test_a_request_that_nobody_reads_has_a_deadline(worker):
-    """It stops its process after the answer, so that the pipe fills."""
+    """The solution stops its process after the answer, so that the socket's buffer fills."""
     line = (
         "import os, subprocess, sys; subprocess.Popen(['sh', '-c',"
         " f'sleep 0.3; kill -STOP {os.getpid()}'])"
@@ -141,71 +118,6 @@ def test_a_request_that_nobody_reads_has_a_deadline(worker):
     with pytest.raises(Died) as death:
         stopped.call("forward", call={"options": "x" * (8 << 20)}, result={}, poison=None)
     assert death.value.verdict == "TIMEOUT"
-
-
-HONEST_HALF = HALF.format("pass").replace("x.chunk(2)", "x.chunk(2, -1)").replace("a))", "a), -1)")
-
-
-@pytest.fixture
-def halves(tmp_path):
-    """Grades several sources side by side on some cases; the forward verdicts by name and case."""
-
-    def write(name, source):
-        path = tmp_path / name / "rotate_half.py"
-        path.parent.mkdir()
-        path.write_text(source)
-        return Solution(path, "rotate_half")
-
-    def start(sweep, several, count):
-        op = ops.load("rotate_half")
-        cases = itertools.islice(op.cases("smoke"), count)
-        graded = sweep.grade(op, cases, [write(*one) for one in several.items()])
-        return [(solution.handle, verdicts["forward"]) for solution, _, _, verdicts in graded]
-
-    return start
-
-
-def test_a_server_that_ended_is_started_again(halves):
-    with Sweep("cpu") as sweep:
-        assert {v.verdict for _, v in halves(sweep, {"one": HONEST_HALF}, 1)} == {"PASSED"}
-        os.kill(sweep._server._process.pid, 9)
-        assert {v.verdict for _, v in halves(sweep, {"two": HONEST_HALF}, 1)} == {"PASSED"}
-
-
-def test_who_is_timed_is_not_blamed_for_a_server_that_had_ended(tmp_path, monkeypatch):
-    short = {"gpu": 0.02, "host": 0.02}
-    monkeypatch.setattr("common.measure.timing.SECONDS", {"gpu": short, "host": short})
-    op = ops.load("rotate_half")
-    path = tmp_path / "rotate_half.py"
-    path.write_text(HONEST_HALF)
-    with Sweep("cpu") as sweep:
-        cases = [next(op.cases("smoke"))]
-        ((solution, _, problem, _),) = sweep.grade(op, cases, [Solution(path, "rotate_half")])
-        os.kill(sweep._server._process.pid, 9)
-        sweep._server._process.wait()
-        assert rows._time(sweep, solution, problem, "forward")[1] == "PASSED"
-
-
-def test_who_ends_the_server_is_found_and_the_others_pass(halves, tmp_path):
-    """The test ends it for a solution that asks for that: the kernel may forbid the solution to."""
-    wish = tmp_path / "wish"
-    line = f"open({str(wish)!r}, 'w'); import time; time.sleep(5)"
-    with Sweep("cpu") as sweep, ThreadPoolExecutor() as pool:
-
-        def fulfil():
-            for _ in range(2):  # once beside others, once alone
-                while not wish.exists():
-                    time.sleep(0.01)
-                wish.unlink()
-                os.kill(sweep._server._process.pid, 9)
-
-        fulfilled = pool.submit(fulfil)
-        sources = {"honest": HONEST_HALF, "ends_it": HALF.format(line)}
-        found = halves(sweep, sources, 2)
-        fulfilled.result()
-    assert {v.verdict for handle, v in found if handle == "honest"} == {"PASSED"}
-    assert {v.verdict for handle, v in found if handle == "ends_it"} == {"TAMPERED"}
-    assert all("it ended the fork server" in v.reason for h, v in found if h == "ends_it")
 
 
 def _is_zombie(pid: int) -> bool:

@@ -30,8 +30,8 @@ def check(
     rows: list[Record] = []
     with Sweep(device, quiet=not verbose) as sweep:
         for op, cases in tier_cases(chosen, "smoke", device):
-            for *_, verdicts in sweep.grade(op, cases, chosen):
-                smoke.add(list(verdicts.values()))
+            for graded in sweep.grade(op, cases, chosen):
+                smoke.add(list(graded.verdicts.values()))
         smoke.end()
         for measured in measured_rows.measure(sweep, chosen, "check", machine.digests_of(chosen)):
             board.add(measured)

@@ -23,7 +23,6 @@ from typing import Any
 from common import ops
 from common.board.ranking import limit
 from common.grading.sweep import Sweep, tier_cases
-from common.grading.worker import Died
 from common.measure import machine, rows
 from common.measure.limits import Peak, peak_of
 from common.measure.timing import trace_case
@@ -198,10 +197,7 @@ def _folder(solution: Solution) -> Path:
 def _trace(sweep: Sweep, solution: Solution, case: Case, direction: Direction) -> None:
     """Written here: the solution's process only says what is in it."""
     op, worker = ops.load(solution.op), sweep.worker(solution)
-    try:
-        reply = trace_case(op, case, sweep.device, worker, direction)
-    except Died as death:
-        reply = {"reason": death.reason}
+    reply = trace_case(op, case, sweep.device, worker, direction)
     try:
         json.loads(reply["trace"])
     except (KeyError, TypeError, ValueError):

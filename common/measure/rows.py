@@ -9,8 +9,8 @@ from typing import Any
 
 from common import paths
 from common.grading.problem import Problem
-from common.grading.sweep import Sweep, repeats, tier_cases
-from common.grading.worker import Died
+from common.grading.sweep import Graded, Sweep, repeats, tier_cases
+from common.grading.worker import Worker
 from common.measure.machine import (
     device_name,
     digests_of,
@@ -24,7 +24,6 @@ from common.records import runs
 from common.records.runs import Record, Results, Run, Writer
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Tier
-from common.verdicts import Verdict
 
 PATIENCE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
 """A tier that ranks nobody has many cases, and its intervals are drawn."""
@@ -89,27 +88,26 @@ def measure(
 
         again = repeats(tier, sweep.device)
         for graded in sweep.grade(op, cases, solutions, skip, again):
-            solution, _, problem, verdicts = graded
             yield [
-                _row(sweep, solution, problem, verdicts[direction], run, digests[solution], tier)
+                _row(sweep, graded, direction, run, digests[graded.solution], tier)
                 for direction in DIRECTIONS
             ]
 
 
 def _row(
     sweep: Sweep,
-    solution: Solution,
-    problem: Problem,
-    verdict: Verdict,
+    graded: Graded,
+    direction: Direction,
     run: str,
     digests: tuple[str, str],
     tier: Tier,
 ) -> Record:
-    op, case, direction = problem.op, problem.case, verdict.direction
+    solution, op, case = graded.solution, graded.problem.op, graded.case
+    verdict = graded.verdicts[direction]
     reason, name = verdict.reason, verdict.verdict
     times: dict[str, Any] = {}
     if sweep.device == "cuda" and name == "PASSED":
-        times, name, reason = _time(sweep, solution, problem, direction, PATIENCE[tier])
+        times, name, reason = _time(graded.worker, graded.problem, direction, PATIENCE[tier])
     work = op.work(case, direction)
     return Record(
         run=run,
@@ -134,15 +132,11 @@ def _row(
 
 
 def _time(
-    sweep: Sweep, solution: Solution, problem: Problem, direction: Direction, patience: float = 1.0
+    worker: Worker, problem: Problem, direction: Direction, patience: float = 1.0
 ) -> tuple[dict[str, Any], str, str]:
     """The samples; a solution that fails only when timed loses its verdict."""
-    worker = sweep.worker(solution)
-    try:
-        with worker.alone():
-            times = time_case(problem, worker, direction, patience)
-    except Died as death:
-        return {}, death.verdict, f"while timed: {death.reason}"
+    with worker.alone():
+        times = time_case(problem, worker, direction, patience)
     if times.get("verdict"):
         return {}, times["verdict"], f"while timed: {times['reason']}"
     return times, "PASSED", ""

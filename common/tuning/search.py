@@ -20,7 +20,7 @@ from common.errors import UserError
 from common.grading.grade import grade
 from common.grading.problem import make_problem
 from common.grading.sweep import Sweep, tier_cases
-from common.grading.worker import Died, Worker
+from common.grading.worker import Worker
 from common.measure import machine
 from common.measure.timing import ROTATION, lay_calls
 from common.solutions import Solution, discover
@@ -43,7 +43,7 @@ def time_forced(
 ) -> Reply:
     """The GPU time of the calls, forward or forward with backward, under these configurations."""
     backward = direction == "backward"
-    return worker.call(
+    return worker.ask(
         "time_forced", calls=calls, choices=choices, backward=backward, seconds=SECONDS
     )
 
@@ -149,7 +149,7 @@ def _declared(
     declared: dict[Solution, dict[str, Kernel]] = {}
     known: dict[str, Kernel] = {}
     for solution in chosen:
-        reply = _ask(sweep.worker(solution), "tunable")
+        reply = sweep.worker(solution).ask("tunable")
         if reply.get("verdict"):
             raise UserError(f"{solution.name}: {reply['verdict']}: {reply['reason']}")
         kernels = _kernels(solution, reply)
@@ -223,7 +223,7 @@ class _Search:
     def _asked(self, op: Op[Any], case: Case) -> tuple[dict[Shape, list[Direction]], Reply | None]:
         """The shapes that one call asks for, in which directions; and what it failed with."""
         (call,) = lay_calls(op, case, self._device, self._worker, 1)
-        reply = _ask(self._worker, "lookups", call=call, choices=self._choices())
+        reply = self._worker.ask("lookups", call=call, choices=self._choices())
         self._recover(reply.get("verdict"))
         asked: dict[Shape, list[Direction]] = {}
         for direction in DIRECTIONS:
@@ -261,10 +261,7 @@ class _Search:
 
     def _time_one(self, calls: list[Reply], spot: TuningTask, config: Config) -> Trial:
         choices = self._choices(spot.shape, config)
-        try:
-            reply = self._clock(self._worker, calls, spot.direction, choices)
-        except Died as death:
-            reply = {"verdict": death.verdict, "reason": death.reason}
+        reply = self._clock(self._worker, calls, spot.direction, choices)
         self._recover(reply.get("verdict"))
         if reply.get("verdict"):
             found = {"verdict": reply["verdict"], "reason": reply["reason"]}
@@ -291,7 +288,7 @@ class _Search:
 
     def _grade(self, op: Op[Any], case: Case, point: Trial, directions: list[Direction]) -> Trial:
         choices = self._choices(point.spot.shape, point.config)
-        reply = _ask(self._worker, "force", choices=choices)
+        reply = self._worker.ask("force", choices=choices)
         if not reply.get("verdict"):
             problem = make_problem(op, case, secrets.randbits(48), self._device)
             verdicts = grade(problem, self._worker)
@@ -311,11 +308,3 @@ class _Search:
     def _recover(self, *verdicts: str | None) -> None:
         if any(verdict not in HARMLESS for verdict in verdicts):
             self._worker.renew()
-
-
-def _ask(worker: Worker, request: str, **arguments: Any) -> Reply:
-    """The reply, or what became of the process."""
-    try:
-        return worker.call(request, **arguments)
-    except Died as death:
-        return {"verdict": death.verdict, "reason": death.reason}
