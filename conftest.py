@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from common.cli import NEEDED
+from common.commands.options import NEEDED
 from common.spec import TIERS
 
 if missing := [
@@ -19,7 +19,7 @@ if missing := [
     names = " ".join(missing)
     raise SystemExit(f"study: missing packages: {names}; python -m pip install {names}")
 
-# before torch is imported; see common/cli.py
+# before torch is imported; see common/commands/options.py
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch

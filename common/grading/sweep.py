@@ -62,12 +62,14 @@ class Sweep:
         deadline: float | None = None,
         lives: float = LIVES,
         overlap: bool | None = None,
+        server: ForkServer | None = None,
     ) -> None:
         """With `overlap`, the default without a GPU, several cases may be under way at once, so
         that nothing may be timed."""
         self.device, self._deadline, self._lives = device, deadline, lives
         self._overlap = device == "cpu" if overlap is None else overlap
-        self._server = ForkServer(device, quiet)
+        self._server = server or ForkServer(device, quiet)
+        self._shared = server is not None
         self._workers: dict[tuple[Solution, int], Worker] = {}
         self._cores = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
         self._pool = ThreadPoolExecutor(self._cores)
@@ -77,7 +79,8 @@ class Sweep:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.close()  # its workers die with it, so that nobody waits for one of them
+        if not self._shared:
+            self._server.close()  # its workers die with it, so that nobody waits for one of them
         for pool in (self._posing, self._pool):
             pool.shutdown(cancel_futures=True)
         for worker in self._workers.values():
