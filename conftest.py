@@ -26,7 +26,10 @@ import torch
 
 from common import ops, solutions
 from common.errors import UserError
+from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep, tier_cases
+
+pytest_plugins = ["tests.study", "tests.tuning"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -79,8 +82,20 @@ def device(pytestconfig: pytest.Config) -> str:
 
 
 @pytest.fixture(scope="session")
-def sweep(device: str):
-    with Sweep(device) as sweep:
+def fork_server():
+    """Return a fork server without a GPU for every test that does not end or replace its own.
+
+    Each start of one imports torch, which takes seconds.
+    """
+    server = ForkServer("cpu")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def sweep(request: pytest.FixtureRequest, device: str):
+    server = request.getfixturevalue("fork_server") if device == "cpu" else None
+    with Sweep(device, server=server) as sweep:
         yield sweep
 
 

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 def check(
     chosen: Sequence[Solution], device: str, verbose: bool, about: Mapping[str, About]
 ) -> bool:
-    """Print faults as they are found and where the folder would stand; return whether all passed."""
+    """Print faults as found and where the folder would stand; return whether all passed."""
     from common.grading.sweep import Sweep, tier_cases
     from common.measure import machine
     from common.measure import rows as measured_rows

@@ -47,9 +47,10 @@ def _graded(
     """Yield the forward and the backward verdict of each solution and case."""
     from common.grading.sweep import Sweep, repeats, tier_cases
 
+    todo = list(tier_cases(chosen, options.tier, device, options.sample))
     again = repeats(options.tier, device)
     with Sweep(device, quiet=not options.verbose, overlap=True) as sweep:
-        for op, cases in tier_cases(chosen, options.tier, device, options.sample):
+        for op, cases in todo:
             for *_, verdicts in sweep.grade(op, cases, chosen, repeats=again):
                 yield verdicts["forward"], verdicts["backward"]
 

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     for one in found:
         print(*one.lines(), sep="\n")
     file = Path(machine.results_file(device)).with_suffix(".json")
-    print(f"study: the best are in contributors/{chosen[0].handle}/configs/{file}")
+    print(f"study: the best of each shape is in contributors/{chosen[0].handle}/configs/{file}")
     return 0
 
 
