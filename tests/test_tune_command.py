@@ -9,6 +9,7 @@ import pytest
 from common import cli
 from common.commands import options
 from common.errors import UserError
+from common.paths import CONTRIBUTORS
 from common.solutions import discover
 from common.tuning import search
 from common.tuning.points import SCHEMA, Trials
@@ -47,6 +48,24 @@ def test_two_searches_do_not_write_into_one_another(alice):
     with pytest.raises(UserError, match="another run is writing"):
         alice.run()
     first.close()
+
+
+@pytest.mark.parametrize(
+    "file", sorted(CONTRIBUTORS.glob("*/configs/*.jsonl")), ids=lambda f: f.parts[-3]
+)
+def test_the_committed_trials_make_the_committed_file(tmp_path, file):
+    """Read by Trials as they are, and drawn byte for byte."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    sources = {line["solution"]: line["sources"] for line in lines}
+    committed = file.with_suffix(".json")
+    saved = json.loads(committed.read_text())
+    copy = tmp_path / file.name
+    copy.write_bytes(file.read_bytes())
+    trials = Trials(copy, saved["device"], sources, saved["versions"])
+    trials.write()
+    trials.close()
+    assert copy.with_suffix(".json").read_bytes() == committed.read_bytes()
+    assert copy.read_bytes() == file.read_bytes()
 
 
 # --- the command line -----------------------------------------------------------------------------
