@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from common.cli import NEEDED
+from common.commands.options import NEEDED
 from common.spec import TIERS
 
 if missing := [
@@ -19,7 +19,7 @@ if missing := [
     names = " ".join(missing)
     raise SystemExit(f"study: missing packages: {names}; python -m pip install {names}")
 
-# before torch is imported; see common/cli.py
+# before torch is imported; see common/commands/options.py
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch
@@ -28,6 +28,8 @@ from common import ops, solutions
 from common.errors import UserError
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep, tier_cases
+
+pytest_plugins = ["tests.study", "tests.tuning"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from common import solutions
-from common.grading.fork_server import ForkServer
 from tests.asking import ask, workers
 
 CHEATS = {
@@ -55,13 +54,6 @@ def test_what_an_attack_replaces_is_there(handle, module, name):
     assert callable(value)
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = ForkServer("cpu")
-    yield server
-    server.close()
-
-
 @pytest.mark.parametrize(
     ("attack", "reason"),
     [
@@ -75,15 +67,15 @@ def server():
         ),
     ],
 )
-def test_an_attack_is_refused_for_what_it_does(server, tmp_path, attack, reason):
-    with workers(server, tmp_path) as start:
+def test_an_attack_is_refused_for_what_it_does(fork_server, tmp_path, attack, reason):
+    with workers(fork_server, tmp_path) as start:
         reply, _ = ask(start(CHEATS[attack], "rotate_half"))
     assert reply == {"verdict": "TAMPERED", "reason": reason}
 
 
-def test_a_token_that_was_found_makes_a_reply(server, tmp_path):
+def test_a_token_that_was_found_makes_a_reply(fork_server, tmp_path):
     """The harness takes it for the answer; the answer that follows gives it away."""
-    with workers(server, tmp_path) as start:
+    with workers(fork_server, tmp_path) as start:
         reply, result = ask(start(CHEATS["forges_with_the_token"], "rotate_half"))
     assert reply == {"shape": [4], "dtype": "float32", "differentiable": False}
     assert result != [-3.0, -4.0, 1.0, 2.0]

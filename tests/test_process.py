@@ -17,16 +17,9 @@ from tests.asking import HALF, ask, workers
 SANDBOX = ROOT / "common" / "sandbox"
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = ForkServer("cpu")
-    yield server
-    server.close()
-
-
 @pytest.fixture
-def worker(server, tmp_path):
-    with workers(server, tmp_path) as start:
+def worker(fork_server, tmp_path):
+    with workers(fork_server, tmp_path) as start:
         yield start
 
 

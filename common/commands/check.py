@@ -1,32 +1,50 @@
-"""One folder by itself: graded on the smoke cases, measured on the board's, and given its place."""
+"""`study check`: one folder graded on the smoke cases, then measured on the board's."""
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from common import paths
-from common.board import terminal
-from common.board.ranking import rank
-from common.board.table import About
-from common.grading.sweep import Sweep, tier_cases
-from common.measure import machine
-from common.measure import rows as measured_rows
-from common.records import runs
-from common.records.runs import Record, Results
+from common.commands import options as shared
 from common.solutions import Solution
 from common.verdicts import FINE, Verdict
 
+if TYPE_CHECKING:
+    from common.board.table import About
+    from common.records.runs import Record, Results
+
 SHOWN = 3
-"""Cases told of each verdict; that a file does not import is told once."""
+"""Cases shown of each verdict; that a file does not import is shown once."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the folder's handle."""
+    shared.running_arguments(parser)
+    shared.handle_argument(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Grade and measure one folder: what is wrong with it and where it would stand on the board."""
+    options.only = shared.one_of(options.handle, options.only, "HANDLE")
+    chosen = shared.contributors(options)
+    device = shared.device(options)
+    return int(not check(chosen, device, options.verbose, shared.about()))
 
 
 def check(
     chosen: Sequence[Solution], device: str, verbose: bool, about: Mapping[str, About]
 ) -> bool:
-    """Print what is wrong as it is found, and where the folder would stand; was all right?"""
+    """Print faults as found and where the folder would stand; return whether all passed."""
+    from common.grading.sweep import Sweep, tier_cases
+    from common.measure import machine
+    from common.measure import rows as measured_rows
+    from common.records import runs
+
     earlier = runs.read(paths.RESULTS / machine.results_file(device))
-    smoke, board = Report("smoke", verbose), Report("board", verbose)
+    smoke, board = TierReport("smoke", verbose), TierReport("board", verbose)
     rows: list[Record] = []
     with Sweep(device, quiet=not verbose) as sweep:
         for op, cases in tier_cases(chosen, "smoke", device):
@@ -39,14 +57,15 @@ def check(
         board.end()
     _standing(rows, earlier, device, about)
     if smoke.failed and not board.failed:
-        print("The board's cases do not show what smoke found: mend it, it is wrong all the same.")
+        print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not (smoke.failed or board.failed)
 
 
-class Report:
-    """What a tier found wrong, the first few cases of each kind, and a summary."""
+class TierReport:
+    """The faults of one tier: the first few cases of each kind, and a summary."""
 
     def __init__(self, tier: str, verbose: bool) -> None:
+        """Begin with no verdicts."""
         self.tier, self.verbose = tier, verbose
         self.failed = False
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -54,7 +73,7 @@ class Report:
         self._cases: Counter[tuple[str, str]] = Counter()
 
     def add(self, directions: Sequence[Verdict | Record]) -> None:
-        """The verdicts of one solution and case."""
+        """Count the verdicts of one solution and case, and print its faults."""
         told: dict[tuple[str, str], list[str]] = defaultdict(list)
         for found in directions:
             self._counts[found.solution][found.verdict] += 1
@@ -73,7 +92,7 @@ class Report:
                 )
 
     def end(self) -> None:
-        """How many of each verdict, and what is unsupported."""
+        """Print the number of each verdict, and what is unsupported."""
         for solution, counted in self._counts.items():
             verdicts = ", ".join(f"{n} {verdict}" for verdict, n in counted.most_common())
             more = " (--verbose shows each)" if self._hidden(solution) and not self.verbose else ""
@@ -88,7 +107,10 @@ class Report:
 def _standing(
     rows: Iterable[Record], earlier: Results, device: str, about: Mapping[str, About]
 ) -> None:
-    """The board as it would be with these rows in it."""
+    """Print the board as it would be with these rows in it."""
+    from common.board import terminal
+    from common.board.ranking import rank
+
     rows = list(rows)
     if not earlier.rows:
         print("There is no board of this device yet: nox -s bench leaderboard makes one.")
