@@ -42,19 +42,18 @@ def everyone(rows):
 # --- one table an op ------------------------------------------------------------------------------
 
 
-def test_a_short_table_has_a_pair_of_columns_for_each_track():
+def test_a_short_table_has_a_speed_for_each_track_and_the_main_ones_share():
     drawn = summarized(BOTH)
     assert drawn.title == "rope"
-    assert drawn.header == (
-        "", "solution", "core: × eager", "of limit", "extended: × eager", "of limit", "note",
-    )  # fmt: skip
-    rows = {cells[1].strip(table.MARKS): (cells[0], *cells[2:6]) for cells in drawn.rows}
+    columns = ("core × eager", "of limit", "extended × eager")
+    assert drawn.header == ("", "solution", *columns, "note")
+    rows = {cells[1].strip(table.MARKS): (cells[0], *cells[2:5]) for cells in drawn.rows}
     assert rows == {
-        "bob/rope": ("1", "4.00", "100%", "–", "–"),
-        "alice/rope": ("2", "2.00", "50%", "0.50", "12%"),
-        "(eager/rope)": ("3", "1.00", "25%", "1.00", "25%"),
-        "carol/rope": ("–", "–", "–", "2.00", "50%"),
-        "dave/rope": ("–", "–", "–", "–", "–"),
+        "bob/rope": ("1", "4.00", "100%", "–"),
+        "alice/rope": ("2", "2.00", "50%", "0.50"),
+        "(eager/rope)": ("3", "1.00", "25%", "1.00"),
+        "carol/rope": ("–", "–", "–", "2.00"),
+        "dave/rope": ("–", "–", "–", "–"),
     }
 
 
@@ -80,7 +79,7 @@ def test_the_readme_has_one_table_an_op():
     board = markdown.readme_board([results], everyone(rows))
     titles = [line for line in board.splitlines() if line.startswith(("#", "**"))]
     assert titles == ["### A GPU", "**rope**", "**rotate_half**"]
-    assert "| ---: | --- | ---: | ---: | ---: | ---: | --- |" in board
+    assert "| ---: | --- | ---: | ---: | ---: | --- |" in board
 
 
 def test_a_short_table_keeps_its_columns_whatever_the_note():
@@ -91,7 +90,7 @@ def test_a_short_table_keeps_its_columns_whatever_the_note():
         for line in markdown.readme_board([results], about).splitlines()
         if line.startswith("|")
     ]
-    assert {line.count("|") for line in lines} == {8}
+    assert {line.count("|") for line in lines} == {7}
     assert not any("<script>" in line for line in lines)
 
 

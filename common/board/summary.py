@@ -11,21 +11,19 @@ UNRANKED = "–"
 
 
 def summary(tracks: Sequence[Track], about: Mapping[str, About]) -> Table:
-    """Return a row for each solution of one op, with a pair of columns for each track.
+    """Return a row for each solution of one op, with a speed for each track.
 
-    The first track gives the place and the order. A solution without a speed in a track does not
-    cover it whole; a solution without any says what it lacks.
+    The first track gives the place, the order and the share of the limit. A solution without a
+    speed in a track does not cover it whole; a solution without any says what it lacks.
 
     Args:
         tracks: all tracks of one op, the main one first.
         about: the notes; a solution that is not in it has none.
     """
-    header = ["", "solution"]
-    for track in tracks:
-        header += [f"{track.name}: × eager", "of limit"]
+    main, *others = (f"{track.name} × eager" for track in tracks)
     rows = tuple(_row(name, tracks, about) for name in _solutions(tracks))
     notes = footnotes(tracks, about, timed=True)
-    return Table(tracks[0].op, (*header, "note"), rows, notes)
+    return Table(tracks[0].op, ("", "solution", main, "of limit", *others, "note"), rows, notes)
 
 
 def _solutions(tracks: Sequence[Track]) -> list[str]:
@@ -38,15 +36,16 @@ def _solutions(tracks: Sequence[Track]) -> list[str]:
 def _row(name: str, tracks: Sequence[Track], about: Mapping[str, About]) -> tuple[str, ...]:
     found = [{entry.solution: entry for entry in track.entries}.get(name) for track in tracks]
     entries = [entry for entry in found if entry]
-    cells = [cell for entry in found for cell in _pair(entry)]
-    place = str(found[0].rank) if found[0] and found[0].rank else UNRANKED
-    return place, marked(entries, about, timed=True), *cells, cut(_note(entries, about))
+    main, *others = found
+    place, share = UNRANKED, UNRANKED
+    if main and main.rank:
+        place, share = str(main.rank), percent(main)
+    speeds = (_speed(main), share, *map(_speed, others))
+    return place, marked(entries, about, timed=True), *speeds, cut(_note(entries, about))
 
 
-def _pair(entry: Entry | None) -> tuple[str, str]:
-    if entry is None or entry.score is None:
-        return UNRANKED, UNRANKED
-    return f"{entry.score.value:.2f}", percent(entry)
+def _speed(entry: Entry | None) -> str:
+    return f"{entry.score.value:.2f}" if entry and entry.score else UNRANKED
 
 
 def _note(entries: Sequence[Entry], about: Mapping[str, About]) -> str:
