@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from common import paths, solutions
+from common.commands import bench as bench_command
+from common.commands import check as check_command
+from common.commands import prune as prune_command
 from common.errors import UserError
 from common.paths import ROOT
 from common.records import runs
@@ -24,12 +27,12 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from common.board.table import About
-    from common.records.runs import Record, Results
+    from common.records.runs import Results
     from common.spec import Case
     from common.tuning.points import TuningTask
     from common.verdicts import Verdict
 
-NEEDED = ("torch", "triton", "numpy", "scipy")
+NEEDED = ("torch", "triton", "numpy", "msgspec")
 SANITIZED = 12
 """Smoke cases of each op under NVIDIA's tools, unless told: they slow a kernel fifty-fold."""
 
@@ -106,46 +109,6 @@ def _one_line(forward: Verdict, backward: Verdict) -> str:
     return "  ".join([*words, *reasons])
 
 
-def check(options: argparse.Namespace) -> int:
-    """Grade and measure one folder: what is wrong with it and where it would stand on the board."""
-    options.only = _one_of(options.handle, options.only, "HANDLE")
-    chosen = solutions.select(solutions.discover(), options.op, options.only)
-    device = _device(options)
-    from common.commands.check import check
-
-    return int(not check(chosen, device, options.verbose, _about()))
-
-
-def bench(options: argparse.Namespace) -> int:
-    """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
-    chosen, absent = _chosen(options), solutions.peers()[1]
-    device = _device(options)
-    from common.grading.sweep import tier_cases
-    from common.measure import machine
-    from common.measure import rows as benching
-    from common.verdicts import FINE
-
-    cases = {op.name: len(cases) for op, cases in tier_cases(chosen, options.tier, device)}
-    if not cases:
-        raise UserError(f"{options.op or 'what is chosen'} has no cases of tier {options.tier}")
-    with _progress() as progress:
-        failed: set[str] = set()
-        task = progress.add_task("bench", total=2 * sum(cases.get(s.op, 0) for s in chosen))
-
-        def seen(row: Record) -> None:
-            progress.update(task, advance=1, description=f"{row.solution} {row.case}")
-            if row.verdict not in FINE and row.solution not in failed:
-                failed.add(row.solution)
-                line = f"{row.solution}: {row.verdict}: {row.reason}"
-                progress.console.print(line, markup=False)
-
-        kept = benching.bench(chosen, device, _selection(options), absent, seen, options.tier)
-    if kept:
-        print(f"study: went on with an interrupted run; {kept} of its cases were kept")
-    print(f"study: recorded in {paths.RESULTS.name}/{machine.results_file(device)}")
-    return 0
-
-
 def profile(options: argparse.Namespace) -> int:
     """Say for each of a folder's board cases what binds it: memory, arithmetic or launching."""
     options.only = _one_of(options.handle, options.only, "HANDLE")
@@ -155,12 +118,6 @@ def profile(options: argparse.Namespace) -> int:
 
     profile(chosen, device, options.verbose)
     return 0
-
-
-def _selection(options: argparse.Namespace) -> str:
-    tier = None if options.tier == "board" else options.tier
-    given = {"--op": options.op, "--only": options.only, "--tier": tier}
-    return " ".join(f"{name} {value}" for name, value in given.items() if value)
 
 
 def sanitize(options: argparse.Namespace) -> int:
@@ -220,7 +177,7 @@ def _draw_plots(timed: Sequence[Results], about: dict[str, About]) -> None:
 
     for results in timed:
         if drawn := sweeps.plots(sweeps.rows_of(results, about)):
-            folder = paths.RESULTS / "plots" / results.path.stem
+            folder = paths.PLOTS / results.path.name
             drawing.draw(drawn, results.runs[-1].device_name, folder)
 
 
@@ -265,7 +222,7 @@ def tune(options: argparse.Namespace) -> int:
         return 0
     for one in found:
         print(*one.lines(), sep="\n")
-    file = Path(machine.results_file(device)).with_suffix(".json")
+    file = f"{machine.results_folder(device)}.json"
     print(f"study: what is best is in contributors/{chosen[0].handle}/configs/{file}")
     return 0
 
@@ -339,9 +296,12 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="study", description="Grade, time and rank the study's solutions.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    moved = {m.run: m for m in (bench_command, check_command, prune_command)}
     for command, add_arguments in COMMANDS.items():
         help = command.__doc__ or ""
-        added = commands.add_parser(command.__name__.strip("_"), help=help, description=help)
+        place = moved.get(command)
+        name = place.__name__.rpartition(".")[2] if place else command.__name__.strip("_")
+        added = commands.add_parser(name, help=help, description=help)
         added.set_defaults(command=command)
         added.add_argument("--op", help="one op alone")
         added.add_argument("--only", metavar="HANDLE[/FILE]", help="one contributor or file alone")
@@ -408,9 +368,10 @@ def _count(text: str) -> int:
 COMMANDS: dict[Any, Any] = {
     _list: _no_arguments,
     grade: _grade_arguments,
-    check: _check_arguments,
+    check_command.run: check_command.add_arguments,
     profile: _check_arguments,
-    bench: _bench_arguments,
+    bench_command.run: bench_command.add_arguments,
+    prune_command.run: prune_command.add_arguments,
     leaderboard: _leaderboard_arguments,
     new: _new_arguments,
     tune: _check_arguments,

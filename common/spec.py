@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 if TYPE_CHECKING:
@@ -50,6 +50,17 @@ class Case:
     ranked_by: RankedBy = "gpu"
     twin: bool = False
     apart: bool = False
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Return the fields as JSON has them; records keep these, and plots select by them."""
+        kept_apart = ("ranked_by", "twin", "track")
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if name not in kept_apart
+        }
 
     @property
     def name(self) -> str:

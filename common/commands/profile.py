@@ -12,10 +12,9 @@ import io
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,20 +69,16 @@ class Finding:
 def finding(row: Record, work: Work, peak: Peak | None, dtype: str) -> Finding:
     """What a timed row says; `work` is all that its samples did."""
     slowest, name = limit(row)
-    gpu = _median(row.gpu["solution"])
+    gpu = row.gpu["solution"].median
     no_grad = row.host.get("no_grad")
     return Finding(
         gpu=gpu,
-        host=_median(row.host["solution"]),
-        no_grad=_median(no_grad) if no_grad else None,
+        host=row.host["solution"].median,
+        no_grad=no_grad.median if no_grad else None,
         limit=slowest,
         limited_by=name,
         of_peak=least(work, peak, dtype) / gpu if peak else None,
     )
-
-
-def _median(samples: Iterable[float]) -> float:
-    return float(statistics.median(samples))
 
 
 def least(work: Work, peak: Peak, dtype: str) -> float:
@@ -121,8 +116,8 @@ def _profile(sweep: Sweep, solution: Solution) -> None:
     cases = {case.name: case for case in ops.load(solution.op).board(sweep.device)}
     timed: list[tuple[Case, Direction]] = []
     for measured in rows.measure(sweep, [solution], "profile", digests):
-        case = cases[measured[0].case]
-        for row, direction in zip(measured, DIRECTIONS, strict=True):
+        case = cases[measured[0].row.case]
+        for row, direction in zip((each.row for each in measured), DIRECTIONS, strict=True):
             print(_columns(_told(row, case, direction, peak)), flush=True)
             timed += [(case, direction)] * bool(row.gpu)
     # a profiler that was once in a process slows it, so that nothing is timed after this

@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from common.records.runs import POWER_CAP
+
 State = dict[str, Any]
 Reading = dict[str, int]
 
 PERIOD = 0.1
 THROTTLES = {
-    0x04: "power cap",
+    0x04: POWER_CAP,
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown",

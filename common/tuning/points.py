@@ -13,7 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common.records.runs import Writer, read_lines
+import msgspec
+
+from common.records import jsonl
+from common.records.jsonl import Writer
 from common.spec import Direction
 
 SCHEMA = 1
@@ -96,9 +99,16 @@ class Trials:
         self.stale: set[str] = set()
         """Solutions of which nothing that was measured counts any more."""
         self._points: dict[tuple[str, TuningTask, str], Trial] = {}
-        read_lines(path, SCHEMA, self._take, "tune")
+        decoder = msgspec.json.Decoder(dict[str, Any])
+        for number, line in enumerate(jsonl.read(path, decoder, "tune"), start=1):
+            try:
+                if line.pop("schema") != SCHEMA:
+                    raise ValueError("another schema")
+                self._take(line.pop("kind"), line)
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise jsonl.invalid(path, number, str(error), "tune") from None
         self.stale -= {point.spot.solution for point in self._points.values()}
-        self._writer = Writer(path, SCHEMA)
+        self._writer = Writer(path)
 
     def _take(self, kind: str, line: dict[str, Any]) -> None:
         point = Trial.of(kind, line)
@@ -115,7 +125,7 @@ class Trials:
         """Keep a point, on disk before anything else is measured."""
         sources = self.sources[spot.solution]
         point = Trial(kind, spot, config, sources, self.versions, **found)
-        self._writer.write(kind, point.line())
+        self._writer.write({"schema": SCHEMA, "kind": kind, **point.line()})
         self._points[_key(kind, spot, config)] = point
         return point
 
