@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +25,8 @@ SLACK: Mapping[str, float] = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 
 Product = tuple[int, int, int]
 """m, k, n."""
+Param = bool | int | float | str | list[int]
+"""One value of `Case.params`, as JSON has it."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +49,29 @@ class Case:
     dimension differ in magnitude, so that each is judged by itself.
     """
 
+    sizes: ClassVar[tuple[str, ...]] = ()
+    """The fields that hold the input's sizes."""
+
     dtype: str = "float32"
     ranked_by: RankedBy = "gpu"
     twin: bool = False
     apart: bool = False
 
     @property
-    def params(self) -> dict[str, Any]:
-        """Return the fields as JSON has them; records keep these, and plots select by them."""
-        kept_apart = ("ranked_by", "twin", "track")
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+    def params(self) -> dict[str, Param]:
+        """The case as JSON data: its dtype and sizes, and each option that is not the default.
+
+        `track`, `ranked_by` and `twin` are left out, since they say how a case is used and a record
+        states them by themselves. For example
+        `{"dtype": "bfloat16", "s": 8192, "b": 2, "h": 32, "d": 128, "d2": 64, "angles": "model"}`.
+        """
+        always = ("dtype", *self.sizes)
+        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        defaults = {each.name: each.default for each in dataclasses.fields(self)}
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in values.items()
-            if name not in kept_apart
+            if name in always or (name not in _USES and value != defaults[name])
         }
 
     @property
@@ -72,6 +84,7 @@ class Case:
         raise NotImplementedError
 
 
+_USES = ("track", "ranked_by", "twin")
 C = TypeVar("C", bound=Case)
 
 

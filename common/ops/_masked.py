@@ -32,6 +32,8 @@ class MaskedCase(Case):
     holds for one span of each of `sequences` sequences laid end to end, at random, or for all or
     no tokens. `weights` is how every weight lies in memory; `scale` is x's."""
 
+    sizes = ("tokens", "widths")
+
     tokens: int
     widths: tuple[int, int]
     mask: Mask = "span"

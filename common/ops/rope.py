@@ -107,6 +107,8 @@ class RopeCase(Case):
     model, but both features that are turned together have one, which is all that some libraries
     can hold)."""
 
+    sizes = ("s", "b", "h", "d", "d2")
+
     track: str
     s: int = 0
     b: int = 0

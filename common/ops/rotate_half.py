@@ -33,6 +33,8 @@ def reference(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class RotateHalfCase(Case):
+    sizes = ("shape",)
+
     track: str
     shape: tuple[int, ...]
     interleaved: bool = False

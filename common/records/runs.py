@@ -36,9 +36,9 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Summary:
-        """Return the summary of samples in microseconds, to the nanosecond."""
-        values = (stats.median(samples), *stats.interval(samples))
-        return cls(*(round(value, 3) for value in values))
+        """Return the summary of samples in microseconds, its bounds to the nanosecond."""
+        low, high = stats.interval(samples)
+        return cls(stats.median(samples), round(low, 3), round(high, 3))
 
 
 class State(TypedDict, total=False):
