@@ -150,8 +150,8 @@ def files(results: Results, rows: Sequence[Record]) -> dict[str, str]:
     found = {sweep.name: sweep.title for sweep in SWEEPS if any(_timed(_of(sweep, rows)))}
     if any(_timed(_hosted(rows))):
         found["rope-host"] = HOST_TITLE
-    folder = PLOTS.relative_to(ROOT) / results.path.name
-    return {f"{folder}/{name}.svg": title for name, title in found.items()}
+    plots = PLOTS.relative_to(ROOT)
+    return {f"{plots}/{results.path.name}/{name}.svg": found[name] for name in found}
 
 
 def plots(rows: Sequence[Record]) -> list[Plot | HostPlot]:
