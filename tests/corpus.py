@@ -91,7 +91,9 @@ def timed(
     for op in map(ops.load, names):
         with Sweep(device, overlap=False) as sweep:
             for graded in sweep.grade(op, small(op, names), several):
-                found[graded.solution] = rows._time(graded.worker, graded.problem, "forward")[1]
+                found[graded.solution] = rows.time_graded(graded.worker, graded.problem, "forward")[
+                    1
+                ]
     return found
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -11,9 +12,20 @@ from common.board.ranking import limit, rank, score, share
 from common.board.table import About
 from common.errors import UserError
 from common.records import runs
-from common.records.runs import Record, Results, Run, Writer
+from common.records.runs import SCHEMA, Record, Results, Run, Summary
+from common.records.writer import RunWriter
 
-RUN = Run("r1", "cuda", "A GPU", {"torch": "2"}, {"fla": "not installed"})
+RUN = Run(
+    schema=SCHEMA, run="r1", device="cuda", device_name="A GPU", versions={"torch": "2"},
+    absent={"fla": "not installed"},
+)  # fmt: skip
+PARAMS = {"dtype": "float32", "s": 16, "b": 1, "h": 1, "d": 8, "d2": 8}
+replace = msgspec.structs.replace
+
+
+def summary(given):
+    """Of samples, all of which are the number given, or those of a list."""
+    return Summary.of(given if isinstance(given, list) else [given] * 9)
 
 
 def row(solution="alice/rope", us=10.0, eager=20.0, **fields):
@@ -21,13 +33,14 @@ def row(solution="alice/rope", us=10.0, eager=20.0, **fields):
     times = {"solution": us, "eager": eager, "copy": fields.pop("copy", 5.0)}
     if dense := fields.pop("dense", None):
         times["dense"] = dense
-    gpu = {name: given if isinstance(given, list) else [given] * 9 for name, given in times.items()}
+    gpu = {name: summary(given) for name, given in times.items()}
     plain = Record(
-        run="r1", solution=solution, peer=False, op="rope", case="c1", track="core", ranked_by="gpu",
-        twin=False, direction="forward", verdict="PASSED", reason="", error=0.5, bytes=8, flops=9,
-        sources="s1", harness="h1", gpu=gpu, host={"solution": [1.0], "eager": [1.0]},
+        schema=SCHEMA, run="r1", solution=solution, op="rope", case="c1", params=PARAMS,
+        track="core", ranked_by="gpu", direction="forward", verdict="PASSED", error=0.5, bytes=8,
+        flops=9, sources="s1", harness="h1", gpu=gpu,
+        host={"solution": summary([1.0]), "eager": summary([1.0])},
     )  # fmt: skip
-    return dataclasses.replace(plain, **fields)
+    return replace(plain, **fields)
 
 
 def failed(solution, **fields):
@@ -68,7 +81,7 @@ def test_the_same_records_give_the_same_board():
 
 
 def test_host_time_ranks_where_the_case_says_so():
-    host = {"solution": [2.0], "eager": [6.0]}
+    host = {"solution": summary(2.0), "eager": summary(6.0)}
     assert score([row(us=1.0, eager=10.0, ranked_by="host", host=host)]).value == pytest.approx(3.0)
     assert score([row(us=1.0, eager=10.0, ranked_by="gpu", host=host)]).value == pytest.approx(10.0)
 
@@ -233,8 +246,8 @@ def test_a_row_of_a_throttled_or_shared_device_says_so():
 
 
 def test_the_versions_are_of_every_run_that_is_shown():
-    later = dataclasses.replace(RUN, run="r2", versions={"torch": "3", "fla": "1"})
-    alone = dataclasses.replace(RUN, run="r3", versions={"quack": "7"})
+    later = replace(RUN, run="r2", versions={"torch": "3", "fla": "1"})
+    alone = replace(RUN, run="r3", versions={"quack": "7"})
     rows = [row("alice/rope"), row("bob/rope", run="r2")]
     results = dataclasses.replace(TIMED, runs=[RUN, later, alone], rows=rows)
     assert results.versions == {"torch": "3", "fla": "1"}
@@ -243,7 +256,7 @@ def test_the_versions_are_of_every_run_that_is_shown():
 
 def test_a_peak_is_stated_with_its_source_where_it_is_known():
     peak = {"bytes_per_second": 2e12, "flops_per_second": {"float32": 6e13}, "source": "a sheet"}
-    known = dataclasses.replace(TIMED, runs=[dataclasses.replace(RUN, peak=peak)])
+    known = dataclasses.replace(TIMED, runs=[replace(RUN, peak=peak)])
     stated = "Peak by datasheet: 2 TB/s; TFLOP/s: 60 in float32 (a sheet)."
     assert stated in markdown.leaderboard([known], ABOUT)
     assert "Peak" not in markdown.leaderboard([TIMED], ABOUT)
@@ -305,7 +318,7 @@ def test_who_is_no_longer_in_the_tree_is_left_out():
 
 
 def test_the_terminal_shows_markup_as_text_and_that_nothing_was_timed():
-    untimed = dataclasses.replace(RUN, device="cpu")
+    untimed = replace(RUN, device="cpu")
     rows = [failed("alice/rope", reason="[red]")]
     output = io.StringIO()
     results = Results(path=None, runs=[untimed], rows=rows)
@@ -315,9 +328,10 @@ def test_the_terminal_shows_markup_as_text_and_that_nothing_was_timed():
 
 
 def test_a_track_needs_records_alone(tmp_path):
-    writer = Writer(tmp_path / "gpu.jsonl")
+    writer = RunWriter(tmp_path / "a-gpu" / "20261121T082930Z-r1.jsonl")
     writer.begin(RUN)
-    writer.rows(ROWS)
+    for each in ROWS:
+        writer.row(each)
     writer.close()
     (results,) = runs.read_all(tmp_path)
     assert rank(results.latest()) == rank(ROWS)

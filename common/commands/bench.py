@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import TYPE_CHECKING
 
 from common import paths, solutions
@@ -12,6 +13,8 @@ from common.spec import TIMED
 from common.verdicts import FINE
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from common.records.runs import Record
 
 
@@ -26,30 +29,41 @@ def run(options: argparse.Namespace) -> int:
     chosen, absent = shared.chosen(options), solutions.peers()[1]
     device = shared.device(options)
     from common.grading.sweep import tier_cases
-    from common.measure import machine, rows
+    from common.measure.recording import Recorded, bench
+    from common.records.runs import Selection
 
     cases = {op.name: len(cases) for op, cases in tier_cases(chosen, options.tier, device)}
     if not cases:
         raise UserError(f"{options.op or 'what is chosen'} has no cases of tier {options.tier}")
-    with shared.progress() as progress:
-        failed: set[str] = set()
-        task = progress.add_task("bench", total=2 * sum(cases.get(s.op, 0) for s in chosen))
-
-        def seen(row: Record) -> None:
-            progress.update(task, advance=1, description=f"{row.solution} {row.case}")
-            if row.verdict not in FINE and row.solution not in failed:
-                failed.add(row.solution)
-                line = f"{row.solution}: {row.verdict}: {row.reason}"
-                progress.console.print(line, markup=False)
-
-        kept = rows.bench(chosen, device, _selection(options), absent, seen, options.tier)
-    if kept:
-        print(f"study: went on with an interrupted run; {kept} of its cases were kept")
-    print(f"study: recorded in {paths.RESULTS.name}/{machine.results_file(device)}")
+    selection = Selection(options.op, options.only, options.tier)
+    with (
+        shared.progress() as progress,
+        contextlib.closing(bench(chosen, device, selection, absent)) as events,
+    ):
+        bars = _Bars(progress, rows=2 * sum(cases.get(s.op, 0) for s in chosen))
+        for event in events:
+            if isinstance(event, Recorded):
+                ended = event
+            else:
+                bars.show(event.row)
+    if ended.kept:
+        print(f"study: went on with an interrupted run; {ended.kept} of its cases were kept")
+    print(f"study: recorded in {ended.path.relative_to(paths.RESULTS.parent)}")
     return 0
 
 
-def _selection(options: argparse.Namespace) -> str:
-    tier = None if options.tier == "board" else options.tier
-    given = {"--op": options.op, "--only": options.only, "--tier": tier}
-    return " ".join(f"{name} {value}" for name, value in given.items() if value)
+class _Bars:
+    """The progress of a run, and the first failure of each solution above it."""
+
+    def __init__(self, progress: Progress, rows: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task("bench", total=rows)
+        self._failed: set[str] = set()
+
+    def show(self, row: Record) -> None:
+        """Advance by one row."""
+        self._progress.update(self._task, advance=1, description=f"{row.solution} {row.case}")
+        if row.verdict not in FINE and row.solution not in self._failed:
+            self._failed.add(row.solution)
+            line = f"{row.solution}: {row.verdict}: {row.reason}"
+            self._progress.console.print(line, markup=False)

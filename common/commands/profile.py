@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -89,20 +88,16 @@ def bottleneck(row: Record, work: Work, peak: Peak | None, dtype: str) -> Bottle
     from common.board.ranking import limit
 
     slowest, name = limit(row)
-    gpu = _median(row.gpu["solution"])
+    gpu = row.gpu["solution"].median
     no_grad = row.host.get("no_grad")
     return Bottleneck(
         gpu=gpu,
-        host=_median(row.host["solution"]),
-        no_grad=_median(no_grad) if no_grad else None,
+        host=row.host["solution"].median,
+        no_grad=no_grad.median if no_grad else None,
         limit=slowest,
         limited_by=name,
         of_peak=least(work, peak, dtype) / gpu if peak else None,
     )
-
-
-def _median(samples: Iterable[float]) -> float:
-    return float(statistics.median(samples))
 
 
 def least(work: Work, peak: Peak, dtype: str) -> float:
@@ -143,8 +138,8 @@ def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction
     cases = {case.name: case for case in op.board(sweep.device)}
     timed: list[tuple[Case, Direction]] = []
     for measured in rows.measure(sweep, [solution], "profile", digests):
-        case = cases[measured[0].case]
-        for row, direction in zip(measured, DIRECTIONS, strict=True):
+        case = cases[measured[0].row.case]
+        for row, direction in zip((each.row for each in measured), DIRECTIONS, strict=True):
             print(_columns(_cells(row, op, case, direction, peak)), flush=True)
             timed += [(case, direction)] * bool(row.gpu)
     return timed

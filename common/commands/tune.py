@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Generator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.commands import options as shared
@@ -37,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for one in found:
         print(*one.lines(), sep="\n")
-    file = Path(machine.results_file(device)).with_suffix(".json")
+    file = f"{machine.results_folder(device)}.json"
     print(f"study: the best of each shape is in contributors/{chosen[0].handle}/configs/{file}")
     return 0
 

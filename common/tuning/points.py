@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from common.records.runs import Writer, read_lines
+from common.records import jsonl
 from common.spec import Direction
 
 SCHEMA: Literal[1] = 1
@@ -54,7 +54,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     The fields stand in the order in which they are written.
     """
 
-    schema: Literal[1] = SCHEMA
+    schema: Literal[1]
     kind: Kind
     config: Config
     sources: str
@@ -89,8 +89,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return TuningTask(self.solution, self.shape, self.case, self.direction)
 
 
-HEAD = ("schema", "kind")
-"""The fields that the writer puts in front of each line."""
+DECODER = msgspec.json.Decoder(Trial)
 Key = tuple[Kind, TuningTask, str]
 
 
@@ -122,12 +121,12 @@ class Trials:
         self.stale: set[str] = set()
         """Solutions that have been tuned and have no trial left that counts."""
         self._trials: dict[Key, Trial] = {}
-        read_lines(path, SCHEMA, self._take, "tune")
+        for trial in jsonl.read(path, DECODER, "tune"):
+            self._take(trial)
         self.stale -= {trial.solution for trial in self._trials.values()}
-        self._writer = Writer(path, SCHEMA)
+        self._writer = jsonl.Writer(path)
 
-    def _take(self, kind: str, line: Config) -> None:
-        trial = msgspec.convert({"kind": kind, **line}, Trial)
+    def _take(self, trial: Trial) -> None:
         now = self.sources.get(trial.solution), self.versions
         if (trial.sources, trial.versions) == now:
             self._trials.setdefault(_key(trial.kind, trial.task, trial.config), trial)
@@ -141,6 +140,7 @@ class Trials:
     def add(self, kind: Kind, task: TuningTask, config: Config, **found: Any) -> Trial:
         """Keep a trial; it is on disk before this returns."""
         trial = Trial(
+            schema=SCHEMA,
             kind=kind,
             config=config,
             sources=self.sources[task.solution],
@@ -151,8 +151,7 @@ class Trials:
             direction=task.direction,
             **vars(task.shape),
         )
-        line = msgspec.structs.asdict(trial)
-        self._writer.write(kind, {name: line[name] for name in line if name not in HEAD})
+        self._writer.write(trial)
         self._trials[_key(kind, task, config)] = trial
         return trial
 

@@ -130,7 +130,7 @@ def _trials(solution: Solution, device: str) -> Trials:
     folder = solution.path.parent
     beside = [other for other in discover(folder.parent) if other.handle == solution.handle]
     sources = {other.name: other.source_digest for other in beside}
-    path = folder / "configs" / machine.results_file(device)
+    path = folder / "configs" / f"{machine.results_folder(device)}.jsonl"
     return Trials(path, machine.device_name(device), sources, machine.versions())
 
 
