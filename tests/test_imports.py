@@ -13,17 +13,18 @@ import pytest
 
 from common.paths import ROOT
 
-SHARED = "errors spec paths wire verdicts stats solutions arena"
+SHARED = "errors digest spec paths wire verdicts stats solutions arena"
 GRADING = f"{SHARED} ops records grading"
 MAY = {
     "errors": "",
+    "digest": "",
     "spec": "",
     "paths": "",
     "wire": "",
     "stats": "",
     "arena": "",
     "verdicts": "spec",
-    "solutions": "errors paths",
+    "solutions": "digest errors paths",
     "ops": f"{SHARED}",
     "records": f"{SHARED}",
     "peers": "ops",
@@ -40,7 +41,18 @@ MAY = {
 """Room of common/: the rooms that it imports beside itself."""
 LOADED_BY_TESTS_ALONE = ("sandbox", "peers")
 """Their code runs in a solution's process, which is started by name and never imported."""
-NO_TORCH = ("board", "cli", "errors", "paths", "records", "solutions", "spec", "stats", "verdicts")
+NO_TORCH = (
+    "board",
+    "cli",
+    "digest",
+    "errors",
+    "paths",
+    "records",
+    "solutions",
+    "spec",
+    "stats",
+    "verdicts",
+)
 """Rooms whose import loads no torch, so that a board is drawn where none is installed."""
 LOADERS = {"import_module", "__import__", "spec_from_file_location", "run_path", "run_module"}
 MAY_LOAD = ("common/ops/__init__.py", "common/sandbox/contract.py", "common/cli.py")
@@ -71,11 +83,10 @@ def offences(room: str, source: str) -> list[str]:
     for name in sorted(imported(source)):
         top, _, rest = name.partition(".")
         target = rest.partition(".")[0]
-        if top in ("contributors", "") or name.startswith(("tests.wrong.", "tests.cheats.")):
-            found.append(f"{room} imports {name}")
-        elif top == "common" and target != room and target not in MAY.get(room, "").split():
-            found.append(f"{room} imports {name}")
-        elif room == "board" and top in ("torch", "triton"):
+        private = top in ("contributors", "") or name.startswith(("tests.wrong.", "tests.cheats."))
+        upward = top == "common" and target != room and target not in MAY.get(room, "").split()
+        heavy = room == "board" and top in ("torch", "triton")
+        if private or upward or heavy:
             found.append(f"{room} imports {name}")
     return found
 

@@ -101,7 +101,7 @@ def as_on_a_gpu():
     """The files are named as on a GPU."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine, "device_name", lambda device: DEVICE)
-        patch.setattr(machine, "results_file", lambda device: FILE)
+        patch.setattr(machine, "results_folder", lambda device: FILE.removesuffix(".jsonl"))
         yield
 
 

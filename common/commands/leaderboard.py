@@ -69,11 +69,12 @@ def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str | 
 def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
     """Write LEADERBOARD.md, the README's board and the plots."""
     from common.board import markdown
-    from common.board.plots import drawing, sweeps
+    from common.board.plots import drawing, overview, sweeps
 
     (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about))
     markdown.insert(paths.ROOT / "README.md", markdown.readme_board(timed, about))
     for results in timed:
+        folder = paths.PLOTS / results.path.name
+        overview.draw(results, about, folder)
         if drawn := sweeps.plots(sweeps.rows_of(results, about)):
-            folder = paths.RESULTS / "plots" / results.path.stem
             drawing.draw(drawn, results.runs[-1].device_name, folder)

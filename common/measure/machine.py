@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from common.digest import digest
 from common.measure.limits import peak_of
 from common.paths import COMMON
-from common.solutions import Solution, digest, package_of
+from common.solutions import Solution, package_of
 
 
 def device_name(device: str) -> str:
