@@ -16,7 +16,8 @@ import pytest
 from common import cli
 from common.paths import ROOT
 from common.records import runs
-from common.records.runs import Record, Run, Writer
+from common.records.runs import SCHEMA, Record, Run, Summary
+from common.records.writer import RunWriter
 
 Ran = namedtuple("Ran", "code out err")
 
@@ -108,18 +109,29 @@ def by_hand(repository):
 def recorded(repository):
     """A record of a GPU that nobody has, and its removal with all that was drawn from it."""
     row = Record(
-        run="r1", solution="house/rope", peer=False, op="rope", case="c1", track="core",
-        ranked_by="gpu", twin=False, direction="forward", verdict="PASSED", reason="", error=0.5,
-        bytes=8, flops=9, sources="s1", harness="h1",
-        gpu={"solution": [10.0], "eager": [25.0], "copy": [5.0]},
+        schema=SCHEMA, run="r1", solution="house/rope", op="rope", case="c1", params={},
+        track="core", ranked_by="gpu", direction="forward", verdict="PASSED", error=0.5, bytes=8,
+        flops=9, sources="s1", harness="h1",
+        gpu={name: Summary.of([us])
+             for name, us in (("solution", 10.0), ("eager", 25.0), ("copy", 5.0))},
     )  # fmt: skip
     readme = repository / "README.md"
     before = readme.read_text()
-    writer = Writer(repository / "results" / "gpu.jsonl")
-    writer.begin(Run("r1", "cuda", "A GPU", {"torch": "2"}, {}))
-    writer.rows([row])
+    path = repository / "results" / "gpu" / "20261121T082930Z-r1.jsonl"
+    writer = RunWriter(path)
+    writer.begin(
+        Run(
+            schema=SCHEMA,
+            run="r1",
+            device="cuda",
+            device_name="A GPU",
+            versions={"torch": "2"},
+            absent={},
+        )  # fmt: skip
+    )
+    writer.row(row)
     writer.close()
-    yield repository / "results" / "gpu.jsonl"
+    yield path
     shutil.rmtree(repository / "results")
     (repository / "LEADERBOARD.md").unlink(missing_ok=True)
     readme.write_text(before)
@@ -189,7 +201,7 @@ def test_a_tier_that_needs_a_gpu_says_so(study, command):
         ("grade", "torch"),
         ("grade", "triton"),
         ("grade", "numpy"),
-        ("bench", "scipy"),
+        ("bench", "msgspec"),
         ("check house", "triton"),
     ],
 )
@@ -236,7 +248,8 @@ def test_leaderboard_needs_no_torch_and_writes_the_boards(study, repository, rec
 def plotted(recorded):
     """The record with a row of the tier plot."""
     *_, line = recorded.read_text().splitlines()
-    fields = {"tier": "plot", "case": "sbhd-32x1x8x256-float32"}
+    params = {"dtype": "float32", "s": 32, "b": 1, "h": 8, "d": 256, "d2": 256, "angles": "model"}
+    fields = {"tier": "plot", "case": "sbhd-32x1x8x256-float32", "params": params}
     recorded.write_text(recorded.read_text() + json.dumps(json.loads(line) | fields) + "\n")
     return recorded
 
@@ -244,7 +257,7 @@ def plotted(recorded):
 def test_leaderboard_draws_the_plots_without_torch(study, repository, plotted):
     ran = study("leaderboard", "--tier", "plot", hidden="torch triton scipy")
     assert ran.code == 0, ran.err
-    path = "results/plots/gpu/rope-bandwidth.svg"
+    path = "docs/plots/gpu/rope-bandwidth.svg"
     assert (repository / path).read_text().startswith("<?xml")
     assert f"({path})" in (repository / "LEADERBOARD.md").read_text()
 
@@ -261,9 +274,11 @@ def test_a_missing_matplotlib_is_named_where_there_are_plots(study, plotted):
 @pytest.fixture
 def twice(recorded):
     """The record finished, and the same run again."""
-    once = recorded.read_text() + '{"schema":1,"kind":"end","run":"r1"}\n'
-    recorded.write_text(once + once.replace('"r1"', '"r2"'))
-    return recorded
+    once = recorded.read_text() + '{"schema":2,"kind":"end","run":"r1"}\n'
+    recorded.write_text(once)
+    again = recorded.with_name("20261121T082931Z-r2.jsonl")
+    again.write_text(once.replace('"r1"', '"r2"'))
+    return recorded, again
 
 
 def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repository, twice):
@@ -282,7 +297,8 @@ def test_one_run_alone_is_told_to_bench_again(study, recorded):
 
 
 def test_two_runs_that_timed_nothing_have_nothing_to_compare(study, twice):
-    twice.write_text(twice.read_text().replace('"cuda"', '"cpu"'))
+    for path in twice:
+        path.write_text(path.read_text().replace('"cuda"', '"cpu"'))
     assert "run bench again" in one_line(study("leaderboard", "--compare"))
 
 
@@ -291,7 +307,7 @@ def test_two_runs_of_another_op_are_told_to_bench_again(study, twice):
 
 
 def test_a_torn_last_line_is_a_notice(study, recorded):
-    recorded.write_text(recorded.read_text() + '{"schema": 1, "ki')
+    recorded.write_text(recorded.read_text() + '{"schema": 2, "ki')
     ran = study("leaderboard", hidden="torch")
     assert ran.code == 0
     assert len(ran.err.splitlines()) == 1
@@ -425,7 +441,7 @@ def test_a_folder_added_by_hand_is_benched_and_on_the_board(study, repository, b
     by_hand("alice", RIGHT)
     ran = study("bench", "--only", "alice")
     assert ran.code == 0, ran.err
-    results = runs.read(repository / "results" / "cpu.jsonl")
+    results = runs.read(repository / "results" / "cpu")
     assert results.finished
     assert {row.solution for row in results.rows} == {"alice/rotate_half"}
     assert {(r.track, r.verdict) for r in results.rows} == {

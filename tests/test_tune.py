@@ -17,7 +17,7 @@ from common import cli
 from common.errors import UserError
 from common.grading.fork_server import ForkServer
 from common.grading.worker import LIVES
-from common.measure import machine, rows
+from common.measure import machine
 from common.paths import CONTRIBUTORS, ROOT
 from common.solutions import discover
 from common.tuning import search
@@ -111,8 +111,8 @@ def module_patch():
 @pytest.fixture(scope="module", autouse=True)
 def as_on_a_gpu(module_patch):
     """The files are named as on a GPU; and one fork server does for all, which saves minutes."""
-    module_patch.setattr(rows, "device_name", lambda device: DEVICE)
-    module_patch.setattr(rows, "results_file", lambda device: FILE)
+    module_patch.setattr(machine, "device_name", lambda device: DEVICE)
+    module_patch.setattr(machine, "results_folder", lambda device: FILE.removesuffix(".jsonl"))
     server = ForkServer("cpu")
     end = server.close
     server.close = lambda: None
@@ -323,7 +323,7 @@ def test_points_of_other_sources_or_versions_count_no_more(alice, monkeypatch):
     assert "alice/rotate_half or its versions changed" in alice.said[0]
     _, clock = alice.run()
     assert (clock.calls, alice.said) == ([], []), "that is said once"
-    monkeypatch.setattr(rows, "versions", lambda: {"torch": "3"})
+    monkeypatch.setattr(machine, "versions", lambda: {"torch": "3"})
     _, clock = alice.run()
     assert len(clock.calls) == 12
     assert alice.saved["versions"] == {"torch": "3"}
