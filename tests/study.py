@@ -13,7 +13,8 @@ from collections import namedtuple
 import pytest
 
 from common.paths import ROOT
-from common.records.runs import Record, Run, Writer
+from common.records.runs import SCHEMA, Record, Run, Summary
+from common.records.writer import RunWriter
 from tests import forked
 
 Ran = namedtuple("Ran", "code out err")
@@ -123,18 +124,24 @@ def by_hand(repository):
 def recorded(repository):
     """A record of a GPU that does not exist, and its removal with all that was drawn from it."""
     row = Record(
-        run="r1", solution="house/rope", peer=False, op="rope", case="c1", track="core",
-        ranked_by="gpu", twin=False, direction="forward", verdict="PASSED", reason="", error=0.5,
-        bytes=8, flops=9, sources="s1", harness="h1",
-        gpu={"solution": [10.0], "eager": [25.0], "copy": [5.0]},
+        schema=SCHEMA, run="r1", solution="house/rope", op="rope", case="c1", params={},
+        track="core", ranked_by="gpu", direction="forward", verdict="PASSED", error=0.5, bytes=8,
+        flops=9, sources="s1", harness="h1",
+        gpu={name: Summary.of([us])
+             for name, us in (("solution", 10.0), ("eager", 25.0), ("copy", 5.0))},
     )  # fmt: skip
     readme = repository / "README.md"
     before = readme.read_text()
-    writer = Writer(repository / "results" / "gpu.jsonl")
-    writer.begin(Run("r1", "cuda", "A GPU", {"torch": "2"}, {}))
-    writer.rows([row])
+    path = repository / "results" / "gpu" / "20261121T082930Z-r1.jsonl"
+    writer = RunWriter(path)
+    begun = Run(
+        schema=SCHEMA, run="r1", device="cuda", device_name="A GPU", versions={"torch": "2"},
+        absent={},
+    )  # fmt: skip
+    writer.begin(begun)
+    writer.row(row)
     writer.close()
-    yield repository / "results" / "gpu.jsonl"
+    yield path
     shutil.rmtree(repository / "results")
     (repository / "LEADERBOARD.md").unlink(missing_ok=True)
     readme.write_text(before)

@@ -15,9 +15,10 @@ from common import ops, paths, solutions
 from common.errors import UserError
 from common.grading import worker
 from common.grading.sweep import Sweep
-from common.measure import limits, rows, timing
+from common.measure import limits, recording, timing
 from common.paths import ROOT
-from common.records import runs
+from common.records import jsonl, runs
+from common.records.runs import Selection
 from common.sandbox import clock, contract
 from common.sandbox.landlock import landlock_version
 from common.solutions import Solution
@@ -135,11 +136,11 @@ def test_the_docs_show_it(counts, pytestconfig):
 
 
 def beside_results(root: Path) -> tuple[Solution, Path]:
-    """The cheat, and results that it finds."""
+    """The cheat, and a file of results that it finds."""
     shutil.copytree(WRITES.path.parent, root / "contributors" / WRITES.handle)
-    (root / "results").mkdir()
+    (root / "results" / "cpu").mkdir(parents=True)
     path = root / "contributors" / WRITES.handle / WRITES.path.name
-    return Solution(path, WRITES.op), root / "results" / "cpu.jsonl"
+    return Solution(path, WRITES.op), root / "results" / "cpu" / "a-run.jsonl"
 
 
 def can_confine() -> bool:
@@ -170,10 +171,12 @@ def test_what_an_unconfined_worker_writes_is_taken_back(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     cheat, results = beside_results(tmp_path)
     with pytest.raises(UserError, match="changed while it was written to"):
-        rows.bench([cheat], "cpu", "all", {})
-    assert results.read_text().count("\n") == len(runs.read(results).runs) == 1
+        list(recording.bench([cheat], "cpu", Selection(), {}))
+    (results,) = runs.files(results.parent)
+    assert results.read_text().count("\n") == len(runs.read(results.parent).runs) == 1
 
-    monkeypatch.setattr(runs.Writer, "_changed", lambda self: False)
-    rows.bench([cheat], "cpu", "all", {})
+    for guard in ("_changed", "_touched"):
+        monkeypatch.setattr(jsonl.Writer, guard, lambda self: False)
+    list(recording.bench([cheat], "cpu", Selection(), {}))
     lines = results.read_text().splitlines()
-    assert len(set(lines)) < len(lines), "without that look it gets through"
+    assert len(set(lines)) < len(lines), "without that check it gets through"

@@ -30,15 +30,16 @@ def test_leaderboard_needs_no_torch_and_writes_the_boards(study, repository, rec
 def plotted(recorded):
     """The record with a row of the tier plot."""
     *_, line = recorded.read_text().splitlines()
-    fields = {"tier": "plot", "case": "sbhd-32x1x8x256-float32"}
+    params = {"dtype": "float32", "s": 32, "b": 1, "h": 8, "d": 256, "d2": 256, "angles": "model"}
+    fields = {"tier": "plot", "case": "sbhd-32x1x8x256-float32", "params": params}
     recorded.write_text(recorded.read_text() + json.dumps(json.loads(line) | fields) + "\n")
     return recorded
 
 
 def test_leaderboard_draws_the_plots_without_torch(study, repository, plotted):
-    ran = study("leaderboard", "--tier", "plot", hidden="torch triton scipy")
+    ran = study("leaderboard", "--tier", "plot", hidden="torch triton")
     assert ran.code == 0, ran.err
-    path = "results/plots/gpu/rope-bandwidth.svg"
+    path = "docs/plots/gpu/rope-bandwidth.svg"
     assert (repository / path).read_text().startswith("<?xml")
     assert f"({path})" in (repository / "LEADERBOARD.md").read_text()
 
@@ -55,9 +56,11 @@ def test_a_missing_matplotlib_is_named_where_there_are_plots(study, plotted):
 @pytest.fixture
 def twice(recorded):
     """The record finished, and the same run again."""
-    once = recorded.read_text() + '{"schema":1,"kind":"end","run":"r1"}\n'
-    recorded.write_text(once + once.replace('"r1"', '"r2"'))
-    return recorded
+    once = recorded.read_text() + '{"schema":2,"kind":"end","run":"r1"}\n'
+    recorded.write_text(once)
+    again = recorded.with_name("20261121T082931Z-r2.jsonl")
+    again.write_text(once.replace('"r1"', '"r2"'))
+    return recorded, again
 
 
 def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repository, twice):
@@ -76,7 +79,8 @@ def test_one_run_alone_is_told_to_bench_again(study, recorded):
 
 
 def test_two_runs_that_timed_nothing_have_nothing_to_compare(study, twice):
-    twice.write_text(twice.read_text().replace('"cuda"', '"cpu"'))
+    for path in twice:
+        path.write_text(path.read_text().replace('"cuda"', '"cpu"'))
     assert "run bench again" in one_line(study("leaderboard", "--compare"))
 
 
@@ -85,7 +89,7 @@ def test_two_runs_of_another_op_are_told_to_bench_again(study, twice):
 
 
 def test_a_torn_last_line_is_a_notice(study, recorded):
-    recorded.write_text(recorded.read_text() + '{"schema": 1, "ki')
+    recorded.write_text(recorded.read_text() + '{"schema": 2, "ki')
     ran = study("leaderboard", hidden="torch")
     assert ran.code == 0
     assert len(ran.err.splitlines()) == 1

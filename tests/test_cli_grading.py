@@ -45,7 +45,7 @@ def test_a_folder_added_by_hand_is_benched_and_on_the_board(study, repository, b
     by_hand("alice", RIGHT)
     ran = study("bench", "--only", "alice")
     assert ran.code == 0, ran.err
-    results = runs.read(repository / "results" / "cpu.jsonl")
+    results = runs.read(repository / "results" / "cpu")
     assert results.finished
     assert {row.solution for row in results.rows} == {"alice/rotate_half"}
     assert {(r.track, r.verdict) for r in results.rows} == {

@@ -5,7 +5,8 @@ import dataclasses
 from common.board import markdown, table
 from common.board.parts import parts
 from common.board.ranking import rank
-from tests.test_ranking import ABOUT, TIMED, columns, failed, replace, row, summary
+from tests.test_board import columns
+from tests.test_ranking import ABOUT, TIMED, failed, replace, row, summary
 
 
 def forward(solution="alice/rope", us=10.0, host=30.0, graph=8.0, **fields):

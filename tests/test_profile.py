@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import msgspec
 import pytest
 
 from common import cli, ops, paths
@@ -13,7 +14,7 @@ from common.grading.sweep import Sweep
 from common.measure import machine, rows, timing
 from common.measure.limits import Peak
 from common.paths import CONTRIBUTORS
-from common.records.runs import Record
+from common.records.runs import SCHEMA, Record, Summary
 from common.sandbox import contestants
 from common.sandbox.alone import solo
 from common.solutions import Solution
@@ -29,13 +30,14 @@ WORK = Work(bytes=20_000_000, flops=1_000_000_000)
 def row(us=20.0, host=5.0, **fields):
     times = {"solution": us, "eager": 50.0, "copy": 10.0} | fields.pop("gpu", {})
     plain = Record(
-        run="r1", solution="house/rope", peer=False, op="rope", case="c1", track="core",
-        ranked_by="gpu", twin=False, direction="forward", verdict="PASSED", reason="", error=0.5,
-        bytes=8, flops=9, sources="s1", harness="h1",
-        gpu={name: [value] * 9 for name, value in times.items()},
-        host={"solution": [host] * 9, "eager": [5.0] * 9, "no_grad": [host / 2] * 9},
+        schema=SCHEMA, run="r1", solution="house/rope", op="rope", case="c1", params={},
+        track="core", ranked_by="gpu", direction="forward", verdict="PASSED", error=0.5, bytes=8,
+        flops=9, sources="s1", harness="h1",
+        gpu={name: Summary.of([value] * 9) for name, value in times.items()},
+        host={name: Summary.of([value] * 9)
+              for name, value in (("solution", host), ("eager", 5.0), ("no_grad", host / 2))},
     )  # fmt: skip
-    return dataclasses.replace(plain, **fields)
+    return msgspec.structs.replace(plain, **fields)
 
 
 # --- what binds -----------------------------------------------------------------------------------
