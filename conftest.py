@@ -1,4 +1,4 @@
-"""Options of the test run, and the parametrization over solutions and cases.
+"""Options of the test run, the parametrization over solutions and cases, and shared fixtures.
 
 nox -s test -- --only house --op rope --tier smoke --device cpu
 """
@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from common.cli import NEEDED
+from common.commands.options import NEEDED
 from common.spec import TIERS
 
 if missing := [
@@ -19,35 +19,38 @@ if missing := [
     names = " ".join(missing)
     raise SystemExit(f"study: missing packages: {names}; python -m pip install {names}")
 
-# before torch is imported; see common/cli.py
+# before torch is imported; see common/commands/options.py
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch
 
 from common import ops, solutions
 from common.errors import UserError
+from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep, tier_cases
+
+pytest_plugins = ["tests.study", "tests.tuning"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("study")
-    group.addoption("--op", help="solutions of one op alone")
-    group.addoption("--only", metavar="HANDLE[/FILE]", help="one contributor or file alone")
+    group.addoption("--op", help="only solutions of this op")
+    group.addoption("--only", metavar="HANDLE[/FILE]", help="only this contributor or file")
     group.addoption("--tier", choices=TIERS, default="smoke")
-    group.addoption("--write-docs", action="store_true", help="the tables of docs/grading.md")
-    group.addoption("--device", choices=("cpu", "cuda"), help="default: a GPU where one is")
+    group.addoption("--write-docs", action="store_true", help="write the tables of docs/grading.md")
+    group.addoption("--device", choices=("cpu", "cuda"), help="default: a GPU if there is one")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Say what is wrong with the options in one line, before anything is collected."""
+    """Report wrong options in one line, before anything is collected."""
     try:
         _pairs(config)
-    except UserError as fault:
-        raise pytest.UsageError(f"study: {fault}") from None
+    except UserError as error:
+        raise pytest.UsageError(f"study: {error}") from None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`graded` is every contributor's solution with every case of the tier, case by case."""
+    """Parametrize `graded` with every contributor's solution on every case of the tier."""
     if "graded" in metafunc.fixturenames:
         pairs = _pairs(metafunc.config)
         ids = [f"{solution.name}-{case.name}" for solution, case in pairs]
@@ -79,15 +82,29 @@ def device(pytestconfig: pytest.Config) -> str:
 
 
 @pytest.fixture(scope="session")
-def sweep(device: str):
-    with Sweep(device) as sweep:
+def fork_server():
+    """Return a fork server without a GPU for every test that does not end or replace its own.
+
+    Each start of one imports torch, which takes seconds.
+    """
+    server = ForkServer("cpu")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def sweep(request: pytest.FixtureRequest, device: str):
+    server = request.getfixturevalue("fork_server") if device == "cpu" else None
+    with Sweep(device, server=server) as sweep:
         yield sweep
 
 
 @pytest.fixture(scope="session")
 def verdicts(request: pytest.FixtureRequest, sweep: Sweep):
-    """Verdicts of one solution on one case; the first to ask for a case has all its solutions
-    graded side by side."""
+    """Return a function from a solution and a case to the verdicts.
+
+    The first request for a case has all its solutions graded at the same time.
+    """
     asked = {
         item.callspec.params["graded"]
         for item in request.session.items
@@ -99,7 +116,7 @@ def verdicts(request: pytest.FixtureRequest, sweep: Sweep):
         if (solution, case) not in known:
             due = [other for other, its_case in asked if its_case == case]
             for graded in sweep.grade(ops.load(solution.op), [case], due):
-                known[graded[0], case] = graded[3]
+                known[graded.solution, case] = graded.verdicts
         return known.pop((solution, case))
 
     return look_up

@@ -1,81 +1,105 @@
-"""Sessions, no logic: each installs its dependency group and hands its arguments on to `study`."""
+"""Sessions, no logic: each installs its dependency group and hands its arguments on to `study`.
+
+All run in one environment, `.nox/study`, since each would otherwise hold its own copy of torch. The
+environment that nox makes for a session stays empty.
+"""
+
+import functools
+import sys
+from pathlib import Path
 
 import nox
 
 nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["test"]
-nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
-# One environment serves every session: each would hold its own copy of torch otherwise.
-nox.sessions.SessionRunner.envdir = property(lambda self: ".nox/study")
+nox_session = functools.partial(
+    nox.session, venv_backend="virtualenv", venv_params=["--no-seed", "--quiet"]
+)
 
+STUDY = Path(".nox", "study")
 GROUPS = nox.project.load_toml("pyproject.toml")
 
 
-def install(session: nox.Session, group: str) -> None:
-    session.install(*nox.project.dependency_groups(GROUPS, group))
+def install(session: nox.Session, *groups: str) -> str:
+    """Install dependency groups into the shared environment, and return its Python.
+
+    With `nox --no-venv` nothing is installed, and the session runs in the Python on PATH.
+    """
+    if session.venv_backend == "none":
+        return "python"
+    python = str((STUDY / "bin" / "python").absolute())
+    packages = [name for group in groups for name in nox.project.dependency_groups(GROUPS, group)]
+    session.run_install(sys.executable, "-m", "virtualenv", "--quiet", STUDY, external=True)
+    session.run_install(python, "-m", "pip", "install", "--quiet", *packages, external=True)
+    return python
 
 
 def study(session: nox.Session, group: str = "run") -> None:
-    install(session, group)
-    command = ("python", "-m", "common", session.name)
-    session.run(*command, *session.posargs, interrupt_timeout=20, terminate_timeout=20)
+    """Run the command of `study` that is named as the session."""
+    command = (install(session, group), "-m", "common", session.name, *session.posargs)
+    session.run(*command, external=True, interrupt_timeout=20, terminate_timeout=20)
 
 
-@nox.session
+@nox_session
 def test(session: nox.Session) -> None:
     """Run the tests: the harness's own, and every solution on the smoke cases."""
-    install(session, "test")
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run(install(session, "test"), "-m", "pytest", *session.posargs, external=True)
 
 
-@nox.session
+@nox_session
 def bench(session: nox.Session) -> None:
-    """Grade and time every solution on the board's cases; goes on where it was interrupted."""
+    """Grade and time every solution on the board's cases; continues an interrupted run."""
     study(session)
 
 
-@nox.session
+@nox_session
 def leaderboard(session: nox.Session) -> None:
-    """Show the leaderboard from what bench recorded."""
+    """Show the leaderboard from bench's records."""
     study(session, "board")
 
 
-@nox.session
+@nox_session
 def new(session: nox.Session) -> None:
     """Write a solution's folder from the template: nox -s new -- HANDLE OP."""
     study(session, "board")
 
 
-@nox.session
-def tune(session: nox.Session) -> None:
-    """Search a folder's configurations on this GPU, for it to read: nox -s tune -- HANDLE."""
-    study(session)
-
-
-@nox.session
+@nox_session
 def check(session: nox.Session) -> None:
     """Grade and measure one folder, and say where it would stand: nox -s check -- HANDLE."""
     study(session)
 
 
-@nox.session
+@nox_session
 def profile(session: nox.Session) -> None:
     """Say what binds a solution, memory, arithmetic or launching: nox -s profile -- HANDLE."""
     study(session)
 
 
-@nox.session
+@nox_session
+def tune(session: nox.Session) -> None:
+    """Search a folder's configurations on this GPU, for it to read: nox -s tune -- HANDLE."""
+    study(session)
+
+
+@nox_session
 def sanitize(session: nox.Session) -> None:
-    """Run compute-sanitizer over the smoke cases on a GPU, or anywhere --tool triton-viz."""
+    """Run compute-sanitizer over smoke cases on a GPU, or anywhere --tool triton-viz."""
     symbolic = any("triton-viz" in word for word in session.posargs)
     study(session, "sanitizer" if symbolic else "run")
 
 
-@nox.session
+@nox_session
+def peers(session: nox.Session) -> None:
+    """Install libraries to stand beside on the board: nox -s peers -- liger-kernel quack."""
+    install(session, "run", *(f"peers-{name}" for name in session.posargs))
+
+
+@nox_session
 def lint(session: nox.Session) -> None:
     """Check style and types."""
-    install(session, "lint")
-    session.run("ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
-    session.run("mypy")
+    python = install(session, "lint")
+    session.run(python, "-m", "ruff", "check", ".", external=True)
+    session.run(python, "-m", "ruff", "format", "--check", ".", external=True)
+    session.run(python, "-m", "mypy", external=True)

@@ -11,12 +11,13 @@ import fcntl
 import mmap
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+Key = TypeVar("Key", bound=Hashable)
 ALIGNMENT = 512
 BAND = 1024
 """The least bytes of a guard band: before the first tensor, between two and after the last."""
@@ -55,13 +56,13 @@ def slot_like(tensor: torch.Tensor, start: int) -> Slot:
     )
 
 
-def lay_out(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, Slot]:
+def lay_out(tensors: Iterable[tuple[Key, torch.Tensor]]) -> dict[Key, Slot]:
     """Return a slot for each tensor, one after the other, with guard bands around them."""
-    slots: dict[str, Slot] = {}
+    slots: dict[Key, Slot] = {}
     start = BAND
-    for name, tensor in tensors:
-        slots[name] = slot_like(tensor, start)
-        start = slots[name].end
+    for key, tensor in tensors:
+        slots[key] = slot_like(tensor, start)
+        start = slots[key].end
     return slots
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib.util
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.digest import digest
 from common.errors import UserError
 from common.paths import CONTRIBUTORS, OPS, PEERS
 
@@ -66,14 +66,6 @@ class Solution:
     def _sources(self) -> list[Path]:
         others = self.path.parent.rglob("*.py")
         return [self.path, *(path for path in others if not _is_solution(path))]
-
-
-def digest(paths: Iterable[Path]) -> str:
-    """Return twelve hexadecimal digits that change when a file's name or content does."""
-    total = hashlib.sha256()
-    for path in sorted(set(paths)):
-        total.update(f"{path.name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
-    return total.hexdigest()[:12]
 
 
 def op_names() -> list[str]:

@@ -24,7 +24,7 @@ VERDICTS = {
     "NONDETERMINISTIC": "two runs on the same inputs differ",
 }
 """Each verdict with its meaning. Of several failures, the first in this order is the verdict."""
-FINE = ("PASSED", "UNSUPPORTED")
+FINE = frozenset({"PASSED", "UNSUPPORTED"})
 """The verdicts that are not a failure."""
 
 

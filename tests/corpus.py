@@ -1,9 +1,9 @@
-"""The kernels that must be caught, graded as `bench` grades; used by the tests of either corpus.
+"""The kernels that must be caught, graded as `bench` grades; used by the tests of both corpora.
 
 A kernel's docstring promises its verdicts, `Expected: forward=X backward=Y`: in each direction at
 least one smoke case gets that verdict, and every other is PASSED or UNSUPPORTED. A cheat may also
-promise what becomes of it when it is timed, `Timed: X`, and on a GPU alone, `On a GPU: X` and
-`Timed on a GPU: X`.
+promise its verdict when it is timed, `Timed: X`, and those that it gets on a GPU only,
+`On a GPU: X` and `Timed on a GPU: X`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from common.measure import rows
 from common.paths import CONTRIBUTORS, ROOT
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Op
+from common.verdicts import FINE
 
 _EVERYONE = solutions.discover(CONTRIBUTORS)
 BYSTANDERS = [
@@ -27,15 +28,14 @@ BYSTANDERS = [
     *solutions.select(_EVERYONE, only="wenhaoli_xmu/masked_linear"),
 ]
 DEADLINE = 5.0
-FINE = {"PASSED", "UNSUPPORTED"}
 SMALL = {"rotate_half": "10x2x4x8-float32", "masked_linear": "70x40x24-float32-span"}
 LARGE = {"rotate_half": "8192x2x32x128-bfloat16"}
-"""Cases that are timed: small ones, and one that no device does in no time."""
+"""Cases that are timed: small ones, and one that is no small work for any device."""
 Counts = dict[tuple[Solution, str], Counter]
 
 
 def expected(solution: Solution) -> dict[str, str]:
-    """By direction; read as text, since one of them is no Python."""
+    """Return the promised verdicts by direction; read as text, since one kernel is no Python."""
     found = re.search(r"Expected: forward=(\w+) backward=(\w+)", solution.path.read_text())
     assert found, f"{solution.name} promises no verdict"
     return dict(zip(DIRECTIONS, found.groups(), strict=True))
@@ -51,7 +51,7 @@ def smoke(op: Op[Any]) -> Iterable[Case]:
 
 
 def large(op: Op[Any]) -> Iterable[Case]:
-    """One of the board's, with more programs than a GPU runs at once."""
+    """Return one case of the board, with more programs than a GPU runs at once."""
     return itertools.islice((case for case in op.cases("board") if case.ranked_by == "gpu"), 1)
 
 
@@ -62,8 +62,11 @@ def verdicts(
     cases: Callable[[Op[Any]], Iterable[Case]] = smoke,
     repeats: int = 0,
 ) -> Counts:
-    """Verdicts by solution and direction on the op's cases, all graded in one run. One of the
-    corpus is done when both directions have shown what they must, which saves a minute."""
+    """Count the verdicts by solution and direction on the op's cases, all graded in one run.
+
+    A kernel of the corpus is done when both directions have got the promised verdict, which saves a
+    minute.
+    """
     counted: Counts = defaultdict(Counter)
 
     def shown(solution: Solution, case: object) -> bool:
@@ -74,23 +77,23 @@ def verdicts(
     everyone = [*corpus, *others]
     for name in sorted({solution.op for solution in everyone}):
         op = ops.load(name)
-        graded = sweep.grade(op, cases(op), everyone, shown, repeats)
-        for solution, _, _, by_direction in graded:
-            for direction, verdict in by_direction.items():
-                counted[solution, direction][verdict.verdict] += 1
+        for graded in sweep.grade(op, cases(op), everyone, shown, repeats):
+            for direction, verdict in graded.verdicts.items():
+                counted[graded.solution, direction][verdict.verdict] += 1
     return counted
 
 
 def timed(
     device: str, several: Collection[Solution], names: dict[str, str] = SMALL
 ) -> dict[Solution, str]:
-    """What becomes of each solution of these ops when it is timed, as bench does, whatever it got
-    when it was graded."""
+    """Return each solution's verdict when it is timed as bench does, whatever it was graded."""
     found = {}
     for op in map(ops.load, names):
         with Sweep(device, overlap=False) as sweep:
-            for solution, _, problem, _ in sweep.grade(op, small(op, names), several):
-                found[solution] = rows._time(sweep, solution, problem, "forward")[1]
+            for graded in sweep.grade(op, small(op, names), several):
+                found[graded.solution] = rows.time_graded(graded.worker, graded.problem, "forward")[
+                    1
+                ]
     return found
 
 
@@ -100,7 +103,7 @@ def small(op: Op[Any], names: dict[str, str] = SMALL) -> list[Case]:
 
 
 def wrongly_judged(solution: Solution, counts: Counts) -> list[str]:
-    """What a kernel of a corpus got instead of what it promises, a line for each direction."""
+    """Return a line for each direction in which a kernel got another verdict than it promises."""
     found = []
     for direction, verdict in expected(solution).items():
         got = counts[solution, direction]
@@ -110,7 +113,7 @@ def wrongly_judged(solution: Solution, counts: Counts) -> list[str]:
 
 
 def harmed(solution: Solution, counts: Counts) -> list[str]:
-    """Verdicts of a bystander that are not his own doing."""
+    """Return a line for each direction in which a bystander got a failure."""
     return [
         f"{direction}: {dict(counts[solution, direction])}"
         for direction in DIRECTIONS
@@ -119,7 +122,7 @@ def harmed(solution: Solution, counts: Counts) -> list[str]:
 
 
 def table(corpus: Iterable[Solution], counts: Counts) -> str:
-    """Corpus by verdict, as docs/grading.md shows it."""
+    """Return the table of a corpus and its verdicts, as docs/grading.md shows it."""
     lines = ["| kernel | what it does | forward | backward |", "|---|---|---|---|"]
     for solution in corpus:
         got = [" ".join(sorted(set(counts[solution, each]) - FINE)) for each in DIRECTIONS]
@@ -136,7 +139,7 @@ def table(corpus: Iterable[Solution], counts: Counts) -> str:
 
 
 def in_the_docs(name: str, text: str, write: bool) -> bool:
-    """Does docs/grading.md hold this table? With `write`, from now on."""
+    """Return whether docs/grading.md holds this table; with `write`, write it there."""
     path = ROOT / "docs" / "grading.md"
     before, start, rest = path.read_text().partition(f"<!-- {name} -->\n")
     held, end, after = rest.partition(f"<!-- /{name} -->")

@@ -1,6 +1,6 @@
 """A fork server whose workers lack one check each, the one that a solution's folder is named after.
 
-`python -m tests.mutants FD`, in the place of `common.sandbox.process`; see test_mutations.py.
+`python -m tests.mutants FD`, in the place of `common.sandbox.server`; see test_mutations.py.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 
 from common import arena
-from common.sandbox import process, rotation, seal
+from common.sandbox import graded, process, rotation, seal, server, timed
 from common.sandbox.interpreter import bounds
+from common.sandbox.session import Session
+from common.wire import Reply
 
 
 def nothing(*_: object, **__: object) -> None:
@@ -29,12 +32,12 @@ def _forwards(begin: Callable[..., object]) -> Callable[..., object]:
 
 
 MUTATIONS = {
-    "no_poison": (process, "fill", nothing),
+    "no_poison": (graded, "fill", nothing),
     "no_seal": (seal._Sealed, "broken", nothing),
     "no_code_in_the_seal": (seal, "FunctionType", type(None)),
     "no_threads": (seal, "_at_work", lambda frame: False),
     "no_modes": (seal.Seal, "_has_mode", nothing),
-    "no_look_at_each_sample": (process.Session, "_look", process.Session._check),
+    "no_look_at_each_sample": (timed, "check_sample", Session.check_output),
     "no_watch": (bounds.Watch, "check", nothing),
     "no_tally": (bounds.AccessLog, "fault", _by_the_list),
     "no_other_order": (bounds.Watch, "begin_call", _forwards(bounds.Watch.begin_call)),
@@ -43,17 +46,16 @@ MUTATIONS = {
     "no_shared_memory_check": (rotation.Rotation, "shared", False),
 }
 OWNERS = list(process.relied_on())
-load = process.Session.load
 
 
-def mutated(self: process.Session, path: str, op: str) -> process.Reply:
-    """The seal is renewed, so that it is the missing check alone that is missed."""
+def mutated(session: Session, path: str, op: str) -> Reply:
+    """Load a solution, one check removed and the seal renewed: only that check is then missing."""
     with contextlib.suppress(KeyError):
         setattr(*MUTATIONS[Path(path).parent.name])
-    self._seal = seal.Seal(OWNERS)
-    return load(self, path, op)
+    session.seal = seal.Seal(OWNERS)
+    return session.load(path, op)
 
 
 if __name__ == "__main__":
-    process.Session.load = mutated
-    process.fork_server(socket.socket(fileno=int(sys.argv[1])))
+    process.REQUESTS = MappingProxyType({**process.REQUESTS, "load": mutated})
+    server.run(socket.socket(fileno=int(sys.argv[1])))

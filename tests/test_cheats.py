@@ -15,15 +15,17 @@ from common import ops, paths, solutions
 from common.errors import UserError
 from common.grading import worker
 from common.grading.sweep import Sweep
-from common.measure import limits, rows, timing
+from common.measure import limits, recording, timing
 from common.paths import ROOT
-from common.records import runs
-from common.sandbox import clock, process
+from common.records import jsonl, runs
+from common.records.runs import Selection
+from common.sandbox import clock, contract
 from common.sandbox.landlock import landlock_version
 from common.solutions import Solution
 from common.spec import Work
+from common.verdicts import FINE
 from tests import corpus
-from tests.corpus import BYSTANDERS, FINE, expected, promised, verdicts
+from tests.corpus import BYSTANDERS, expected, promised, verdicts
 
 CHEATS = solutions.discover(Path(__file__).parent / "cheats")
 MOVES, WRITES = (
@@ -104,7 +106,7 @@ def test_a_start_that_was_moved_leaves_a_time_below_the_floor(monkeypatch):
         ready = clock._at_once(functools.partial(run, torch.ones(2)))
         return clock._gpu_time(ready, torch.ones(1), 0.0, *clock.NOTHING)
 
-    cheat = process.load(MOVES.path, ops.load(MOVES.op))
+    cheat = contract.load(MOVES.path, ops.load(MOVES.op))
     monkeypatch.setattr(torch, "cat", cat)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
@@ -134,11 +136,11 @@ def test_the_docs_show_it(counts, pytestconfig):
 
 
 def beside_results(root: Path) -> tuple[Solution, Path]:
-    """The cheat, and results that it finds."""
+    """The cheat, and a file of results that it finds."""
     shutil.copytree(WRITES.path.parent, root / "contributors" / WRITES.handle)
-    (root / "results").mkdir()
+    (root / "results" / "cpu").mkdir(parents=True)
     path = root / "contributors" / WRITES.handle / WRITES.path.name
-    return Solution(path, WRITES.op), root / "results" / "cpu.jsonl"
+    return Solution(path, WRITES.op), root / "results" / "cpu" / "a-run.jsonl"
 
 
 def can_confine() -> bool:
@@ -150,7 +152,7 @@ def can_confine() -> bool:
 
 @pytest.mark.skipif(not can_confine(), reason="no process can be confined here")
 @pytest.mark.parametrize(
-    ("server", "held"), [("common.sandbox.process", True), ("tests.unconfined", False)]
+    ("server", "held"), [("common.sandbox.server", True), ("tests.unconfined", False)]
 )
 def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkeypatch):
     monkeypatch.setattr(worker.ForkServer, "MODULE", server)
@@ -158,8 +160,8 @@ def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkey
         cheat, results = beside_results(Path(folder))
         results.write_bytes(b"a row\n")
         op = ops.load(cheat.op)
-        ((*_, verdicts),) = sweep.grade(op, [next(op.cases("smoke"))], [cheat])
-        assert {verdict.verdict for verdict in verdicts.values()} == {"PASSED"}
+        (graded,) = sweep.grade(op, [next(op.cases("smoke"))], [cheat])
+        assert {verdict.verdict for verdict in graded.verdicts.values()} == {"PASSED"}
         assert (results.read_bytes() == b"a row\n") == held
 
 
@@ -169,10 +171,12 @@ def test_what_an_unconfined_worker_writes_is_taken_back(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     cheat, results = beside_results(tmp_path)
     with pytest.raises(UserError, match="changed while it was written to"):
-        rows.bench([cheat], "cpu", "all", {})
-    assert results.read_text().count("\n") == len(runs.read(results).runs) == 1
+        list(recording.bench([cheat], "cpu", Selection(), {}))
+    (results,) = runs.files(results.parent)
+    assert results.read_text().count("\n") == len(runs.read(results.parent).runs) == 1
 
-    monkeypatch.setattr(runs.Writer, "_changed", lambda self: False)
-    rows.bench([cheat], "cpu", "all", {})
+    for guard in ("_changed", "_touched"):
+        monkeypatch.setattr(jsonl.Writer, guard, lambda self: False)
+    list(recording.bench([cheat], "cpu", Selection(), {}))
     lines = results.read_text().splitlines()
-    assert len(set(lines)) < len(lines), "without that look it gets through"
+    assert len(set(lines)) < len(lines), "without that check it gets through"

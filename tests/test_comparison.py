@@ -1,6 +1,5 @@
 """Two runs side by side, with numbers worked out by hand."""
 
-import dataclasses
 import io
 
 import pytest
@@ -8,12 +7,15 @@ from rich.console import Console
 
 from common.board import table, terminal
 from common.board.comparison import compare
-from common.records.runs import Results, Run
-from tests.test_ranking import failed, row
+from common.records.runs import SCHEMA, Results, Run
+from tests.test_ranking import failed, replace, row, summary
 
-FIRST = Run("r1", "cuda", "A GPU", {"torch": "2", "numpy": "1", "fla": "1"}, {})
-SECOND = dataclasses.replace(FIRST, run="r2")
-THIRD = dataclasses.replace(FIRST, run="r3")
+FIRST = Run(
+    schema=SCHEMA, run="r1", device="cuda", device_name="A GPU",
+    versions={"torch": "2", "numpy": "1", "fla": "1"}, absent={},
+)  # fmt: skip
+SECOND = replace(FIRST, run="r2")
+THIRD = replace(FIRST, run="r3")
 KNOWN = {"alice/rope", "bob/rope", "carol/rope", "eager/rope", "alice/rotate_half"}
 
 
@@ -88,7 +90,7 @@ def test_the_plots_and_who_is_gone_have_no_part():
 
 
 def test_what_else_changed_is_said():
-    newer = dataclasses.replace(SECOND, versions={"torch": "3", "numpy": "1", "quack": "7"})
+    newer = replace(SECOND, versions={"torch": "3", "numpy": "1", "quack": "7"})
     rows = [timed("r1", 10.0), timed("r2", 10.0, harness="h2")]
     assert compared(*rows, runs=(FIRST, newer)).changed == ["the harness", "torch from 2 to 3"]
     assert compared(timed("r1", 10.0), timed("r2", 10.0)).changed == []
@@ -108,7 +110,7 @@ def test_a_row_moves_by_its_ratio_to_eager_and_not_by_its_time():
 
 
 def test_the_clock_that_ranks_is_the_one_that_is_compared():
-    hosts = [{"solution": [us] * 9, "eager": [60.0] * 9} for us in (40.0, 30.0)]
+    hosts = [{"solution": summary(us), "eager": summary(60.0)} for us in (40.0, 30.0)]
     rows = [timed(run, 100.0, ranked_by="host", host=host)
             for run, host in zip(("r1", "r2"), hosts, strict=True)]  # fmt: skip
     (move,) = track(*rows).moves
@@ -203,7 +205,8 @@ def test_the_order_is_said():
     still = [timed(run, us, solution=solution) for run in ("r1", "r2")
              for solution, us in (("alice/rope", 50.0), ("bob/rope", 100.0))]  # fmt: skip
     assert "the order is the same but for ties" in shown(*still).footnotes
-    swapped = [*still[:2], *(timed("r2", 150.0 - each.gpu["solution"][0], solution=each.solution)
+    swapped = [*still[:2],
+               *(timed("r2", 150.0 - each.gpu["solution"].median, solution=each.solution)
                              for each in still[:2])]  # fmt: skip
     line = "swapped, although their intervals are apart: bob/rope and alice/rope"
     assert line in shown(*swapped).footnotes
@@ -218,7 +221,7 @@ def test_a_solution_whose_source_changed_is_marked():
     assert not any(
         table.EDITED in str(part) for part in (shown(*rows).rows, shown(*rows).footnotes)
     )
-    rows[-1] = dataclasses.replace(rows[-1], sources="s2")
+    rows[-1] = replace(rows[-1], sources="s2")
     drawn = shown(*rows)
     assert [cells[0] for cells in drawn.rows] == ["alice/rope", f"bob/rope{table.EDITED}"]
     assert drawn.footnotes[-1].startswith(table.EDITED)

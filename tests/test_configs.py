@@ -199,7 +199,7 @@ def test_what_is_forced_goes_before_the_file(helper, capsys):
 @pytest.mark.parametrize("name", [DEVICE, "AMD Instinct MI300X", " NVIDIA RTX(TM) 6000--Ada! "])
 def test_a_device_has_the_same_file_name_here_and_there(helper, monkeypatch, name):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: name)
-    assert f"{helper._slug(name)}.jsonl" == machine.results_file("cuda")
+    assert helper._slug(name) == machine.results_folder("cuda")
 
 
 def test_the_helper_reads_the_schema_that_tune_writes(helper):

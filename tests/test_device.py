@@ -17,7 +17,7 @@ def test_the_devices_state_is_known_where_nvml_is():
     pytest.importorskip("pynvml")
     read = device.reader(str(torch.cuda.get_device_properties().uuid))
     assert read is not None
-    with device.Watch(read) as watch:
+    with device.Monitor(read) as watch:
         measured_on_gpu(lambda x: x.clone(), lambda x: x.clone())
         time.sleep(2 * device.PERIOD)
     assert 100 < watch.state["sm_mhz"][1] < 5000
@@ -73,7 +73,7 @@ def test_a_state_is_the_range_and_every_reason_that_slows():
 
 def test_the_watch_reads_while_it_is_entered_and_not_after():
     read = iter(range(1000, 9000))
-    with device.Watch(lambda: {"sm_mhz": next(read)}) as watch:
+    with device.Monitor(lambda: {"sm_mhz": next(read)}) as watch:
         time.sleep(3.5 * device.PERIOD)
     state = watch.state
     time.sleep(1.5 * device.PERIOD)
@@ -84,7 +84,7 @@ def test_the_watch_reads_while_it_is_entered_and_not_after():
 
 def test_without_nvml_nothing_is_known():
     assert device.reader("no such device") is None
-    with device.Watch(None) as watch:
+    with device.Monitor(None) as watch:
         pass
     assert watch.state == {}
 

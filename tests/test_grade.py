@@ -1,4 +1,4 @@
-"""The numeric rule, each of its clauses by itself, and the order of verdicts."""
+"""Problems, the order of verdicts, and replies that are none."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 
 from common import ops
 from common.arena import Arena
+from common.grading.compare import _stayed
 from common.grading.exchange import Exchange
-from common.grading.grade import _stayed
+from common.grading.grade import grade
 from common.grading.problem import OUTPUT, Problem, make_problem, solve
 from common.grading.sweep import Sweep
-from common.grading.tolerance import Budget, check_values, ulp
 from common.ops._draw import draw
 from common.solutions import Solution
 from common.wire import GUARDS
@@ -22,78 +22,6 @@ from common.wire import GUARDS
 ROPE = ops.load("rope")
 CASES = {case.name: case for case in ROPE.cases("smoke")}
 CASE = CASES["sbhd-7x2x3x16-float32"]
-LARGE = torch.linspace(-2, 2, 2000, dtype=torch.float64)
-BUDGET = Budget(rms=1e-3, largest=4e-3)
-
-
-def wrong(error, truth=LARGE, budget=BUDGET, slack=2.0, dtype=torch.float32):
-    return check_values((truth + error).to(dtype), truth, budget, slack)
-
-
-def spread(rms: float) -> torch.Tensor:
-    """An error of this rms, of one size everywhere and either sign."""
-    return rms * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(1000)
-
-
-def test_eagers_own_error_passes():
-    found, ratio = wrong(spread(1e-3))
-    assert found is None
-    assert ratio == pytest.approx(1.0, rel=1e-3)
-
-
-@pytest.mark.parametrize(("slack", "passes"), [(2.0, 1.9), (4.0, 3.9)])
-def test_rms_error_may_be_slack_times_eagers(slack, passes):
-    assert wrong(spread(passes * 1e-3), slack=slack)[0] is None
-    found, ratio = wrong(spread(1.1 * slack * 1e-3), slack=slack)
-    assert "rms" in found.text
-    assert ratio == pytest.approx(1.1 * slack, rel=1e-3)
-
-
-def test_rms_is_not_asked_of_few_elements():
-    few = Budget(rms=None, largest=4e-3)
-    assert wrong(spread(3e-3), budget=few)[0] is None
-
-
-def test_one_element_may_err_twice_slack_times_eagers_largest():
-    error = torch.zeros(2000, dtype=torch.float64)
-    error[1234] = 2 * 2 * 4e-3 * 0.99
-    assert wrong(error, budget=Budget(None, 4e-3))[0] is None
-    error[1234] *= 1.03
-    found, _ = wrong(error, budget=Budget(None, 4e-3))
-    assert found.index == (1234,)
-    assert "1 of 2000 wrong" in found.text
-
-
-def test_one_ulp_is_always_allowed():
-    truth = torch.tensor([1.0, 0.3, 100.0, 1e-30], dtype=torch.float64)
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        up = torch.nextafter(truth.to(dtype), torch.full((4,), torch.inf, dtype=dtype))
-        exact = truth.to(dtype).double()
-        assert torch.equal(ulp(exact, dtype)[:3], (up.double() - exact)[:3])
-        assert check_values(up, exact, Budget(None, 0.0), 2.0)[0] is None
-        twice = torch.nextafter(up, torch.full((4,), torch.inf, dtype=dtype))
-        assert check_values(twice, exact, Budget(None, 0.0), 2.0)[0] is not None
-
-
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("rms", [1e6, None])
-def test_nothing_infinite_passes(value, rms):
-    error = torch.zeros(2000, dtype=torch.float64)
-    error[7] = value
-    found, _ = wrong(error, budget=Budget(rms=rms, largest=1e9))
-    assert found.index == (7,)
-
-
-def test_exactly_eager_is_exactly_one():
-    assert check_values(LARGE.float(), LARGE.float().double(), Budget(0.0, 0.0), 2.0) == (None, 1.0)
-
-
-def test_the_first_wrong_element_is_told_with_what_came():
-    error = torch.zeros(20, 100, dtype=torch.float64)
-    error[3, 5] = error[4, 1] = 1.0
-    found, _ = check_values((LARGE.view(20, 100) + error).float(), LARGE.view(20, 100), BUDGET, 2.0)
-    assert found.index == (3, 5)
-    assert found.text.startswith("expected -1.3896948, got -0.38969484 (2 of 2000 wrong")
 
 
 def test_seeds_decide_the_inputs_and_nothing_else_does():
@@ -174,8 +102,8 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def two_faults(tmp_path_factory):
-    """The forward verdict of each of FAULTS, by its name."""
+def two_faults(tmp_path_factory, fork_server):
+    """Return the forward verdict of each of FAULTS, by its name."""
     root = tmp_path_factory.mktemp("faults")
     solutions = {}
     for index, (name, (body, _)) in enumerate(FAULTS.items()):
@@ -185,9 +113,9 @@ def two_faults(tmp_path_factory):
             f"import torch\n\ndef rope(t, freqs):\n    with torch.no_grad():\n        {body}\n"
         )
         solutions[Solution(path, "rope")] = name
-    with Sweep("cpu") as sweep:
+    with Sweep("cpu", server=fork_server) as sweep:
         graded = sweep.grade(ROPE, [CASE], solutions)
-        return {solutions[solution]: verdicts["forward"] for solution, _, _, verdicts in graded}
+        return {solutions[each.solution]: each.verdicts["forward"] for each in graded}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -201,16 +129,22 @@ def test_reasons_are_one_line_and_say_where(two_faults):
     assert two_faults["sys.exit"].reason == "SystemExit: 0, line 5 of rope.py"
 
 
-def graded(tmp_path, source, case=CASE):
-    path = tmp_path / "somebody" / "rope.py"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(source)
-    with Sweep("cpu") as sweep:
-        ((*_, verdicts),) = sweep.grade(ROPE, [case], [Solution(path, "rope")])
-    return verdicts
+@pytest.fixture
+def grade_source(tmp_path, fork_server):
+    """Return a function from the source of a rope to its verdicts on a case."""
+
+    def start(source, case=CASE):
+        path = tmp_path / "somebody" / "rope.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source)
+        with Sweep("cpu", server=fork_server) as sweep:
+            (found,) = sweep.grade(ROPE, [case], [Solution(path, "rope")])
+        return found.verdicts
+
+    return start
 
 
-def test_a_write_between_a_views_elements_is_a_mutation(tmp_path):
+def test_a_write_between_a_views_elements_is_a_mutation(grade_source):
     source = (
         "import torch\nfrom common.ops.rope import reference\n\n"
         "def rope(t, freqs):\n"
@@ -218,7 +152,7 @@ def test_a_write_between_a_views_elements_is_a_mutation(tmp_path):
         "    raw[0] += 1  # the view begins behind it\n"
         "    return reference(t, freqs)\n"
     )
-    verdicts = graded(tmp_path, source, CASES["sbhd-5x2x3x12-float32-d2=8-strided"])
+    verdicts = grade_source(source, CASES["sbhd-5x2x3x12-float32-d2=8-strided"])
     assert verdicts["forward"].verdict == "MUTATED_INPUT"
     assert verdicts["forward"].reason == "t changed"
 
@@ -229,7 +163,7 @@ def test_between_a_views_elements_is_the_guard_and_no_element_is(layout, count):
     case = CASES[f"sbhd-5x2x3x12-float32-d2=8-{layout}"]
     worker = SimpleNamespace(ask_again=lambda: True, arena=lambda nbytes: Arena("cpu", nbytes))
     exchange = Exchange(make_problem(ROPE, case, 0, "cpu"), worker)
-    slot = exchange.slots["t"]
+    slot = exchange.slots.inputs["t"]
     memory = exchange._arena.bytes_of(slot)
     for attempt in exchange.attempts:
         exchange.lay_inputs(attempt)
@@ -259,21 +193,21 @@ def rope(t, freqs):
 
 
 @pytest.mark.parametrize("turn", [0, 1])
-def test_a_death_in_backward_leaves_forward_its_verdict(tmp_path, monkeypatch, turn):
+def test_a_death_in_backward_leaves_forward_its_verdict(grade_source, monkeypatch, turn):
     """Also where one more answer would be asked for."""
     monkeypatch.setattr("common.grading.worker.Worker.ask_again", lambda worker: bool(turn))
-    verdicts = graded(tmp_path, DIES_IN_BACKWARD)
+    verdicts = grade_source(DIES_IN_BACKWARD)
     assert verdicts["forward"].verdict == "PASSED"
     assert verdicts["backward"].verdict == "CRASHED"
     assert "SIGABRT" in verdicts["backward"].reason
 
 
-def test_wrong_once_and_unsupported_then_is_not_unsupported(tmp_path):
+def test_wrong_once_and_unsupported_then_is_not_unsupported(grade_source):
     source = (
         "calls = []\n\ndef rope(t, freqs):\n    calls.append(1)\n"
         "    if len(calls) > 1:\n        raise NotImplementedError('later')\n    return t * 3\n"
     )
-    verdicts = graded(tmp_path, source)
+    verdicts = grade_source(source)
     assert verdicts["forward"].verdict == "NONDETERMINISTIC"
     assert verdicts["backward"].verdict != "UNSUPPORTED"
 
@@ -281,7 +215,7 @@ def test_wrong_once_and_unsupported_then_is_not_unsupported(tmp_path):
 @pytest.mark.parametrize(
     "reply", ["{}", "[]", '{"number": 1}', '{"number": 3, "shape": 3}', "[" * 99_999, "no json"]
 )
-def test_what_is_no_reply_costs_that_solution_alone(tmp_path, reply):
+def test_what_is_no_reply_costs_that_solution_alone(grade_source, reply):
     """Written over the socket by a solution that finds it among its open files."""
     source = (
         "import os, stat\n\ndef rope(t, freqs):\n    for fd in range(3, 64):\n        try:\n"
@@ -289,18 +223,43 @@ def test_what_is_no_reply_costs_that_solution_alone(tmp_path, reply):
         f"                os.write(fd, {reply!r}.encode() + b'\\n')\n"
         "        except OSError:\n            pass\n    return t\n"
     )
-    assert graded(tmp_path, source)["forward"].verdict == "TAMPERED"
+    assert grade_source(source)["forward"].verdict == "TAMPERED"
 
 
-def test_an_output_without_grad_fn_is_an_unsupported_backward(tmp_path):
-    path = tmp_path / "detached" / "rope.py"
-    path.parent.mkdir()
-    path.write_text(
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [
+        ({"verdict": "PASSED", "reason": ""}, {}),
+        ({"verdict": ["PASSED"], "reason": ""}, {}),
+        ({"verdict": "CRASHED"}, {}),
+        ({"output": None}, {}),
+        ({"output": {"shape": [], "dtype": ""}}, {}),
+        (None, {"verdict": "PASSED", "reason": ""}),
+        (None, {"another": {"shape": [], "dtype": ""}}),
+        (None, {}),
+    ],
+)
+def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward):
+    """Replies with the right token, but of another form."""
+    problem = make_problem(ROPE, CASE, 0, "cpu")
+    shape = list(problem.truth[OUTPUT].shape)
+    right = {"shape": shape, "dtype": CASE.dtype, "differentiable": True}
+    replies = {"forward": forward or right, "backward": backward}
+    worker = SimpleNamespace(
+        solution=SimpleNamespace(name="somebody/rope"),
+        ask_again=lambda: False,
+        arena=lambda nbytes: Arena("cpu", nbytes),
+        ask=lambda request, **arguments: replies[request],
+    )
+    last = grade(problem, worker)["backward"]
+    assert (last.verdict, last.reason) == ("CRASHED", "the process wrote what is no reply")
+
+
+def test_an_output_without_grad_fn_is_an_unsupported_backward(grade_source):
+    verdicts = grade_source(
         "from common.ops.rope import reference\n\n\n"
         "def rope(t, freqs):\n    return reference(t.detach(), freqs)\n"
     )
-    with Sweep("cpu") as sweep:
-        ((*_, verdicts),) = sweep.grade(ROPE, [CASE], [Solution(path, "rope")])
     assert verdicts["forward"].verdict == "PASSED"
     assert verdicts["backward"].verdict == "UNSUPPORTED"
     assert "grad_fn" in verdicts["backward"].reason

@@ -1,288 +1,189 @@
-"""Imports run one way, nobody imports a solution, and what only reads records needs no torch.
+"""Imports run one way: the table of rooms, and what each may import.
 
 Read from the syntax tree of every file, imports inside functions included. An import for type
-checkers alone counts for the direction, since the code knows of the other; it loads no torch.
+checkers alone counts for the direction; it loads no torch.
 """
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from common.paths import ROOT
 
-# Who may import what of ours; `common.board` stands for all below it. Whoever is not named may not.
-GRADING = {
-    "common.arena", "common.exchange", "common.ops", "common.problem", "common.solutions",
-    "common.spec", "common.tolerance", "common.worker",
-}  # fmt: skip
+SHARED = "errors digest spec paths wire verdicts stats solutions arena"
+GRADING = f"{SHARED} ops records grading"
 MAY = {
-    "contributors": set(),
-    "tests.wrong": set(),
-    "tests.cheats": {"common"},  # what they attack
-    "noxfile": set(),
-    "common": set(),
-    "common.__main__": {"common.cli"},
-    "common.spec": set(),
-    "common.views": set(),
-    "common.masks": {"common.spec", "common.views"},
-    "common.ops": {"common.masks", "common.ops", "common.spec", "common.views"},
-    "common.peers": {"common.ops"},
-    "common.solutions": set(),
-    "common.records": {"common.solutions"},
-    "common.board": {"common.board", "common.records", "common.solutions.UserError"},
-    "common.arena": set(),
-    "common.interpreter": set(),
-    "common.worker": {"common.arena", "common.solutions", "common.spec"},
-    "common.tolerance": set(),
-    "common.problem": {"common.spec", "common.tolerance"},
-    "common.exchange": {"common.arena", "common.problem", "common.spec", "common.worker"},
-    "common.grade": GRADING,
-    "common.measure.limits": {"common.spec"},
-    "common.measure": GRADING | {"common.grade", "common.measure"},
-    # the solution's own process: no oracle, no grader
-    "common.seal": set(),
-    "common.confinement": set(),
-    "common.measure.rotation": set(),
-    "common.measure.clock": {"common.measure.rotation", "common.measure.stopping"},
-    "common.measure.device": set(),
-    "common.measure.stopping": set(),
-    "common.measure.trace": set(),
-    "common.inside": {
-        "common.arena", "common.confinement", "common.inside", "common.interpreter",
-        "common.measure.clock", "common.measure.rotation", "common.measure.trace", "common.ops",
-        "common.seal", "common.spec",
-    },
-    # a solution by itself under a profiler, in a process that grades nothing
-    "common.solo": {
-        "common.inside", "common.measure.clock", "common.ops", "common.problem", "common.spec",
-    },
-    # the same under sanitizers; nobody imports these two
-    "common.smoke": {"common.inside", "common.ops", "common.solo", "common.spec"},
-    "common.symbolic": {"common.inside", "common.ops", "common.solo", "common.spec"},
-    "common.profile": GRADING | {
-        "common.bench", "common.board", "common.measure", "common.records", "common.sweep",
-    },
-    "common.sweep": GRADING | {"common.grade"},
-    "common.bench": GRADING | {"common.grade", "common.measure", "common.records", "common.sweep"},
-    "common.points": {"common.records", "common.spec"},
-    "common.tune": GRADING | {
-        "common.bench", "common.grade", "common.measure", "common.points", "common.sweep",
-    },
-    "common.sanitize": {"common.solutions", "common.spec"},
-    "common.template": {"common.solutions"},
-    "common.check": GRADING | {
-        "common.bench", "common.board", "common.grade", "common.records", "common.sweep",
-    },
-    "common.cli": GRADING | {
-        "common.bench", "common.board", "common.check", "common.grade", "common.points",
-        "common.profile", "common.records", "common.sanitize", "common.sweep", "common.template",
-        "common.tune",
-    },
-    "conftest": {"common"},
-    "tests": {"common", "conftest", "tests"},
-}  # fmt: skip
-# Nobody imports these, whatever else is allowed; a peer's folder has helpers of its own.
-PRIVATE = {
-    "contributors": set(),
-    "tests.wrong": set(),
-    "tests.cheats": set(),
-    "common.peers": {"common.peers"},
-    "common.inside": {
-        "common.inside",
-        "common.smoke",
-        "common.solo",
-        "common.symbolic",
-        "tests",
-    },
+    "errors": "",
+    "digest": "",
+    "spec": "",
+    "paths": "",
+    "wire": "",
+    "stats": "",
+    "arena": "",
+    "verdicts": "spec",
+    "solutions": "digest errors paths",
+    "ops": f"{SHARED}",
+    "records": f"{SHARED}",
+    "peers": "ops",
+    "sandbox": f"{SHARED} ops",
+    "grading": f"{SHARED} ops",
+    "measure": f"{GRADING}",
+    "board": "errors paths records solutions stats",
+    "tuning": f"{GRADING} measure",
+    "tools": f"{GRADING} measure",
+    "commands": f"{GRADING} measure board tuning tools",
+    "cli": "errors commands",
+    "__main__": "cli",
 }
-LIGHT = (
-    "common.board",
-    "common.cli",
-    "common.points",
-    "common.records",
-    "common.sanitize",
-    "common.solutions",
-    "common.spec",
-    "noxfile",
+"""Room of common/: the rooms that it imports beside itself."""
+LOADED_BY_TESTS_ALONE = ("sandbox", "peers")
+"""Their code runs in a solution's process, which is started by name and never imported."""
+NO_TORCH = (
+    "board",
+    "cli",
+    "digest",
+    "errors",
+    "paths",
+    "records",
+    "solutions",
+    "spec",
+    "stats",
+    "verdicts",
 )
-HEAVY = {"torch", "triton"}
-OURS = ("common", "contributors", "tests", "conftest", "noxfile")
+"""Rooms whose import loads no torch, so that a board is drawn where none is installed."""
 LOADERS = {"import_module", "__import__", "spec_from_file_location", "run_path", "run_module"}
-MAY_LOAD = ("common.ops", "common.inside", "tests")
+MAY_LOAD = ("common/ops/__init__.py", "common/sandbox/contract.py", "common/cli.py")
+"""Files that import a module whose name they compute."""
 
 
-def name_of(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+def room_of(path: Path) -> str:
+    """Return the room of common/ that the file belongs to, or the top folder that it lies in."""
+    top, *rest = path.relative_to(ROOT).with_suffix("").parts
+    return rest[0] if top == "common" and rest else top
 
 
-def sources() -> dict[str, str]:
-    folders = (path for top in OURS[:3] for path in (ROOT / top).rglob("*.py"))
-    files = [*folders, *ROOT.glob("*.py")]
-    return {name_of(path): path.read_text() for path in files if ours(path) or parses(path)}
-
-
-def ours(path: Path) -> bool:
-    return not path.is_relative_to(ROOT / "contributors") and path.parent.name != "syntax_error"
-
-
-def parses(path: Path) -> bool:
-    """Else it imports nothing, and the grader says so of it alone."""
-    try:
-        return bool(ast.parse(path.read_bytes()).body) and path.read_text() is not None
-    except (SyntaxError, ValueError):
-        return False
-
-
-SOURCES = sources()
-
-
-def within(name: str, part: str) -> bool:
-    return name == part or name.startswith(f"{part}.")
-
-
-def closest(name: str, table) -> str | None:
-    return max((part for part in table if within(name, part)), key=len, default=None)
-
-
-def for_type_checkers(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-
-
-def statements(tree: ast.AST, at_import: bool):
-    """Every import statement; `at_import`, those alone that run when the module is imported."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node
-        if at_import and for_type_checkers(node):
-            yield from statements(ast.Module(node.orelse, []), True)
-        elif not (at_import and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
-            yield from statements(node, at_import)
-
-
-def imported(module: str, source: str, at_import: bool = False) -> set[str]:
-    """Dotted names: `from common import spec` is `common.spec`.
-
-    A relative import is named from the top, as if it had been written so.
-    """
+def imported(source: str) -> set[str]:
+    """Return the dotted names that a source imports: `from common import spec` is `common.spec`."""
     names = set()
-    for node in statements(ast.parse(source), at_import):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-            continue
-        base = module.split(".")[: -node.level] if node.level else []
-        start = ".".join([*base, *filter(None, [node.module])])
-        names |= {f"{start}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            start = "." * node.level + (node.module or "")
+            names |= {f"{start}.{alias.name}" for alias in node.names}
     return names
 
 
+def offences(room: str, source: str) -> list[str]:
+    """Return the imports of a source in that room that the table does not allow."""
+    found = []
+    for name in sorted(imported(source)):
+        top, _, rest = name.partition(".")
+        target = rest.partition(".")[0]
+        private = top in ("contributors", "") or name.startswith(("tests.wrong.", "tests.cheats."))
+        upward = top == "common" and target != room and target not in MAY.get(room, "").split()
+        heavy = room == "board" and top in ("torch", "triton")
+        if private or upward or heavy:
+            found.append(f"{room} imports {name}")
+    return found
+
+
 def loads(source: str) -> set[str]:
-    """Imports made by a call."""
+    """Return the functions called that import a module by its name."""
     calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
     return {ast.unparse(call.func).rpartition(".")[2] for call in calls} & LOADERS
 
 
-def offences(module: str, source: str) -> list[str]:
-    found = []
-    allowed = MAY.get(closest(module, MAY) or "", set())
-    for name in sorted(imported(module, source)):
-        if not name.startswith(OURS) or closest(name, OURS) is None:
-            continue
-        private = closest(name, PRIVATE)
-        if private and not closest(module, PRIVATE[private]):
-            found.append(f"{module} imports {name}, which nobody may")
-        elif not private and not closest(name, allowed):
-            found.append(f"{module} imports {name}")
-    if loads(source) and not closest(module, MAY_LOAD):
-        found.append(f"{module} calls {', '.join(loads(source))}")
-    return found
+def files(*tops: str) -> list[Path]:
+    """Return the Python files below these folders, less those that cannot be parsed."""
+    found = [path for top in tops for path in (ROOT / top).rglob("*.py")]
+    return [path for path in found if path.parent.name != "syntax_error"]
 
 
-def heavy(module: str, sources: dict[str, str], seen: set[str]) -> set[str]:
-    """What of HEAVY is imported as soon as the module is, by whatever it imports in turn."""
-    if module in seen:
-        return set()
-    seen.add(module)
-    found: set[str] = set()
-    for name in imported(module, sources.get(module, ""), at_import=True):
-        found |= {name.partition(".")[0]} & HEAVY
-        parts = name.split(".")
-        for end in range(1, len(parts) + 1):
-            found |= heavy(".".join(parts[:end]), sources, seen)
-    return found
+@pytest.mark.parametrize("path", files("common"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_the_designs_way(path):
+    room = room_of(path)
+    assert room in MAY or path.name == "__init__.py", f"{room} has no line in the table"
+    assert not offences(room, path.read_text())
+    by_name = str(path.relative_to(ROOT)) in MAY_LOAD
+    assert by_name or not loads(path.read_text())
 
 
-def test_every_import_runs_the_designs_way():
-    found = [line for module, source in SOURCES.items() for line in offences(module, source)]
-    assert not found, "\n".join(found)
+def test_the_table_has_no_circle():
+    """Each room stands below every room that may import it."""
+    standing = set()
+    while open_rooms := MAY.keys() - standing:
+        free = {room for room in open_rooms if set(MAY[room].split()) - {room} <= standing}
+        assert free, f"a circle among {sorted(open_rooms)}"
+        standing |= free
 
 
-def test_every_file_of_the_harness_has_its_line_in_the_table():
-    ours = {module for module in SOURCES if module.startswith("common.")}
-    assert len(ours) > 20
-    assert not {module for module in ours if closest(module, MAY) == "common"}
+def test_the_solutions_side_is_imported_by_nobody():
+    """Not even by a room that stands above it."""
+    for room, may in MAY.items():
+        assert not set(LOADED_BY_TESTS_ALONE) & set(may.split()), room
 
 
-@pytest.mark.parametrize("light", LIGHT)
-def test_no_torch_where_only_records_are_read(light):
-    modules = [module for module in SOURCES if within(module, light)]
+def test_a_solution_imports_nothing_of_ours():
+    for path in files("contributors", "tests/wrong"):
+        if path.is_relative_to(ROOT / "contributors"):
+            names = imported(path.read_text())
+            assert not {n.partition(".")[0] for n in names} & {"common", "contributors", "tests"}
+        assert not loads(path.read_text()), path
+
+
+def test_tests_import_no_solution():
+    for path in [*ROOT.glob("tests/*.py"), ROOT / "conftest.py", ROOT / "noxfile.py"]:
+        names = imported(path.read_text())
+        assert not [n for n in names if n.startswith(("contributors", "common.peers"))], path
+
+
+@pytest.mark.parametrize("room", NO_TORCH)
+def test_a_board_needs_no_torch(room):
+    """Every module of the room is imported by a fresh Python that has torch and triton hidden."""
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in files("common")
+        if room_of(path) == room
+    ]
     assert modules
-    for module in modules:
-        assert not heavy(module, SOURCES, set()), module
-
-
-def test_the_board_has_no_torch_in_its_functions_either():
-    for module in (module for module in SOURCES if within(module, "common.board")):
-        names = imported(module, SOURCES[module])
-        assert not {name.partition(".")[0] for name in names} & HEAVY, module
+    hide = "import sys; sys.modules['torch'] = sys.modules['triton'] = None; "
+    code = hide + "; ".join(f"import {module}" for module in modules)
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize(
-    ("module", "source"),
+    ("room", "source"),
     [
-        ("contributors.alice.rope", "from common.ops.rope import reference"),
-        ("contributors.alice.rope", "import contributors.house.rope"),
-        ("contributors.alice.rope", "import importlib\nimportlib.import_module('common.grade')"),
-        ("common.ops.rope", "from common import grade"),
-        ("common.ops.rope", "from ..worker import Worker"),
-        ("common.spec", "from common.views import randn"),
-        ("common.board.table", "from common.grade import Verdict"),
-        ("common.board.table", "def draw():\n    from common import bench"),
-        ("common.board.table", "if TYPE_CHECKING:\n    from common.spec import Case"),
-        ("common.board.table", "from common.solutions import discover"),
-        ("common.records", "import common.spec"),
-        ("common.measure.clock", "from common.grade import make_problem"),
-        ("common.inside", "from common.grade import make_problem"),
-        ("common.grade", "from common import sweep"),
-        ("common.grade", "from common.inside import load"),
-        ("common.cli", "from common.peers.eager import rope"),
-        ("common.cli", "def run():\n    import contributors.house.rope"),
-        ("common.sweep", "import runpy\nrunpy.run_path('contributors/house/rope.py')"),
-        ("common.newcomer", "from common import spec"),
-        ("tests.test_rope", "from common.peers.eager.rope import rope"),
-        ("tests.test_rope", "from tests.wrong.in_place import rope"),
+        ("contributors", "from common.ops.rope import reference"),
+        ("contributors", "import contributors.house.rope"),
+        ("ops", "from common.grading import grade"),
+        ("ops", "from ..grading.worker import Worker"),
+        ("spec", "from common.ops._views import randn"),
+        ("records", "from common.measure import machine"),
+        ("board", "from common.grading.sweep import Sweep"),
+        ("board", "def draw():\n    from common.measure import rows"),
+        ("board", "if TYPE_CHECKING:\n    from common.spec import Case"),
+        ("board", "def late():\n    import torch"),
+        ("sandbox", "from common.grading.problem import make_problem"),
+        ("sandbox", "def late():\n    from common.measure import timing"),
+        ("grading", "from common.measure import rows"),
+        ("grading", "from common.sandbox.contract import load"),
+        ("measure", "from common.sandbox import clock"),
+        ("commands", "from common.peers.eager import rope"),
+        ("commands", "def run():\n    import contributors.house.rope"),
+        ("tests", "from tests.wrong.in_place import rope"),
+        ("newcomer", "from common import spec"),
     ],
 )
-def test_an_import_the_other_way_is_found(module, source):
-    assert offences(module, source)
+def test_an_import_the_other_way_is_found(room, source):
+    assert offences(room, source)
 
 
-@pytest.mark.parametrize(
-    ("source", "loads_torch"),
-    [
-        ("import torch.nn", True),
-        ("from torch import nn", True),
-        ("try:\n    import torch\nexcept ImportError:\n    pass", True),
-        ("class Late:\n    import torch", True),
-        ("from common import deep", True),
-        ("if TYPE_CHECKING:\n    pass\nelse:\n    import torch", True),
-        ("if TYPE_CHECKING:\n    import torch", False),
-        ("def late():\n    import torch", False),
-        ("import torchless", False),
-    ],
-)
-def test_torch_is_found_however_deep(source, loads_torch):
-    sources = {"common.top": source, "common.deep": "from common import deeper"}
-    sources["common.deeper"] = "import triton"
-    assert bool(heavy("common.top", sources, set())) == loads_torch
+def test_a_module_that_is_loaded_by_name_is_found():
+    assert loads("import runpy\nrunpy.run_path('contributors/house/rope.py')") == {"run_path"}
+    assert loads("import importlib\nimportlib.import_module('common.grading')")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common import ops, solutions
-from common.grading import exchange, grade, problem, worker
+from common.grading import compare, exchange, problem, worker
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
 from common.measure import timing
@@ -50,10 +50,10 @@ FOUND_OUTSIDE = {
     ),
     "arguments are not looked at": (exchange.Exchange, "changed", nothing, "gradient_mutated"),
     "values are not compared": (
-        grade, "check_values", lambda *_: (None, 1.0), "rotate_half_wrong_sign",
+        compare, "check_values", lambda *_: (None, 1.0), "rotate_half_wrong_sign",
     ),
     "runs are not compared": (
-        grade, "_bits", lambda tensor: tensor.new_zeros(1), "nondeterministic_rounding",
+        compare, "_bits", lambda tensor: tensor.new_zeros(1), "nondeterministic_rounding",
     ),
     "the inputs never change": (
         worker.Worker, "ask_again", lambda self: False, "replays_by_shape",
@@ -91,9 +91,9 @@ def cases(op: str):
 def verdicts(sweep: Sweep, kernels: list[Solution]) -> dict[Solution, dict[str, set[str]]]:
     found = defaultdict(lambda: defaultdict(set))
     for op in sorted({solution.op for solution in kernels}):
-        for solution, _, _, graded in sweep.grade(ops.load(op), cases(op), kernels):
-            for direction, verdict in graded.items():
-                found[solution][direction].add(verdict.verdict)
+        for graded in sweep.grade(ops.load(op), cases(op), kernels):
+            for direction, verdict in graded.verdicts.items():
+                found[graded.solution][direction].add(verdict.verdict)
     return found
 
 
@@ -160,8 +160,8 @@ def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypat
         monkeypatch.setattr(timing, "_wrong", nothing)
     solution = copy(kernel, tmp_path / mutation)
     op = ops.load(solution.op)
-    ((_, _, posed, _),) = mutants.grade(op, small(op), [solution])
-    times = timing.time_case(posed, mutants.worker(solution), "forward")
+    (graded,) = mutants.grade(op, small(op), [solution])
+    times = timing.time_case(graded.problem, graded.worker, "forward")
     assert promised(CORPUS[kernel], "Timed") != "PASSED"
     assert "verdict" not in times
 

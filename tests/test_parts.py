@@ -5,22 +5,24 @@ import dataclasses
 from common.board import markdown, table
 from common.board.parts import parts
 from common.board.ranking import rank
-from tests.test_ranking import ABOUT, TIMED, columns, failed, row
+from tests.test_board import columns
+from tests.test_ranking import ABOUT, TIMED, failed, replace, row, summary
 
 
 def forward(solution="alice/rope", us=10.0, host=30.0, graph=8.0, **fields):
     """A row with all its parts; without a `graph`, one that could not be captured."""
     plain = row(solution, us=us, **fields)
-    replay = {"graph": [graph - 1, graph, graph + 5]} if graph else {}
-    hosts = {"solution": [host, host, 99.0], "eager": [40.0], "no_grad": [host - 2]}
-    return dataclasses.replace(plain, gpu=plain.gpu | replay, host=hosts)
+    replay = {"graph": summary([graph - 1, graph, graph + 5])} if graph else {}
+    hosts = {"solution": summary([host, host, 99.0]), "eager": summary(40.0)}
+    hosts |= {"no_grad": summary(host - 2)}
+    return replace(plain, gpu=plain.gpu | replay, host=hosts)
 
 
 def backward(solution="alice/rope", us=21.0, host=90.0, **fields):
     plain = row(solution, us=us, direction="backward", **fields)
-    alone = {"backward": [11.0, 12.0, 17.0]}
-    hosts = {"solution": [host], "eager": [80.0]}
-    return dataclasses.replace(plain, gpu=plain.gpu | alone, host=hosts)
+    alone = {"backward": summary([11.0, 12.0, 17.0])}
+    hosts = {"solution": summary(host), "eager": summary(80.0)}
+    return replace(plain, gpu=plain.gpu | alone, host=hosts)
 
 
 def cases(*rows):
@@ -57,7 +59,7 @@ def test_what_could_not_be_captured_is_a_dash_and_what_was_not_timed_is_empty():
     rows = [forward(graph=None), failed("alice/rope", direction="backward"), failed("bob/rope")]
     (drawn,) = parts(rows)
     assert drawn.rows == (("alice/rope", "30.0", "28.0", "10.0", "–", "", "", ""),)
-    (drawn,) = parts([dataclasses.replace(forward(), host={})])
+    (drawn,) = parts([replace(forward(), host={})])
     assert drawn.rows[0][1:5] == ("–", "–", "10.0", "8.0")
 
 
@@ -65,7 +67,7 @@ def test_the_cases_that_rank_by_host_time_are_shown_or_else_the_smallest():
     small = [forward(case="c1", bytes=8), backward(case="c1", bytes=24)]
     large = [forward(case="c2", bytes=80), backward(case="c2", bytes=240)]
     assert cases(*large, *small) == ["c1, median µs"]
-    hosted = [dataclasses.replace(each, case=case, ranked_by="host")
+    hosted = [replace(each, case=case, ranked_by="host")
               for case in ("c3", "c4") for each in large]  # fmt: skip
     assert cases(*large, *hosted, *small) == ["c3, median µs", "c4, median µs"]
     assert cases(failed("alice/rope")) == []

@@ -17,7 +17,9 @@ from common import ops, solutions
 from common.grading.sweep import Sweep
 from common.measure import machine
 from common.paths import CONTRIBUTORS, PEERS, ROOT
-from common.sandbox import process
+from common.sandbox import contract, timed
+from common.sandbox.seal import Seal
+from common.sandbox.session import Session
 from common.solutions import PACKAGES, Solution
 from common.spec import DIRECTIONS
 
@@ -95,13 +97,22 @@ def test_a_peer_prepares_and_a_contributor_does_not(tmp_path, monkeypatch):
     path = tmp_path / "somebody" / "rope.py"
     path.parent.mkdir()
     path.write_text(PREPARED)
-    process.load(path, ops.load("rope"))
-    assert process.preparation(path) is None
-    monkeypatch.setattr(process, "PEERS", tmp_path)
-    assert process.preparation(path)("t", "freqs")() == "t"
+    contract.load(path, ops.load("rope"))
+    assert contract.preparation(path) is None
+    monkeypatch.setattr(contract, "PEERS", tmp_path)
+    assert contract.preparation(path)("t", "freqs")() == "t"
     path.write_text("def rope(t, freqs):\n    return t\n")
-    process.load(path, ops.load("rope"))
-    assert process.preparation(path) is None
+    contract.load(path, ops.load("rope"))
+    assert contract.preparation(path) is None
+
+
+@pytest.mark.parametrize("op", ["masked_linear", "masked_ffn"])
+def test_the_preparation_of_a_real_peer_is_found(op, monkeypatch):
+    """It fails where the path of the peers is wrong: they would be timed with their preparation."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = ROOT / "common" / "peers" / "grouped_mm" / f"{op}.py"
+    contract.load(path, ops.load(op))
+    assert contract.preparation(path) is contract.loaded(path).prepare
 
 
 def test_what_is_prepared_is_left_out_of_the_timed_call():
@@ -111,11 +122,11 @@ def test_what_is_prepared_is_left_out_of_the_timed_call():
         done.append("prepared")
         return lambda: done.append("called")
 
-    solving = process.Session(refuse=pytest.fail)
-    solving.bind = lambda call: ({"t": torch.zeros(1)}, {})
-    solving.tensor = lambda slot: None
-    solving.prepare = prepare
-    call = solving._call({"upstream": None, "differentiable": []}, {"output": {}})
+    session = Session(Seal([]), refuse=pytest.fail)
+    session.bind = lambda call: ({"t": torch.zeros(1)}, {})
+    session.tensor = lambda slot: None
+    session.prepare = prepare
+    call = timed.timed_call(session, {"upstream": None, "differentiable": []}, {"output": {}})
     assert done == ["prepared"]
     call.forward(), call.forward()
     assert done == ["prepared", "called", "called"]
@@ -134,9 +145,10 @@ def verdicts():
     with Sweep("cpu") as sweep:
         for name in ("masked_linear", "masked_ffn"):
             op = ops.load(name)
-            for peer, case, _, both in sweep.grade(op, op.cases("smoke"), plain):
+            for graded in sweep.grade(op, op.cases("smoke"), plain):
                 for direction in DIRECTIONS:
-                    found[name, peer.handle, case, direction] = both[direction].verdict
+                    key = (name, graded.solution.handle, graded.case, direction)
+                    found[key] = graded.verdicts[direction].verdict
     return found
 
 

@@ -1,6 +1,5 @@
 """The seeds' plots: they draw what was recorded, and the same records draw the same file."""
 
-import dataclasses
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -8,41 +7,54 @@ import pytest
 from common import ops
 from common.board import markdown
 from common.board.plots import drawing, sweeps
-from common.board.plots.drawing import looks
+from common.board.plots.style import looks
 from common.board.plots.sweeps import Estimate
 from common.board.table import About
-from common.records.runs import Record, Results, Run
+from common.ops._masked import MaskedCase
+from common.ops.rope import RopeCase
+from common.records.runs import SCHEMA, Record, Results
 from common.spec import DIRECTIONS
-
-RUN = Run("r1", "cuda", "A GPU", {"torch": "2"}, {})
-SMALL = ("sbhd-64x1x16x64-float32-d2=32", "sbhd-128x1x16x128-float32-d2=64",
-         "sbhd-32x1x8x256-float32-d2=128")  # fmt: skip
+from tests.test_ranking import RUN, replace, summary
 
 
 def row(case, solution="alice/rope", us=10.0, direction="forward", **fields):
     """A timed row: `us` of the solution; a copy takes 4, dense products 6, backward alone 3."""
-    gpu = {"solution": [us] * 9, "eager": [20.0] * 9, "copy": [4.0] * 9}
+    gpu = {"solution": us, "eager": 20.0, "copy": 4.0}
     if direction == "backward":
-        gpu["backward"] = [3.0] * 9
+        gpu["backward"] = 3.0
     if "masked" in (op := fields.get("op", "rope")):
-        gpu["dense"] = [6.0] * 9
-    host = {"solution": [us] * 9, "eager": [20.0] * 9}
+        gpu["dense"] = 6.0
+    host = {"solution": us, "eager": 20.0}
     if direction == "forward":
-        host["no_grad"] = [us / 2] * 9
+        host["no_grad"] = us / 2
     plain = Record(
-        run="r1", solution=solution, peer=False, op=op, case=case, track="core", ranked_by="gpu",
-        twin=False, direction=direction, verdict="PASSED", reason="", error=0.5, bytes=80_000,
-        flops=100, sources="s1", harness="h1", gpu=gpu, host=host, tier="plot",
+        schema=SCHEMA, run="r1", solution=solution, op=op, case=case.name, params=case.params,
+        track="core", ranked_by="gpu", direction=direction, verdict="PASSED", error=0.5,
+        bytes=80_000, flops=100, sources="s1", harness="h1", tier="plot",
+        gpu={name: summary(each) for name, each in gpu.items()},
+        host={name: summary(each) for name, each in host.items()},
     )  # fmt: skip
-    return dataclasses.replace(plain, **fields)
+    return replace(plain, **fields)
+
+
+def rope(s, b, h, d, d2=None, **fields):
+    return RopeCase(track="core", s=s, b=b, h=h, d=d, d2=d2 or d, **fields)
 
 
 def bandwidth(length):
-    return f"sbhd-{length}x1x8x256-float32"
+    return rope(length, 1, 8, 256, angles="model")
 
 
 def length(value):
-    return f"sbhd-{value}x16x10x512-float32-d2=256"
+    return rope(value, 16, 10, 512, 256)
+
+
+def masked(tokens, *widths):
+    return MaskedCase(tokens=tokens, widths=widths, dtype="bfloat16")
+
+
+SMALL = (rope(64, 1, 16, 64, 32), rope(128, 1, 16, 128, 64), rope(32, 1, 8, 256, 128))
+NAMES = [case.name for case in SMALL]
 
 
 def failed(case, solution, **fields):
@@ -57,8 +69,7 @@ def test_every_case_of_the_tier_is_on_a_plot_and_every_plot_has_the_seeds_range(
     for op in map(ops.load, ops.names()):
         for case in op.cases("plot"):
             rows = [
-                row(case.name, op=op.name, direction=d, ranked_by=case.ranked_by)
-                for d in DIRECTIONS
+                row(case, op=op.name, direction=d, ranked_by=case.ranked_by) for d in DIRECTIONS
             ]
             (plot,) = sweeps.plots(rows)
             xs = [x for panel in getattr(plot, "panels", ()) for x in panel.lines["alice/rope"]]
@@ -66,14 +77,25 @@ def test_every_case_of_the_tier_is_on_a_plot_and_every_plot_has_the_seeds_range(
     assert found == {
         "rope-bandwidth": {2**n for n in range(5, 15)},
         "rope-length": set(range(256, 1153, 128)),
-        "rope-host": set(SMALL),
+        "rope-host": set(NAMES),
         "masked_linear-tokens": {2048, 4096, 8192, 16384, 32768, 63488},
         "masked_ffn-tokens": {2048, 4096, 8192, 16384, 32768, 63488},
     }
 
 
 def test_a_case_of_the_board_is_on_no_plot_that_it_does_not_fit():
-    assert sweeps.plots([row("sbhd-8192x2x32x128-bfloat16")]) == []
+    assert sweeps.plots([row(rope(8192, 2, 32, 128, dtype="bfloat16", angles="model"))]) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"dtype": "float16"}, {"tensor_format": "bshd"}, {"starts": True}, {"interleaved": True},
+     {"layout": "strided"}, {"apart": True}, {"angles": "far"}, {"cp_size": 2}],
+    ids=lambda fields: next(iter(fields)),
+)  # fmt: skip
+def test_a_case_that_differs_in_an_option_is_on_no_plot(fields):
+    case = rope(32, 1, 8, 256, **{"angles": "model"} | fields)
+    assert sweeps.plots([row(case)]) == []
 
 
 # --- the numbers ----------------------------------------------------------------------------------
@@ -81,10 +103,11 @@ def test_a_case_of_the_board_is_on_no_plot_that_it_does_not_fit():
 
 def test_an_estimate_is_the_median_in_its_interval_and_always_the_same():
     samples = [10.0 + i % 7 for i in range(50)]
-    one = sweeps.estimate(samples)
-    assert one == sweeps.estimate(samples)
+    one = Estimate.of(summary(samples))
+    assert one == Estimate.of(summary(samples))
     assert one.low < one.value < one.high
-    assert sweeps.estimate([3.0] * 9) == Estimate(3.0, 3.0, 3.0)
+    assert Estimate.of(summary(3.0)) == Estimate(3.0, 3.0, 3.0)
+    assert Estimate.of(summary(4.0), 0.5) == Estimate(2.0, 2.0, 2.0)
 
 
 def test_a_rate_turns_the_interval_round():
@@ -114,13 +137,13 @@ def test_backward_is_alone_and_its_limit_is_its_part_of_both():
 def test_a_limit_is_the_middle_one_of_those_beside_each_solution():
     rows = [row(bandwidth(32), f"{name}/rope") for name in "abc"]
     for each, us in zip(rows, (2.0, 4.0, 400.0), strict=True):
-        each.gpu["copy"] = [us] * 9
+        each.gpu["copy"] = summary(us)
     (plot,) = sweeps.plots(rows)
     assert plot.panels[0].limits["copy"][32].value == 20.0
 
 
 def test_dense_products_are_a_limit_where_there_are_any():
-    rows = [row("2048x1024x1024-bfloat16-span", "a/masked_linear", op="masked_linear")]
+    rows = [row(masked(2048, 1024, 1024), "a/masked_linear", op="masked_linear")]
     (plot,) = sweeps.plots(rows)
     assert set(plot.panels[0].limits) == {"copy", "dense"}
     assert plot.panels[0].limits["dense"][2048].value == pytest.approx(0.006)
@@ -130,7 +153,7 @@ def test_the_host_has_all_three_calls_of_each_shape():
     rows = [row(case, direction=d, ranked_by="host", us=us)
             for case in SMALL for d, us in (("forward", 10.0), ("backward", 30.0))]  # fmt: skip
     (plot,) = sweeps.plots(rows)
-    assert [strip.title for strip in plot.strips] == list(SMALL)
+    assert [strip.title for strip in plot.strips] == NAMES
     for strip in plot.strips:
         values = {call: each.value for call, each in strip.times["alice/rope"].items()}
         assert values == {"no_grad": 5.0, "forward": 10.0, "backward": 30.0}
@@ -155,7 +178,7 @@ def everybody():
     rows = [row(bandwidth(n), name) for n in (32, 64) for name in names]
     rows += [row(bandwidth(32), "eager/rope", us=30.0, peer=True)]
     rows += [row(case, name, ranked_by="host") for case in SMALL for name in names]
-    rows += [row("2048x1024x2048-bfloat16-span", "bob/masked_ffn", op="masked_ffn")]
+    rows += [row(masked(2048, 1024, 2048), "bob/masked_ffn", op="masked_ffn")]
     return rows
 
 
@@ -198,7 +221,7 @@ def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
     }
     assert expected <= texts
     assert {"dense products of the same shapes", "forward"} <= by_name["masked_ffn-tokens"]
-    assert {"alice/rope", "forward, no_grad", *SMALL} <= by_name["rope-host"]
+    assert {"alice/rope", "forward, no_grad", *NAMES} <= by_name["rope-host"]
 
 
 def test_the_same_records_draw_the_same_files(tmp_path):
@@ -223,28 +246,26 @@ def test_the_board_fills_in_what_was_not_measured_for_the_plots():
     board = [
         row(bandwidth(64), us=7.0, tier="board"),
         row(bandwidth(128), us=4.0, tier="board"),
-        row("16384x1024x1024-bfloat16-span", op="masked_linear", tier="board"),
+        row(masked(16384, 1024, 1024), op="masked_linear", tier="board"),
     ]
-    rows = sweeps.rows_of(Results("a-gpu.jsonl", [RUN], [*drawn, *board]), {"alice/rope"})
-    assert {row.case: row.gpu["solution"][0] for row in rows} == {
-        bandwidth(32): 1.0, bandwidth(64): 2.0, bandwidth(128): 4.0,
+    rows = sweeps.rows_of(Results("a-gpu", [RUN], [*drawn, *board]), {"alice/rope"})
+    assert {row.case: row.gpu["solution"].median for row in rows} == {
+        bandwidth(32).name: 1.0, bandwidth(64).name: 2.0, bandwidth(128).name: 4.0,
     }, "nor is a plot drawn from the board alone"  # fmt: skip
-    assert not sweeps.rows_of(Results("a-gpu.jsonl", [RUN], board), {"alice/rope"})
+    assert not sweeps.rows_of(Results("a-gpu", [RUN], board), {"alice/rope"})
 
 
 # --- on the board ---------------------------------------------------------------------------------
 
 
 def test_the_leaderboard_shows_the_plots_that_are_drawn(tmp_path):
-    results = Results(tmp_path / "a-gpu.jsonl", [RUN], everybody())
+    results = Results(tmp_path / "a-gpu", [RUN], everybody())
     about = {"alice/rope": About("mine", "s1"), "bob/masked_ffn": About("his", "s1")}
     board = markdown.leaderboard([results], about)
     (line,) = (line for line in board.splitlines() if "rope-bandwidth" in line)
-    assert line == (
-        "![rope: bandwidth over sequence length](results/plots/a-gpu/rope-bandwidth.svg)"
-    )
+    assert line == ("![rope: bandwidth over sequence length](docs/plots/a-gpu/rope-bandwidth.svg)")
     rows = sweeps.rows_of(results, about)
-    drawn = {f"results/plots/a-gpu/{plot.name}.svg" for plot in sweeps.plots(rows)}
+    drawn = {f"docs/plots/a-gpu/{plot.name}.svg" for plot in sweeps.plots(rows)}
     assert drawn == set(sweeps.files(results, rows))
     assert set(looks(sweeps.plots(rows))) == set(about), "who is gone is not drawn"
     assert "plots" not in markdown.readme_board([results], about)

@@ -3,21 +3,23 @@
 import dataclasses
 import json
 
+import msgspec
 import pytest
 
-from common import ops
+from common import cli, ops, paths
 from common.commands import profile
-from common.commands.profile import NO_NCU, finding, least, nsight, read_counters
+from common.commands.profile import bottleneck, least
+from common.grading import sweep
 from common.grading.sweep import Sweep
-from common.grading.worker import Died
+from common.measure import machine, rows, timing
 from common.measure.limits import Peak
-from common.measure.timing import trace_case
 from common.paths import CONTRIBUTORS
-from common.records.runs import Record
+from common.records.runs import SCHEMA, Record, Summary
 from common.sandbox import contestants
 from common.sandbox.alone import solo
 from common.solutions import Solution
 from common.spec import Work
+from common.tools import ncu as nsight
 
 ROPE, MASKED = ops.load("rope"), ops.load("masked_linear")
 HOUSE = Solution(CONTRIBUTORS / "house" / "rope.py", "rope")
@@ -28,13 +30,14 @@ WORK = Work(bytes=20_000_000, flops=1_000_000_000)
 def row(us=20.0, host=5.0, **fields):
     times = {"solution": us, "eager": 50.0, "copy": 10.0} | fields.pop("gpu", {})
     plain = Record(
-        run="r1", solution="house/rope", peer=False, op="rope", case="c1", track="core",
-        ranked_by="gpu", twin=False, direction="forward", verdict="PASSED", reason="", error=0.5,
-        bytes=8, flops=9, sources="s1", harness="h1",
-        gpu={name: [value] * 9 for name, value in times.items()},
-        host={"solution": [host] * 9, "eager": [5.0] * 9, "no_grad": [host / 2] * 9},
+        schema=SCHEMA, run="r1", solution="house/rope", op="rope", case="c1", params={},
+        track="core", ranked_by="gpu", direction="forward", verdict="PASSED", error=0.5, bytes=8,
+        flops=9, sources="s1", harness="h1",
+        gpu={name: Summary.of([value] * 9) for name, value in times.items()},
+        host={name: Summary.of([value] * 9)
+              for name, value in (("solution", host), ("eager", 5.0), ("no_grad", host / 2))},
     )  # fmt: skip
-    return dataclasses.replace(plain, **fields)
+    return msgspec.structs.replace(plain, **fields)
 
 
 # --- what binds -----------------------------------------------------------------------------------
@@ -52,15 +55,15 @@ def row(us=20.0, host=5.0, **fields):
     ],
 )
 def test_the_host_binds_where_it_is_slower_and_else_the_slower_limit(measured, binds):
-    assert finding(measured, WORK, PEAK, "float32").binds == binds
+    assert bottleneck(measured, WORK, PEAK, "float32").binds == binds
 
 
 def test_a_share_is_of_the_measured_limit_and_of_the_peak_where_that_is_known():
-    found = finding(row(gpu={"dense": 15.0}), WORK, PEAK, "float32")
+    found = bottleneck(row(gpu={"dense": 15.0}), WORK, PEAK, "float32")
     assert (found.limited_by, found.limit, found.reached) == ("dense", 15.0, 0.75)
     assert found.of_peak == pytest.approx(10.0 / 20.0)  # 20 MB at 2 TB/s take 10 µs
     assert (found.host, found.no_grad) == (5.0, 2.5)
-    assert finding(row(), WORK, None, "float32").of_peak is None
+    assert bottleneck(row(), WORK, None, "float32").of_peak is None
 
 
 def test_only_products_run_at_a_dense_rate():
@@ -84,22 +87,23 @@ def test_with_backward_is_the_work_of_both():
 
 
 @pytest.fixture
-def on_a_gpu(monkeypatch, tmp_path):
+def on_a_gpu(monkeypatch, tmp_path, fork_server):
     """As if the first board case of rope had been timed on one, and its twin could be traced."""
     case = next(ROPE.cases("board"))
-    rows = [row(case=case.name), row(case=case.name, direction="backward", us=40.0, host=90.0)]
-    monkeypatch.setattr(rows, "measure", lambda *_: iter([rows]))
-    monkeypatch.setattr(rows, "device_name", lambda device: "NVIDIA H200")
-    monkeypatch.setattr(profile, "Sweep", lambda device, quiet: Sweep("cpu"))
-    monkeypatch.setattr(profile, "FOLDER", tmp_path)
-    monkeypatch.setattr(profile.shutil, "which", lambda name: None)
+    timed = [row(case=case.name), row(case=case.name, direction="backward", us=40.0, host=90.0)]
+    trace_case = timing.trace_case
 
     def trace(op, case, device, worker, direction):
         return trace_case(op, op.twin(case), "cpu", worker, direction)
 
-    monkeypatch.setattr(profile, "trace_case", trace)
+    monkeypatch.setattr(rows, "measure", lambda *_: iter([timed]))
+    monkeypatch.setattr(machine, "device_name", lambda device: "NVIDIA H200")
+    monkeypatch.setattr(sweep, "Sweep", lambda device, quiet: Sweep("cpu", server=fork_server))
+    monkeypatch.setattr(paths, "PROFILES", tmp_path)
+    monkeypatch.setattr(nsight, "installed", lambda: False)
+    monkeypatch.setattr(timing, "trace_case", trace)
     monkeypatch.setattr(type(ROPE), "board", lambda op, device: op.cases("board"))
-    return rows
+    return timed
 
 
 def test_each_direction_is_a_line_and_a_trace(on_a_gpu, capsys, tmp_path):
@@ -111,7 +115,7 @@ def test_each_direction_is_a_line_and_a_trace(on_a_gpu, capsys, tmp_path):
     assert forward[8:11] == ["copy", "10.0", "50%"]
     assert (forward[-1], backward[-1]) == ("memory", "launch")
     assert any("NVIDIA H200, 4.8 TB/s at its peak" in line for line in lines)
-    assert lines[-1] == NO_NCU
+    assert lines[-1] == nsight.ABSENT
     written = sorted(tmp_path.rglob("*.json"))
     case = "sbhd-16384x1x8x256-float32"
     assert [path.name for path in written] == [f"{case}-backward.json", f"{case}-forward.json"]
@@ -133,23 +137,23 @@ def test_what_failed_is_said_and_not_traced(on_a_gpu, capsys, tmp_path):
     ("reply", "says"), [({"trace": "{torn"}, "no JSON"), ({"reason": "it broke"}, "it broke")]
 )
 def test_a_trace_that_is_none_is_said(on_a_gpu, monkeypatch, capsys, tmp_path, reply, says):
-    monkeypatch.setattr(profile, "trace_case", lambda *_: reply)
+    monkeypatch.setattr(timing, "trace_case", lambda *_: reply)
     profile.profile([HOUSE], "cuda", verbose=False)
     assert says in capsys.readouterr().out
     assert not list(tmp_path.rglob("*.json"))
 
 
 def test_a_solution_that_dies_under_the_profiler_is_said(on_a_gpu, monkeypatch, capsys):
-    def die(*_):
-        raise Died("CRASHED", "the process ended by SIGSEGV")
-
-    monkeypatch.setattr(profile, "trace_case", die)
+    death = {"verdict": "CRASHED", "reason": "the process ended by SIGSEGV"}
+    monkeypatch.setattr(timing, "trace_case", lambda *_: death)
     profile.profile([HOUSE], "cuda", verbose=False)
     assert "the process ended by SIGSEGV" in capsys.readouterr().out
 
 
 def test_without_a_gpu_the_counts_of_the_real_cases_are_left(capsys):
-    profile.profile([HOUSE], "cpu", verbose=False)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["profile", "house/rope", "--device", "cpu"])
+    assert ended.value.code == 0
     first, *lines = capsys.readouterr().out.splitlines()
     assert "Nothing is timed without a GPU" in first
     cases = [line for line in lines if line.startswith(("sbhd", "thd"))]
@@ -166,7 +170,7 @@ def metrics(launch, name, nanoseconds):
     values = (f"{nanoseconds:,}", "81.2", "30", "n/a")
     return [
         f'"{launch}","7","{name}","{metric}","","{value}"'
-        for metric, value in zip(profile.COUNTERS, values, strict=True)
+        for metric, value in zip(nsight.COUNTERS, values, strict=True)
     ]
 
 
@@ -177,11 +181,11 @@ OUTPUT = "\n".join(
 
 
 def test_counters_are_read_from_below_whatever_else_was_printed():
-    (short, of_short), (long, of_long) = read_counters(OUTPUT)
+    (short, of_short), (long, of_long) = nsight.read(OUTPUT)
     assert (short, of_short["ns"], long, of_long["ns"]) == ("short, <int>", 1500.0, "long", 90250.0)
     assert of_long["DRAM"] == 81.2
     assert of_long["occupancy"] != of_long["occupancy"], "a counter that was not read"
-    assert list(read_counters("==ERROR== nothing")) == []
+    assert list(nsight.read("==ERROR== nothing")) == []
 
 
 @pytest.fixture
@@ -203,7 +207,7 @@ def ncu(tmp_path, monkeypatch):
 
 def test_kernels_are_shown_the_longest_first(ncu):
     asked = ncu(OUTPUT)
-    first, second = nsight(HOUSE, next(ROPE.cases("board")), "forward")
+    first, second = nsight.lines(HOUSE, next(ROPE.cases("board")), "forward")
     assert first.split()[:2] == ["90.2", "µs"] and "DRAM 81%" in first and first.endswith("long")
     assert second.endswith("short, <int>")
     arguments = asked.read_text()
@@ -213,7 +217,7 @@ def test_kernels_are_shown_the_longest_first(ncu):
 
 def test_why_nothing_was_counted_is_one_line(ncu):
     ncu("==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM - no permission\nmore", code=1)
-    told = nsight(HOUSE, next(ROPE.cases("board")), "forward")
+    told = nsight.lines(HOUSE, next(ROPE.cases("board")), "forward")
     assert told == ["==ERROR== ERR_NVGPUCTRPERM - no permission"]
 
 

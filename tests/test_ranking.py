@@ -1,19 +1,23 @@
 """Boards from records alone, with numbers worked out by hand."""
 
-import dataclasses
-import io
-
+import msgspec
 import pytest
-from rich.console import Console
 
-from common.board import markdown, table, terminal
 from common.board.ranking import limit, rank, score, share
 from common.board.table import About
-from common.errors import UserError
-from common.records import runs
-from common.records.runs import Record, Results, Run, Writer
+from common.records.runs import SCHEMA, Record, Results, Run, Summary
 
-RUN = Run("r1", "cuda", "A GPU", {"torch": "2"}, {"fla": "not installed"})
+RUN = Run(
+    schema=SCHEMA, run="r1", device="cuda", device_name="A GPU", versions={"torch": "2"},
+    absent={"fla": "not installed"},
+)  # fmt: skip
+PARAMS = {"dtype": "float32", "s": 16, "b": 1, "h": 1, "d": 8, "d2": 8}
+replace = msgspec.structs.replace
+
+
+def summary(given):
+    """Of samples, all of which are the number given, or those of a list."""
+    return Summary.of(given if isinstance(given, list) else [given] * 9)
 
 
 def row(solution="alice/rope", us=10.0, eager=20.0, **fields):
@@ -21,17 +25,32 @@ def row(solution="alice/rope", us=10.0, eager=20.0, **fields):
     times = {"solution": us, "eager": eager, "copy": fields.pop("copy", 5.0)}
     if dense := fields.pop("dense", None):
         times["dense"] = dense
-    gpu = {name: given if isinstance(given, list) else [given] * 9 for name, given in times.items()}
+    gpu = {name: summary(given) for name, given in times.items()}
     plain = Record(
-        run="r1", solution=solution, peer=False, op="rope", case="c1", track="core", ranked_by="gpu",
-        twin=False, direction="forward", verdict="PASSED", reason="", error=0.5, bytes=8, flops=9,
-        sources="s1", harness="h1", gpu=gpu, host={"solution": [1.0], "eager": [1.0]},
+        schema=SCHEMA, run="r1", solution=solution, op="rope", case="c1", params=PARAMS,
+        track="core", ranked_by="gpu", direction="forward", verdict="PASSED", error=0.5, bytes=8,
+        flops=9, sources="s1", harness="h1", gpu=gpu,
+        host={"solution": summary([1.0]), "eager": summary([1.0])},
     )  # fmt: skip
-    return dataclasses.replace(plain, **fields)
+    return replace(plain, **fields)
 
 
 def failed(solution, **fields):
     return row(solution, gpu={}, host={}, **{"verdict": "TIMEOUT", "error": None, **fields})
+
+
+ABOUT = {
+    "alice/rope": About("tiles | pipes", "s1"),
+    "bob/rope": About("plain", "s2"),
+    "eager/rope": About("torch", "s1"),
+}
+ROWS = [
+    row("alice/rope"),
+    failed("bob/rope", reason="a | b"),
+    row("eager/rope", us=20.0, peer=True),
+    row("gone/rope", us=1.0),
+]
+TIMED = Results(path=None, runs=[RUN], rows=ROWS)
 
 
 def ranked(*rows):
@@ -68,7 +87,7 @@ def test_the_same_records_give_the_same_board():
 
 
 def test_host_time_ranks_where_the_case_says_so():
-    host = {"solution": [2.0], "eager": [6.0]}
+    host = {"solution": summary(2.0), "eager": summary(6.0)}
     assert score([row(us=1.0, eager=10.0, ranked_by="host", host=host)]).value == pytest.approx(3.0)
     assert score([row(us=1.0, eager=10.0, ranked_by="gpu", host=host)]).value == pytest.approx(10.0)
 
@@ -166,200 +185,3 @@ def test_a_track_is_ranked_by_its_own_cases_alone():
 
 def test_nothing_measured_is_no_board():
     assert rank([]) == []
-
-
-# --- as text --------------------------------------------------------------------------------------
-
-ABOUT = {
-    "alice/rope": About("tiles | pipes", "s1"),
-    "bob/rope": About("plain", "s2"),
-    "eager/rope": About("torch", "s1"),
-}
-ROWS = [
-    row("alice/rope"),
-    failed("bob/rope", reason="a | b"),
-    row("eager/rope", us=20.0, peer=True),
-    row("gone/rope", us=1.0),
-]
-TIMED = Results(path=None, runs=[RUN], rows=ROWS)
-
-
-def drawn(timed=True):
-    (track,) = rank(each for each in ROWS if each.solution in ABOUT)
-    return table.ranking(track, ABOUT, timed)
-
-
-def columns(line):
-    return line.replace(r"\|", "").count("|")
-
-
-def test_a_row_says_place_speed_share_coverage_error_and_note():
-    alice, eager, bob = drawn().rows
-    assert alice == (
-        "1",
-        "alice/rope",
-        "2.00 ± 0.00",
-        "50% of copy (c1)",
-        "1/1",
-        "0.50",
-        "tiles | pipes",
-    )
-    assert eager[:3] == ("2", "(eager/rope)", "1.00 ± 0.00")
-    assert bob[0] == bob[2] == bob[3] == "–"
-    assert bob[4:] == ("0/1", "", "TIMEOUT: a | b (c1 forward)")
-
-
-def test_a_row_measured_before_its_source_changed_is_marked():
-    names = [cells[1] for cells in drawn().rows]
-    assert names == ["alice/rope", "(eager/rope)", f"bob/rope{table.STALE}"]
-    assert any(table.STALE in footnote for footnote in drawn().footnotes)
-
-
-def test_a_row_of_a_throttled_or_shared_device_says_so():
-    state = {"throttled": ["power cap", "hardware slowdown"], "others": 2}
-    rows = [row(device_state=state), row("bob/rope", us=20.0, device_state={"throttled": []})]
-    (track,) = rank(rows)
-    drawn = table.ranking(track, ABOUT, timed=True)
-    assert [cells[1] for cells in drawn.rows] == [
-        f"alice/rope{table.DISTURBED}",
-        f"bob/rope{table.STALE}",
-    ]
-    note = drawn.footnotes[-1]
-    assert (
-        "hardware slowdown, shared with 2 other processes (1 of the table's 2 timed rows)" in note
-    )
-    (times,) = table.times(track)
-    assert [cells[1] for cells in times.rows[:2]] == [f"10.0{table.DISTURBED}", "20.0"]
-
-
-def test_the_versions_are_of_every_run_that_is_shown():
-    later = dataclasses.replace(RUN, run="r2", versions={"torch": "3", "fla": "1"})
-    alone = dataclasses.replace(RUN, run="r3", versions={"quack": "7"})
-    rows = [row("alice/rope"), row("bob/rope", run="r2")]
-    results = dataclasses.replace(TIMED, runs=[RUN, later, alone], rows=rows)
-    assert results.versions == {"torch": "3", "fla": "1"}
-    assert "torch 3, fla 1." in markdown.leaderboard([results], ABOUT)
-
-
-def test_a_peak_is_stated_with_its_source_where_it_is_known():
-    peak = {"bytes_per_second": 2e12, "flops_per_second": {"float32": 6e13}, "source": "a sheet"}
-    known = dataclasses.replace(TIMED, runs=[dataclasses.replace(RUN, peak=peak)])
-    stated = "Peak by datasheet: 2 TB/s; TFLOP/s: 60 in float32 (a sheet)."
-    assert stated in markdown.leaderboard([known], ABOUT)
-    assert "Peak" not in markdown.leaderboard([TIMED], ABOUT)
-
-
-def test_rows_of_the_plots_are_not_on_the_board():
-    rows = [*ROWS, row("alice/rope", case="c9", tier="plot"), row(us=1.0, tier="plot")]
-    more = dataclasses.replace(TIMED, rows=rows)
-    assert markdown.leaderboard([more], ABOUT) == markdown.leaderboard([TIMED], ABOUT)
-
-
-def test_untimed_rows_show_no_times():
-    untimed = drawn(timed=False)
-    assert untimed.header == ("", "solution", "covers", "error / eager's", "note")
-    assert all(len(cells) == 5 and not cells[0] for cells in untimed.rows)
-
-
-def test_times_are_medians_beside_a_copy():
-    (forward,) = table.times(rank(ROWS[:3])[0])
-    assert forward.header == ("solution", "c1")
-    assert dict(forward.rows) == {
-        "alice/rope": "10.0",
-        "(eager/rope)": "20.0",
-        "bob/rope": "TIMEOUT",
-        "copy of the same bytes": "5.0",
-    }
-
-
-def test_times_stand_beside_dense_products_where_the_case_has_any():
-    rows = [
-        row(dense=7.0),
-        row("bob/rope", dense=8.0),
-        row("carol/rope", dense=6.0),
-        row(case="c2"),
-    ]
-    (forward,) = table.times(rank(rows)[0])
-    assert forward.rows[-1] == ("dense products of the same shapes", "7.0", "")
-
-
-def test_markdown_tables_keep_their_columns_whatever_the_text():
-    board = markdown.leaderboard([TIMED], ABOUT)
-    tables = [part.splitlines() for part in board.split("\n\n") if part.startswith("|")]
-    assert r"tiles \| pipes" in board
-    assert r"a \| b" in board
-    assert [len(set(map(columns, lines))) for lines in tables] == [1, 1, 1]
-
-
-def test_markdown_says_where_with_what_and_who_is_absent():
-    board = markdown.leaderboard([TIMED], ABOUT)
-    assert "## A GPU" in board
-    assert "torch 2." in board
-    assert "fla: not installed" in board
-
-
-def test_who_is_no_longer_in_the_tree_is_left_out():
-    for board in (markdown.leaderboard([TIMED], ABOUT), markdown.readme_board([TIMED], ABOUT)):
-        assert "gone" not in board
-        assert "| 1 | alice/rope |" in board
-
-
-def test_the_terminal_shows_markup_as_text_and_that_nothing_was_timed():
-    untimed = dataclasses.replace(RUN, device="cpu")
-    rows = [failed("alice/rope", reason="[red]")]
-    output = io.StringIO()
-    results = Results(path=None, runs=[untimed], rows=rows)
-    terminal.show(results, ABOUT, Console(file=output, width=160))
-    assert "[red]" in output.getvalue()
-    assert "Nothing was timed" in output.getvalue()
-
-
-def test_a_track_needs_records_alone(tmp_path):
-    writer = Writer(tmp_path / "gpu.jsonl")
-    writer.begin(RUN)
-    writer.rows(ROWS)
-    writer.close()
-    (results,) = runs.read_all(tmp_path)
-    assert rank(results.latest()) == rank(ROWS)
-    assert markdown.leaderboard([results], ABOUT) == markdown.leaderboard([TIMED], ABOUT)
-
-
-# --- the README -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def readme(tmp_path):
-    path = tmp_path / "README.md"
-    path.write_text(f"before\n{markdown.BEGIN}\nold\n{markdown.END}\nafter\n")
-    return path
-
-
-def test_the_readmes_board_is_replaced_between_its_markers(readme):
-    for board in ("new \\1 \\g<0>", "newer"):
-        markdown.insert(readme, board)
-        once = readme.read_text()
-        markdown.insert(readme, board)
-        assert readme.read_text() == once
-        assert once == f"before\n{markdown.BEGIN}\n\n{board}\n\n{markdown.END}\nafter\n"
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", markdown.BEGIN, markdown.END, f"{markdown.END}\n{markdown.BEGIN}"],
-    ids=["neither", "no end", "no beginning", "turned round"],
-)
-def test_a_readme_without_its_markers_is_a_fault(readme, text):
-    readme.write_text(text)
-    with pytest.raises(UserError, match=r"README\.md"):
-        markdown.insert(readme, "board")
-    assert readme.read_text() == text
-
-
-def test_a_note_cannot_end_the_readmes_board(readme):
-    about = ABOUT | {"alice/rope": About(f"mine {markdown.END} <b>only</b>", "s1")}
-    board = markdown.readme_board([TIMED], about)
-    markdown.insert(readme, board)
-    once = readme.read_text()
-    markdown.insert(readme, board)
-    assert readme.read_text() == once
-    assert "<b>" not in once

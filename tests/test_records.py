@@ -1,38 +1,36 @@
-"""What is written is read again, what is torn or foreign is said, and bench goes on rightly."""
+"""The lines of a run are read as they were written; a torn or foreign line is reported."""
 
-import dataclasses
 import json
-import shutil
 
 import pytest
 
-from common import paths
 from common.errors import UserError
-from common.measure import rows
-from common.records import runs
-from common.records.runs import Record, Results, Run, Writer
-from common.solutions import Solution, discover
+from common.records import jsonl, runs, writer
+from common.records.runs import SCHEMA, Results, Selection, Summary
+from common.records.writer import RunWriter, Samples
+from tests.test_ranking import PARAMS, replace
+from tests.test_ranking import RUN as TIMED_RUN
+from tests.test_ranking import row as timed_row
 
-RUN = Run("r1", "cpu", "a laptop", {"torch": "2"}, {"fla": "not installed"}, "op=all only=all")
-ROW = Record(
-    run="r1", solution="alice/rope", peer=False, op="rope", case="c1", track="core", ranked_by="gpu",
-    twin=False, direction="forward", verdict="PASSED", reason="", error=0.5, bytes=8, flops=9,
-    sources="s1", harness="h1", gpu={"solution": [1.5, 2.0], "eager": [3.0]}, host={},
-)  # fmt: skip
+RUN = replace(TIMED_RUN, device="cpu", device_name="a laptop", selection=Selection(op="rope"))
+ROW = timed_row(params=PARAMS | {"lengths": [7, 1]}, error=0.7)
+NAME = "20261121T082930Z-r1.jsonl"
 
 
 def row(**fields):
-    return dataclasses.replace(ROW, **fields)
+    return replace(ROW, **fields)
 
 
-def written(path, *rows, end=True):
-    writer = Writer(path)
-    writer.begin(RUN)
-    writer.rows(rows)
+def written(folder, *rows, run=RUN, name=NAME, end=True):
+    """The file of a run with these rows."""
+    file = RunWriter(folder / name)
+    file.begin(run)
+    for each in rows:
+        file.row(each)
     if end:
-        writer.end(RUN.run)
-    writer.close()
-    return path
+        file.end(run.run)
+    file.close()
+    return folder / name
 
 
 # --- the file -------------------------------------------------------------------------------------
@@ -40,55 +38,87 @@ def written(path, *rows, end=True):
 
 def test_what_is_written_is_read(tmp_path):
     rows = [ROW, row(direction="backward", verdict="TIMEOUT", reason="| ü \u2028 \n", error=None)]
-    results = runs.read(written(tmp_path / "new" / "cpu.jsonl", *rows))
+    folder = tmp_path / "new" / "cpu"
+    written(folder, *rows)
+    results = runs.read(folder)
     assert (results.runs, results.rows, results.finished) == ([RUN], rows, {"r1"})
     assert not results.timed
 
 
 def test_no_file_is_no_records(tmp_path):
-    assert runs.read(tmp_path / "cpu.jsonl").rows == []
+    assert runs.read(tmp_path / "cpu").rows == []
     assert runs.read_all(tmp_path) == []
 
 
+def test_a_devices_files_are_read_in_the_order_of_time(tmp_path):
+    second = replace(RUN, run="r2")
+    written(tmp_path, row(run="r2"), run=second, name="20261121T082930Z-r2.jsonl")
+    written(tmp_path, ROW, name="20261121T082929Z-r1.jsonl")
+    results = runs.read(tmp_path)
+    assert results.runs == [RUN, second]
+    assert results.latest() == [row(run="r2")]
+
+
 def test_what_a_gpu_measured_comes_first(tmp_path):
-    written(tmp_path / "cpu.jsonl", ROW)
-    writer = Writer(tmp_path / "gpu.jsonl")
-    writer.begin(dataclasses.replace(RUN, device="cuda"))
-    writer.rows([ROW])
-    writer.close()
-    (tmp_path / "empty.jsonl").touch()
-    assert [results.path.name for results in runs.read_all(tmp_path)] == [
-        "gpu.jsonl",
-        "cpu.jsonl",
-    ]
+    written(tmp_path / "cpu", ROW)
+    written(tmp_path / "gpu", ROW, run=replace(RUN, device="cuda"))
+    (tmp_path / "none").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / NAME).touch()
+    assert [results.path.name for results in runs.read_all(tmp_path)] == ["gpu", "cpu"]
+
+
+def test_a_file_of_the_old_layout_is_named_and_left_alone(tmp_path, capsys):
+    written(tmp_path / "cpu", ROW)
+    old = tmp_path / "cpu.jsonl"
+    old.write_text('{"schema":1,"kind":"run"}\n')
+    assert [results.path.name for results in runs.read_all(tmp_path)] == ["cpu"]
+    (notice,) = capsys.readouterr().err.splitlines()
+    assert "cpu.jsonl" in notice
+    assert old.read_text() == '{"schema":1,"kind":"run"}\n'
 
 
 @pytest.mark.parametrize("kept", [1, 20, -1])
 def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, kept):
-    path = written(tmp_path / "cpu.jsonl", ROW, row(case="c2"), end=False)
+    path = written(tmp_path, ROW, row(case="c2"), end=False)
     *whole, last = path.read_text().splitlines(keepends=True)
     path.write_text("".join(whole) + last[:kept])
-    assert runs.read(path).rows == [ROW]
+    assert runs.read(tmp_path).rows == [ROW]
     (notice,) = capsys.readouterr().err.splitlines()
-    assert "cpu.jsonl" in notice
+    assert NAME in notice
 
-    writer = Writer(path)
-    writer.rows([row(case="c3")])
-    writer.end("r1")
-    writer.close()
-    assert runs.read(path).rows == [ROW, row(case="c3")]
-    assert runs.read(path).finished == {"r1"}
+    file = RunWriter(path)
+    file.row(row(case="c3"))
+    file.end("r1")
+    file.close()
+    results = runs.read(tmp_path)
+    assert (results.rows, results.finished) == ([ROW, row(case="c3")], {"r1"})
     assert not capsys.readouterr().err
+
+
+LINE = json.loads(runs.msgspec.json.encode(ROW))
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        json.dumps({"schema": 2, "kind": "end", "run": "r1"}),
-        json.dumps({"schema": runs.SCHEMA, "kind": "verdict"}),
-        json.dumps({"schema": runs.SCHEMA, "kind": "end"}),
-        json.dumps({"schema": runs.SCHEMA, "kind": "row", "solution": "alice/rope"}),
-        json.dumps({"schema": runs.SCHEMA, "kind": "run", "unheard": "of"}),
+        json.dumps({"schema": 1, "kind": "end", "run": "r1"}),
+        json.dumps({"kind": "end", "run": "r1"}),
+        json.dumps({"schema": SCHEMA, "kind": "verdict"}),
+        json.dumps({"schema": SCHEMA, "kind": "end"}),
+        json.dumps({"schema": SCHEMA, "kind": "end", "run": "another"}),
+        json.dumps({"schema": SCHEMA, "kind": "row", "run": "r1", "solution": "alice/rope"}),
+        json.dumps({"schema": SCHEMA, "kind": "run", "run": "r1", "unheard": "of"}),
+        json.dumps(LINE | {"unheard": "of"}),
+        json.dumps(LINE | {"device_state": [1]}),
+        json.dumps(LINE | {"device_state": "hot"}),
+        json.dumps(LINE | {"device_state": {"others": "two"}}),
+        json.dumps(LINE | {"gpu": {"solution": [1.0, 1.0, 1.0]}}),
+        json.dumps(LINE | {"gpu": {"solution": [], "eager": [1.0, 1.0, 1.0]}}),
+        json.dumps(LINE | {"gpu": {"solution": 1, "eager": [1.0, 1.0, 1.0]}}),
+        json.dumps(LINE | {"host": {"eager": [1.0, 1.0, 1.0]}}),
+        json.dumps(LINE | {"gpu": {"solution": [1.0, 1.0, 1.0], "eager": [1.0, None, 1.0]}}),
+        json.dumps(LINE | {"direction": "sideways"}),
         json.dumps({"run": "r1"}),
         "[1]",
         "7",
@@ -97,20 +127,41 @@ def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, 
     ],
 )
 def test_a_line_that_is_no_record_is_a_fault_that_names_it(tmp_path, line):
-    path = written(tmp_path / "cpu.jsonl", ROW, end=False)
+    path = written(tmp_path, ROW, end=False)
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(UserError) as caught:
-        runs.read(path)
+        runs.read(tmp_path)
     assert "line 3" in str(caught.value)
     assert str(path) in str(caught.value)
+    assert "remove that line" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
+def test_a_file_that_does_not_begin_with_its_run_is_a_fault(tmp_path):
+    path = written(tmp_path, ROW)
+    first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(rest))
+    with pytest.raises(UserError, match=r"line 1 .*begins with its run"):
+        runs.read(tmp_path)
+    path.write_text(first + first)
+    with pytest.raises(UserError, match=r"line 2 .*begins with its run"):
+        runs.read(tmp_path)
+
+
 def test_bytes_that_are_no_text_are_a_fault(tmp_path):
-    path = written(tmp_path / "cpu.jsonl", ROW)
+    path = written(tmp_path, ROW)
     path.write_bytes(path.read_bytes() + b"\xff\xfe\n")
-    with pytest.raises(UserError):
-        runs.read(path)
+    with pytest.raises(UserError, match="line 4"):
+        runs.read(tmp_path)
+
+
+def test_a_number_that_json_does_not_have_is_not_written():
+    for error in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="not finite"):
+            row(error=error).__post_init__()
+
+
+# --- which rows are shown -------------------------------------------------------------------------
 
 
 def test_latest_takes_the_last_row_of_each():
@@ -119,21 +170,30 @@ def test_latest_takes_the_last_row_of_each():
     assert sorted(results.latest(), key=lambda r: r.direction) == [other, again]
 
 
-def test_lines_from_before_a_field_was_there_still_read(tmp_path):
-    path = written(tmp_path / "gpu.jsonl", ROW)
+def test_a_case_that_the_last_whole_run_lacks_is_shown_no_more():
+    old, new = row(case="old"), row(run="r2", case="new")
+    both = [replace(RUN, run=run) for run in ("r1", "r2")]
+    assert Results(None, both, [old, new], {"r1", "r2"}).latest() == [new]
+    assert Results(None, both, [old, new], {"r1"}).latest() == [old, new]
+    some = [both[0], replace(RUN, run="r2", selection=Selection(only="alice"))]
+    assert Results(None, some, [old, new], {"r1", "r2"}).latest() == [old, new]
+
+
+def test_a_line_without_the_fields_that_have_a_default_is_read(tmp_path):
+    path = written(tmp_path, ROW)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
         for name in ("device_state", "tier", "peak"):
             line.pop(name, None)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    results = runs.read(path)
+    results = runs.read(tmp_path)
     assert (results.runs, results.rows) == ([RUN], [ROW])
     assert (results.rows[0].tier, results.rows[0].disturbed) == ("board", "")
 
 
 def test_a_run_of_the_plots_leaves_the_board_as_it_was():
     """Even one over all solutions, whose cases are not the board's."""
-    board, plot = dataclasses.replace(RUN, selection=""), dataclasses.replace(RUN, run="r2")
+    board, plot = replace(RUN, selection=Selection()), replace(RUN, run="r2")
     drawn = row(run="r2", tier="plot", case="c2")
     same = row(run="r2", tier="plot", verdict="TIMEOUT")
     results = Results(None, [board, plot], [ROW, drawn, same], finished={"r1", "r2"})
@@ -155,148 +215,50 @@ def test_a_row_says_what_disturbed_it(state, says):
     assert row(device_state=state).disturbed == says
 
 
-# --- going on -------------------------------------------------------------------------------------
-
-ALICE = Solution(runs.ROOT / "contributors" / "alice" / "rope.py", "rope")
-DIGESTS = {ALICE: ("s1", "h1")}
-FRESH = dataclasses.replace(RUN, run="r2")
-
-
-def unfinished(fresh=FRESH, rows=(ROW,), finished=(), digests=DIGESTS, runs=(RUN,)):
-    earlier = Results(None, runs=list(runs), rows=list(rows), finished=set(finished))
-    return rows._unfinished(earlier, fresh, digests)
+def test_a_run_over_some_solutions_is_not_whole():
+    assert RUN.whole
+    assert replace(RUN, selection=Selection(op="rope", tier="plot")).whole
+    assert not replace(RUN, selection=Selection(only="alice--only")).whole
 
 
-def test_an_interrupted_run_is_gone_on_with():
-    assert unfinished() == RUN
-    assert unfinished(rows=()) == RUN
-    older = row(run="r0", sources="old")
-    assert unfinished(rows=(older, ROW)) == RUN
+# --- raw samples ----------------------------------------------------------------------------------
+
+GPU = {"solution": [2.05, 2.04, 2.07], "eager": [3.0]}
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"finished": ["r1"]},
-        {"runs": []},
-        {"runs": [RUN, dataclasses.replace(RUN, run="r3")], "finished": ["r3"]},
-        {"digests": {ALICE: ("s2", "h1")}},
-        {"digests": {ALICE: ("s1", "h2")}},
-        {"digests": {}},
-        {"fresh": dataclasses.replace(FRESH, versions={"torch": "3"})},
-        {"fresh": dataclasses.replace(FRESH, absent={})},
-        {"fresh": dataclasses.replace(FRESH, selection="op=rope only=all")},
-        {"fresh": dataclasses.replace(FRESH, device_name="another laptop")},
-    ],
-    ids=lambda changed: next(iter(changed)),
-)
-def test_otherwise_a_new_one_starts(changed):
-    assert unfinished(**changed) is None
+def test_samples_come_back_in_their_order_and_a_board_does_not_open_them(tmp_path):
+    samples = Samples.of(ROW, GPU, {})
+    assert samples.gpu == {"solution": [205, 0, -1, 2], "eager": [300, 0]}
+    file = RunWriter(tmp_path / NAME)
+    file.begin(RUN)
+    file.row(ROW, samples)
+    plain = tmp_path / "20261121T082930Z-r1.samples.jsonl"
+    assert writer.read_samples(tmp_path / NAME) == jsonl.read(plain, writer.DECODER, "bench")
+    file.end("r1")
+    file.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [NAME, plain.name + ".xz"]
+    (kept,) = writer.read_samples(tmp_path / NAME)
+    assert kept.microseconds("gpu", "solution") == GPU["solution"]
+    (tmp_path / (plain.name + ".xz")).write_bytes(b"none")
+    assert runs.read(tmp_path).rows == [ROW]
 
 
-PLAIN = '''"""plain torch"""
-import torch
-
-def rotate_half(x, *, interleaved=False):
-    if interleaved:
-        return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
-    x1, x2 = x.chunk(2, dim=-1)
-    return torch.cat((-x2, x1), dim=-1)
-'''
-CASES = 3
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Bench one plain solution into a folder of its own; with `kill`, interrupted after so many
-    rows. Returns how many cases were kept, the rows of this time alone, and the file's records."""
-    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
-    source = tmp_path / "contributors" / "alice" / "rotate_half.py"
-    source.parent.mkdir(parents=True)
-
-    def run(text, kill=None):
-        source.write_text(text)
-        seen = []
-
-        def see(record):
-            seen.append(record)
-            if len(seen) == kill:
-                raise KeyboardInterrupt
-
-        kept = None
-        try:
-            kept = rows.bench(discover(tmp_path / "contributors"), "cpu", "all", {}, see)
-        except KeyboardInterrupt:
-            assert kill
-        return kept, seen, runs.read(paths.RESULTS / "cpu.jsonl")
-
-    return run
+def test_a_run_that_is_continued_keeps_its_samples(tmp_path):
+    path = tmp_path / NAME
+    for case in ("c1", "c2"):
+        file = RunWriter(path)
+        if case == "c1":
+            file.begin(RUN)
+        file.row(row(case=case), Samples.of(row(case=case), GPU, {}))
+        file.close()
+    RunWriter(path).close()
+    file = RunWriter(path)
+    file.end("r1")
+    file.close()
+    assert [each.case for each in writer.read_samples(path)] == ["c1", "c2"]
 
 
-def test_an_interrupted_bench_is_gone_on_with(run, capsys):
-    """A kill cuts off the last line too, so that its case has one direction alone."""
-    _, seen, results = run(PLAIN, kill=4)
-    assert results.rows == seen
-    assert not results.finished
-    text = results.path.read_text()
-    results.path.write_text(text[:-9])
-
-    kept, again, results = run(PLAIN)
-    assert kept == 1
-    assert "dropped" in capsys.readouterr().err
-    assert len(results.runs) == len(results.finished) == 1
-    assert again[:2] == seen[:2], "the kept ones are told again, and not measured"
-    assert not {r.case for r in again[2:]} & {r.case for r in seen[:2]}
-    assert len(results.latest()) == 2 * CASES
-    assert {r.verdict for r in results.rows} == {"PASSED"}
-
-    _, seen, results = run(PLAIN + "# changed\n", kill=1)
-    assert len(results.runs) == 2
-    assert seen[0].run == results.runs[1].run
-    assert seen[0].sources != results.rows[0].sources
-
-
-def test_two_writers_do_not_write_into_one_another(tmp_path):
-    first = Writer(tmp_path / "cpu.jsonl")
-    with pytest.raises(UserError, match="another run is writing"):
-        Writer(tmp_path / "cpu.jsonl")
-    first.close()
-    Writer(tmp_path / "cpu.jsonl").close()
-
-
-@pytest.mark.parametrize("fields", [{"device_state": [1]}, {"device_state": "hot"}])
-def test_a_state_that_the_board_could_not_read_is_a_fault(tmp_path, fields):
-    path = written(tmp_path / "gpu.jsonl", row(**fields), end=False)
-    with pytest.raises(UserError, match="line 2"):
-        runs.read(path)
-
-
-@pytest.mark.parametrize("change", ["append", "overwrite", "remove", "remove all", "replace"])
-def test_what_another_writes_meanwhile_is_taken_back(tmp_path, change):
-    """A solution can: it runs as the same user."""
-    path = tmp_path / "results" / "cpu.jsonl"
-    writer = Writer(path)
-    writer.begin(RUN)
-    writer.rows([ROW])
-    before = path.read_text()
-    forged = before.replace("PASSED", "FORGED") if change == "overwrite" else before + before
-    if change in ("remove", "replace"):
-        path.unlink()
-    if change == "remove all":
-        shutil.rmtree(path.parent)
-    elif change != "remove":
-        path.write_text(forged)
-    with pytest.raises(UserError, match="changed while it was written to"):
-        writer.end(RUN.run)
-    assert path.read_text() == before
-    path.write_text(forged)  # by one that has not ended yet
-    writer.close()
-    assert path.read_text() == before
-    assert not runs.read(path).finished
-
-
-@pytest.mark.parametrize("samples", [{"solution": []}, {"solution": [1.0]}, {"solution": 1}])
-def test_samples_that_the_board_could_not_read_are_a_fault(tmp_path, samples):
-    path = written(tmp_path / "gpu.jsonl", row(gpu=samples), end=False)
-    with pytest.raises(UserError, match="line 2"):
-        runs.read(path)
+def test_summaries_hold_the_median_and_its_interval():
+    found = Summary.of([10.0 + i % 7 for i in range(50)])
+    assert found.low < found.median < found.high
+    assert Summary.of([3.0] * 9) == Summary(3.0, 3.0, 3.0)

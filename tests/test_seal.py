@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-import torch._dynamo  # as in inside.py: it replaces torch.manual_seed when it is imported
+import torch._dynamo  # as process.py does: it replaces torch.manual_seed when it is imported
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -71,6 +72,28 @@ def test_what_is_replaced_is_named(owner, name, value, said, seal, monkeypatch):
     monkeypatch.setattr(owner, name, value, raising=False)
     broken = seal.broken()
     assert broken is None if said is None else broken.endswith(said)
+
+
+@pytest.fixture
+def entries():
+    """What is behind a table of the module."""
+    entries = {"first": function}
+    module.table = types.MappingProxyType(entries)
+    yield entries
+    del module.table
+
+
+def test_another_table_of_functions_is_seen(entries, seal, monkeypatch):
+    assert seal.broken() is None
+    monkeypatch.setattr(module, "table", types.MappingProxyType(dict(entries)))
+    assert seal.broken() == "module.table was replaced"
+
+
+def test_another_entry_of_a_table_is_seen(entries, seal):
+    """Python has a way to the dictionary of a read-only mapping."""
+    (behind,) = gc.get_referents(module.table)
+    behind["first"] = len
+    assert seal.broken() == "module.table.first was replaced"
 
 
 def test_other_code_in_the_same_function_is_seen(seal, monkeypatch):

@@ -1,9 +1,11 @@
-"""What is under way at once, and how often a case is answered."""
+"""How many cases are graded at once, and how often each is answered."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,8 +20,8 @@ CASES = list(HALF.cases("smoke"))[:6]
 
 
 @pytest.fixture
-def seen_at_each_yield(monkeypatch, tmp_path):
-    """How many are being graded whenever a verdict is handed out."""
+def seen_at_each_yield(monkeypatch, tmp_path, fork_server):
+    """Return how many problems are being graded whenever a result is yielded."""
 
     def start(overlap: bool) -> list[int]:
         active, lock = [0], threading.Lock()
@@ -27,21 +29,20 @@ def seen_at_each_yield(monkeypatch, tmp_path):
         def grade(problem, worker, repeats):
             with lock:
                 active[0] += 1
-            time.sleep(0.05 + 0.1 * (problem is CASES[0]))
+            time.sleep(0.05 + 0.1 * (problem.case is CASES[0]))
             with lock:
                 active[0] -= 1
             return {}
 
-        monkeypatch.setattr(sweep, "make_problem", lambda op, case, seed, device: case)
+        monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: SimpleNamespace(case=case))
         monkeypatch.setattr(sweep, "grade", grade)
         several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
         seen, cases = [], []
-        with Sweep("cpu", overlap=overlap) as one:
+        with Sweep("cpu", overlap=overlap, server=fork_server) as one:
             one._cores = 3
-            for _, case, problem, _ in one.grade(HALF, CASES, several):
-                assert case is problem
+            for graded in one.grade(HALF, CASES, several):
                 seen.append(active[0])
-                cases.append(case)
+                cases.append(graded.case)
                 time.sleep(0.02)
         assert cases == CASES, "in their own order"
         return seen
@@ -124,13 +125,13 @@ def rotate_half(x):
         (10, ["NONDETERMINISTIC", "NONDETERMINISTIC"]),
     ],
 )
-def test_what_differs_but_seldom_shows_in_many_answers(tmp_path, repeats, verdicts):
+def test_what_differs_but_seldom_shows_in_many_answers(tmp_path, fork_server, repeats, verdicts):
     path = tmp_path / "rotate_half.py"
     path.write_text(SELDOM)
     case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
-    with Sweep("cpu") as one:
-        ((*_, found),) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=repeats)
-    assert [verdict.verdict for verdict in found.values()] == verdicts
+    with Sweep("cpu", server=fork_server) as one:
+        (found,) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=repeats)
+    assert [verdict.verdict for verdict in found.verdicts.values()] == verdicts
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_what_differs_but_seldom_shows_in_many_answers(tmp_path, repeats, verdic
         ("x.detach().zero_() + out", "MUTATED_INPUT"),
     ],
 )
-def test_each_of_many_answers_is_looked_at(tmp_path, later, verdict):
+def test_each_of_many_answers_is_checked(tmp_path, fork_server, later, verdict):
     path = tmp_path / "rotate_half.py"
     path.write_text(
         "import itertools\nimport torch\n\ncalls = itertools.count()\n\n"
@@ -149,9 +150,18 @@ def test_each_of_many_answers_is_looked_at(tmp_path, later, verdict):
         f"    return {later} if next(calls) == 8 else out\n"
     )
     case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
-    with Sweep("cpu") as one:
-        ((*_, found),) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=10)
-    assert found["forward"].verdict == verdict
+    with Sweep("cpu", server=fork_server) as one:
+        (found,) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=10)
+    assert found.verdicts["forward"].verdict == verdict
+
+
+def test_a_given_server_outlives_the_sweep(fork_server, tmp_path):
+    with Sweep("cpu", server=fork_server) as one:
+        worker = one.worker(Solution(tmp_path / "rotate_half.py", "rotate_half"))
+        assert worker.ask("settle")["verdict"] == "COMPILE_ERROR", "it lacks the file"
+        server, pid = worker._pids
+    assert fork_server.runs(server)
+    assert not os.path.exists(f"/proc/{pid}"), "the workers end"
 
 
 def test_the_boards_cases_are_repeated_on_a_gpu_alone():

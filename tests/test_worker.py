@@ -1,119 +1,27 @@
-"""A solution's own process: the contract held there, deadlines, crashes and new starts."""
+"""The harness's hold on a solution's process: deadlines, crashes, new starts, what it left."""
 
 from __future__ import annotations
 
-import ctypes
-import itertools
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from common import ops
 from common.arena import Arena, lay_out
-from common.grading.fork_server import ForkServer
-from common.grading.sweep import Sweep
-from common.grading.worker import Died, Worker
-from common.measure import rows
-from common.sandbox.landlock import landlock_version
-from common.solutions import Solution
-
-ROPE = ops.load("rope")
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = ForkServer("cpu")
-    yield server
-    server.close()
+from common.grading.worker import Died
+from tests.asking import HALF, RIGHT, ask, workers
 
 
 @pytest.fixture
-def worker(server, tmp_path):
-    """Starts a worker for a source text, and ends it."""
-    started = []
-
-    def start(source: str, op: str = "rope", deadline: float = 20.0) -> Worker:
-        path = tmp_path / "somebody" / f"{op}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(source)
-        started.append(Worker(server, Solution(path, op), deadline))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.close()
-
-
-def ask(worker: Worker):
-    """A rotate_half of four numbers."""
-    import torch
-
-    x = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    slots = lay_out([("x", x), ("result", torch.empty(4, device="meta"))])
-    arena = worker.arena(max(slot.end for slot in slots.values()))
-    arena.tensor(slots["x"]).copy_(x)
-    call = {
-        "tensors": {"x": slots["x"].json()}, "optional": [], "options": {},
-        "differentiable": ["x"], "changing": ["x"], "upstream": slots["x"].json(),
-    }  # fmt: skip
-    reply = worker.call("forward", call=call, result=slots["result"].json(), poison=None)
-    return reply, arena.tensor(slots["result"]).tolist()
-
-
-HALF = """
-import torch
-
-def rotate_half(x):
-    {}
-    a, b = x.chunk(2)
-    return torch.cat((-b, a))
-"""
-RIGHT = [-3.0, -4.0, 1.0, 2.0]
+def worker(fork_server, tmp_path):
+    with workers(fork_server, tmp_path) as start:
+        yield start
 
 
 def test_an_answer_lies_in_the_harnesss_memory(worker):
     reply, result = ask(worker(HALF.format("pass"), "rotate_half"))
     assert reply == {"shape": [4], "dtype": "float32", "differentiable": True}
     assert result == RIGHT
-
-
-@pytest.mark.parametrize(
-    ("signature", "reason"),
-    [
-        ("t, freqs", ""),
-        ("t, freqs, **options", ""),
-        ("t, freqs, tensor_format='sbhd', *, interleaved=False", ""),
-        ("x, freqs", "another signature: rope(x, freqs) instead of rope(t, freqs, ...)"),
-        ("t", "another signature: rope(t) instead of rope(t, freqs, ...)"),
-        ("t, freqs, *, block=4", "rope has no option 'block'"),
-        ("t, freqs, *, cp_size=2", "cp_size must be 1 unless given"),
-        ("t, freqs, *, interleaved", "interleaved must be False unless given"),
-    ],
-)
-def test_the_signature_is_held_against_the_ops(worker, signature, reason):
-    reply = worker(f"def rope({signature}):\n    return t\n").call("nothing of the kind")
-    if reason:
-        assert reply["verdict"] == "COMPILE_ERROR"
-        assert reason in reply["reason"]
-    else:
-        assert "signature" not in reply["reason"]
-
-
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("def rope(t, freqs:\n", "line 1 of rope.py"),
-        ("import no_such_package\n", "No module named 'no_such_package', line 1 of rope.py"),
-        ("def ropes(t, freqs): ...\n", "lacks a function named rope"),
-        ("raise RuntimeError('at import')\n", "RuntimeError: at import, line 1 of rope.py"),
-    ],
-)
-def test_what_does_not_import_says_why(worker, source, reason):
-    reply = worker(source).call("forward")
-    assert reply["verdict"] == "COMPILE_ERROR"
-    assert reason in reply["reason"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +33,7 @@ def test_what_does_not_import_says_why(worker, source, reason):
         ("\n    while True: pass", "TIMEOUT", "no answer within 1 s"),
     ],
 )
-def test_a_death_is_told_and_the_next_worker_lives(worker, server, line, verdict, reason):
+def test_a_death_is_told_and_the_next_worker_lives(worker, line, verdict, reason):
     dying = worker(HALF.format(line), "rotate_half", deadline=1.0)
     with pytest.raises(Died) as death:
         ask(dying)
@@ -159,31 +67,11 @@ def test_what_it_prints_does_not_reach_the_reply(worker):
     assert ask(worker(HALF.format(line), "rotate_half"))[1] == RIGHT
 
 
-def test_a_helper_stands_first_on_the_path(worker, tmp_path):
-    source = "from {} import HALF\ndef rotate_half(x):\n    return x * HALF\n"
-    started = worker(source.format("json"), "rotate_half")
-    (tmp_path / "somebody" / "json.py").write_text("raise ImportError('shadowed')\n")
-    assert "HALF" in ask(started)[0]["reason"], "what Python has loaded already stays itself"
-    (tmp_path / "somebody" / "kernels.py").write_text("HALF = 0.5\n")
-    other = worker(source.format("kernels"), "rotate_half")
-    assert ask(other)[1] == [0.5, 1.0, 1.5, 2.0]
-    assert not list((tmp_path / "somebody").glob("__pycache__")), "the folder stays as it was"
-
-
 def test_memory_that_grows_is_mapped_anew(worker):
     started = worker(HALF.format("pass"), "rotate_half")
     assert ask(started)[1] == RIGHT
     started.arena(1 << 22)
     assert ask(started)[1] == RIGHT
-
-
-def test_workers_die_with_their_server(tmp_path):
-    server = ForkServer("cpu")
-    _, pid, connection = server.fork()
-    os.kill(server._process.pid, 9)
-    server._process.wait()
-    assert not alive(pid)
-    connection.close()
 
 
 def alive(pid: int) -> bool:
@@ -195,7 +83,7 @@ def alive(pid: int) -> bool:
 
 
 def test_what_a_worker_started_ends_with_it(worker, tmp_path):
-    """Also where it left its session and its parent."""
+    """Also a process that left its session and its parent."""
     note = tmp_path / "pid"
     line = (
         "import os, time\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n"
@@ -212,14 +100,14 @@ def test_what_a_worker_started_ends_with_it(worker, tmp_path):
 
 def test_memory_has_a_ceiling(worker, monkeypatch):
     line = "held = bytearray(300 << 20); import time; time.sleep(60)"
-    monkeypatch.setattr("common.grading.worker.LARGEST_MEMORY", 200 << 20)
+    monkeypatch.setattr("common.grading.channel.LARGEST_MEMORY", 200 << 20)
     with pytest.raises(Died, match=r"it held [0-9]+ MiB, 200 are allowed") as death:
         ask(worker(HALF.format(line), "rotate_half"))
     assert death.value.verdict == "CRASHED"
 
 
 def test_a_request_that_nobody_reads_has_a_deadline(worker):
-    """It stops its process after the answer, so that the pipe fills."""
+    """The solution stops its process after the answer, so that the socket's buffer fills."""
     line = (
         "import os, subprocess, sys; subprocess.Popen(['sh', '-c',"
         " f'sleep 0.3; kill -STOP {os.getpid()}'])"
@@ -230,90 +118,6 @@ def test_a_request_that_nobody_reads_has_a_deadline(worker):
     with pytest.raises(Died) as death:
         stopped.call("forward", call={"options": "x" * (8 << 20)}, result={}, poison=None)
     assert death.value.verdict == "TIMEOUT"
-
-
-HONEST_HALF = HALF.format("pass").replace("x.chunk(2)", "x.chunk(2, -1)").replace("a))", "a), -1)")
-
-
-@pytest.fixture
-def halves(tmp_path):
-    """Grades several sources side by side on some cases; the forward verdicts by name and case."""
-
-    def write(name, source):
-        path = tmp_path / name / "rotate_half.py"
-        path.parent.mkdir()
-        path.write_text(source)
-        return Solution(path, "rotate_half")
-
-    def start(sweep, several, count):
-        op = ops.load("rotate_half")
-        cases = itertools.islice(op.cases("smoke"), count)
-        graded = sweep.grade(op, cases, [write(*one) for one in several.items()])
-        return [(solution.handle, verdicts["forward"]) for solution, _, _, verdicts in graded]
-
-    return start
-
-
-def test_a_server_that_ended_is_started_again(halves):
-    with Sweep("cpu") as sweep:
-        assert {v.verdict for _, v in halves(sweep, {"one": HONEST_HALF}, 1)} == {"PASSED"}
-        os.kill(sweep._server._process.pid, 9)
-        assert {v.verdict for _, v in halves(sweep, {"two": HONEST_HALF}, 1)} == {"PASSED"}
-
-
-def test_who_is_timed_is_not_blamed_for_a_server_that_had_ended(tmp_path, monkeypatch):
-    short = {"gpu": 0.02, "host": 0.02}
-    monkeypatch.setattr("common.measure.timing.SECONDS", {"gpu": short, "host": short})
-    op = ops.load("rotate_half")
-    path = tmp_path / "rotate_half.py"
-    path.write_text(HONEST_HALF)
-    with Sweep("cpu") as sweep:
-        cases = [next(op.cases("smoke"))]
-        ((solution, _, problem, _),) = sweep.grade(op, cases, [Solution(path, "rotate_half")])
-        os.kill(sweep._server._process.pid, 9)
-        sweep._server._process.wait()
-        assert rows._time(sweep, solution, problem, "forward")[1] == "PASSED"
-
-
-def test_who_ends_the_server_is_found_and_the_others_pass(halves, tmp_path):
-    """The test ends it for a solution that asks for that: the kernel may forbid the solution to."""
-    wish = tmp_path / "wish"
-    line = f"open({str(wish)!r}, 'w'); import time; time.sleep(5)"
-    with Sweep("cpu") as sweep, ThreadPoolExecutor() as pool:
-
-        def fulfil():
-            for _ in range(2):  # once beside others, once alone
-                while not wish.exists():
-                    time.sleep(0.01)
-                wish.unlink()
-                os.kill(sweep._server._process.pid, 9)
-
-        fulfilled = pool.submit(fulfil)
-        sources = {"honest": HONEST_HALF, "ends_it": HALF.format(line)}
-        found = halves(sweep, sources, 2)
-        fulfilled.result()
-    assert {v.verdict for handle, v in found if handle == "honest"} == {"PASSED"}
-    assert {v.verdict for handle, v in found if handle == "ends_it"} == {"TAMPERED"}
-    assert all("it ended the fork server" in v.reason for h, v in found if h == "ends_it")
-
-
-def can_confine() -> bool:
-    """Landlock's version 6, of Linux 6.12, knows of signals."""
-    return landlock_version(ctypes.CDLL(None)) >= 6
-
-
-@pytest.mark.skipif(not can_confine(), reason="this kernel cannot confine a process")
-@pytest.mark.parametrize(
-    "reach",
-    [
-        "import os; os.kill(os.getppid(), 9)",
-        f"open('/proc/{os.getpid()}/mem', 'rb')",
-        f"open('/proc/{os.getpid()}/fd/0', 'rb')",
-    ],
-)
-def test_a_worker_reaches_no_other_process(worker, reach):
-    """The truth is in the harness's memory, and other solutions' answers are behind its files."""
-    assert "PermissionError" in ask(worker(HALF.format(reach), "rotate_half"))[0]["reason"]
 
 
 def _is_zombie(pid: int) -> bool:

@@ -1,6 +1,6 @@
 """A fork server whose workers may do what their user may, as where the kernel cannot confine them.
 
-`python -m tests.unconfined FD`, in the place of `common.sandbox.process`; see test_cheats.py.
+`python -m tests.unconfined FD`, in the place of `common.sandbox.server`; see test_cheats.py.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import socket
 import sys
 
-from common.sandbox import process
+from common.sandbox import process, server
 
 if __name__ == "__main__":
     process.confine = lambda libc: None
-    process.fork_server(socket.socket(fileno=int(sys.argv[1])))
+    server.run(socket.socket(fileno=int(sys.argv[1])))

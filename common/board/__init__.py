@@ -1,1 +1,1 @@
-"""The leaderboard, from records alone: ranked, then shown in a terminal and as Markdown."""
+"""The leaderboard, drawn from records alone: rankings for a terminal, for Markdown and as plots."""

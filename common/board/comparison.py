@@ -1,6 +1,6 @@
-"""The latest two runs of an op side by side: does its board come out the same? Pure, as ranking is.
+"""The latest two runs of an op side by side, to see whether its board repeats; pure, as ranking is.
 
-Only what both measured is compared, so that the scores of either are over the same cases.
+Only cells that both runs measured are compared, so that both scores are over the same cases.
 """
 
 from __future__ import annotations
@@ -14,29 +14,33 @@ from common.records.runs import Record, Results, Run
 
 STEADY = 0.03
 SHORT = 20.0
-"""Microseconds: of a shorter time the clock's own noise is too large a part."""
+"""Microseconds; the clock's own noise is too large a part of a shorter time."""
 Rows = Mapping[tuple[str, ...], Record]
 
 
 @dataclass(frozen=True)
 class Move:
-    """One case and direction of one solution in both runs; the numbers are there where either was
-    timed."""
+    """One case and direction of one solution in both runs.
+
+    The numbers can be read if both rows were timed.
+    """
 
     earlier: Record
     later: Record
 
     @property
     def change(self) -> float:
-        """Of the ratio to eager; 0.03 is three per cent faster than before."""
+        """Return the change of the ratio to eager: 0.03 is three per cent faster than before."""
         return ratio(self.later) / ratio(self.earlier) - 1
 
     @property
     def size(self) -> float:
+        """Return the change without its sign."""
         return abs(self.change)
 
     @property
     def short(self) -> bool:
+        """Return whether either time is too short to compare."""
         return min(median(self.earlier), median(self.later)) < SHORT
 
 
@@ -49,22 +53,24 @@ class Pair:
 
     @property
     def rows(self) -> list[Move]:
+        """Return every cell of the track."""
         return [Move(self.earlier.cells[cell], row) for cell, row in self.later.cells.items()]
 
     @property
     def moves(self) -> list[Move]:
+        """Return the cells that both runs timed."""
         return [row for row in self.rows if row.earlier.gpu and row.later.gpu]
 
     @property
     def change(self) -> float | None:
-        """Of the score."""
+        """Return the change of the score; None where either run has none."""
         if self.earlier.score is None or self.later.score is None:
             return None
         return self.later.score.value / self.earlier.score.value - 1
 
     @property
     def edited(self) -> bool:
-        """Its sources differ, so that what moved may be what they changed."""
+        """Return whether the solution's sources changed, which may be why its times did."""
         return any(row.earlier.sources != row.later.sources for row in self.rows)
 
 
@@ -78,18 +84,21 @@ class Both:
 
     @property
     def moves(self) -> list[Move]:
+        """Return the cells of all solutions that both runs timed."""
         return [move for pair in self.pairs for move in pair.moves]
 
     @property
     def verdicts(self) -> list[Move]:
-        """Who fared otherwise than before."""
+        """Return the cells whose verdict changed."""
         rows = [row for pair in self.pairs for row in pair.rows]
         return [row for row in rows if row.earlier.verdict != row.later.verdict]
 
     @property
     def swapped(self) -> list[tuple[Pair, Pair]]:
-        """Who changed places, though the intervals of the two are apart in either run; the one
-        that is now ahead first."""
+        """Return the pairs that changed places although their intervals are apart in both runs.
+
+        The solution that is ahead in the later run stands first.
+        """
         scored = [pair for pair in self.pairs if pair.change is not None]
         return [
             (one, other)
@@ -100,18 +109,18 @@ class Both:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is known of whether an op's board comes out the same."""
+    """Both runs of one op."""
 
     op: str
     earlier: Run
     later: Run
     harness: bool
-    """The op, or what grades and times, is another."""
+    """The op, or the code that grades and times, changed."""
     tracks: tuple[Both, ...]
 
     @property
     def changed(self) -> list[str]:
-        """What else than the solutions is not as it was."""
+        """Return the changes other than those of solutions, in words."""
         old, new = self.earlier.versions, self.later.versions
         versions = [f"{name} from {old[name]} to {new[name]}"
                     for name in old if name in new and old[name] != new[name]]  # fmt: skip
@@ -119,26 +128,34 @@ class Comparison:
 
 
 def compare(results: Results, known: Container[str]) -> list[Comparison]:
-    """The board of each op that two finished runs measured, of the solutions that are known: the
-    latest such run, and the last before it that measured any of the same."""
-    finished = [run for run in results.runs if run.run in results.finished]
-    names = {run.run for run in finished}
-    ours = [row for row in results.rows
-            if row.tier == "board" and row.run in names and row.solution in known]  # fmt: skip
-    found = []
-    for op in sorted({row.op for row in ours}):
-        measured = [(run, rows) for run in finished if (rows := _rows(ours, op, run))]
-        later, new = measured.pop()
-        before = [(run, rows) for run, rows in measured if rows.keys() & new.keys()]
-        if before:
-            found.append(_compared(op, *before[-1], later, new))
-    return found
+    """Return a comparison for each op that two finished runs measured, of the known solutions.
+
+    The runs are the latest one, and the last before it that measured any of the same cells.
+    """
+    measured: dict[str, dict[str, list[Record]]] = {}
+    for row in results.rows:
+        if row.tier == "board" and row.run in results.finished and row.solution in known:
+            measured.setdefault(row.op, {}).setdefault(row.run, []).append(row)
+    found = (_latest_two(op, results.runs, measured[op]) for op in sorted(measured))
+    return [comparison for comparison in found if comparison]
 
 
-def _rows(rows: Iterable[Record], op: str, run: Run) -> Rows:
-    """By all in which two rows have to agree to be held against each other."""
-    ours = [row for row in rows if (row.op, row.run) == (op, run.run)]
-    return {(*row.key, row.track, row.ranked_by): row for row in ours}
+def _latest_two(
+    op: str, runs: Iterable[Run], measured: Mapping[str, Iterable[Record]]
+) -> Comparison | None:
+    """Compare the latest run with the last before it that shares a cell, if one does."""
+    later, *before = [run for run in runs if run.run in measured][::-1]
+    new = _rows(measured[later.run])
+    for earlier in before:
+        old = _rows(measured[earlier.run])
+        if old.keys() & new.keys():
+            return _compared(op, earlier, old, later, new)
+    return None
+
+
+def _rows(rows: Iterable[Record]) -> Rows:
+    """Return the rows by everything in which two must agree to be compared."""
+    return {(*row.key, row.track, row.ranked_by): row for row in rows}
 
 
 def _compared(op: str, earlier: Run, old: Rows, later: Run, new: Rows) -> Comparison:

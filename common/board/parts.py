@@ -1,13 +1,13 @@
-"""What a small call is made of: the host's part, the GPU's, and what a CUDA graph leaves of them.
+"""The parts of a small call: host time, GPU time, and the replay of its CUDA graph.
 
-Shown where launching weighs the most: in the cases that rank by host time, or in an op's smallest.
+They are shown where launching weighs the most: in the cases that rank by host time, or else in the
+op's smallest case.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-
-import numpy as np
 
 from common.board.table import Table, named
 from common.records.runs import Record
@@ -21,12 +21,14 @@ PARTS = {
     "with backward: GPU": ("backward", "gpu", "solution"),
     "backward alone: GPU": ("backward", "gpu", "backward"),
 }
-"""Each column's direction, clock and samples."""
+"""The direction of each column, and the name of its time by the GPU's or the host's clock."""
 
 
 def parts(rows: Sequence[Record]) -> list[Table]:
-    """A table for each small case of the one op that the rows are of; whoever costs the host least
-    stands first."""
+    """Return a table for each small case of the one op that the rows are of.
+
+    The solution that takes the least host time stands first.
+    """
     timed = [row for row in rows if row.gpu]
     return [_table([row for row in timed if row.case == case]) for case in _small(timed)]
 
@@ -38,23 +40,23 @@ def _small(timed: Sequence[Record]) -> list[str]:
 
 
 def _table(ours: Sequence[Record]) -> Table:
-    of = {(named(row), row.direction): row for row in ours}
-    first = sorted(ours, key=lambda row: (row.direction != "forward", _median(row, "host")))
+    of: dict[tuple[str, str], Record] = {(named(row), row.direction): row for row in ours}
+    first = sorted(ours, key=_forward_host_time)
     rows = tuple(
-        (name, *(_part(of.get((name, direction)), clock, samples)
-                 for direction, clock, samples in PARTS.values()))
+        (name, *(_part(of.get((name, direction)), clock, time)
+                 for direction, clock, time in PARTS.values()))
         for name in dict.fromkeys(map(named, first))
     )  # fmt: skip
     return Table(f"{ours[0].case}, median µs", ("solution", *PARTS), rows)
 
 
-def _part(row: Record | None, clock: str, samples: str) -> str:
+def _forward_host_time(row: Record) -> tuple[bool, float]:
+    """Order forward before backward, then by host time."""
+    return row.direction != "forward", row.host["solution"].median if row.host else math.inf
+
+
+def _part(row: Record | None, clock: str, time: str) -> str:
     if row is None:
         return ""
-    median = _median(row, clock, samples)
-    return f"{median:.1f}" if np.isfinite(median) else "–"
-
-
-def _median(row: Record, clock: str, samples: str = "solution") -> float:
-    """Infinite where there are no such samples."""
-    return float(np.median(getattr(row, clock).get(samples, [np.inf])))
+    found = (row.host if clock == "host" else row.gpu).get(time)
+    return f"{found.median:.1f}" if found else "–"

@@ -1,22 +1,21 @@
-"""Records -> ranked boards. Pure: the same records always give the same boards.
+"""Ranked boards from records; pure: the same records always give the same boards.
 
-A track's score is the geometric mean, over its cases and directions, of eager's median time over
-the solution's, both taken in the same run. Its interval comes from bootstrapping all of the track's
-samples together. Entries whose interval reaches that of the leader of their group tie with it.
+The score of a track is the geometric mean, over its cases and directions, of eager's median time
+over the solution's, both taken in the same run. Its interval combines the intervals of the rows in
+quadrature on the log scale. An entry ties with the leader of its group if its interval reaches the
+leader's: with scores 2.0 ± 0.1, 1.9 ± 0.1 and 1.8 ± 0.1, two entries are first and one is third.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
+from common import stats
+from common.records.runs import Record, Summary
 
-from common.records.runs import Record
-
-REPLICATES = 1000
-CONFIDENCE = (2.5, 97.5)
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 Cell = tuple[str, str]
 """A case and a direction."""
@@ -24,7 +23,7 @@ Cell = tuple[str, str]
 
 @dataclass(frozen=True)
 class Score:
-    """How many times as fast as eager, with its 95 % interval."""
+    """The speed in units of eager's, with its 95 % interval."""
 
     value: float
     low: float
@@ -39,33 +38,35 @@ class Entry:
     peer: bool
     cells: dict[Cell, Record]
     missing: tuple[Cell, ...]
-    """What the track has and the solution did not pass."""
+    """The track's cells that the solution did not pass."""
     score: Score | None = None
     rank: int | None = None
 
     @property
     def covered(self) -> int:
+        """Return how many cells the solution passed."""
         return len(self.cells) - sum(cell in self.cells for cell in self.missing)
 
     @property
     def error(self) -> float | None:
-        """The worst error of all that passed, in units of eager's own."""
+        """Return the largest error of any cell, in units of eager's own."""
         errors = [row.error for row in self.cells.values() if row.error is not None]
         return max(errors, default=None)
 
     @property
     def worst_share(self) -> Record | None:
-        """The row that is furthest from its limit."""
+        """Return the row that is furthest from its limit."""
         timed = [row for row in self.cells.values() if row.gpu and row.ranked_by == "gpu"]
         return min(timed, key=share, default=None)
 
     @property
     def failures(self) -> list[Record]:
+        """Return the rows that neither passed nor are unsupported."""
         return [r for r in self.cells.values() if r.verdict not in ("PASSED", "UNSUPPORTED")]
 
     @property
     def lacks(self) -> str:
-        """Why it is not ranked: the first failure, else what it does not support."""
+        """Return why the entry is not ranked: its first failure, else its first missing cell."""
         rows = self.failures or [self.cells[c] for c in self.missing if c in self.cells]
         if not rows:
             return "not measured yet" if self.missing else ""
@@ -85,7 +86,7 @@ class Track:
 
 
 def rank(records: Iterable[Record]) -> list[Track]:
-    """Every track of every op: first the ranked, best first, then those that do not cover it."""
+    """Return every track of every op: ranked entries first, then those that do not cover it."""
     tracks: dict[tuple[str, str], dict[str, dict[Cell, Record]]] = defaultdict(dict)
     for row in records:
         solutions = tracks[row.op, row.track]
@@ -112,46 +113,62 @@ def _entry(solution: str, found: dict[Cell, Record], cells: Sequence[Cell]) -> E
 
 
 def score(rows: Sequence[Record]) -> Score:
-    """The geometric mean of eager's median over the solution's, and its bootstrapped interval."""
-    generator = np.random.default_rng(0)
-    logs = np.zeros(REPLICATES)
-    exact = 0.0
-    for row in rows:
-        times = clock(row)
-        exact += np.log(ratio(row))
-        for name, sign in (("eager", 1), ("solution", -1)):
-            samples = np.asarray(times[name])
-            drawn = generator.integers(0, len(samples), (REPLICATES, len(samples)))
-            logs += sign * np.log(np.median(samples[drawn], axis=1))
-    low, high = np.exp(np.percentile(logs / len(rows), CONFIDENCE))
-    return Score(float(np.exp(exact / len(rows))), float(low), float(high))
+    """Return the geometric mean of the rows' ratios to eager, with its interval.
+
+    The rows are independent, so that the variances of the logarithms add. The interval of a median
+    need not be symmetric: each side is combined by itself.
+    """
+    value = stats.geometric_mean([ratio(row) for row in rows])
+    times = [ranked_times(row) for row in rows]
+    above = _quadrature(
+        [log for each in times for log in (_up(each["eager"]), _down(each["solution"]))]
+    )
+    below = _quadrature(
+        [log for each in times for log in (_down(each["eager"]), _up(each["solution"]))]
+    )
+    return Score(value, value * math.exp(-below / len(rows)), value * math.exp(above / len(rows)))
 
 
-def clock(row: Record) -> dict[str, list[float]]:
-    """The samples that rank the row."""
-    return dict(row.host if row.ranked_by == "host" else row.gpu)
+def _up(time: Summary) -> float:
+    return math.log(time.high / time.median)
+
+
+def _down(time: Summary) -> float:
+    return math.log(time.median / time.low)
+
+
+def _quadrature(logs: Iterable[float]) -> float:
+    return math.sqrt(math.fsum(log * log for log in logs))
+
+
+def ranked_times(row: Record) -> Mapping[str, Summary]:
+    """Return the times that rank the row, the GPU's or the host's."""
+    return row.host if row.ranked_by == "host" else row.gpu
 
 
 def median(row: Record, name: str = "solution") -> float:
-    """Microseconds, by the clock that ranks the row."""
-    return float(np.median(clock(row)[name]))
+    """Return a median in microseconds, of the times that rank the row."""
+    return ranked_times(row)[name].median
 
 
 def ratio(row: Record) -> float:
-    """Eager's median over the solution's: how many times as fast it is."""
+    """Return eager's median over the solution's: 2.0 is twice as fast."""
     return median(row, "eager") / median(row)
 
 
 def limit(row: Record) -> tuple[float, str]:
-    """The slower of a copy of the same bytes and dense products of the same shapes: its median
-    microseconds, and which it is. No call of this work can take much less."""
-    measured = [(float(np.median(row.gpu[name])), name) for name in LIMITS if name in row.gpu]
+    """Return the median microseconds of the slower limit, and its name.
+
+    The limits are a copy of the same bytes and, in some rows, dense products of the same shapes:
+    no call of this work can take much less.
+    """
+    measured = [(row.gpu[name].median, name) for name in LIMITS if name in row.gpu]
     return max(measured)
 
 
 def share(row: Record) -> float:
-    """What part of its limit the row reached, by GPU time."""
-    return limit(row)[0] / float(np.median(row.gpu["solution"]))
+    """Return the share of its limit that the row reached, by GPU time."""
+    return limit(row)[0] / row.gpu["solution"].median
 
 
 def _value(entry: Entry) -> float:
@@ -159,7 +176,7 @@ def _value(entry: Entry) -> float:
 
 
 def _numbered(entries: Sequence[Entry]) -> list[Entry]:
-    """Best first; an entry whose interval reaches its group's leader's has the leader's rank."""
+    """Return the entries, best first, with their ranks; those of one group have its leader's."""
     numbered: list[Entry] = []
     leader: Entry | None = None
     for position, entry in enumerate(entries, start=1):

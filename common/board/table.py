@@ -1,15 +1,19 @@
-"""A ranked track as rows of text, which the terminal and Markdown only draw."""
+"""A ranked track as rows of text, which the terminal and Markdown draw."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from common.board.comparison import SHORT, STEADY, Both, Move, Pair
-from common.board.ranking import LIMITS, Cell, Entry, Track, limit, median, share
+from common.board.ranking import LIMITS, Cell, Entry, Track, limit, median, rank, share
 from common.records.runs import Record
 
+OPS = ("rope", "rotate_half", "masked_linear", "masked_ffn")
+"""The order of ops on every board; an op that is not listed stands behind them, by name."""
 DIRECTION = {"forward": "forward", "backward": "forward + backward (backward alone)"}
+NOTE_WIDTH = 60
 STALE = "†"
 DISTURBED = "‡"
 EDITED = "*"
@@ -18,7 +22,7 @@ MARKS = STALE + DISTURBED + EDITED
 
 @dataclass(frozen=True)
 class About:
-    """What the board says of a solution that no record holds: read as text, never run."""
+    """The facts of a solution that no record holds; they are read as text, and never run."""
 
     note: str
     digest: str
@@ -26,45 +30,88 @@ class About:
 
 @dataclass(frozen=True)
 class Table:
+    """A title, a header, rows of text and the footnotes below them."""
+
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     footnotes: tuple[str, ...] = ()
 
 
-def ranking(track: Track, about: Mapping[str, About], timed: bool, where: bool = True) -> Table:
-    """One row a solution: its place, its speed, how close to the limit, how exact, how complete.
+def place(op: str) -> tuple[int, str]:
+    """Return a sort key that puts ops in the order of `OPS`."""
+    return (OPS.index(op) if op in OPS else len(OPS), op)
 
-    With `where`, the case that is furthest from the limit is named.
+
+def tracks_by_op(rows: Iterable[Record]) -> list[tuple[str, list[Track]]]:
+    """Rank the rows, and return the ops in the order of `OPS`, each with its tracks.
+
+    An op's main track is the first.
+    """
+    tracks = sorted(rank(rows), key=lambda track: place(track.op))
+    return [(op, list(found)) for op, found in itertools.groupby(tracks, lambda track: track.op)]
+
+
+def cut(note: str) -> str:
+    """Return the note with its tail replaced by an ellipsis where it exceeds `NOTE_WIDTH`."""
+    if len(note) <= NOTE_WIDTH:
+        return note
+    head = note[: NOTE_WIDTH - 1]
+    if note[NOTE_WIDTH - 1] != " ":  # do not end amid a word
+        head = head.rpartition(" ")[0] or head
+    return head.rstrip(" ,;:.") + "…"
+
+
+# --- rankings -------------------------------------------------------------------------------------
+
+
+def ranking(track: Track, about: Mapping[str, About], timed: bool, whole: bool = True) -> Table:
+    """Return a row for each solution: place, speed, share of the limit, exactness, coverage.
+
+    With `whole`, the case that is furthest from the limit is named, and no note is cut.
     """
     header = ["", "solution", "covers", "error / eager's", "note"]
     if timed:
         header[2:2] = ["× eager", "worst share of limit"]
-    rows = tuple(tuple(_ranked(entry, track, about, timed, where)) for entry in track.entries)
-    stale = any(_stale(entry, about) for entry in track.entries)
-    notes = [f"{STALE} measured before its source last changed"] * stale
-    notes += _disturbances(track) if timed else []
-    return Table(f"{track.op}: {track.name}", tuple(header), rows, tuple(notes))
+    rows = tuple(tuple(_ranked(entry, track, about, timed, whole)) for entry in track.entries)
+    notes = footnotes([track], about, timed)
+    return Table(f"{track.op}: {track.name}", tuple(header), rows, notes)
 
 
 def _ranked(
-    entry: Entry, track: Track, about: Mapping[str, About], timed: bool, where: bool
+    entry: Entry, track: Track, about: Mapping[str, About], timed: bool, whole: bool
 ) -> list[str]:
-    known = about.get(entry.solution)
-    name = named(entry) + STALE * _stale(entry, about)
-    name += DISTURBED * bool(timed and _disturbed(entry))
     covers = f"{entry.covered}/{len(track.cells)}"
     error = "" if entry.error is None else f"{entry.error:.2f}"
-    note = entry.lacks or (known.note if known else "")
+    known = about[entry.solution].note if entry.solution in about else ""
+    note = entry.lacks or (known if whole else cut(known))
+    name = marked([entry], about, timed)
     if not timed:
         return ["", name, covers, error, note]
-    share = _share(entry, where)
-    return [str(entry.rank or "–"), name, _speed(entry), share, covers, error, note]
+    return [str(entry.rank or "–"), name, _speed(entry), _share(entry, whole), covers, error, note]
 
 
-def named(who: Entry | Record) -> str:
-    """A peer stands in parentheses."""
-    return f"({who.solution})" if who.peer else who.solution
+def named(of: Entry | Record) -> str:
+    """Return the solution's name, in parentheses if it is a peer's."""
+    return f"({of.solution})" if of.peer else of.solution
+
+
+def marked(entries: Sequence[Entry], about: Mapping[str, About], timed: bool) -> str:
+    """Return the name of the one solution that the entries are of, with the marks that it needs.
+
+    The footnotes of the table explain the marks.
+    """
+    stale = any(_stale(entry, about) for entry in entries)
+    disturbed = timed and any(map(_disturbed, entries))
+    return named(entries[0]) + STALE * stale + DISTURBED * disturbed
+
+
+def footnotes(tracks: Sequence[Track], about: Mapping[str, About], timed: bool) -> tuple[str, ...]:
+    """Return a line for each kind of mark in a table of these tracks."""
+    entries = [entry for track in tracks for entry in track.entries]
+    stale = any(_stale(entry, about) for entry in entries)
+    notes = [f"{STALE} measured before its source last changed"] * stale
+    return (*notes, *(_disturbances(entries) if timed else []))
 
 
 def _stale(entry: Entry, about: Mapping[str, About]) -> bool:
@@ -76,13 +123,13 @@ def _disturbed(entry: Entry) -> list[Record]:
     return [row for row in entry.cells.values() if row.disturbed]
 
 
-def _disturbances(track: Track) -> list[str]:
-    """One footnote for all: what disturbed, and how many rows of how many."""
-    rows = [row for entry in track.entries for row in _disturbed(entry)]
+def _disturbances(entries: Sequence[Entry]) -> list[str]:
+    """Return one footnote: the kinds of disturbance, and the number of rows that had any."""
+    rows = [row for entry in entries for row in _disturbed(entry)]
     if not rows:
         return []
     kinds = ", ".join(sorted({kind for row in rows for kind in row.disturbed.split(", ")}))
-    timed = sum(bool(row.gpu) for entry in track.entries for row in entry.cells.values())
+    timed = sum(bool(row.gpu) for entry in entries for row in entry.cells.values())
     return [f"{DISTURBED} measured in part on a throttled or shared GPU: {kinds} ({len(rows)} of"
             f" the table's {timed} timed rows)"]  # fmt: skip
 
@@ -95,21 +142,30 @@ def _speed(entry: Entry) -> str:
     return f"{score.value:.2f} ± {half:.2f}"
 
 
+def percent(entry: Entry) -> str:
+    """Return the share of the limit in the case that is furthest from it, such as `46%`."""
+    if entry.worst_share is None:
+        return "–"
+    value = share(entry.worst_share)
+    return f"{value:.0%}" if value > 0.01 else f"{value:.2%}"
+
+
 def _share(entry: Entry, where: bool) -> str:
     if entry.worst_share is None:
         return "–"
     row = entry.worst_share
-    value, of = share(row), limit(row)[1]
-    percent = f"{value:.0%}" if value > 0.01 else f"{value:.2%}"
-    return f"{percent} of {of}" + f" ({_where(row)})" * where
+    return f"{percent(entry)} of {limit(row)[1]}" + f" ({_where(row)})" * where
 
 
 def _where(row: Record) -> str:
     return row.case + ", with backward" * (row.direction == "backward")
 
 
+# --- times ----------------------------------------------------------------------------------------
+
+
 def times(track: Track) -> list[Table]:
-    """For each direction the median microseconds of every solution in every case."""
+    """Return a table for each direction: every solution's median microseconds in every case."""
     tables = []
     for direction, words in DIRECTION.items():
         cells = [cell for cell in track.cells if cell[1] == direction]
@@ -140,13 +196,13 @@ def _time(entry: Entry, cell: Cell) -> str:
 
 
 def _alone(row: Record) -> str:
-    """Of a call that is ranked by the GPU's time with backward: its backward by itself."""
+    """Return the time of backward by itself, in parentheses, where GPU time ranks the row."""
     known = "backward" in row.gpu and row.ranked_by == "gpu"
     return f" ({median(row, 'backward'):.1f})" if known else ""
 
 
 def _limit(track: Track, cells: Sequence[Cell], name: str) -> tuple[str, ...]:
-    """The row of one limit, which was measured beside each solution: the median of its medians."""
+    """Return the row of one limit: the median of the medians taken beside each solution."""
     return LIMITS[name], *(_median_of_all(track, cell, name) for cell in cells)
 
 
@@ -156,8 +212,11 @@ def _median_of_all(track: Track, cell: Cell, name: str) -> str:
     return f"{sorted(timed)[len(timed) // 2]:.1f}" if timed else ""
 
 
+# --- two runs -------------------------------------------------------------------------------------
+
+
 def comparison(both: Both) -> Table:
-    """One row a solution: its score in either run, and which of its cases moved the furthest."""
+    """Return a row for each solution: its score in either run, and the case that moved furthest."""
     header = ("solution", "earlier", "later", "change", "largest move", "of its cases")
     pairs = [pair for pair in both.pairs if pair.moves]
     notes = [_steadiness(both.moves), *_order(both), *_verdicts(both.verdicts)]
@@ -176,7 +235,7 @@ def _compared(pair: Pair) -> tuple[str, ...]:
 
 
 def _steadiness(moves: Sequence[Move]) -> str:
-    """How many moved hardly at all, of those that are long enough to say."""
+    """Return a line on the rows that hardly moved, out of those that are not too short to say."""
     long = [move for move in moves if not move.short]
     rest = len(moves) - len(long)
     shorter = f"; shorter, and not counted: {rest}" if rest else ""

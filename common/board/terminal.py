@@ -11,7 +11,7 @@ from rich.text import Text
 
 from common.board import table
 from common.board.comparison import Comparison
-from common.board.ranking import Track, rank
+from common.board.ranking import Track
 from common.board.table import About, Table
 from common.records.runs import Results
 
@@ -19,24 +19,29 @@ PIPE_WIDTH = 160
 
 
 def console() -> Console:
-    """As wide as the terminal, or wide enough for a row where the output goes elsewhere."""
+    """Return a console as wide as the terminal; elsewhere, wide enough for a row."""
     found = Console()
     return found if found.is_terminal else Console(width=PIPE_WIDTH)
 
 
 def show(results: Results, about: Mapping[str, About], console: Console, only: str = "") -> None:
-    """A heading that says what was measured where, then a table for each track; the rows of the
-    handle or solution `only` stand out."""
+    """Print the device and the versions, then a table for each track.
+
+    The rows of the handle or solution `only` stand out.
+    """
     run = results.runs[-1]
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     console.print(Text(f"\n{run.device_name}", style="bold") + Text(f"  {versions}", style="dim"))
     if not results.timed:
         console.print(
             "Nothing was timed: there is no GPU. Each case ran as a small twin of itself in"
-            " Triton's interpreter,\nwhich says who is right and what is covered, not who is fast."
+            " Triton's interpreter,\nwhich says which solutions are right and what they cover, not"
+            " which are fast."
         )
-    for track in rank(row for row in results.latest() if row.solution in about):
-        show_track(track, about, results.timed, console, only)
+    known = [row for row in results.latest() if row.solution in about]
+    for _, tracks in table.tracks_by_op(known):
+        for track in tracks:
+            show_track(track, about, results.timed, console, only)
     for peer, reason in run.absent.items():
         console.print(Text(f"absent: {peer}, {reason}", style="dim"))
 
@@ -44,17 +49,19 @@ def show(results: Results, about: Mapping[str, About], console: Console, only: s
 def show_track(
     track: Track, about: Mapping[str, About], timed: bool, console: Console, only: str = ""
 ) -> None:
-    """The track's ranking; the rows of the handle or solution `only` stand out."""
-    console.print(_draw(table.ranking(track, about, timed, where=False), only))
+    """Print the track's ranking; the rows of the handle or solution `only` stand out."""
+    console.print(_draw(table.ranking(track, about, timed, whole=False), only))
 
 
 def show_comparisons(
     results: Results, comparisons: Sequence[Comparison], console: Console, only: str = ""
 ) -> None:
-    """For each op what changed between its two runs, then a table for each track; and which ops
-    were measured but once."""
+    """Print for each op what changed between its two runs, then a table for each track.
+
+    A last line names the ops that only one finished run has measured.
+    """
     console.print(Text(f"\n{results.runs[-1].device_name}", style="bold"))
-    for comparison in comparisons:
+    for comparison in sorted(comparisons, key=lambda each: table.place(each.op)):
         runs = f"{comparison.op}: run {comparison.earlier.run}, then {comparison.later.run}"
         changed = f"; between them changed {', '.join(comparison.changed)}"
         console.print(Text(runs + changed * bool(comparison.changed), style="dim"))
@@ -62,7 +69,8 @@ def show_comparisons(
             console.print(_draw(table.comparison(both), only))
     once = {row.op for row in results.latest()} - {comparison.op for comparison in comparisons}
     if once:
-        console.print(f"not in two finished runs: {', '.join(sorted(once))}", style="dim")
+        names = ", ".join(sorted(once, key=table.place))
+        console.print(f"not in two finished runs: {names}", style="dim")
 
 
 def _draw(drawn: Table, only: str) -> Drawing:

@@ -1,52 +1,71 @@
-"""One folder by itself: graded on the smoke cases, measured on the board's, and given its place."""
+"""`study check`: one folder, graded on the smoke cases and measured on the board's."""
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from common import paths
-from common.board import terminal
-from common.board.ranking import rank
-from common.board.table import About
-from common.grading.sweep import Sweep, tier_cases
-from common.measure import machine
-from common.measure import rows as measured_rows
-from common.records import runs
-from common.records.runs import Record, Results
+from common.commands import options as shared
 from common.solutions import Solution
 from common.verdicts import FINE, Verdict
 
+if TYPE_CHECKING:
+    from common.board.table import About
+    from common.records.runs import Record, Results
+
 SHOWN = 3
-"""Cases told of each verdict; that a file does not import is told once."""
+"""The cases shown of each verdict; a file that does not import is reported once."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the folder's handle."""
+    shared.running_arguments(parser)
+    shared.handle_argument(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Grade and measure one folder: what is wrong with it and where it would stand on the board."""
+    options.only = shared.one_of(options.handle, options.only, "HANDLE")
+    chosen = shared.contributors(options)
+    device = shared.device(options)
+    return int(not check(chosen, device, options.verbose, shared.about()))
 
 
 def check(
     chosen: Sequence[Solution], device: str, verbose: bool, about: Mapping[str, About]
 ) -> bool:
-    """Print what is wrong as it is found, and where the folder would stand; was all right?"""
-    earlier = runs.read(paths.RESULTS / machine.results_file(device))
-    smoke, board = Report("smoke", verbose), Report("board", verbose)
+    """Print failures as they are found, then the folder's places; return whether none failed."""
+    from common.grading.sweep import Sweep, tier_cases
+    from common.measure import machine
+    from common.measure.rows import measure
+    from common.records import runs
+
+    earlier = runs.read(paths.RESULTS / machine.results_folder(device))
+    smoke, board = TierReport("smoke", verbose), TierReport("board", verbose)
     rows: list[Record] = []
     with Sweep(device, quiet=not verbose) as sweep:
         for op, cases in tier_cases(chosen, "smoke", device):
-            for *_, verdicts in sweep.grade(op, cases, chosen):
-                smoke.add(list(verdicts.values()))
+            for graded in sweep.grade(op, cases, chosen):
+                smoke.add(list(graded.verdicts.values()))
         smoke.end()
-        for measured in measured_rows.measure(sweep, chosen, "check", machine.digests_of(chosen)):
-            board.add(measured)
-            rows += measured
+        for measured in measure(sweep, chosen, "check", machine.digests_of(chosen)):
+            board.add([each.row for each in measured])
+            rows += [each.row for each in measured]
         board.end()
-    _standing(rows, earlier, device, about)
+    _show_places(rows, earlier, device, about)
     if smoke.failed and not board.failed:
-        print("The board's cases do not show what smoke found: mend it, it is wrong all the same.")
+        print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not (smoke.failed or board.failed)
 
 
-class Report:
-    """What a tier found wrong, the first few cases of each kind, and a summary."""
+class TierReport:
+    """The failures of one tier, the first few cases of each kind, and a summary."""
 
     def __init__(self, tier: str, verbose: bool) -> None:
+        """Start with no failure; with `verbose`, every case is shown."""
         self.tier, self.verbose = tier, verbose
         self.failed = False
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -54,26 +73,25 @@ class Report:
         self._cases: Counter[tuple[str, str]] = Counter()
 
     def add(self, directions: Sequence[Verdict | Record]) -> None:
-        """The verdicts of one solution and case."""
-        told: dict[tuple[str, str], list[str]] = defaultdict(list)
+        """Count both directions of one solution and case, and show their failures."""
+        failures: dict[tuple[str, str], list[str]] = defaultdict(list)
         for found in directions:
             self._counts[found.solution][found.verdict] += 1
             if found.verdict == "UNSUPPORTED":
                 self._unsupported[found.solution][found.reason] += 1
             elif found.verdict not in FINE:
-                told[found.verdict, found.reason].append(found.direction)
-        for (verdict, reason), where in told.items():
+                failures[found.verdict, found.reason].append(found.direction)
+        for (verdict, reason), where in failures.items():
             self.failed = True
             solution, case = directions[0].solution, directions[0].case
             self._cases[solution, verdict] += 1
             most = 1 if verdict == "COMPILE_ERROR" else SHOWN
             if self.verbose or self._cases[solution, verdict] <= most:
-                print(
-                    f"{solution} {case} {' and '.join(where)}: {verdict}\n    {reason}", flush=True
-                )
+                head = f"{solution} {case} {' and '.join(where)}: {verdict}"
+                print(f"{head}\n    {reason}", flush=True)
 
     def end(self) -> None:
-        """How many of each verdict, and what is unsupported."""
+        """Print the number of each verdict, and what is unsupported."""
         for solution, counted in self._counts.items():
             verdicts = ", ".join(f"{n} {verdict}" for verdict, n in counted.most_common())
             more = " (--verbose shows each)" if self._hidden(solution) and not self.verbose else ""
@@ -85,11 +103,13 @@ class Report:
         return any(n > 1 for (name, _), n in self._cases.items() if name == solution)
 
 
-def _standing(
-    rows: Iterable[Record], earlier: Results, device: str, about: Mapping[str, About]
+def _show_places(
+    rows: Sequence[Record], earlier: Results, device: str, about: Mapping[str, About]
 ) -> None:
-    """The board as it would be with these rows in it."""
-    rows = list(rows)
+    """Show the board as it would be with these rows in it."""
+    from common.board import terminal
+    from common.board.ranking import rank
+
     if not earlier.rows:
         print("There is no board of this device yet: nox -s bench leaderboard makes one.")
     if device == "cpu":

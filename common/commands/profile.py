@@ -1,145 +1,182 @@
-"""What binds a solution in each of its board cases: memory, arithmetic or launching.
+"""`study profile`: what binds each board case of a folder: memory, arithmetic or launching.
 
-The clock's own samples say it: a call that keeps the host longer than the GPU is bound by
-launching, any other by the slower of its two limits, which were measured in the same run. Beside
-that a Chrome trace of each, and what Nsight Compute counts where it is installed.
+The clock's samples decide: a call that keeps the host longer than the GPU is bound by launching,
+any other by the slower of its two limits, which the same run measured. A Chrome trace of each case
+and Nsight Compute's counters, where it is installed, complete the picture.
 """
 
 from __future__ import annotations
 
-import csv
-import io
+import argparse
 import json
-import os
-import shutil
-import statistics
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from common import ops
-from common.board.ranking import limit
-from common.grading.sweep import Sweep, tier_cases
-from common.grading.worker import Died
-from common.measure import machine, rows
-from common.measure.limits import Peak, peak_of
-from common.measure.timing import trace_case
-from common.paths import PROFILES, ROOT
-from common.records.runs import Record
+from common import ops, paths
+from common.commands import options as shared
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Work
+from common.tools import ncu
+
+if TYPE_CHECKING:
+    from common.grading.sweep import Sweep
+    from common.measure.limits import Peak
+    from common.records.runs import Record
 
 BINDS = {"copy": "memory", "dense": "arithmetic"}
 DIRECTION = {"forward": "forward", "backward": "with backward"}
-COUNTERS = {
-    "gpu__time_duration.sum": "ns",
-    "dram__throughput.avg.pct_of_peak_sustained_elapsed": "DRAM",
-    "sm__throughput.avg.pct_of_peak_sustained_elapsed": "SM",
-    "sm__warps_active.avg.pct_of_peak_sustained_active": "occupancy",
-}
-"""What is asked of Nsight Compute, and what it is called here."""
-SHOWN = 4
-"""Kernels of one call, the longest first."""
-NCU_SECONDS = 300
-NO_NCU = "Nsight Compute (ncu) is not installed: its counters are left out."
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One direction of one case; `reached` and `of_peak` are parts of the least time."""
-
-    gpu: float
-    host: float
-    no_grad: float | None
-    limit: float
-    limited_by: str
-    of_peak: float | None
-
-    @property
-    def reached(self) -> float:
-        return self.limit / self.gpu
-
-    @property
-    def binds(self) -> str:
-        return "launch" if self.host > self.gpu else BINDS[self.limited_by]
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the folder's handle."""
+    shared.running_arguments(parser)
+    shared.handle_argument(parser)
 
 
-def finding(row: Record, work: Work, peak: Peak | None, dtype: str) -> Finding:
-    """What a timed row says; `work` is all that its samples did."""
-    slowest, name = limit(row)
-    gpu = _median(row.gpu["solution"])
-    no_grad = row.host.get("no_grad")
-    return Finding(
-        gpu=gpu,
-        host=_median(row.host["solution"]),
-        no_grad=_median(no_grad) if no_grad else None,
-        limit=slowest,
-        limited_by=name,
-        of_peak=least(work, peak, dtype) / gpu if peak else None,
-    )
-
-
-def _median(samples: Iterable[float]) -> float:
-    return float(statistics.median(samples))
-
-
-def least(work: Work, peak: Peak, dtype: str) -> float:
-    """Microseconds that the device's peak allows at best; only products run at a dense rate."""
-    arithmetic = work.flops / peak.flops_per_second[dtype] if work.products else 0.0
-    return 1e6 * max(work.bytes / peak.bytes_per_second, arithmetic)
-
-
-def profile(chosen: Sequence[Solution], device: str, verbose: bool) -> None:
-    """Print a line for each case and direction, and write the traces."""
+def run(options: argparse.Namespace) -> int:
+    """Report what binds each board case of a folder: memory, arithmetic or launching."""
+    options.only = shared.one_of(options.handle, options.only, "HANDLE")
+    chosen = shared.chosen(options)
+    device = shared.device(options)
     if device == "cpu":
-        _count(chosen)
-        return
-    with Sweep(device, quiet=not verbose) as sweep:
-        for solution in chosen:
-            _profile(sweep, solution)
-    if not shutil.which("ncu"):
-        print(NO_NCU)
+        _print_counts(chosen)
+    else:
+        profile(chosen, device, options.verbose)
+    return 0
 
 
-def _count(chosen: Sequence[Solution]) -> None:
+def _print_counts(chosen: Iterable[Solution]) -> None:
     print("Nothing is timed without a GPU: the least that each case must move and compute.")
-    for op, _ in tier_cases(chosen, "board", "cpu"):
+    for op in map(ops.load, sorted({solution.op for solution in chosen})):
         print(f"\n{op.name}\n{_columns(HEADER[:5])}")
         for case in op.cases("board"):
             for direction in DIRECTIONS:
                 print(_columns(_counts(op, case, direction)))
 
 
-def _profile(sweep: Sweep, solution: Solution) -> None:
-    name = machine.device_name(sweep.device)
+# --- what binds -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The times of one direction of one case, in microseconds, and the limit that they approach."""
+
+    gpu: float
+    host: float
+    no_grad: float | None
+    """The host's time without autograd."""
+    limit: float
+    limited_by: str
+    """`copy` or `dense`, whichever limit is slower."""
+    of_peak: float | None
+    """The least time by the datasheet, as a share of the GPU time."""
+
+    @property
+    def reached(self) -> float:
+        """The measured limit as a share of the GPU time."""
+        return self.limit / self.gpu
+
+    @property
+    def binds(self) -> str:
+        """`memory`, `arithmetic`, or `launch` if the host takes longer than the GPU."""
+        return "launch" if self.host > self.gpu else BINDS[self.limited_by]
+
+
+def bottleneck(row: Record, work: Work, peak: Peak | None, dtype: str) -> Bottleneck:
+    """Return what binds a timed row; `work` is the work of one sample, backward included."""
+    from common.board.ranking import limit
+
+    slowest, name = limit(row)
+    gpu = row.gpu["solution"].median
+    no_grad = row.host.get("no_grad")
+    return Bottleneck(
+        gpu=gpu,
+        host=row.host["solution"].median,
+        no_grad=no_grad.median if no_grad else None,
+        limit=slowest,
+        limited_by=name,
+        of_peak=least(work, peak, dtype) / gpu if peak else None,
+    )
+
+
+def least(work: Work, peak: Peak, dtype: str) -> float:
+    """Return the microseconds that the work takes at the datasheet's peak.
+
+    Only dense products run at the peak's FLOP rate; other arithmetic counts as free.
+    """
+    arithmetic = work.flops / peak.flops_per_second[dtype] if work.products else 0.0
+    return 1e6 * max(work.bytes / peak.bytes_per_second, arithmetic)
+
+
+# --- on a GPU -------------------------------------------------------------------------------------
+
+
+def profile(chosen: Iterable[Solution], device: str, verbose: bool) -> None:
+    """Print a line for each case and direction of the solutions, and write the traces."""
+    from common.grading.sweep import Sweep
+
+    with Sweep(device, quiet=not verbose) as sweep:
+        for solution in chosen:
+            timed = _print_times(sweep, solution)
+            # only now: a process that a profiler has been in is slower for good
+            _write_traces(sweep, solution, timed)
+            _print_counters(solution, timed)
+    if not ncu.installed():
+        print(ncu.ABSENT)
+
+
+def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction]]:
+    """Print a line for each case and direction; return those that were timed."""
+    from common.measure import machine, rows
+    from common.measure.limits import peak_of
+
+    op, name = ops.load(solution.op), machine.device_name(sweep.device)
     peak = peak_of(name)
-    print(f"\n{solution.name} on {name}{_of_datasheet(peak)}\n{LEGEND}\n{_columns(HEADER)}")
+    print(f"\n{solution.name} on {name}{_datasheet(peak)}\n{LEGEND}\n{_columns(HEADER)}")
     digests = machine.digests_of([solution])
-    cases = {case.name: case for case in ops.load(solution.op).board(sweep.device)}
+    cases = {case.name: case for case in op.board(sweep.device)}
     timed: list[tuple[Case, Direction]] = []
     for measured in rows.measure(sweep, [solution], "profile", digests):
-        case = cases[measured[0].case]
-        for row, direction in zip(measured, DIRECTIONS, strict=True):
-            print(_columns(_told(row, case, direction, peak)), flush=True)
+        case = cases[measured[0].row.case]
+        for row, direction in zip((each.row for each in measured), DIRECTIONS, strict=True):
+            print(_columns(_cells(row, op, case, direction, peak)), flush=True)
             timed += [(case, direction)] * bool(row.gpu)
-    # a profiler that was once in a process slows it, so that nothing is timed after this
+    return timed
+
+
+def _write_traces(
+    sweep: Sweep, solution: Solution, timed: Iterable[tuple[Case, Direction]]
+) -> None:
+    folder = paths.PROFILES / solution.handle / solution.path.stem
     for case, direction in timed:
-        _trace(sweep, solution, case, direction)
+        reply = _trace(sweep, solution, case, direction)
+        try:
+            json.loads(reply["trace"])
+        except (KeyError, TypeError, ValueError):
+            reason = reply.get("reason", "the answer is no JSON")
+            print(f"no trace of {case.name} {DIRECTION[direction]}: {reason}")
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{case.name}-{direction}.json").write_text(reply["trace"])
     if timed:
-        print(f"traces: {_folder(solution)}, for ui.perfetto.dev")
-    if shutil.which("ncu"):
+        print(f"traces: {folder}, for ui.perfetto.dev")
+
+
+def _trace(sweep: Sweep, solution: Solution, case: Case, direction: Direction) -> dict[str, Any]:
+    """Return the trace, or the reason for none; the solution's process writes no file."""
+    from common.measure.timing import trace_case
+
+    worker = sweep.worker(solution)
+    return trace_case(ops.load(solution.op), case, sweep.device, worker, direction)
+
+
+def _print_counters(solution: Solution, timed: Iterable[tuple[Case, Direction]]) -> None:
+    if ncu.installed():
+        # one direction a case, the last: with backward, if that was timed
         for case, direction in dict(timed).items():
-            print(f"ncu, {case.name} {DIRECTION[direction]}:", *nsight(solution, case, direction),
-                  sep="\n    ", flush=True)  # fmt: skip
-
-
-def _of_datasheet(peak: Peak | None) -> str:
-    if peak is None:
-        return ""
-    return f", {peak.bytes_per_second / 1e12:g} TB/s at its peak ({peak.source})"
+            lines = ncu.lines(solution, case, direction)
+            print(f"ncu, {case.name} {DIRECTION[direction]}:", *lines, sep="\n    ", flush=True)
 
 
 # --- lines ----------------------------------------------------------------------------------------
@@ -149,10 +186,11 @@ HEADER = (
     "reached", "of peak", "binds",
 )  # fmt: skip
 LEGEND = (
-    "host µs: one call on an idle GPU, of the small cases the mean of a burst; launch binds where"
-    " that is the longer"
+    "host µs: one call on an idle GPU, or for small cases the mean of a burst; launch binds if that"
+    " is longer than GPU µs"
 )
 WIDTHS = (-44, -13, 9, 9, 9, 9, 9, 9, 15, 8, 8, 11)
+"""Of the columns; a negative width aligns to the left."""
 
 
 def _columns(cells: Sequence[str]) -> str:
@@ -163,6 +201,12 @@ def _columns(cells: Sequence[str]) -> str:
     return " ".join(padded).rstrip()
 
 
+def _datasheet(peak: Peak | None) -> str:
+    if peak is None:
+        return ""
+    return f", {peak.bytes_per_second / 1e12:g} TB/s at its peak ({peak.source})"
+
+
 def _counts(op: Op[Any], case: Case, direction: Direction) -> tuple[str, ...]:
     work = op.timed_work(case, direction)
     intensity = work.flops / work.bytes if work.bytes else 0.0
@@ -170,12 +214,13 @@ def _counts(op: Op[Any], case: Case, direction: Direction) -> tuple[str, ...]:
     return (case.name, DIRECTION[direction], *amounts)
 
 
-def _told(row: Record, case: Case, direction: Direction, peak: Peak | None) -> tuple[str, ...]:
-    op = ops.load(row.op)
+def _cells(
+    row: Record, op: Op[Any], case: Case, direction: Direction, peak: Peak | None
+) -> tuple[str, ...]:
     counts = _counts(op, case, direction)
     if not row.gpu:
         return (*counts[:2], f"{row.verdict}: {row.reason}" if row.reason else row.verdict)
-    found = finding(row, op.timed_work(case, direction), peak, case.dtype)
+    found = bottleneck(row, op.timed_work(case, direction), peak, case.dtype)
     return (
         *counts,
         f"{found.gpu:.1f}",
@@ -186,79 +231,3 @@ def _told(row: Record, case: Case, direction: Direction, peak: Peak | None) -> t
         "" if found.of_peak is None else f"{found.of_peak:.0%}",
         found.binds,
     )
-
-
-# --- traces ---------------------------------------------------------------------------------------
-
-
-def _folder(solution: Solution) -> Path:
-    return PROFILES / solution.handle / solution.path.stem
-
-
-def _trace(sweep: Sweep, solution: Solution, case: Case, direction: Direction) -> None:
-    """Written here: the solution's process only says what is in it."""
-    op, worker = ops.load(solution.op), sweep.worker(solution)
-    try:
-        reply = trace_case(op, case, sweep.device, worker, direction)
-    except Died as death:
-        reply = {"reason": death.reason}
-    try:
-        json.loads(reply["trace"])
-    except (KeyError, TypeError, ValueError):
-        reason = reply.get("reason", "what came is no JSON")
-        print(f"no trace of {case.name} {DIRECTION[direction]}: {reason}")
-        return
-    path = _folder(solution) / f"{case.name}-{direction}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(reply["trace"])
-
-
-# --- Nsight Compute -------------------------------------------------------------------------------
-
-
-def nsight(solution: Solution, case: Case, direction: str) -> list[str]:
-    """What it counts of each kernel of one call, the longest first; or why it counts nothing."""
-    command = [
-        "ncu", "--csv", "--print-units", "base", "--clock-control", "none",
-        "--profile-from-start", "off", "--metrics", ",".join(COUNTERS),
-        sys.executable, "-m", "common.sandbox.alone.solo",
-        str(solution.path), solution.op, case.name, direction,
-    ]  # fmt: skip
-    environment = os.environ | {"TRITON_INTERPRET": "0", "PYTHONPATH": str(ROOT)}
-    try:
-        ran = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=NCU_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        return [f"no answer within {NCU_SECONDS} s"]
-    kernels = sorted(read_counters(ran.stdout), key=lambda kernel: -kernel[1]["ns"])
-    if not kernels:
-        said = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
-        errors = [line for line in said if "ERROR" in line] or said[-1:]
-        return [errors[0].strip() if errors else "it said nothing"]
-    return [_kernel(name, values) for name, values in kernels[:SHOWN]]
-
-
-def read_counters(output: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """Each launch in ncu's CSV, which stands below whatever else was printed."""
-    lines = output.splitlines()
-    start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    launches: dict[str, tuple[str, dict[str, float]]] = {}
-    for cells in csv.DictReader(io.StringIO("\n".join(lines[start:]))):
-        if name := COUNTERS.get(cells.get("Metric Name") or ""):
-            kernel = launches.setdefault(cells["ID"], (cells["Kernel Name"], {}))
-            kernel[1][name] = _number(cells["Metric Value"])
-    yield from (launch for launch in launches.values() if len(launch[1]) == len(COUNTERS))
-
-
-def _number(text: str) -> float:
-    """1,234.5 or, where a counter could not be read, n/a."""
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return float("nan")
-
-
-def _kernel(name: str, values: dict[str, float]) -> str:
-    shares = ", ".join(f"{key} {value:.0f}%" for key, value in values.items() if key != "ns")
-    return f"{values['ns'] / 1e3:9.1f} µs  {shares}  {name[:60]}"

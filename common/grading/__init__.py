@@ -1,1 +1,1 @@
-"""The harness's side of the wall: draw inputs, ask a solution's process, compare with the oracle."""
+"""The harness's side of the wall: it draws inputs, asks a solution's process, compares results."""

@@ -1,38 +1,101 @@
-"""One call as the harness lays it in shared memory and as a solution's process is told of it."""
+"""The slots of calls in shared memory, and the JSON that describes a call to a process."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from common.arena import Slot
+from common.arena import Arena, Slot, lay_out
 from common.grading.problem import Problem
+from common.grading.worker import Worker
 from common.spec import Op
-from common.wire import Reply
+from common.wire import GARBAGE, Reply
+
+Drawn = tuple[dict[str, Any], torch.Tensor]
+"""The arguments of one call, and its upstream gradient."""
+ResultKey = tuple[str, int]
+"""The name of a result (`output`, or an argument whose gradient it is), and the attempt."""
+
+
+@dataclass(frozen=True)
+class CallSlots:
+    """The places of one call's tensors in the shared memory."""
+
+    inputs: dict[str, Slot]
+    """By argument; the upstream gradient is `upstream`."""
+    results: dict[ResultKey, Slot]
 
 
 def call_tensors(arguments: dict[str, Any], upstream: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the tensors among a call's arguments, and the upstream gradient, by name."""
     tensors = {name: v for name, v in arguments.items() if isinstance(v, torch.Tensor)}
     return {**tensors, "upstream": upstream}
 
 
 def result_slots(
     problem: Problem, names: Iterable[str], attempts: Sequence[int] = (0,)
-) -> dict[str, torch.Tensor]:
-    """`NAME ATTEMPT`: what room each result takes, without any memory."""
+) -> dict[ResultKey, torch.Tensor]:
+    """Return a tensor without memory for each result, from which its slot is laid out."""
     dtype = getattr(torch, problem.case.dtype)
     return {
-        f"{name} {attempt}": torch.empty(problem.truth[name].shape, dtype=dtype, device="meta")
+        (name, attempt): torch.empty(problem.truth[name].shape, dtype=dtype, device="meta")
         for name in names
         for attempt in attempts
     }
 
 
+def reserve(
+    worker: Worker,
+    calls: Sequence[Mapping[str, torch.Tensor]],
+    results: Mapping[ResultKey, torch.Tensor],
+) -> tuple[Arena, list[CallSlots]]:
+    """Reserve shared memory for the inputs of several calls and the results of each.
+
+    The memory of the results is filled with GARBAGE, that of the inputs holds anything.
+    """
+    laid = lay_out(
+        ((index, key), tensor)
+        for index, inputs in enumerate(calls)
+        for key, tensor in (*inputs.items(), *results.items())
+    )
+    slots = [
+        CallSlots(
+            {name: laid[index, name] for name in inputs},
+            {key: laid[index, key] for key in results},
+        )
+        for index, inputs in enumerate(calls)
+    ]
+    arena = worker.arena(max(slot.end for slot in laid.values()))
+    for call in slots:
+        for slot in call.results.values():
+            arena.bytes_of(slot).fill_(GARBAGE)
+    return arena, slots
+
+
+def lay(
+    worker: Worker, draws: Sequence[Drawn], results: Mapping[ResultKey, torch.Tensor]
+) -> tuple[Arena, list[CallSlots]]:
+    """Reserve shared memory for several calls, and copy their inputs into it."""
+    tensors = [call_tensors(*drawn) for drawn in draws]
+    arena, slots = reserve(worker, tensors, results)
+    for call, inputs in zip(slots, tensors, strict=True):
+        for name, slot in call.inputs.items():
+            arena.put(slot, inputs[name])
+    return arena, slots
+
+
 def call_json(op: Op[Any], arguments: dict[str, Any], slots: dict[str, Slot]) -> Reply:
-    """One call as its worker is told of it: only the options that are not left at their default."""
+    """Describe a call to the solution's process, with the options that differ from their default.
+
+    Args:
+        op: The operation.
+        arguments: The arguments of the call.
+        slots: The slot of each input, the upstream gradient's too.
+    """
     contract = inspect.signature(op.interface.__call__).parameters
     tensors = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
     return {

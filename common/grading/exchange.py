@@ -2,60 +2,73 @@
 
 from __future__ import annotations
 
-import re
 import secrets
+from collections.abc import Iterator
 
 import torch
 
-from common.arena import Arena, lay_out, shifted, storage_bytes, words
-from common.grading.calls import call_json, call_tensors, result_slots
+from common.arena import shifted, storage_bytes, words
+from common.grading.calls import call_json, call_tensors, reserve, result_slots
 from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import Worker
 from common.spec import Direction
-from common.wire import GARBAGE, GUARDS, POISONS, Reply
+from common.wire import GUARDS, POISONS, Reply
 
 AGAIN = len(POISONS)
-"""A further attempt on other inputs in the same memory, where a stored result is a wrong one."""
+"""A further attempt on other inputs in the same memory, where a replayed result is a wrong one."""
 
 
 class Exchange:
-    """The memory shared for one case, and the two requests made over it."""
+    """One case's inputs and results in shared memory, with guard bands between them.
+
+    A solution is asked in several attempts on the same memory; each attempt has results of its own.
+    Between the tensors, and between the elements of a view, lie guard bytes that differ from one
+    attempt to the next: `| guard | t | guard | freqs | guard | upstream | guard | output 0 | ...`.
+    """
 
     def __init__(self, problem: Problem, worker: Worker) -> None:
+        """Reserve the memory; `lay_inputs` fills it for each attempt."""
         self.problem, self.worker = problem, worker
         self.answered: dict[Direction, set[int]] = {"forward": set(), "backward": set()}
-        # between the two, so that no call can be told to be on inputs that were there before
+        # AGAIN in the middle: the other two get the same inputs, yet never in successive calls
         self.attempts = (0, AGAIN, 1) if worker.ask_again() else (0, 1)
         self._inputs = call_tensors(problem.arguments, problem.upstream)
         self._gaps = {name: gaps_of(tensor) for name, tensor in self._inputs.items()}
-        rooms = result_slots(problem, problem.truth, self.attempts)
-        self.slots = lay_out([*self._inputs.items(), *rooms.items()])
-        self._arena: Arena = worker.arena(max(slot.end for slot in self.slots.values()))
-        for name in rooms:
-            self._arena.bytes_of(self.slots[name]).fill_(GARBAGE)
-        self._bands = {"": self._arena.band_before_all()}
-        self._bands |= {name: self._arena.band_after(slot) for name, slot in self.slots.items()}
+        results = result_slots(problem, problem.truth, self.attempts)
+        self._arena, (self.slots,) = reserve(worker, [self._inputs], results)
+        self._bands = list(self._guard_bands())
         self._guard = 0
         self._laid: dict[str, torch.Tensor] = {}
 
+    def _guard_bands(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield each guard band with the name of the tensor before it, which the first lacks."""
+        yield "", self._arena.band_before_all()
+        for name, slot in self.slots.inputs.items():
+            yield name, self._arena.band_after(slot)
+        for (name, _), slot in self.slots.results.items():
+            yield name, self._arena.band_after(slot)
+
     def lay_inputs(self, attempt: int) -> None:
-        """As they were drawn, whatever an earlier attempt did to them, but for what lies between
-        the elements of a view; AGAIN shifts elements."""
+        """Write the guard bytes of this attempt, and the inputs as they were drawn.
+
+        AGAIN moves the elements of the inputs that a solution must not have stored results for.
+        """
         self._guard = GUARDS[attempt % len(GUARDS)]
-        for band in self._bands.values():
+        for _, band in self._bands:
             band.fill_(self._guard)
         for name, tensor in self._inputs.items():
             moves = attempt == AGAIN and name in (*self.problem.op.changing, "upstream")
             laid, gaps = _moved(tensor) if moves else storage_bytes(tensor), self._gaps[name]
             self._laid[name] = laid if gaps is None else laid.masked_fill(gaps, self._guard)
-            self._arena.bytes_of(self.slots[name]).copy_(self._laid[name])
+            self._arena.bytes_of(self.slots.inputs[name]).copy_(self._laid[name])
 
     def forward(self, attempt: int) -> Reply:
+        """Have the solution called and its output written to this attempt's place."""
         poison = POISONS[attempt % len(POISONS)]
-        reply = self.worker.call(
+        reply = self.worker.ask(
             "forward",
-            call=call_json(self.problem.op, self.problem.arguments, self.slots),
-            result=self.slots[f"{OUTPUT} {attempt}"].json(),
+            call=call_json(self.problem.op, self.problem.arguments, self.slots.inputs),
+            result=self.slots.results[OUTPUT, attempt].json(),
             poison=None if poison != poison else poison,
             backwards=attempt == 1,
         )
@@ -64,48 +77,53 @@ class Exchange:
         return reply
 
     def backward(self, attempt: int) -> Reply:
+        """Have the last output differentiated and the gradients written to this attempt's place."""
         names = self.problem.op.differentiable
-        reply = self.worker.call(
+        reply = self.worker.ask(
             "backward",
-            upstream=self.slots["upstream"].json(),
-            results={name: self.slots[f"{name} {attempt}"].json() for name in names},
+            upstream=self.slots.inputs["upstream"].json(),
+            results={name: self.slots.results[name, attempt].json() for name in names},
         )
         if not reply.get("verdict") and None not in reply.values():
             self.answered["backward"].add(attempt)
         return reply
 
     def changed(self) -> str | None:
-        """The first argument whose memory is not what was laid there."""
+        """Return the first argument whose memory differs from what was laid there."""
         for name, laid in self._laid.items():
-            if not torch.equal(words(self._arena.bytes_of(self.slots[name])), words(laid)):
+            present = self._arena.bytes_of(self.slots.inputs[name])
+            if not torch.equal(words(present), words(laid)):
                 return "the upstream gradient" if name == "upstream" else name
         return None
 
     def overrun(self) -> str | None:
-        """What was written where no tensor is: `4 bytes after t`."""
-        if bool((torch.cat(list(self._bands.values())) == self._guard).all()):
+        """Describe the first write into a guard band: `wrote 4 bytes after t`."""
+        if bool((torch.cat([band for _, band in self._bands]) == self._guard).all()):
             return None
-        names = [re.sub(" [0-9]+$", "", name) for name in self._bands]
-        for index, band in enumerate(self._bands.values()):
+        for index, (name, band) in enumerate(self._bands):
             written = (band != self._guard).nonzero()
             if len(written):
-                after = index == len(names) - 1 or (index and int(written[0]) < len(band) // 2)
-                where = f"after {names[index]}" if after else f"before {names[index + 1]}"
+                after = index and int(written[0]) < len(band) // 2
+                if after or index == len(self._bands) - 1:
+                    where = f"after {name}"
+                else:
+                    where = f"before {self._bands[index + 1][0]}"
                 return f"wrote {len(written)} bytes {where}"
         return None
 
     def result(self, name: str, attempt: int) -> torch.Tensor:
-        return self._arena.tensor(self.slots[f"{name} {attempt}"])
+        """Return a result of an attempt; it lies in the shared memory."""
+        return self._arena.tensor(self.slots.results[name, attempt])
 
 
 def _moved(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's storage with every element somewhere else."""
+    """Return the tensor's storage with every element somewhere else."""
     count = tensor.untyped_storage().nbytes() // tensor.itemsize
     return shifted(tensor, 1 + secrets.randbelow(max(count - 1, 1)))
 
 
 def gaps_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Which bytes of the tensor's storage are no element of it; None where there are none."""
+    """Return a mask of the storage's bytes that belong to no element; None where all do."""
     count = tensor.untyped_storage().nbytes() // tensor.itemsize
     if count == tensor.numel():
         return None

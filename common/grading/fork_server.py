@@ -1,4 +1,4 @@
-"""The harness's hold on the process that every solution's process is forked from."""
+"""The harness's hold on the fork server, from which each solution's process is forked."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from collections.abc import Sequence
 from common.paths import ROOT
 
 LONGEST_FORK = 60.0
-
-
+"""Seconds in which the fork server must answer; the first answer waits for the import of torch."""
 LONGEST_END = 5.0
+"""Seconds in which it must end by itself once its socket is closed."""
 
 
 class ServerEnded(Exception):
-    """The fork server is gone and its workers with it, whichever of them ended it."""
+    """The fork server has ended and its workers with it; any solution may have ended it."""
 
 
 class ForkServer:
-    """One a device: `cpu` runs kernels in Triton's interpreter, `cuda` compiles them.
+    """The fork server of one device: `cpu` runs kernels in Triton's interpreter, `cuda` compiles.
 
-    A solution may end it. Whoever asked something meanwhile is told `ServerEnded`, and the next to
-    ask for a worker starts another.
+    A solution may end it. Requests under way then raise ServerEnded, and the next fork starts
+    another server.
     """
 
-    MODULE = "common.sandbox.process"
+    MODULE = "common.sandbox.server"
 
     def __init__(self, device: str, quiet: bool = True) -> None:
+        """Start the server; with `quiet`, the output of it and of its workers is dropped."""
         self.device = device
         self._quiet, self._closed = quiet, False
         self._lock = threading.Lock()
@@ -55,29 +56,35 @@ class ForkServer:
         theirs.close()
 
     def fork(self) -> tuple[int, int, socket.socket]:
-        """A fresh process: its server's id, its own, and the socket to it."""
+        """Fork a process; return its server's id, its own id, and the socket to it."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
             if self._process.poll() is not None and not self._closed:
                 self._control.close()
                 self._start()
-            pid = int(self._asked(b"fork\n", [theirs.fileno()]))
+            pid = int(self._ask(b"fork\n", [theirs.fileno()]))
             return self._process.pid, pid, ours
 
     def runs(self, server: int) -> bool:
-        """Is that the server, and does it live?"""
+        """Return whether the server with this id is the present one and still runs."""
         return server == self._process.pid and self._process.poll() is None
 
     def reap(self, server: int, pid: int) -> int:
-        """Kill the process if it still runs, and all that it started; its exit code, negative for a
-        signal. Raises ServerEnded where its server is gone."""
+        """Kill a process that this server forked, and every process that it started.
+
+        Returns:
+            The process's exit code; for a signal, its number negated.
+
+        Raises:
+            ServerEnded: The server that forked the process has ended.
+        """
         with self._lock:
             if not self.runs(server):
                 raise ServerEnded
-            return os.waitstatus_to_exitcode(int(self._asked(f"reap {pid}\n".encode())))
+            return os.waitstatus_to_exitcode(int(self._ask(f"reap {pid}\n".encode())))
 
-    def _asked(self, request: bytes, fds: Sequence[int] = ()) -> bytes:
-        """The answer; a server that gives none is ended, so that the next call starts another."""
+    def _ask(self, request: bytes, fds: Sequence[int] = ()) -> bytes:
+        """Return the server's answer; end a server that gives none, so that the next fork works."""
         with contextlib.suppress(OSError):
             socket.send_fds(self._control, [request], fds)
             if answer := self._control.recv(64):
@@ -87,7 +94,7 @@ class ForkServer:
         raise ServerEnded("the fork server ended; run with --verbose to see why")
 
     def close(self) -> None:
-        """It ends by itself once nobody can ask, and ends all that its workers started."""
+        """Close the server's socket, on which it ends itself and all that its workers started."""
         self._closed = True
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""A case made concrete: its inputs drawn, what is right, and how far eager itself is from it."""
+"""A case with its inputs drawn, the oracle's results, and eager's own error as the budget."""
 
 from __future__ import annotations
 
@@ -12,30 +12,40 @@ from common.ops._draw import draw
 from common.spec import Case, Op
 
 OUTPUT = "output"
+"""The name of the output among the results; a gradient is named after its argument."""
 DRAWS_OF_FEW = 8
+"""Draws from which small tensors take their budget."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A case with its inputs drawn, and for the output and each gradient the truth and budget."""
+    """A case with its inputs drawn; the oracle's value and the budget of each result."""
 
     op: Op[Any]
     case: Case
     arguments: dict[str, Any]
     upstream: torch.Tensor
     truth: dict[str, torch.Tensor]
+    """By result, in float64."""
     budgets: dict[str, Budget]
 
     @property
     def slack(self) -> float:
+        """Return how many times eager's rms error a result of this case may have."""
         return self.op.slack[self.case.dtype]
 
 
 def make_problem(op: Op[Any], case: Case, seed: int, device: str) -> Problem:
-    """Draw the case's inputs; the oracle is the reference in float64, the budget eager's error.
+    """Draw the case's inputs, and compute the oracle's results and the budgets.
 
-    `seed` is the harness's secret. On tensors of fewer than 1,000 elements eager may be lucky, so
-    that its largest error of eight draws counts there.
+    The oracle is the reference in float64; the budget is eager's error. On tensors of fewer than
+    1,000 elements eager may be lucky, so its largest error of eight draws counts there.
+
+    Args:
+        op: The op.
+        case: The case.
+        seed: The seed of the inputs, which no solution may know.
+        device: `cpu` or `cuda`.
     """
     arguments, upstream = draw(op, case, seed, device)
     truth = solve(op, arguments, upstream, double=True)
@@ -53,7 +63,10 @@ def make_problem(op: Op[Any], case: Case, seed: int, device: str) -> Problem:
 def solve(
     op: Op[Any], arguments: dict[str, Any], upstream: torch.Tensor, double: bool = False
 ) -> dict[str, torch.Tensor]:
-    """The reference's output and gradients; in float64, freqs too, it is the oracle."""
+    """Return the reference's output and gradients, by name.
+
+    With `double`, every floating-point argument is float64, rope's freqs too: that is the oracle.
+    """
 
     def prepared(name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():

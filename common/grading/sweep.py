@@ -1,4 +1,4 @@
-"""Solutions x cases on one device: case by case, so that inputs and oracle are made but once."""
+"""Solutions and cases on one device, case by case: a case's problem is made once for all."""
 
 from __future__ import annotations
 
@@ -25,21 +25,63 @@ from common.spec import Case, Direction, Op, Tier
 from common.verdicts import Verdict
 
 MOST_AT_ONCE = 8
+"""Solutions and cases that are graded at the same time, however many cores there are."""
 LARGE: tuple[Tier, ...] = ("matrix", "plot")
+"""The tiers whose tensors are too large for the interpreter."""
 REPEATS = 20
 """Further answers to each of the board's cases on a GPU, whose programs overlap."""
-Graded = tuple[Solution, Case, Problem, dict[Direction, Verdict]]
+
+
+@dataclass(frozen=True)
+class Graded:
+    """The verdicts of one solution on one case, with the worker and the problem of both."""
+
+    worker: Worker
+    problem: Problem
+    verdicts: dict[Direction, Verdict]
+
+    @property
+    def solution(self) -> Solution:
+        """Return the solution that was graded."""
+        return self.worker.solution
+
+    @property
+    def case(self) -> Case:
+        """Return the case that it was graded on."""
+        return self.problem.case
+
+
+@dataclass(frozen=True)
+class _PendingCase:
+    """A case under way: its problem, and the verdicts to come of each worker."""
+
+    problem: Future[Problem]
+    jobs: list[tuple[Worker, Future[dict[Direction, Verdict]]]]
+
+    def wait(self) -> None:
+        """Wait until every worker is done with it."""
+        wait(job for _, job in self.jobs)
 
 
 def tier_cases(
     solutions: Iterable[Solution], tier: Tier, device: str, sample: int | None = None
 ) -> Iterator[tuple[Op[Any], list[Case]]]:
-    """Each op of the solutions with its cases, or so many of them, drawn alike each time."""
+    """Yield each op of the solutions with its cases of the tier.
+
+    Args:
+        solutions: The solutions; ops that none of them is for are left out.
+        tier: The tier.
+        device: `cpu` or `cuda`; without a GPU the board's cases are their twins.
+        sample: At most so many cases of each op, the same ones each time.
+
+    Raises:
+        UserError: The tier's tensors are too large for the interpreter.
+    """
     if tier in LARGE and device == "cpu":
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
     for op in map(ops.load, sorted({solution.op for solution in solutions})):
         cases = list(op.tier(tier, device))
-        if not cases:  # only the ops of the seeds' plots have any in that tier
+        if not cases:  # only the ops of the seeds' plots have any in the tier `plot`
             continue
         if sample and sample < len(cases):
             chosen = sorted(random.Random(0).sample(range(len(cases)), sample))
@@ -48,12 +90,12 @@ def tier_cases(
 
 
 def repeats(tier: Tier, device: str) -> int:
-    """How often a case of the tier is answered again, to see a race that seldom shows."""
+    """Return how often a case of the tier is answered again, so that a rare race shows."""
     return REPEATS if tier == "board" and device == "cuda" else 0
 
 
 class Sweep:
-    """The workers of one device, and the oracle beside them."""
+    """The workers of one device, and the threads that grade with them; a context manager."""
 
     def __init__(
         self,
@@ -62,29 +104,44 @@ class Sweep:
         deadline: float | None = None,
         lives: float = LIVES,
         overlap: bool | None = None,
+        server: ForkServer | None = None,
     ) -> None:
-        """With `overlap`, the default without a GPU, several cases may be under way at once, so
-        that nothing may be timed."""
+        """Start a fork server, unless one is given, and no worker yet.
+
+        Args:
+            device: `cpu` or `cuda`.
+            quiet: Drop the output of the solutions' processes.
+            deadline: Seconds for one reply of a worker.
+            lives: Deaths of a worker after which its solution is not run again.
+            overlap: Grade several cases at once, so that nothing may be timed. The default is to
+                do so without a GPU.
+            server: A fork server of this device, which outlives the sweep.
+        """
         self.device, self._deadline, self._lives = device, deadline, lives
         self._overlap = device == "cpu" if overlap is None else overlap
-        self._server = ForkServer(device, quiet)
+        self._owns_server = server is None
+        self._server = ForkServer(device, quiet) if server is None else server
         self._workers: dict[tuple[Solution, int], Worker] = {}
         self._cores = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
-        self._pool = ThreadPoolExecutor(self._cores)
-        self._posing = ThreadPoolExecutor(self._cores)  # else who waits for a problem keeps it away
+        self._graders = ThreadPoolExecutor(self._cores)
+        # threads of their own: graders wait for problems, and could keep them all from being made
+        self._makers = ThreadPoolExecutor(self._cores)
 
     def __enter__(self) -> Sweep:
+        """Return the sweep."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.close()  # its workers die with it, so that nobody waits for one of them
-        for pool in (self._posing, self._pool):
+        """End the workers, and the fork server unless it was given."""
+        if self._owns_server:
+            self._server.close()  # first: its workers die with it, so that no thread waits for one
+        for pool in (self._makers, self._graders):
             pool.shutdown(cancel_futures=True)
         for worker in self._workers.values():
             worker.close()
 
     def worker(self, solution: Solution, lane: int = 0) -> Worker:
-        """The solution's process, or a further one for another case at the same time."""
+        """Return the solution's worker; cases that are graded at the same time have a lane each."""
         if (solution, lane) not in self._workers:
             self._workers[solution, lane] = Worker(
                 self._server, solution, self._deadline, self._lives
@@ -99,31 +156,39 @@ class Sweep:
         skip: Callable[[Solution, Case], bool] = lambda solution, case: False,
         repeats: int = 0,
     ) -> Iterator[Graded]:
-        """Every solution of the op on every case, less what is to be skipped, each answered so many
-        times more than grading takes.
+        """Grade every solution of the op on every case that is not skipped, in the cases' order.
 
-        As many at once as there are cores: all solutions of a case, and where they are few, several
-        cases; not so on a GPU unless `overlap` was asked for. Then whoever times what is yielded
-        has the device to himself.
+        As many are graded at once as there are cores: all solutions of a case, and where they are
+        few, several cases. Without `overlap` nothing is under way when a result is yielded, so that
+        the caller may time on an idle device.
+
+        Args:
+            op: The op; solutions of other ops are left out.
+            cases: The cases.
+            solutions: The solutions.
+            skip: Whether to leave out a solution on a case.
+            repeats: Further answers to each case; see `grade.grade`.
         """
         ours = [solution for solution in solutions if solution.op == op.name]
         cases = list(cases)
         lanes = self._lanes(op, cases, len(ours))
-        free, flying = itertools.cycle(range(lanes)), deque[_Flight]()
+        free, pending = itertools.cycle(range(lanes)), deque[_PendingCase]()
         for case in cases:
-            if len(flying) == lanes:  # the oldest has the lane that is next
-                yield from self._land(flying, repeats)
+            if len(pending) == lanes:  # the oldest case has the lane that is next
+                yield from self._finish(pending, repeats)
             if due := [solution for solution in ours if not skip(solution, case)]:
-                flying.append(self._start(op, case, due, next(free), repeats))
-        while flying:
-            yield from self._land(flying, repeats)
-        if self.device == "cuda":  # for the next op's
+                lane = next(free)
+                workers = [self.worker(solution, lane) for solution in due]
+                pending.append(self._start(op, case, workers, repeats))
+        while pending:
+            yield from self._finish(pending, repeats)
+        if self.device == "cuda":  # the next op's workers need the memory
             for solution in ours:
                 for lane in range(lanes):
                     self.worker(solution, lane).release()
 
     def _lanes(self, op: Op[Any], cases: Iterable[Case], solutions: int) -> int:
-        """How many cases at once."""
+        """Return how many cases are graded at once, as cores and the GPU's memory allow."""
         if not self._overlap:
             return 1
         lanes = self._cores // max(solutions, 1)
@@ -134,53 +199,41 @@ class Sweep:
         return max(lanes, 1)
 
     def _start(
-        self, op: Op[Any], case: Case, due: Iterable[Solution], lane: int, repeats: int
-    ) -> _Flight:
-        workers = {solution: self.worker(solution, lane) for solution in due}
-        posed = self._posing.submit(make_problem, op, case, secrets.randbits(48), self.device)
+        self, op: Op[Any], case: Case, workers: Iterable[Worker], repeats: int
+    ) -> _PendingCase:
+        problem = self._makers.submit(make_problem, op, case, secrets.randbits(48), self.device)
 
         def run(worker: Worker) -> dict[Direction, Verdict]:
-            return grade(posed.result(), worker, repeats)
+            return grade(problem.result(), worker, repeats)
 
-        return _Flight(case, posed, [(*w, self._pool.submit(run, w[1])) for w in workers.items()])
+        return _PendingCase(problem, [(each, self._graders.submit(run, each)) for each in workers])
+
+    def _finish(self, pending: deque[_PendingCase], repeats: int) -> Iterator[Graded]:
+        """Yield the verdicts of the case that was started first."""
+        oldest = pending.popleft()
+        oldest.wait()
+        if self.device == "cuda":
+            self._make_room(worker for worker, _ in oldest.jobs)
+        for worker, job in oldest.jobs:
+            problem = oldest.problem.result()
+            try:
+                verdicts = job.result()
+            except ServerEnded:  # again, with no other asked: a solution that ends it is found
+                for other in pending:
+                    other.wait()
+                with worker.alone():
+                    verdicts = grade(problem, worker, repeats)
+            yield Graded(worker, problem, verdicts)
 
     def _make_room(self, workers: Iterable[Worker]) -> None:
-        """What a case took here the workers may need, and what these keep, the others."""
+        """Return cached GPU memory; when it is scarce, the workers' too."""
         if not self._overlap or _scarce():
             torch.cuda.empty_cache()
         if _scarce():
             for worker in workers:
                 worker.release()
 
-    def _land(self, flying: deque[_Flight], repeats: int) -> Iterator[Graded]:
-        """The verdicts of the case that was started first."""
-        flight = flying.popleft()
-        wait(job for *_, job in flight.jobs)
-        if self.device == "cuda":
-            self._make_room(worker for _, worker, _ in flight.jobs)
-        for solution, worker, job in flight.jobs:
-            problem = flight.posed.result()
-            try:
-                yield solution, flight.case, problem, job.result()
-            except ServerEnded:
-                wait(job for other in flying for *_, job in other.jobs)
-                yield solution, flight.case, problem, self._alone(problem, worker, repeats)
-
-    def _alone(self, problem: Problem, worker: Worker, repeats: int) -> dict[Direction, Verdict]:
-        """Again, with nobody else asked, so that whoever ends the fork server is known."""
-        with worker.alone():
-            return grade(problem, worker, repeats)
-
 
 def _scarce() -> bool:
     free, total = torch.cuda.mem_get_info()
     return free < total / 4
-
-
-@dataclass(frozen=True)
-class _Flight:
-    """A case under way: its problem, and the job of each solution."""
-
-    case: Case
-    posed: Future[Problem]
-    jobs: list[tuple[Solution, Worker, Future[dict[Direction, Verdict]]]]

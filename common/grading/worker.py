@@ -1,47 +1,47 @@
-"""The harness's hold on a solution's own process: deadline, crash, restart.
+"""The harness's hold on one solution's process: requests, deadlines, deaths and new starts.
 
-A fork server imports torch and triton once and runs neither; each worker is forked from it and
-talks over a socket in lines of JSON, one reply to each request. See `inside.py` for the other side.
+A fork server imports torch and triton once and runs neither; each worker's process is forked from
+it and answers each request with one reply. The other side is `common/sandbox/`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import secrets
 import signal
-import socket
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from common.arena import Arena
+from common.grading.channel import Channel
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.solutions import Solution
 from common.wire import Reply
 
 DEADLINE = {"cpu": 20.0, "cuda": 120.0}
-"""Seconds for one answer: a case takes the interpreter a few, and a GPU's first call compiles."""
+"""Seconds for one reply: a case takes the interpreter a few, and a GPU's first call compiles."""
 LIVES = 2
-LARGEST_REPLY = 4 << 20
-LARGEST_MEMORY = 16 << 30
-"""Resident bytes of one worker. CUDA reserves address space, so that no limit on that will do."""
+"""Deaths after which a solution is not run again."""
 AGAIN_EVERY = 4
-"""Cases, of which one asks for more than the two answers; see exchange.AGAIN."""
-POLL = 0.25
+"""One case in so many asks for a further answer; see `exchange.AGAIN`."""
 
 
 class Died(Exception):
-    """The worker did not answer. `verdict` is CRASHED or TIMEOUT."""
+    """The process did not reply and was ended; `verdict` is CRASHED, TIMEOUT or TAMPERED."""
 
     def __init__(self, verdict: str, reason: str) -> None:
+        """Keep the verdict that the death leads to, and its reason."""
         super().__init__(reason)
         self.verdict, self.reason = verdict, reason
 
+    @property
+    def reply(self) -> Reply:
+        """Return the death in the form of a reply."""
+        return {"verdict": self.verdict, "reason": self.reason}
+
 
 class Worker:
-    """The process of one solution, started when first called and again after each death."""
+    """One solution's process, started at the first request and again after each death."""
 
     def __init__(
         self,
@@ -50,24 +50,50 @@ class Worker:
         deadline: float | None = None,
         lives: float = LIVES,
     ) -> None:
+        """Start nothing yet; `deadline` is in seconds for one reply, DEADLINE by default."""
         self.solution, self.lives = solution, lives
         self.deadline = deadline or DEADLINE[server.device]
         self._alone = False
         self._turn = secrets.randbelow(AGAIN_EVERY)
         self._server = server
-        self._pids = (0, 0)
-        """Of the fork server that started it, and its own."""
-        self._socket: socket.socket | None = None
+        self._pids = (0, 0)  # of the fork server, and of the process
+        self._channel: Channel | None = None
         self._arena: Arena | None = None
         self._deaths: list[Died] = []
         self._loaded: Reply = {}
+        """The reply to `load`; a verdict in it answers every later request too."""
+
+    def ask(self, request: str, **arguments: Any) -> Reply:
+        """Return the reply to a request; a death is a reply with its verdict and reason."""
+        try:
+            return self.call(request, **arguments)
+        except Died as death:
+            return death.reply
+
+    def call(self, request: str, **arguments: Any) -> Reply:
+        """Return the reply to a request, with `verdict` and `reason` where the solution failed.
+
+        Raises:
+            Died: No reply came; the next call starts another process, until `lives` have died.
+            ServerEnded: The fork server ended meanwhile; see `alone`.
+        """
+        if len(self._deaths) >= self.lives:
+            last = self._deaths[-1]
+            raise Died(last.verdict, f"not run again after {self.lives} such ends: {last.reason}")
+        if self._channel is None and not self._loaded.get("verdict"):
+            self._start()
+        if self._loaded.get("verdict"):
+            return self._loaded
+        if self._arena:
+            self._arena.settle()
+        return self._exchange({"request": request, **arguments})
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else is asked meanwhile: if the fork server ends, this solution has ended it."""
-        if self._socket and not self._server.runs(self._pids[0]):  # somebody ended it before
-            self._socket.close()
-            self._socket = None
+        """Blame the fork server's end on this solution, since no other is asked meanwhile."""
+        if self._channel and not self._server.runs(self._pids[0]):  # it ended before this
+            self._channel.close()
+            self._channel = None
         self._alone = True
         try:
             yield
@@ -75,165 +101,112 @@ class Worker:
             self._alone = False
 
     def ask_again(self) -> bool:
-        """Is it this case's turn to be asked for a further answer? Nobody can foresee it."""
+        """Return whether to ask a further answer of this case, which no solution can foresee."""
         self._turn += 1
         return self._turn % AGAIN_EVERY == 0
 
     def arena(self, nbytes: int) -> Arena:
-        """The memory shared with this worker, at least so large."""
+        """Return the memory shared with the process, of at least so many bytes."""
         if self._arena is None or self._arena.nbytes < nbytes:
             if self._arena:
                 self._arena.close()
             self._arena = Arena(self._server.device, nbytes)
-            if self._socket:
-                with contextlib.suppress(Died):  # counted, and the next call starts another
+            if self._channel:
+                with contextlib.suppress(Died):  # it counts, and the next call starts another
                     self._share()
         return self._arena
 
     def release(self) -> None:
-        """Give the shared memory back, and have the process let go of what it keeps: a GPU's memory
-        serves all of them."""
-        if self._arena is None:
-            return
-        if self._socket:
+        """Free the shared memory and the process's caches; all workers share a GPU's memory."""
+        if self._arena and self._channel:
             with contextlib.suppress(Died, ServerEnded):
-                self._ask({"request": "arena", "ticket": None})
-        self._arena.close()
-        self._arena = None
-
-    def call(self, request: str, **arguments: Any) -> Reply:
-        """Ask the solution's process for one thing.
-
-        Returns its reply, of which `verdict` and `reason` are set where it failed.
-        Raises Died where it crashed or passed its deadline; the next call starts another, until
-        it has died `lives` times.
-        """
-        if len(self._deaths) >= self.lives:
-            last = self._deaths[-1]
-            raise Died(last.verdict, f"not run again after {self.lives} such ends: {last.reason}")
-        if self._socket is None and not self._loaded.get("verdict"):
-            self._start()
-        if self._loaded.get("verdict"):
-            return self._loaded
+                self._exchange({"request": "arena", "ticket": None})
         if self._arena:
-            self._arena.settle()
-        return self._ask({"request": request, **arguments})
+            self._arena.close()
+            self._arena = None
+
+    def renew(self) -> None:
+        """End the process in whatever state it is; the next call starts another."""
+        self._stop()
+
+    def close(self) -> None:
+        """End the process and free the shared memory."""
+        with contextlib.suppress(ServerEnded):
+            self._stop()
+        self.release()
 
     def _start(self) -> None:
-        server, pid, self._socket = self._server.fork()
-        self._pids = (server, pid)
+        server, pid, connection = self._server.fork()
+        self._pids, self._channel = (server, pid), Channel(connection, pid)
         if self._arena:
             self._share()
-        self._loaded = self._ask(
+        self._loaded = self._exchange(
             {"request": "load", "path": str(self.solution.path), "op": self.solution.op}
         )
 
     def _share(self) -> None:
         assert self._arena
         fds = [] if self._arena.fd is None else [self._arena.fd]
-        self._ask({"request": "arena", "ticket": self._arena.ticket()}, fds)
+        self._exchange({"request": "arena", "ticket": self._arena.ticket()}, fds)
 
-    def _ask(self, message: Reply, fds: list[int] | None = None) -> Reply:
-        assert self._socket
-        token = secrets.token_hex(8)
+    def _exchange(self, message: Reply, fds: Sequence[int] = ()) -> Reply:
+        assert self._channel
         try:
-            self._socket.settimeout(self.deadline)
-            line = json.dumps({"token": token, **message}).encode() + b"\n"
-            sent = socket.send_fds(self._socket, [line], fds or [])
-            self._socket.sendall(line[sent:])
-            reply: Reply = json.loads(self._receive())
-            if not isinstance(reply, dict) or reply.pop("token", None) != token:
-                raise ValueError("it answers nothing that was asked")
-        except TimeoutError:
-            raise self._died("TIMEOUT", f"no answer within {self.deadline:g} s") from None
-        except (OSError, EOFError):
-            raise self._died("CRASHED", "") from None
-        except MemoryError as error:
-            raise self._died("CRASHED", str(error)) from None
-        except (ValueError, RecursionError) as error:
-            raise self._died("TAMPERED", f"the process wrote what is no reply: {error}") from None
+            reply = self._channel.ask(message, self.deadline, fds)
+        except (OSError, EOFError, MemoryError, ValueError) as error:
+            raise self._died(*_cause(error, self.deadline)) from None
         if "reason" in reply:
             reply["reason"] = printable(str(reply["reason"]))
-        if reply.pop("ended", False):  # it answered, and is of no further use
+        ended, tampered = reply.pop("ended", False), reply.get("verdict") == "TAMPERED"
+        if ended or tampered:
             with contextlib.suppress(ServerEnded):
                 self._stop()
+        if ended:  # the process can answer nothing more
             self._deaths.append(Died(str(reply.get("verdict")), str(reply.get("reason"))))
-        if reply.get("verdict") == "TAMPERED":  # nothing that this process says counts from now on
-            with contextlib.suppress(ServerEnded):
-                self._stop()
+        if tampered:  # no later reply counts
             self._loaded = reply
         return reply
 
-    def _receive(self) -> bytes:
-        assert self._socket
-        end = time.monotonic() + self.deadline
-        received = bytearray()
-        while not received.endswith(b"\n"):
-            self._socket.settimeout(max(min(end - time.monotonic(), POLL), 0.001))
-            try:
-                chunk = self._socket.recv(1 << 20)
-            except TimeoutError:
-                if time.monotonic() < end:
-                    self._hold_memory()
-                    continue
-                raise
-            if not chunk:
-                raise EOFError
-            received += chunk
-            if len(received) > LARGEST_REPLY:
-                raise ValueError("it never ended")
-        return bytes(received)
-
-    def _hold_memory(self) -> None:
-        if (held := resident(self._pids[1])) > LARGEST_MEMORY:
-            raise MemoryError(f"it held {held >> 20} MiB, {LARGEST_MEMORY >> 20} are allowed")
-
     def _died(self, verdict: str, reason: str) -> Exception:
+        """End the process; return the exception that says why."""
         try:
             code = self._stop()
         except ServerEnded as ended:
             if not self._alone:
                 return ended
             death = Died("TAMPERED", "it ended the fork server, which other solutions need too")
-            self._loaded = {"verdict": death.verdict, "reason": death.reason}
+            self._loaded = death.reply
             return death
-        death = Died(verdict, reason or f"the process ended by {_how(code)}")
+        death = Died(verdict, reason or f"the process ended by {_ending(code)}")
         self._deaths.append(death)
         return death
 
-    def renew(self) -> None:
-        """End the process, whatever state it is in; the next call starts another."""
-        self._stop()
-
     def _stop(self) -> int:
-        if self._socket is None:
+        """End the process; return its exit code, or a signal's number negated."""
+        if self._channel is None:
             return 0
-        self._socket.close()
-        self._socket = None
+        self._channel.close()
+        self._channel = None
         return self._server.reap(*self._pids)
 
-    def close(self) -> None:
-        with contextlib.suppress(ServerEnded):
-            self._stop()
-        if self._arena:
-            self._arena.close()
-            self._arena = None
+
+def _cause(error: Exception, deadline: float) -> tuple[str, str]:
+    """Return the verdict of a request without a reply, and its reason if more is known."""
+    match error:
+        case TimeoutError():
+            return "TIMEOUT", f"no answer within {deadline:g} s"
+        case OSError() | EOFError():
+            return "CRASHED", ""
+        case MemoryError():
+            return "CRASHED", str(error)
+        case _:
+            return "TAMPERED", f"the process wrote what is no reply: {error}"
 
 
-def resident(pid: int) -> int:
-    """Bytes of memory that the process holds, what it shares with others apart."""
-    try:
-        with open(f"/proc/{pid}/statm") as statm:
-            _, pages, shared, *_ = map(int, statm.read().split())
-    except OSError:
-        return 0
-    return (pages - shared) * os.sysconf("SC_PAGE_SIZE")
+def _ending(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit({code})"
 
 
 def printable(text: str) -> str:
-    """Without what a terminal or a file would choke on: a solution chose the text."""
+    """Return the text with control characters escaped; a solution chose it."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def _how(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit({code})"

@@ -1,1 +1,1 @@
-"""The harness's side of the clock: fresh inputs, the device's state and limits, a row of the record."""
+"""The harness's side of the clock: fresh inputs, the device's state and limits, rows."""

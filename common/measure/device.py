@@ -1,7 +1,7 @@
-"""What the GPU did while a case was timed: clocks, temperature, throttling, company; through NVML.
+"""The GPU's state while a case is timed, read through NVML: clocks, temperature, throttling, load.
 
-Runs in the harness, beside the process that is timed. Where nvidia-ml-py is not installed, or NVML
-does not answer, nothing is known and nothing is said.
+It is read in the harness, beside the process that is timed. Without nvidia-ml-py, or where NVML
+does not answer, the state is empty.
 """
 
 from __future__ import annotations
@@ -14,36 +14,46 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from common.records.runs import POWER_CAP
+
 State = dict[str, Any]
+"""The readings summed up; see `summary`."""
 Reading = dict[str, int]
+"""One reading of `sm_mhz`, `memory_mhz`, `celsius`, `reasons` (NVML bits), `others`, if known."""
 
 PERIOD = 0.1
+"""Seconds between two readings."""
 THROTTLES = {
-    0x04: "power cap",
+    0x04: POWER_CAP,
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""The bits of NVML's clocks event reasons that mean that the GPU runs slower than it would; the
-others say that it is idle, or that somebody chose its clocks."""
+"""The bits of NVML's clocks event reasons for which the GPU runs slower than it could.
+
+The other bits mean that it is idle, or that its clocks were set.
+"""
 
 
-class Watch:
-    """Reads the device every PERIOD while it is entered; `state` then sums it up."""
+class Monitor:
+    """A thread that reads the device while the monitor is entered; `state` sums its readings up."""
 
     def __init__(self, read: Callable[[], Reading] | None) -> None:
+        """Take the function that reads the device; None where nothing can be read."""
         self._read = read
         self._readings: list[Reading] = []
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Monitor:
+        """Start to read."""
         if self._read:
             self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Stop reading."""
         self._end.set()
         if self._read:
             self._thread.join()
@@ -55,12 +65,16 @@ class Watch:
 
     @property
     def state(self) -> State:
+        """Return the summary of the readings so far."""
         return summary(self._readings)
 
 
 def summary(readings: Sequence[Reading]) -> State:
-    """`{"sm_mhz": [lowest, highest], "memory_mhz", "celsius", "throttled": [...], "others": n}`;
-    what no reading has is left out."""
+    """Sum readings up; what none of them has is left out.
+
+    Example: `{"sm_mhz": [1200, 1980], "memory_mhz": [2619, 2619], "celsius": [40, 55],
+    "throttled": ["power cap"], "others": 1}`, the lowest and the highest value of each range.
+    """
     state: State = {}
     for name in ("sm_mhz", "memory_mhz", "celsius"):
         if values := [reading[name] for reading in readings if name in reading]:
@@ -75,7 +89,7 @@ def summary(readings: Sequence[Reading]) -> State:
 
 @functools.cache
 def reader(uuid: str) -> Callable[[], Reading] | None:
-    """Reads the device of that UUID, as torch has it; None where NVML cannot be asked."""
+    """Return a function that reads the device of this UUID; None where NVML does not answer."""
     try:
         import pynvml as nvml
 
@@ -87,8 +101,8 @@ def reader(uuid: str) -> Callable[[], Reading] | None:
 
 
 def read(nvml: Any, handle: Any) -> Reading:
-    """One reading; what this device or driver does not tell is left out."""
-    asked: dict[str, Callable[[], int]] = {
+    """Read the device once; what the device or its driver does not support is left out."""
+    queries: dict[str, Callable[[], int]] = {
         "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
         "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
         "celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
@@ -97,27 +111,29 @@ def read(nvml: Any, handle: Any) -> Reading:
         "others": lambda: others(len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
     }
     reading = {}
-    for name, ask in asked.items():
+    for name, query in queries.items():
         with contextlib.suppress(nvml.NVMLError):
-            reading[name] = ask()
+            reading[name] = query()
     return reading
 
 
 def others(computing: int) -> int:
-    """How many of so many processes on the GPU are not ours. They are counted and not named: in a
-    container NVML may give ids of the host's."""
+    """Return how many of the processes that compute on the GPU are not the harness's.
+
+    They are counted rather than matched by id: in a container NVML may give the host's ids.
+    """
     return max(computing - sum(map(_holds_gpu, _family(os.getpid()))), 0)
 
 
 def _family(pid: int) -> list[int]:
-    """The process and all that descend from it."""
+    """Return the ids of a process and of all its descendants."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # the process has ended meanwhile
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
     family = [pid]
-    for member in family:  # which grows
+    for member in family:  # the list grows while it is walked
         family += children.get(member, [])
     return family
 

@@ -1,17 +1,17 @@
-"""What a device can do at most, by its vendor's datasheet, and so the least time that work takes.
+"""Peak rates of known devices, from their vendor's datasheets, and the least time of given work.
 
-The board goes by the measured limits and states these beside them; a time below them is refused.
+The board uses measured limits and states the peaks beside them. A time below a peak's is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import torch
 
 from common.spec import Work
+from common.stats import median
 
 TERA = 1e12
 MEBI = 1 << 20
@@ -19,13 +19,15 @@ MEBI = 1 << 20
 
 @dataclass(frozen=True)
 class Peak:
-    """Rates without sparsity; float32 outside the tensor cores, the half types summed in float32.
-    Bytes are those of device memory, read and written together."""
+    """The peak rates of a device, without sparsity."""
 
     bytes_per_second: float
+    """Of device memory, read and written together."""
     flops_per_second: Mapping[str, float]
+    """By dtype: float32 outside the tensor cores, the half types accumulated in float32."""
     l2_bytes: int
     source: str
+    """The datasheet."""
 
 
 def _peak(terabytes: float, half: float, single: float, mebibytes: int, source: str) -> Peak:
@@ -42,30 +44,33 @@ PEAKS = {
     "NVIDIA A100-SXM4-80GB": _peak(2.039, 312, 19.5, 40, f"{A100}, 80GB SXM"),
     "NVIDIA H100 PCIe": _peak(2.0, 756, 51, 50, f"{H100}, PCIe"),
     "NVIDIA H100 80GB HBM3": _peak(3.35, 989.4, 66.9, 50, f"{H100}, SXM"),
-    # its datasheet is silent about L2: what the device itself reports
+    # its datasheet does not give the size of L2: this is the device's own report
     "NVIDIA H200": _peak(4.8, 989.4, 66.9, 60, "NVIDIA H200 Tensor Core GPU datasheet, SXM"),
     "NVIDIA GeForce RTX 4090": _peak(
         1.008, 165.2, 82.6, 72, "NVIDIA Ada GPU architecture whitepaper, appendix A"
     ),
 }
-"""By the name that torch gives the device."""
+"""The peaks by the name that torch gives the device."""
 
 
 def peak_of(device_name: str) -> Peak | None:
-    """None where no datasheet is known here."""
+    """Return the peak of the device with this name; None where it is not in PEAKS."""
     return PEAKS.get(device_name)
 
 
 def floor(peak: Peak, l2_bytes: int, work: Work) -> float:
-    """Microseconds: of the bytes, what fits the cache may never leave it; of the rates, the
-    highest."""
+    """Return the least microseconds that the work can take on a device with this peak.
+
+    The bound is lenient: the bytes that fit the L2 cache are not counted, and every operation runs
+    at the highest of the rates. 2,050 bytes with 50 of cache at 1 GB/s take at least 2 µs.
+    """
     moved = max(work.bytes - l2_bytes, 0)
     arithmetic = work.flops / max(peak.flops_per_second.values())
     return 1e6 * max(moved / peak.bytes_per_second, arithmetic)
 
 
 def broken(samples: Sequence[float], work: Work, device: str) -> str | None:
-    """Why these samples, in microseconds, cannot be what the work took."""
+    """Return why the work cannot have taken these samples, in microseconds; None if it can."""
     if device != "cuda" or not samples:
         return None
     found = torch.cuda.get_device_properties()

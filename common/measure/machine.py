@@ -11,28 +11,31 @@ from typing import Any
 
 import torch
 
+from common.digest import digest
 from common.measure.limits import peak_of
 from common.paths import COMMON
-from common.solutions import Solution, digest, package_of
+from common.solutions import Solution, package_of
 
 
 def device_name(device: str) -> str:
+    """Return the GPU's name as torch has it, or a name for the interpreter."""
     return str(torch.cuda.get_device_name()) if device == "cuda" else "CPU, Triton's interpreter"
 
 
-def results_file(device: str) -> str:
-    """`nvidia-h200.jsonl`; `cpu.jsonl`, which stays out of git."""
+def results_folder(device: str) -> str:
+    """Return the name of the device's folder: `nvidia-h200`, or `cpu`, which stays out of git."""
     name = device_name(device).lower() if device == "cuda" else "cpu"
-    return re.sub(r"[^a-z0-9]+", "-", name).strip("-") + ".jsonl"
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-")
 
 
 def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that every run uses."""
     found = {package: metadata.version(package) for package in ("torch", "triton", "numpy")}
     return {"python": platform.python_version(), **found}
 
 
 def peer_versions(solutions: Iterable[Solution]) -> dict[str, str]:
-    """Of the libraries behind the peers, torch's own aside, by the names that pip has for them."""
+    """Return the versions of the peers' libraries other than torch, by the names that pip uses."""
     packages = {package_of(solution.handle) for solution in solutions if solution.peer} - {"torch"}
     if not packages:
         return {}
@@ -42,6 +45,7 @@ def peer_versions(solutions: Iterable[Solution]) -> dict[str, str]:
 
 
 def peak(device_name: str) -> dict[str, Any]:
+    """Return the datasheet's rates of the device; empty where they are not known."""
     known = peak_of(device_name)
     return asdict(known) if known else {}
 
@@ -51,9 +55,9 @@ HARNESS = (
     "peers/*.py",
     *(f"{room}/**/*.py" for room in ("ops", "sandbox", "grading", "measure")),
 )
-"""The files that grade and time, by folder; a new file in one of these rooms counts by itself."""
+"""The files that grade and time, by folder: a new file in one of these folders is one of them."""
 SHOWS = ("cli.py", "__main__.py", "sandbox/alone")
-"""What of these grades nothing."""
+"""The files among these that grade and time nothing."""
 
 
 def harness_digest() -> str:
@@ -64,6 +68,6 @@ def harness_digest() -> str:
 
 
 def digests_of(solutions: Sequence[Solution]) -> dict[Solution, tuple[str, str]]:
-    """What each row is kept with: the digest of its solution, and the harness's."""
+    """Return for each solution its digest and the harness's, which its rows keep."""
     harness = harness_digest()
     return {solution: (solution.digest, harness) for solution in solutions}

@@ -1,264 +1,316 @@
-"""What was measured, one line of JSON a row, appended to `results/<device>.jsonl`; no torch here.
+"""Records of what was measured: one file a run, `results/<device>/<time>-<run>.jsonl`.
 
-A run begins with a line of its own, holds a row for each solution, case and direction, and ends
-with a line of its own; a run without its end was interrupted and is gone on with.
+A file begins with a line for the run, holds a row for each solution, case and direction, and ends
+with a line of its own; a run without its end was interrupted and can be continued. The newest
+files of a device come last by name. Drawing a board opens these files alone.
 """
 
 from __future__ import annotations
 
-import fcntl
-import functools
-import json
-import os
+import gc
+import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
-from common import paths
-from common.errors import UserError
+import msgspec
 
-SCHEMA = 1
+from common import paths, stats
+from common.records import jsonl
+from common.spec import Direction, RankedBy, Tier
+
+SCHEMA: Literal[2] = 2
 POWER_CAP = "power cap"
-Samples = Mapping[str, list[float]]
 
 
-@dataclass(frozen=True)
-class Record:
-    """One direction of one case of one solution, on the device that the file is named after."""
+class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A median with its 95 % interval, in microseconds; `[10.2, 10.1, 10.4]` in the file."""
 
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Summary:
+        """Return the summary of samples in microseconds, its bounds to the nanosecond."""
+        low, high = stats.interval(samples)
+        return cls(stats.median(samples), round(low, 3), round(high, 3))
+
+
+class State(TypedDict, total=False):
+    """The device while a case was timed: lowest and highest readings; see `measure/device.py`."""
+
+    sm_mhz: list[int]
+    memory_mhz: list[int]
+    celsius: list[int]
+    throttled: list[str]
+    others: int
+
+
+class Line(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    gc=False,
+    tag_field="kind",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """One line of a run's file; `run` is the run's id."""
+
+    schema: Literal[2]
     run: str
+
+
+class Selection(
+    msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The options that chose what a run measures; None where all were chosen."""
+
+    op: str | None = None
+    only: str | None = None
+    tier: Tier = "board"
+
+
+class Run(Line, frozen=True, kw_only=True, tag="run"):
+    """One invocation of `bench`, or several of them where it was interrupted."""
+
+    device: Literal["cpu", "cuda"]
+    device_name: str
+    versions: dict[str, str]
+    absent: dict[str, str]
+    """The peers that could not take part, each with the reason."""
+    selection: Selection = Selection()
+    peak: dict[str, Any] = {}
+    """The datasheet's rates of the device; empty where they are not known."""
+
+    @property
+    def whole(self) -> bool:
+        """Return whether the run measured every solution of the ops that it measured."""
+        return self.selection.only is None
+
+
+class Record(Line, frozen=True, kw_only=True, tag="row"):
+    """One direction of one case of one solution, on the device that the folder is named after."""
+
     solution: str
-    peer: bool
+    peer: bool = False
     op: str
     case: str
+    params: dict[str, Any]
+    """The fields of the case, by which plots select; see `Case.params`."""
     track: str
-    ranked_by: str
-    twin: bool
-    direction: str
+    ranked_by: RankedBy
+    twin: bool = False
+    direction: Direction
     verdict: str
-    reason: str
-    error: float | None
+    reason: str = ""
+    error: float | None = None
     bytes: int
     flops: int
     sources: str
     """Digest of the solution with its helpers."""
     harness: str
-    """Digest of the op and of what grades and times."""
-    gpu: Samples = field(default_factory=dict)
-    """Microseconds: `solution`, `eager` and `copy`, taken in turn; forward, or with backward.
-    Where there are any, `dense` products, `backward` alone and the replay of a `graph` of forward.
+    """Digest of the op and of everything that grades and times."""
+    gpu: dict[str, Summary] = {}
+    """`solution`, `eager` and `copy`, taken in turn; of forward, or of forward with backward.
+    Some rows have `dense` products, `backward` alone and the replay of a `graph` of forward.
     """
-    host: Samples = field(default_factory=dict)
-    """Microseconds: `solution` and `eager`; beside forward, forward with `no_grad`."""
-    device_state: Mapping[str, Any] = field(default_factory=dict)
-    """While it was timed; see `measure/device.py`. Empty where nobody could tell."""
-    tier: str = "board"
+    host: dict[str, Summary] = {}
+    """`solution` and `eager`; a row of forward has it with `no_grad` too."""
+    device_state: State = {}
+    """Empty where NVML could not be asked."""
+    tier: Tier = "board"
     """`board` is ranked, `plot` is drawn."""
+
+    def __post_init__(self) -> None:
+        """Refuse a row that the board could not show.
+
+        Raises:
+            ValueError: A time is not there, or the error is not finite.
+        """
+        for times in (self.gpu, self.host):
+            if times and not ("solution" in times and "eager" in times):
+                raise ValueError("the time of the solution or of eager is missing")
+        if self.error is not None and not math.isfinite(self.error):
+            raise ValueError("an error that is not finite")
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Unique among the latest rows of a tier."""
+        """The op, case, direction and solution: unique among the latest rows of a tier."""
         return self.op, self.case, self.direction, self.solution
 
     @property
     def disturbed(self) -> str:
-        """What else than the solution had a part in the times; empty if nothing is known of. The
-        power cap is not counted: dense products run at it, and so do those that they are held
-        against."""
+        """The influences on the times other than the solution; empty if none is known.
+
+        The power cap is not one of them: dense products run at it too, and they are the limit of
+        the solutions that reach it.
+        """
         others = self.device_state.get("others", 0)
         company = [f"shared with {others} other process{'es' * (others > 1)}"] * bool(others)
         reasons = [word for word in self.device_state.get("throttled", ()) if word != POWER_CAP]
         return ", ".join([*reasons, *company])
 
 
+class Past(Line, frozen=True, kw_only=True, tag="past"):
+    """A superseded row that `prune` cut down to a line of history, by the time that ranked it."""
+
+    solution: str
+    op: str
+    case: str
+    direction: Direction
+    tier: Tier = "board"
+    verdict: str
+    error: float | None = None
+    ranked_by: RankedBy
+    time: Summary | None = None
+    eager: float | None = None
+    """Eager's median."""
+
+    @classmethod
+    def of(cls, row: Record) -> Past:
+        """Return the history that the row leaves."""
+        times = row.host if row.ranked_by == "host" else row.gpu
+        return cls(
+            schema=SCHEMA, run=row.run, solution=row.solution, op=row.op, case=row.case,
+            direction=row.direction, tier=row.tier, verdict=row.verdict, error=row.error,
+            ranked_by=row.ranked_by, time=times.get("solution"),
+            eager=times["eager"].median if times else None,
+        )  # fmt: skip
+
+
+class End(Line, frozen=True, kw_only=True, tag="end"):
+    """The last line of a run that finished."""
+
+
+Anything = Run | Record | Past | End
+DECODER = msgspec.json.Decoder(Anything)
+
+
 @dataclass(frozen=True)
-class Run:
-    """One invocation of `bench`, or several of them where it was interrupted."""
-
-    run: str
-    device: str
-    device_name: str
-    versions: dict[str, str]
-    absent: dict[str, str]
-    """The peers that could not take part, and why."""
-    selection: str = ""
-    """The options that left solutions out; empty if none did."""
-    peak: dict[str, Any] = field(default_factory=dict)
-    """What the device can do by its datasheet; empty where that is not known."""
-
-    @property
-    def whole(self) -> bool:
-        """It measured every solution of the ops that it measured."""
-        return "--only" not in self.selection
-
-
-@dataclass
 class Results:
-    """One file: every run and row in it, in the order of writing."""
+    """The runs of one device with their rows, in the order of time."""
 
     path: Path
+    """The device's folder."""
     runs: list[Run] = field(default_factory=list)
     rows: list[Record] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
+    past: list[Past] = field(default_factory=list)
+    _latest: dict[Tier, list[Record]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
-    def latest(self, tier: str = "board") -> list[Record]:
-        """The last row of each solution, op, case and direction, less the cases that an op no
-        longer has: those that its last run over all solutions did not measure, nor a later one."""
-        ours = [row for row in self.rows if row.tier == tier]
+    def latest(self, tier: Tier = "board") -> list[Record]:
+        """Return the last row of each solution, op, case and direction.
+
+        A case that an op no longer has is left out: neither the op's last finished run over all
+        solutions measured it, nor a later run.
+        """
+        if tier not in self._latest:
+            self._latest[tier] = self._last_rows(tier)
+        return self._latest[tier]
+
+    def _last_rows(self, tier: Tier) -> list[Record]:
         order = {run.run: number for number, run in enumerate(self.runs)}
         whole = {run.run for run in self.runs if run.whole and run.run in self.finished}
-        last = {row.op: order[row.run] for row in ours if row.run in whole}
-        current = {
-            (row.op, row.case) for row in ours if order.get(row.run, 0) >= last.get(row.op, 0)
-        }
-        rows = {row.key: row for row in ours if (row.op, row.case) in current}
-        return list(rows.values())
+        lines: Iterable[Past | Record] = chain(self.past, self.rows)
+        measured = {(line.op, line.run, line.case) for line in lines if line.tier == tier}
+        last: dict[str, int] = {}
+        for op, run, _ in measured:
+            if run in whole:
+                last[op] = max(last.get(op, 0), order[run])
+        current = {(op, case) for op, run, case in measured if order.get(run, 0) >= last.get(op, 0)}
+        rows = {row.key: row for row in self.rows if row.tier == tier}
+        return [row for row in rows.values() if (row.op, row.case) in current]
 
     def of_op(self, op: str | None) -> Results:
-        """The rows of one op alone, or all."""
+        """Return the rows of one op alone, or all."""
         return replace(self, rows=[row for row in self.rows if op in (None, row.op)])
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of the runs that the board's rows are from; where they differ, the later ones."""
+        """The packages of the runs that the board's rows are from; a later run's version wins."""
         shown = {row.run for row in self.latest()}
         runs = [run for run in self.runs if run.run in shown]
         return {name: version for run in runs for name, version in run.versions.items()}
 
     @property
     def timed(self) -> bool:
+        """Return whether a GPU measured the latest run."""
         return bool(self.runs) and self.runs[-1].device != "cpu"
 
 
-def read(path: Path) -> Results:
-    """The file's records. A last line cut off by a kill is dropped with a notice; any other line
-    that is no record of this schema is a UserError."""
-    results = Results(path)
-    read_lines(path, SCHEMA, functools.partial(_take, results), "bench")
+SAMPLES = ".samples.jsonl"
+
+
+def files(folder: Path) -> list[Path]:
+    """Return the runs' files of a device, the oldest first."""
+    found = sorted(folder.glob("*.jsonl"))
+    return [path for path in found if not path.name.endswith(SAMPLES)]
+
+
+def lines(path: Path) -> list[Anything]:
+    """Return the lines of one run's file; none where its first line was cut off.
+
+    Raises:
+        UserError: A line is not valid, or is not of the run that the file begins with.
+    """
+    found = jsonl.read(path, DECODER, "bench")
+    run = found[0].run if found else ""
+    for number, line in enumerate(found, start=1):
+        if line.run != run or isinstance(line, Run) != (number == 1):
+            reason = "a file begins with its run and holds the lines of no other"
+            raise jsonl.invalid(path, number, reason, "bench")
+    return found
+
+
+def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
+    """Return the records of a device, or of some of its files alone.
+
+    Raises:
+        UserError: A line is not valid.
+    """
+    results = Results(folder)
+    for path in files(folder) if of is None else of:
+        for line in lines(path):
+            match line:
+                case Record():
+                    results.rows.append(line)
+                case Run():
+                    results.runs.append(line)
+                case Past():
+                    results.past.append(line)
+                case End():
+                    results.finished.add(line.run)
     return results
 
 
-def read_lines(
-    path: Path, schema: int, take: Callable[[str, dict[str, Any]], None], command: str
-) -> None:
-    """Hand the kind and the fields of each line to `take`, which raises for what is none of its;
-    `command` is what writes such a file."""
-    if not path.exists():
-        return
-    try:
-        text = path.read_text()
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: is no text; remove it and run {command}") from None
-    lines = text.splitlines()
-    if text and not text.endswith("\n"):
-        print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
-        lines.pop()
-    for number, line in enumerate(lines, start=1):
-        try:
-            fields = json.loads(line)
-            if fields.pop("schema") != schema:
-                raise ValueError("another schema")
-            take(fields.pop("kind"), fields)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = f"is no record of schema {schema} ({error}); remove that line"
-            raise UserError(
-                f"{path}: line {number} {reason}, or the file, and run {command}"
-            ) from None
-
-
-def _take(results: Results, kind: str, line: dict[str, Any]) -> None:
-    if kind == "run":
-        run = Run(**line)
-        tables = (run.versions, run.absent, run.peak)
-        if not all(isinstance(table, dict) for table in tables):
-            raise ValueError("versions, absent peers or a peak that are no table")
-        results.runs.append(run)
-    elif kind == "row":
-        results.rows.append(_checked(Record(**line)))
-    elif kind == "end":
-        results.finished.add(line["run"])
-    else:
-        raise ValueError(f"kind {kind!r}")
-
-
-def _checked(row: Record) -> Record:
-    """What the board would stumble over later."""
-    for samples in (row.gpu, row.host):
-        if not all(isinstance(values, list) and values for values in samples.values()):
-            raise ValueError("samples that are no list of numbers")
-        if samples and not {"solution", "eager"} <= set(samples):
-            raise ValueError("samples of the solution or of eager are missing")
-    if not isinstance(row.device_state, dict):
-        raise ValueError("a device's state that is no table")
-    return row
-
-
 def read_all(folder: Path | None = None) -> list[Results]:
-    """Every file with a run in it; what a GPU measured first."""
-    files = [read(path) for path in sorted((folder or paths.RESULTS).glob("*.jsonl"))]
-    return sorted((f for f in files if f.runs and f.rows), key=lambda f: not f.timed)
+    """Return the records of every device that has a row; those that a GPU measured come first.
+
+    A file of the old layout, `results/<device>.jsonl`, is named on stderr and left alone.
+    """
+    folder = folder or paths.RESULTS
+    for old in sorted(folder.glob("*.jsonl")):
+        print(f"study: left {old.name} alone: a file of the old layout", file=sys.stderr)
+    with _without_collection():
+        found = [read(each) for each in sorted(folder.glob("*/"))]
+    shown = [each for each in found if each.runs and each.rows]
+    return sorted(shown, key=lambda each: not each.timed)
 
 
-class Writer:
-    """Appends to one file, each line at once and whole, as long as nobody else writes to it: a
-    solution can."""
-
-    def __init__(self, path: Path, schema: int = SCHEMA) -> None:
-        self._path, self._schema = path, schema
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab", buffering=0)  # what was interrupted is not written later
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another run is writing to {path.name}: wait for it to end") from None
-        _cut_torn_line(path)
-        self._content = bytearray(path.read_bytes())
-
-    def begin(self, run: Run) -> None:
-        self.write("run", asdict(run))
-
-    def rows(self, rows: Iterable[Record]) -> None:
-        for row in rows:
-            self.write("row", asdict(row))
-
-    def end(self, run: str) -> None:
-        self.write("end", {"run": run})
-
-    def write(self, kind: str, fields: Mapping[str, Any]) -> None:
-        if self._changed():
-            self._put_back()
-            name = self._path.name
-            raise UserError(
-                f"{name} was changed while it was written to: changed back; run it again"
-            )
-        line = {"schema": self._schema, "kind": kind, **fields}
-        text = json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-        self._content += text
-        self._file.write(text)
-
-    def _changed(self) -> bool:
-        """Is the file not what was written here, or gone?"""
-        try:
-            return self._path.read_bytes() != self._content
-        except FileNotFoundError:
-            return True
-
-    def _put_back(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_bytes(self._content)
-
-    def close(self) -> None:
-        """Best once the solutions have ended: until then another of them may still write."""
-        if self._changed():
-            self._put_back()
-        os.fsync(self._file.fileno())
-        self._file.close()
-
-
-def _cut_torn_line(path: Path) -> None:
-    """Else the next line would be appended to a half-written one."""
-    if path.exists() and (raw := path.read_bytes()) and not raw.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(raw.rfind(b"\n") + 1)
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Spare the collector the records: there may be a million, and none is in a cycle."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

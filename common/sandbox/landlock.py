@@ -1,4 +1,4 @@
-"""What a solution's process may not do to others, held by Linux's Landlock where it can."""
+"""The confinement of a solution's process by Linux's Landlock, where the kernel has it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _SIGNALS = 1 << 1
 _WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
 _WRITES = _WRITE_FILE | sum(1 << bit for bit in range(4, 14)) | _TRUNCATE
-"""And to remove, to make whatever can be made, and to move."""
+"""The rights to write, to remove, to make anything, to move and to cut short."""
 _CACHES = (
     "TRITON_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR",
     "CUDA_CACHE_PATH", "XDG_CACHE_HOME",
@@ -26,21 +26,23 @@ _CACHES_AT_HOME = (".cache", ".nv", ".triton")
 
 
 def landlock_version(libc: ctypes.CDLL) -> int:
-    """Below 1 where the kernel has none."""
+    """Return the version of the kernel's Landlock, below 1 where it has none."""
     return int(libc.syscall(_CREATE_RULESET, None, 0, 1))
 
 
 def confine(libc: ctypes.CDLL) -> None:
-    """Where the kernel can, by Landlock: this process writes nowhere in the repository (Linux 6.2),
-    sends signals to nobody but what it starts itself, and looks into nobody else's memory and files
-    through /proc (6.12)."""
+    """Forbid this process what Landlock can forbid.
+
+    Since Linux 6.2 it writes nowhere in the repository. Since 6.12 it signals only processes that
+    it started itself, and reads no other process's memory and files through /proc.
+    """
     version = landlock_version(libc)
     writes, signals = _WRITES * (version >= 3), _SIGNALS * (version >= 6)
     attributes = (ctypes.c_uint64 * 3)(writes, 0, signals)
     ruleset = libc.syscall(_CREATE_RULESET, attributes, 24 if signals else 8, 0)
     if ruleset < 0:
         return
-    for path in _outside():
+    for path in writable_paths():
         with contextlib.suppress(OSError):
             _allow(libc, ruleset, path, writes)
     libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, without which the next is refused
@@ -48,13 +50,18 @@ def confine(libc: ctypes.CDLL) -> None:
     os.close(ruleset)
 
 
-def _outside() -> Iterator[Path]:
-    """Landlock cannot forbid one folder, only allow others: all that stands beside the repository
-    and beside each folder that it lies in, and where compilers keep what they made."""
+def writable_paths() -> Iterator[Path]:
+    """Yield the files and folders that a solution may write to, and to all beneath them.
+
+    Landlock cannot forbid one folder, only allow others: everything beside the repository and
+    beside each folder that it lies in, the folder of temporary files, and the caches of compilers.
+    For a repository at `/home/ada/study` these are the other entries of `/home/ada`, of `/home` and
+    of `/`.
+    """
     yield Path(tempfile.gettempdir())
     caches = [Path(os.environ[name]) for name in _CACHES if os.environ.get(name)]
     home = Path(os.path.expanduser("~")).resolve()
-    # what is made there later would stand beside nothing
+    # a cache made later, in a folder that the repository lies in, would be beside nothing
     if home in ROOT.parents or home.is_relative_to(ROOT):
         caches += [home / name for name in _CACHES_AT_HOME]
     for cache in caches:
@@ -67,7 +74,7 @@ def _outside() -> Iterator[Path]:
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, writes: int) -> None:
-    """Writes to a file, or to all beneath a folder; a link is no way around."""
+    """Allow writes to a file, or to all beneath a folder, but not through a link."""
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW)
     try:
         if not os.path.isdir(fd):

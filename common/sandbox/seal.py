@@ -1,8 +1,9 @@
-"""What the harness relies on in a solution's process, remembered before the solution is loaded.
+"""The seal: the tamper check, which finds what a solution replaced in its own process.
 
 A solution shares its process with the code that calls and times it, and Python lets it replace any
-of that. What it replaced, or left behind to run later, shows when it returns. Whoever is at home in
-native code gets past this; `docs/grading.md` says what is promised.
+of that code. The seal remembers the functions before the solution is loaded and compares them
+whenever it returns; it also finds what a solution left behind to run later. An attack in native
+code gets past it; `docs/grading.md` says what is promised.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, MappingProxyType, ModuleType
 
 import torch
 import triton
@@ -34,17 +35,20 @@ _IDLE = ("concurrent/futures/thread.py", "_worker")
 
 @dataclass(frozen=True)
 class _Sealed:
-    """The functions of one module or class. Its other values are state, which may change."""
+    """The functions of one module, class or table; other values are state, which may change."""
 
     name: str
     namespace: Mapping[str, object]
     functions: dict[str, object]
     codes: dict[FunctionType, CodeType]
-    own: frozenset[str]
-    inherited: frozenset[str]
+    own: frozenset[str] = frozenset()
+    inherited: frozenset[str] = frozenset()
 
     def broken(self) -> str | None:
-        """The first that is another; C looks at all of them, since this is at each call."""
+        """Return the name of the first function that is another one now.
+
+        C compares all of them, since this runs at each call.
+        """
         now = _map(self.namespace.get, self.functions)
         if not _all(_map(_is, now, self.functions.values())):
             for name, value in self.functions.items():
@@ -62,11 +66,14 @@ class _Sealed:
 
 
 class Seal:
-    """The functions of the owners as they are now, and whatever would run later: nothing yet."""
+    """The functions as they are now, and the threads, modes and handlers that would run later."""
 
     def __init__(self, owners: Iterable[Owner]) -> None:
-        self._sealed = [_seal(owner) for owner in _with_bases(owners)]
-        # kept here, since whoever replaces the functions that look would go unseen
+        """Remember the functions of the owners, of their bases and of their tables."""
+        parts = list(_with_bases(owners))
+        tables = (table for part in parts for table in _tables(part))
+        self._sealed = [*map(_seal, parts), *tables]
+        # kept here, since replacing the functions that look for these would hide them
         self._trace, self._profile, self._frames = sys.gettrace, sys.getprofile, sys._current_frames
         self._me, self._handler = _thread.get_ident(), signal.getsignal
         self._stacks = (
@@ -76,7 +83,7 @@ class Seal:
         self._handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
 
     def broken(self) -> str | None:
-        """What was replaced or left behind, if anything."""
+        """Describe the first thing that was replaced or left behind: `json.dumps was replaced`."""
         for sealed in self._sealed:
             if name := sealed.broken():
                 return f"{sealed.name}.{name} was replaced"
@@ -96,13 +103,16 @@ class Seal:
         return None
 
     def _has_mode(self) -> bool:
-        """Of dispatch or of functions; what torch.set_default_device leaves is torch's own."""
+        """Return whether a mode of dispatch or of functions is active.
+
+        The mode that torch.set_default_device leaves is torch's own and does not count.
+        """
         modes = (mode_at(i) for depth, mode_at in self._stacks for i in range(depth()))
         return any(type(mode) is not DeviceContext or HOOK in vars(mode) for mode in modes)
 
 
 def _with_bases(owners: Iterable[Owner]) -> Iterator[Owner]:
-    """And their bases, less those that Python lets nobody change."""
+    """Yield the owners and their bases, except for classes that Python lets nobody change."""
     for owner in owners:
         parts = owner.__mro__ if isinstance(owner, type) else (owner,)
         yield from (each for each in parts if not getattr(each, "__flags__", 0) & IMMUTABLE)
@@ -113,26 +123,45 @@ def _seal(owner: Owner) -> _Sealed:
     functions = {name: value for name, value in namespace.items() if _is_function(value)}
     bases = owner.__mro__[1:] if isinstance(owner, type) else ()
     return _Sealed(
-        name=owner.__name__ if isinstance(owner, ModuleType) else _full_name(owner),
+        name=_full_name(owner),
         namespace=namespace,
         functions=functions,
-        codes={f: f.__code__ for f in functions.values() if isinstance(f, FunctionType)},
+        codes=_codes(functions),
         own=frozenset(namespace),
         inherited=frozenset(name for base in bases for name in base.__dict__),
     )
 
 
-def _full_name(owner: type) -> str:
+def _tables(owner: Owner) -> Iterator[_Sealed]:
+    """Seal the entries of the owner's tables: the dictionary behind a proxy is within reach."""
+    for name, table in owner.__dict__.items():
+        if _is_table(table):
+            entries = dict(table)
+            yield _Sealed(f"{_full_name(owner)}.{name}", table, entries, _codes(entries))
+
+
+def _codes(functions: Mapping[str, object]) -> dict[FunctionType, CodeType]:
+    return {f: f.__code__ for f in functions.values() if isinstance(f, FunctionType)}
+
+
+def _full_name(owner: Owner) -> str:
+    if isinstance(owner, ModuleType):
+        return owner.__name__
     return f"{owner.__module__}.{owner.__qualname__}"
 
 
 def _is_function(value: object) -> bool:
-    """Or what a class makes one of: a property, a slot."""
-    return callable(value) or hasattr(type(value), "__get__")
+    """Return whether the value is callable, or acts as a function: a property, a slot, a table."""
+    return callable(value) or hasattr(type(value), "__get__") or _is_table(value)
+
+
+def _is_table(value: object) -> bool:
+    """Return whether the value is a read-only mapping of functions, as a table of requests is."""
+    return type(value) is MappingProxyType and all(map(callable, value.values()))
 
 
 def _at_work(frame: FrameType) -> bool:
-    """Not one that a compiler of torch's or Triton's keeps for itself."""
+    """Return whether a thread is a solution's: no idle pool, no thread of torch's or Triton's."""
     if frame.f_code.co_name == _IDLE[1] and frame.f_code.co_filename.endswith(_IDLE[0]):
         return False
     caller: FrameType | None = frame

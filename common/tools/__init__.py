@@ -1,1 +1,1 @@
-"""Adapters to NVIDIA's and others' command-line tools."""
+"""Tools that examine one solution in a process of its own: NVIDIA's programs and triton-viz."""

@@ -1,1 +1,1 @@
-"""The search for a kernel's fastest configuration on one device."""
+"""The search for the fastest configuration of each kernel on one device."""

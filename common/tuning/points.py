@@ -1,7 +1,7 @@
-"""What `tune` measured, one line of JSON a point, and the configurations drawn from it; no torch.
+"""The trials of `tune`, one line of JSON each, and the configurations drawn from them; no torch.
 
-`contributors/<handle>/configs/<device>.jsonl` keeps every point. `<device>.json` beside it, which
-the solution reads, follows from the points alone: the same points make the same bytes.
+`contributors/<handle>/configs/<device>.jsonl` keeps every trial. `<device>.json` beside it, which
+the solution reads, follows from the trials alone: the same trials make the same bytes.
 """
 
 from __future__ import annotations
@@ -9,21 +9,23 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from common.records.runs import Writer, read_lines
+import msgspec
+
+from common.records import jsonl
 from common.spec import Direction
 
-SCHEMA = 1
+SCHEMA: Literal[1] = 1
 Config = dict[str, Any]
-KINDS = ("timed", "graded")
+Kind = Literal["timed", "graded"]
 
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """What a kernel was asked for: the best configuration is one for each of these."""
+    """The size of a kernel's call; each shape has a best configuration."""
 
     kernel: str
     widths: tuple[int, ...]
@@ -31,13 +33,14 @@ class Shape:
     tokens: int
 
     def __str__(self) -> str:
+        """Return a phrase: `up, 2048 tokens of 1024 x 2048 bfloat16`."""
         widths = " x ".join(map(str, self.widths))
         return f"{self.kernel}, {self.tokens} tokens of {widths} {self.dtype}"
 
 
 @dataclass(frozen=True)
 class TuningTask:
-    """Where a shape is measured: the case whose call asks for it, and how much of that call."""
+    """A shape, and the call that is timed for it: a case, forward or forward with backward."""
 
     solution: str
     shape: Shape
@@ -45,88 +48,120 @@ class TuningTask:
     direction: Direction
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One configuration at one spot: timed, or graded once it was the fastest."""
+class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One configuration of one task, timed, or graded once it was the fastest: a line of the file.
 
-    kind: str
-    spot: TuningTask
+    The fields stand in the order in which they are written.
+    """
+
+    schema: Literal[1]
+    kind: Kind
     config: Config
     sources: str
     """Digest of the solution with its helpers, without configurations."""
-    versions: Mapping[str, str]
+    versions: dict[str, str]
     verdict: str = "PASSED"
     reason: str = ""
     microseconds: float | None = None
-    """Of the whole call, on the GPU; only where it was timed and nothing failed."""
+    """GPU time of the whole call, if the trial was timed and did not fail."""
+    solution: str
+    case: str
+    direction: Direction
+    kernel: str
+    widths: tuple[int, ...]
+    dtype: str
+    tokens: int
 
-    def line(self) -> dict[str, Any]:
-        """Flat, as it stands in the file."""
-        fields = asdict(self) | asdict(self.spot) | asdict(self.spot.shape)
-        return {name: value for name, value in fields.items() if name not in NESTED}
+    def __post_init__(self) -> None:
+        """Raise ValueError unless exactly the timed trials that passed have a time."""
+        timed = self.kind == "timed" and self.verdict == "PASSED"
+        if timed != (self.microseconds is not None):
+            raise ValueError(f"kind {self.kind!r} with {self.microseconds!r} microseconds")
 
-    @classmethod
-    def of(cls, kind: str, line: dict[str, Any]) -> Trial:
-        """From what `line` made; raises for anything else."""
-        names = ("kernel", "tokens", "dtype")
-        shape = Shape(widths=tuple(line.pop("widths")), **{name: line.pop(name) for name in names})
-        names = ("solution", "case", "direction")
-        spot = TuningTask(shape=shape, **{name: line.pop(name) for name in names})
-        point = cls(kind=kind, spot=spot, **line)
-        timed = isinstance(point.microseconds, int | float)
-        if kind not in KINDS or timed != (kind == "timed" and point.verdict == "PASSED"):
-            raise ValueError(f"kind {kind!r} with {point.microseconds!r} microseconds")
-        if not (isinstance(point.config, dict) and isinstance(shape.tokens, int)):
-            raise ValueError("a configuration or a number of tokens that is none")
-        return point
+    @property
+    def shape(self) -> Shape:
+        """The shape that the configuration is for."""
+        return Shape(self.kernel, self.widths, self.dtype, self.tokens)
+
+    @property
+    def task(self) -> TuningTask:
+        """The task that the configuration was tried for."""
+        return TuningTask(self.solution, self.shape, self.case, self.direction)
 
 
-NESTED = ("kind", "spot", "shape")
+DECODER = msgspec.json.Decoder(Trial)
+Key = tuple[Kind, TuningTask, str]
+
+
+def _key(kind: Kind, task: TuningTask, config: Config) -> Key:
+    return kind, task, json.dumps(config, sort_keys=True)
 
 
 class Trials:
-    """The points of one folder on one device that still hold, and the file that keeps them."""
+    """The trials of one folder on one device that still hold, and the file that keeps them."""
 
     def __init__(
         self, path: Path, device: str, sources: Mapping[str, str], versions: Mapping[str, str]
     ) -> None:
-        """`sources` are the digests of the folder's solutions now: what was measured of others, or
-        with other versions, stays in the file and counts no more."""
-        self.path, self.device, self.sources, self.versions = path, device, sources, versions
+        """Read the file, and open it for writing.
+
+        Trials of other sources or versions stay in the file and count no more.
+
+        Args:
+            path: The file of lines.
+            device: The device's name, as torch has it.
+            sources: The present digest of each solution of the folder.
+            versions: The present versions of Python and the libraries.
+
+        Raises:
+            UserError: A line is no trial, or another search is writing to the file.
+        """
+        self.path, self.device = path, device
+        self.sources, self.versions = sources, dict(versions)
         self.stale: set[str] = set()
-        """Solutions of which nothing that was measured counts any more."""
-        self._points: dict[tuple[str, TuningTask, str], Trial] = {}
-        read_lines(path, SCHEMA, self._take, "tune")
-        self.stale -= {point.spot.solution for point in self._points.values()}
-        self._writer = Writer(path, SCHEMA)
+        """Solutions that have been tuned and have no trial left that counts."""
+        self._trials: dict[Key, Trial] = {}
+        for trial in jsonl.read(path, DECODER, "tune"):
+            self._take(trial)
+        self.stale -= {trial.solution for trial in self._trials.values()}
+        self._writer = jsonl.Writer(path)
 
-    def _take(self, kind: str, line: dict[str, Any]) -> None:
-        point = Trial.of(kind, line)
-        solution = point.spot.solution
-        if (point.sources, point.versions) == (self.sources.get(solution), self.versions):
-            self._points.setdefault(_key(kind, point.spot, point.config), point)
-        elif solution in self.sources:
-            self.stale.add(solution)
+    def _take(self, trial: Trial) -> None:
+        now = self.sources.get(trial.solution), self.versions
+        if (trial.sources, trial.versions) == now:
+            self._trials.setdefault(_key(trial.kind, trial.task, trial.config), trial)
+        elif trial.solution in self.sources:
+            self.stale.add(trial.solution)
 
-    def find(self, kind: str, spot: TuningTask, config: Config) -> Trial | None:
-        return self._points.get(_key(kind, spot, config))
+    def find(self, kind: Kind, task: TuningTask, config: Config) -> Trial | None:
+        """Return the trial of that configuration, if it was made."""
+        return self._trials.get(_key(kind, task, config))
 
-    def add(self, kind: str, spot: TuningTask, config: Config, **found: Any) -> Trial:
-        """Keep a point, on disk before anything else is measured."""
-        sources = self.sources[spot.solution]
-        point = Trial(kind, spot, config, sources, self.versions, **found)
-        self._writer.write(kind, point.line())
-        self._points[_key(kind, spot, config)] = point
-        return point
+    def add(self, kind: Kind, task: TuningTask, config: Config, **found: Any) -> Trial:
+        """Keep a trial; it is on disk before this returns."""
+        trial = Trial(
+            schema=SCHEMA,
+            kind=kind,
+            config=config,
+            sources=self.sources[task.solution],
+            versions=self.versions,
+            **found,
+            solution=task.solution,
+            case=task.case,
+            direction=task.direction,
+            **vars(task.shape),
+        )
+        self._writer.write(trial)
+        self._trials[_key(kind, task, config)] = trial
+        return trial
 
     def winners(self) -> dict[Shape, Trial]:
-        """The configuration of each shape: the fastest that was graded and passed."""
-        graded = [point for point in self._points.values() if point.kind == "graded"]
+        """Return the timed trial of each shape's configuration: the fastest that passed."""
         winners: dict[Shape, Trial] = {}
-        for point in graded:
-            timed = self.find("timed", point.spot, point.config)
-            if point.verdict == "PASSED" and timed:
-                winners.setdefault(point.spot.shape, timed)
+        for trial in self._trials.values():
+            timed = self.find("timed", trial.task, trial.config)
+            if timed and (trial.kind, trial.verdict) == ("graded", "PASSED"):
+                winners.setdefault(trial.shape, timed)
         return winners
 
     def write(self) -> None:
@@ -137,31 +172,31 @@ class Trials:
         os.replace(fresh, target)
 
     def close(self) -> None:
+        """Close the file of lines."""
         self._writer.close()
 
 
-def _key(kind: str, spot: TuningTask, config: Config) -> tuple[str, TuningTask, str]:
-    return kind, spot, json.dumps(config, sort_keys=True)
+def fastest(trials: Iterable[Trial]) -> Trial | None:
+    """Return the first trial within a hundredth of the fastest, or None if none has a time.
 
-
-def fastest(points: Iterable[Trial]) -> Trial | None:
-    """Of the points in the order of declaration, the first that is within a hundredth of the
-    fastest: what is as fast for all that the clock can tell should not change from run to run."""
-    timed = [(point.microseconds, point) for point in points if point.microseconds is not None]
+    The clock cannot tell such trials apart, and the choice should not change from run to run: of
+    100.0, 99.5 and 98.0 us the third is taken, of 100.0, 99.5 and 99.2 us the first.
+    """
+    timed = [(trial.microseconds, trial) for trial in trials if trial.microseconds is not None]
     least = min((microseconds for microseconds, _ in timed), default=0.0)
-    return next((point for microseconds, point in timed if microseconds <= 1.01 * least), None)
+    return next((trial for microseconds, trial in timed if microseconds <= 1.01 * least), None)
 
 
 def render(device: str, versions: Mapping[str, str], winners: Mapping[Shape, Trial]) -> str:
-    """The file that a solution reads: a line an entry, sorted."""
+    """Return the text of the file that a solution reads: one line an entry, sorted."""
     kernels: dict[str, list[str]] = {}
-    for shape, point in sorted(winners.items()):
+    for shape, trial in sorted(winners.items()):
         entry = {
             "tokens": shape.tokens,
             "widths": shape.widths,
             "dtype": shape.dtype,
-            "config": point.config,
-            "microseconds": point.microseconds,
+            "config": trial.config,
+            "microseconds": trial.microseconds,
         }
         kernels.setdefault(shape.kernel, []).append(f"      {json.dumps(entry)}")
     lists = (

@@ -1,7 +1,7 @@
-"""A kernel's configuration: measured by `tune`, or a default."""
+"""Choose a kernel's configuration: the fastest that `nox -s tune` measured, or a default."""
 
-# A kernel is written for any tile, and for any number of warps and stages; which of them are fast
-# depends on the GPU, the dtype and the shapes. Say what there is to choose from, and ask:
+# A kernel works with any tile, and with any number of warps and stages; the fastest ones depend on
+# the GPU, the dtype and the shapes. Declare the configurations to choose from, and ask for one:
 #
 #     from configs import Tuned
 #
@@ -19,7 +19,8 @@
 #     _kernel[grid](x, ..., **config)
 #
 # `nox -s tune -- HANDLE` runs the board's cases, times each configuration of `space` for every
-# shape that was asked for, and writes the best of them to configs/<device>.json beside this file.
+# shape that a launch asks for, and writes the best of them to configs/<device>.json beside this
+# file.
 
 import functools
 import json
@@ -34,23 +35,23 @@ SCHEMA = 1
 
 
 class Tuned:
-    """One kernel's configurations. All of them, the default too, have the same names in them."""
+    """One kernel's configurations: the default and those of the space, all with the same keys."""
 
     def __init__(self, name, default, space):
         self.name, self.default, self.space = name, default, space
-        # What was asked for and what the answer was: (tokens, widths, dtype, device) -> a
-        # configuration. `tune` empties it, makes a call, and sees what that call needs.
+        # The lookups so far with their answers: (tokens, widths, dtype, device) -> a configuration.
+        # `tune` empties it, makes a call, and reads which shapes that call needs.
         self.asked = {}
-        # What `tune` is trying, instead of what the file says: (tokens, widths, dtype) -> a
-        # configuration, and the default for all else. None when nobody is tuning.
+        # While `tune` works: the configurations that it tries instead of the file's, as
+        # (tokens, widths, dtype) -> a configuration; other shapes take the default. Else None.
         self.forced = None
 
     def __call__(self, tokens, widths, like):
-        """The configuration for so many tokens of these widths, as a dict for the launch.
+        """Return the configuration for this many tokens of these widths, a dict for the launch.
 
-        `widths` is a tuple: whatever else the speed depends on. dtype and device are those of the
-        tensor `like`. A small call costs what its Python costs, so only the first one of a shape
-        goes any further than one look into a dict.
+        `widths` is a tuple of the other sizes that the speed depends on. dtype and device are those
+        of the tensor `like`. A small call costs what its Python costs, so every call of a shape
+        after the first one is a single lookup in a dict.
         """
         call = (tokens, widths, like.dtype, like.device)
         config = self.asked.get(call)
@@ -66,8 +67,8 @@ class Tuned:
         saved = _read(torch.cuda.get_device_name(device))
         if saved is None:
             return self.default
-        # The widths and the dtype have to be the same. Of the token counts the nearest is taken,
-        # nearest as a ratio: 64 is as far from 32 as from 128, and the smaller one wins then.
+        # The widths and the dtype must be equal. The entry with the nearest token count wins, as a
+        # ratio: 64 is as far from 32 as from 128, and then the smaller one wins.
         name = str(dtype).removeprefix("torch.")
         measured = saved.get((self.name, widths, name))
         if not measured:
@@ -83,8 +84,10 @@ class Tuned:
 
 @functools.cache  # read once; a second call is answered from memory
 def _read(device_name):
-    """What was measured on this device, (kernel, widths, dtype) -> [(tokens, config), ...]; None,
-    and a notice, where nothing was or the file is not what `tune` writes."""
+    """Return this device's measurements, (kernel, widths, dtype) -> [(tokens, config), ...].
+
+    Return None, with a notice on stderr, where there is no file or it is not one that `tune` wrote.
+    """
     path = FOLDER / "configs" / f"{_slug(device_name)}.json"
     measured = {}
     try:
@@ -108,12 +111,12 @@ def _read(device_name):
 
 
 def _slug(device_name):
-    """`NVIDIA H200` -> `nvidia-h200`"""
+    """Return the device's name as a file's name: `NVIDIA H200` -> `nvidia-h200`."""
     return re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
 
 
-@functools.cache  # the same line is said once
+@functools.cache  # the same line is printed once
 def _say(what):
-    """Slow is no failure: a line for whoever reads stderr, and the default serves."""
+    """Print why the default is taken: a slow configuration is no failure, but worth knowing."""
     hint = f"nox -s tune -- {FOLDER.name}"
     print(f"{FOLDER.name}: {what}: taking the default; {hint} finds better", file=sys.stderr)

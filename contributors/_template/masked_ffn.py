@@ -6,7 +6,7 @@
 #     textual = (silu(x @ u1.T) * (x @ u3.T)) @ u2.T
 #     out = torch.where(mask[:, None], visual, textual)
 #
-# That is three layers of two weights each, of which the mask chooses one:
+# That is three layers of two weights each; the mask chooses one of the two for each token:
 #
 #     out = torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
 
@@ -21,8 +21,11 @@ import triton.language as tl
 def _kernel(
     x, w_v, w_t, mask, out, tokens, inputs, outputs, w_row, w_column, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Bytes: x, the weights and the mask are read and out is written once, if the caches keep what
-    several programs read. FLOPs: two products where one is wanted; something for you to improve."""
+    """Compute one tile of the output.
+
+    Bytes: x, the weights and the mask are read and out is written once, if the caches keep the
+    tiles that several programs read. FLOPs: two products where one would do; improve this.
+    """
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     # The sums are kept in float32, whatever the tensors hold: the only rounding is the store's.
@@ -47,7 +50,7 @@ def _kernel(
     tl.store(out + rows[:, None].to(tl.int64) * outputs + columns[None, :], result, there)
 
 
-# 2. The launcher: makes the output, and chooses how many programs there are and how large a tile.
+# 2. The launcher: allocates the output, and chooses the number of programs and the tile's size.
 def _launch(x, w_v, w_t, mask):
     x = x.contiguous()
     if w_v.stride() != w_t.stride():  # the kernel counts on one stride for both
@@ -60,8 +63,8 @@ def _launch(x, w_v, w_t, mask):
     return out
 
 
-# 3. Autograd: what backward needs is kept on `ctx`, and every argument of forward gets a gradient
-#    or None.
+# 3. Autograd: forward saves on `ctx` the tensors that backward needs, and backward returns a
+#    gradient or None for every argument of forward.
 class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w_v, w_t, mask):
@@ -71,16 +74,15 @@ class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         x, w_v, w_t, mask = ctx.saved_tensors
-        # The gradient of x goes back through the same weights, so that it is the same kernel. A
-        # weight's gradient sums over its own tokens: plain torch, something for you to replace.
+        # The gradient of x goes back through the same weights, so the same kernel computes it. A
+        # weight's gradient sums over its own tokens: plain torch here; replace it.
         d_x = _launch(grad, w_v.T, w_t.T, mask)
         visual = grad * mask[:, None]
         return d_x, visual.T @ x, (grad - visual).T @ x, None
 
 
-# 4. What the harness calls: a function named after the op. Autograd strings the three layers and
-#    what lies between them together. Each of them reads and writes all of its tensors: something
-#    for you to fuse.
+# 4. The function that the harness calls, named after the op. Autograd joins the three layers and
+#    the operations between them. Each of them reads and writes all of its tensors: fuse them.
 def masked_ffn(
     x: torch.Tensor,
     w1: torch.Tensor,
@@ -91,7 +93,7 @@ def masked_ffn(
     u3: torch.Tensor,
     mask: torch.Tensor,
 ) -> torch.Tensor:
-    """w2(silu(w1 x) * w3 x) for each token of the mask, and the same of the u's for the others.
+    """Return w2(silu(w1 x) * w3 x) where the mask holds, and the same of the u's elsewhere.
 
     x: [tokens, width]; w1, w3, u1, u3: [inner, width]; w2, u2: [width, inner].
     """

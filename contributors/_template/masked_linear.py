@@ -15,8 +15,11 @@ import triton.language as tl
 def _kernel(
     x, w_v, w_t, mask, out, tokens, inputs, outputs, w_row, w_column, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Bytes: x, the weights and the mask are read and out is written once, if the caches keep what
-    several programs read. FLOPs: two products where one is wanted; something for you to improve."""
+    """Compute one tile of the output.
+
+    Bytes: x, the weights and the mask are read and out is written once, if the caches keep the
+    tiles that several programs read. FLOPs: two products where one would do; improve this.
+    """
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     # The sums are kept in float32, whatever the tensors hold: the only rounding is the store's.
@@ -41,7 +44,7 @@ def _kernel(
     tl.store(out + rows[:, None].to(tl.int64) * outputs + columns[None, :], result, there)
 
 
-# 2. The launcher: makes the output, and chooses how many programs there are and how large a tile.
+# 2. The launcher: allocates the output, and chooses the number of programs and the tile's size.
 def _launch(x, w_v, w_t, mask):
     x = x.contiguous()
     if w_v.stride() != w_t.stride():  # the kernel counts on one stride for both
@@ -54,8 +57,8 @@ def _launch(x, w_v, w_t, mask):
     return out
 
 
-# 3. Autograd: what backward needs is kept on `ctx`, and every argument of forward gets a gradient
-#    or None.
+# 3. Autograd: forward saves on `ctx` the tensors that backward needs, and backward returns a
+#    gradient or None for every argument of forward.
 class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w_v, w_t, mask):
@@ -65,16 +68,16 @@ class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         x, w_v, w_t, mask = ctx.saved_tensors
-        # The gradient of x goes back through the same weights, so that it is the same kernel. A
-        # weight's gradient sums over its own tokens: plain torch, something for you to replace.
+        # The gradient of x goes back through the same weights, so the same kernel computes it. A
+        # weight's gradient sums over its own tokens: plain torch here; replace it.
         d_x = _launch(grad, w_v.T, w_t.T, mask)
         visual = grad * mask[:, None]
         return d_x, visual.T @ x, (grad - visual).T @ x, None
 
 
-# 4. What the harness calls: a function named after the op.
+# 4. The function that the harness calls, named after the op.
 def masked_linear(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    """mask ? x @ w_v.T : x @ w_t.T for each token. x: [tokens, in]; weights: [out, in]."""
+    """Return mask ? x @ w_v.T : x @ w_t.T per token. x: [tokens, in]; weights: [out, in]."""
     return _MaskedLinear.apply(x, w_v, w_t, mask.contiguous())

@@ -8,7 +8,7 @@
 #     out = torch.cat((x * angle.cos() + torch.cat((-x2, x1), -1) * angle.sin(), rest), -1)
 #
 # Written out for the two halves, with cos1 and sin1 of the angles' first half and cos2 and sin2 of
-# their second one (they may differ):
+# their second half (the halves may differ):
 #
 #     y1 = x1 * cos1 - x2 * sin1
 #     y2 = x2 * cos2 + x1 * sin2
@@ -26,8 +26,11 @@ def _kernel(
     D: tl.constexpr, D2: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
     BACKWARD: tl.constexpr,
 ):  # fmt: skip
-    """Bytes: t is read once and out is written once. The angles come on top, read anew by every
-    head of a token, and so do their cosines and sines: something for you to improve."""
+    """Turn one row.
+
+    Bytes: t is read once and out is written once. In addition, every head of a token reads the
+    angles and computes their cosines and sines anew; improve this.
+    """
     row = tl.program_id(0)
     position = row // rows_per_position % s
     # t, freqs and out came as pointers to the first element. Move them to this row; in 64 bits,
@@ -49,23 +52,23 @@ def _kernel(
     cos1, sin1 = tl.cos(angle1), tl.sin(angle1)
     cos2, sin2 = tl.cos(angle2), tl.sin(angle2)
 
-    # Backward is given the gradients of y1 and y2 in place of x1 and x2, and the gradient of x1
-    # sums over both places where x1 went: it is g1 * cos1 + g2 * sin2, and that of x2 is
-    # g2 * cos2 - g1 * sin1. That is forward, each sine exchanged for minus its partner's.
+    # Backward gets the gradients g1 and g2 of y1 and y2 in place of x1 and x2. The gradient of x1
+    # sums over both places where x1 is used: g1 * cos1 + g2 * sin2. The gradient of x2 is
+    # g2 * cos2 - g1 * sin1. That is forward with each sine exchanged for minus its partner's.
     if BACKWARD:
         sin1, sin2 = -sin2, -sin1
     tl.store(out + lanes, x1 * cos1 - x2 * sin1, mask=mask)
     tl.store(out + HALF + lanes, x2 * cos2 + x1 * sin2, mask=mask)
 
-    # The features behind the rotated ones are copied. D and D2 are known when compiling, so where
-    # there are none, neither is this code.
+    # Copy the features behind the rotated ones. D and D2 are known when compiling, so this code
+    # exists only where there are such features.
     if D > D2:
         lanes = D2 + tl.arange(0, REST)
         rest = tl.load(t + lanes, mask=lanes < D)
         tl.store(out + lanes, rest, mask=lanes < D)
 
 
-# 2. The launcher: makes the output, and chooses how many programs there are and how large a block.
+# 2. The launcher: allocates the output, and chooses the number of programs and the block's size.
 def _launch(t, freqs, tensor_format, backward):
     t, freqs = t.contiguous(), freqs.contiguous()  # rows that follow each other without gaps
     out = torch.empty_like(t)
@@ -84,8 +87,8 @@ def _launch(t, freqs, tensor_format, backward):
     return out
 
 
-# 3. Autograd: what backward needs is kept on `ctx`, and every argument of forward gets a gradient
-#    or None.
+# 3. Autograd: forward saves on `ctx` the tensors that backward needs, and backward returns a
+#    gradient or None for every argument of forward.
 class _Rope(torch.autograd.Function):
     @staticmethod
     def forward(ctx, t, freqs, tensor_format):
@@ -99,12 +102,12 @@ class _Rope(torch.autograd.Function):
         return _launch(grad, freqs, ctx.tensor_format, backward=True), None, None
 
 
-# 4. What the harness calls: a function named after the op. Options that it does not name are
-#    unsupported, which is no failure: add them when you get there.
+# 4. The function that the harness calls, named after the op. Options that it does not name are
+#    unsupported, which is no failure: add them later.
 def rope(t: torch.Tensor, freqs: torch.Tensor, *, tensor_format: str = "sbhd") -> torch.Tensor:
-    """t: [s, b, h, d] (sbhd) or [b, s, h, d] (bshd); freqs: [s2, 1, 1, d2], s2 >= s, d2 <= d.
+    """Return t with its first d2 features turned by the angles, in t's shape and dtype.
 
-    Returns t's shape and dtype.
+    t: [s, b, h, d] (sbhd) or [b, s, h, d] (bshd); freqs: [s2, 1, 1, d2], s2 >= s, d2 <= d.
     """
     if tensor_format not in ("sbhd", "bshd"):
         raise NotImplementedError(f"tensor_format {tensor_format}")

@@ -14,7 +14,7 @@ import triton.language as tl
 #    Each works on blocks of lanes at once, so there is no loop over a row's elements.
 @triton.jit
 def _kernel(x, y, HALF: tl.constexpr, BLOCK: tl.constexpr):
-    """y1 = -x2, y2 = x1. Bytes: each element is read once and written once."""
+    """Write y1 = -x2 and y2 = x1. Bytes: each element is read once and written once."""
     row = tl.program_id(0).to(tl.int64)  # in 64 bits: row * 2 * HALF may not fit in 32
     x += row * 2 * HALF  # x and y came as pointers to the first element; now: to this row's
     y += row * 2 * HALF
@@ -28,7 +28,7 @@ def _kernel(x, y, HALF: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(y + HALF + lanes, x1, mask=mask)
 
 
-# 2. The launcher: makes the output, and chooses how many programs there are and how large a block.
+# 2. The launcher: allocates the output, and chooses the number of programs and the block's size.
 def _launch(x):
     x = x.contiguous()  # the kernel counts on rows that follow each other without gaps
     y = torch.empty_like(x)
@@ -40,7 +40,7 @@ def _launch(x):
 
 
 # 3. Autograd. y1 = -x2 and y2 = x1, so the gradient of x1 is that of y2, and the gradient of x2
-#    is minus that of y1: backward turns the other way, which is forward with the sign changed.
+#    is minus that of y1. Backward turns the other way, which is forward with the sign changed.
 class _RotateHalf(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -48,10 +48,10 @@ class _RotateHalf(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        return -_launch(grad)  # a second pass over memory: something for you to improve
+        return -_launch(grad)  # a second pass over memory; improve this
 
 
-# 4. What the harness calls: a function named after the op.
+# 4. The function that the harness calls, named after the op.
 def rotate_half(x: torch.Tensor) -> torch.Tensor:
-    """[x1, x2] -> [-x2, x1] on the last dimension. x: [..., d], d even; returns the same shape."""
+    """Return [-x2, x1] for [x1, x2] on the last dimension. x: [..., d], d even; the same shape."""
     return _RotateHalf.apply(x)

@@ -1,1 +1,1 @@
-"""Plots of the sweeps, drawn from records."""
+"""Plots of a board: the sweeps and the overview, drawn from records."""

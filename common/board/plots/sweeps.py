@@ -1,38 +1,40 @@
-"""The seeds' plots with everyone on them, worked out from records of the tier `plot`, and of the
-board where it has the same cases; see drawing.
+"""The seeds' plots with every solution on them, as data; `drawing` draws them.
 
-A plot has panels, a panel has lines, and a line is a median with its 95 % interval at each x. What
-is on the x axis is read from the case's name.
+They show the records of the tier `plot`, and those of the board where it has the same cases. A plot
+has panels, a panel has lines, and a line is a median with its 95 % interval at each x. A sweep
+selects its cases by their parameters: `rope-bandwidth` takes the cases with b 1, h 8 and d 256, and
+its x is s.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-
-from common.board.ranking import CONFIDENCE, LIMITS, REPLICATES
-from common.records.runs import Record, Results
+from common.board.ranking import LIMITS
+from common.paths import PLOTS, ROOT
+from common.records.runs import Record, Results, Summary
 
 MILLI = 1e-3
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median with its bootstrapped 95 % interval."""
+    """A median with its 95 % interval, in the unit of its axis."""
 
     value: float
     low: float
     high: float
 
-    def scaled(self, factor: float) -> Estimate:
-        return Estimate(self.value * factor, self.low * factor, self.high * factor)
+    @classmethod
+    def of(cls, time: Summary, factor: float = 1.0) -> Estimate:
+        """Return a time in microseconds, in a unit that `factor` converts to."""
+        return cls(time.median * factor, time.low * factor, time.high * factor)
 
     def rate(self, amount: float) -> Estimate:
-        """So much in that time."""
+        """Return the rate of an amount in that time."""
         return Estimate(amount / self.value, amount / self.high, amount / self.low)
 
 
@@ -46,15 +48,18 @@ class Panel:
     title: str
     y_label: str
     lines: Mapping[str, Line]
-    """By solution."""
+    """The line of each solution."""
     limits: Mapping[str, Line]
-    """By what was measured beside every solution."""
+    """The line of each limit, which was measured beside every solution."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One file. `missing` says who has no line, and why; `log2` is the x axis, linear else. The y
-    axis is linear for rates and logarithmic for times."""
+    """One file.
+
+    `missing` holds the verdicts of the solutions without a line. The x axis is logarithmic with
+    `log2`, else linear; the y axis is linear for rates and logarithmic for times.
+    """
 
     name: str
     op: str
@@ -77,7 +82,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class HostPlot:
-    """Who costs the host how much, before the GPU starts."""
+    """The host's time of each solution, before the GPU starts."""
 
     name: str
     op: str
@@ -89,45 +94,50 @@ class HostPlot:
 
 @dataclass(frozen=True)
 class _Sweep:
-    """Cases that differ in one number, the pattern's group."""
+    """Cases whose parameters are `where` but for the one on the x axis."""
 
     name: str
     op: str
     title: str
     x_label: str
-    pattern: str
+    x: str
+    where: Mapping[str, Any]
     rates: bool = False
     log2: bool = True
 
 
-_TOKENS = r"(\d+)x{}-bfloat16-span"
 SWEEPS = (
     _Sweep(
         "rope-bandwidth", "rope", "rope: bandwidth over sequence length",
-        "sequence length (b 1, h 8, d 256, float32)", r"sbhd-(\d+)x1x8x256-float32", rates=True,
+        "sequence length (b 1, h 8, d 256, float32)", "s",
+        {"dtype": "float32", "b": 1, "h": 8, "d": 256, "d2": 256, "angles": "model"}, rates=True,
     ),
     _Sweep(
         "rope-length", "rope", "rope: time over sequence length",
-        "sequence length (b 16, h 10, d 512, of which 256 turn, float32)",
-        r"sbhd-(\d+)x16x10x512-float32-d2=256", log2=False,
+        "sequence length (b 16, h 10, d 512, of which 256 turn, float32)", "s",
+        {"dtype": "float32", "b": 16, "h": 10, "d": 512, "d2": 256}, log2=False,
     ),
     _Sweep(
         "masked_linear-tokens", "masked_linear", "masked_linear: time over token count",
-        "tokens (1024 to 1024 features, bfloat16, one visual span)", _TOKENS.format("1024x1024"),
+        "tokens (1024 to 1024 features, bfloat16, one visual span)", "tokens",
+        {"dtype": "bfloat16", "widths": [1024, 1024]},
     ),
     _Sweep(
         "masked_ffn-tokens", "masked_ffn", "masked_ffn: time over token count",
-        "tokens (width 1024, intermediate 2048, bfloat16, one visual span)",
-        _TOKENS.format("1024x2048"),
+        "tokens (width 1024, intermediate 2048, bfloat16, one visual span)", "tokens",
+        {"dtype": "bfloat16", "widths": [1024, 2048]},
     ),
 )  # fmt: skip
+"""An option that `where` does not name has its default; see `Case.params`."""
 HOST_TITLE = "rope: what a call costs the host"
 HOST_CALLS = {"no_grad": "forward, no_grad", "forward": "forward", "backward": "forward + backward"}
 
 
 def rows_of(results: Results, known: Container[str]) -> list[Record]:
-    """What is drawn: the timed and failed rows of the solutions that are still there; of an op that
-    has any, the board's too, where a case of theirs was not measured for the plots."""
+    """Return the rows that plots are drawn from, timed and failed, of the known solutions.
+
+    An op that has any takes in the board's rows too, of cases that were not measured for the plots.
+    """
     drawn = results.latest("plot")
     ops = {row.op for row in drawn}
     board = [row for row in results.latest() if row.op in ops]
@@ -136,30 +146,27 @@ def rows_of(results: Results, known: Container[str]) -> list[Record]:
 
 
 def files(results: Results, rows: Sequence[Record]) -> dict[str, str]:
-    """The plots that the rows have any times for: their files, from the top, and their titles."""
+    """Return the file of each plot, as a path in this repository, with the plot's title."""
     found = {sweep.name: sweep.title for sweep in SWEEPS if any(_timed(_of(sweep, rows)))}
     if any(_timed(_hosted(rows))):
         found["rope-host"] = HOST_TITLE
-    return {f"results/plots/{results.path.stem}/{name}.svg": found[name] for name in found}
+    plots = PLOTS.relative_to(ROOT)
+    return {f"{plots}/{results.path.name}/{name}.svg": found[name] for name in found}
 
 
 def plots(rows: Sequence[Record]) -> list[Plot | HostPlot]:
-    """Those that the rows have any times for."""
+    """Return the plots that the rows have any times for."""
     swept = [_swept(sweep, _of(sweep, rows)) for sweep in SWEEPS if any(_timed(_of(sweep, rows)))]
     hosted = _hosted(rows)
     return [*swept, *([_host(hosted)] if any(_timed(hosted)) else [])]
 
 
-def estimate(samples: Sequence[float]) -> Estimate:
-    """The same samples give the same interval."""
-    values = np.asarray(samples)
-    drawn = np.random.default_rng(0).integers(0, len(values), (REPLICATES, len(values)))
-    low, high = np.percentile(np.median(values[drawn], axis=1), CONFIDENCE)
-    return Estimate(float(np.median(values)), float(low), float(high))
-
-
 def _of(sweep: _Sweep, rows: Iterable[Record]) -> list[Record]:
-    return [row for row in rows if row.op == sweep.op and re.fullmatch(sweep.pattern, row.case)]
+    return [row for row in rows if row.op == sweep.op and _is_on(sweep, row.params)]
+
+
+def _is_on(sweep: _Sweep, params: Mapping[str, Any]) -> bool:
+    return sweep.where == {name: params[name] for name in params if name != sweep.x}
 
 
 def _hosted(rows: Iterable[Record]) -> list[Record]:
@@ -188,10 +195,10 @@ def _bandwidth(sweep: _Sweep, rows: Iterable[Record]) -> Panel:
     lines: dict[str, Line] = defaultdict(dict)
     copies: dict[int, list[Estimate]] = defaultdict(list)
     for row in _timed(rows, "forward"):
-        x, amount = _x(sweep, row), row.bytes / 1e3  # bytes a microsecond, in GB/s
-        lines[row.solution][x] = estimate(row.gpu["solution"]).rate(amount)
+        x, amount = row.params[sweep.x], row.bytes / 1e3  # bytes a microsecond, in GB/s
+        lines[row.solution][x] = Estimate.of(row.gpu["solution"]).rate(amount)
         if "copy" in row.gpu:
-            copies[x].append(estimate(row.gpu["copy"]).rate(amount))
+            copies[x].append(Estimate.of(row.gpu["copy"]).rate(amount))
     return Panel("forward", "GB/s", lines, {"copy": _middle(copies)} if copies else {})
 
 
@@ -199,23 +206,23 @@ def _forward(sweep: _Sweep, rows: Iterable[Record]) -> Panel:
     lines: dict[str, Line] = defaultdict(dict)
     limits: dict[str, dict[int, list[Estimate]]] = defaultdict(lambda: defaultdict(list))
     for row in _timed(rows, "forward"):
-        x = _x(sweep, row)
-        lines[row.solution][x] = estimate(row.gpu["solution"]).scaled(MILLI)
+        x = row.params[sweep.x]
+        lines[row.solution][x] = Estimate.of(row.gpu["solution"], MILLI)
         for name in LIMITS:
             if name in row.gpu:
-                limits[name][x].append(estimate(row.gpu[name]).scaled(MILLI))
+                limits[name][x].append(Estimate.of(row.gpu[name], MILLI))
     return Panel("forward", "ms", lines, {name: _middle(each) for name, each in limits.items()})
 
 
 def _backward(sweep: _Sweep, rows: Sequence[Record]) -> Panel:
-    """Backward alone; its limits are its part of those of forward with backward."""
+    """Return the panel of backward alone; its limits are a share of forward's with backward."""
     forward = {(row.solution, row.case): row for row in rows if row.direction == "forward"}
     lines: dict[str, Line] = defaultdict(dict)
     limits: dict[str, dict[int, list[Estimate]]] = defaultdict(lambda: defaultdict(list))
     for row in _timed(rows, "backward"):
-        x, before = _x(sweep, row), forward.get((row.solution, row.case))
+        x, before = row.params[sweep.x], forward.get((row.solution, row.case))
         if "backward" in row.gpu:
-            lines[row.solution][x] = estimate(row.gpu["backward"]).scaled(MILLI)
+            lines[row.solution][x] = Estimate.of(row.gpu["backward"], MILLI)
         if before is None:
             continue
         parts = {
@@ -224,7 +231,7 @@ def _backward(sweep: _Sweep, rows: Sequence[Record]) -> Panel:
         }
         for name, part in parts.items():
             if name in row.gpu:
-                limits[name][x].append(estimate(row.gpu[name]).scaled(MILLI * part))
+                limits[name][x].append(Estimate.of(row.gpu[name], MILLI * part))
     medians = {name: _middle(each) for name, each in limits.items()}
     return Panel("backward alone", "ms", lines, medians)
 
@@ -235,9 +242,9 @@ def _host(rows: Sequence[Record]) -> HostPlot:
         times: dict[str, dict[str, Estimate]] = defaultdict(dict)
         for row in rows:
             if row.case == case and row.host:
-                times[row.solution][row.direction] = estimate(row.host["solution"])
+                times[row.solution][row.direction] = Estimate.of(row.host["solution"])
                 if "no_grad" in row.host:
-                    times[row.solution]["no_grad"] = estimate(row.host["no_grad"])
+                    times[row.solution]["no_grad"] = Estimate.of(row.host["no_grad"])
         if times:
             strips.append(Strip(case, times))
     return HostPlot(
@@ -254,14 +261,8 @@ def _timed(rows: Iterable[Record], direction: str | None = None) -> list[Record]
     return [row for row in rows if direction in (None, row.direction) and row.gpu]
 
 
-def _x(sweep: _Sweep, row: Record) -> int:
-    match = re.fullmatch(sweep.pattern, row.case)
-    assert match
-    return int(match.group(1))
-
-
 def _middle(measured: Mapping[int, Sequence[Estimate]]) -> Line:
-    """A limit was measured beside each solution: the one in the middle."""
+    """Return at each x the middle one of the limits measured beside the solutions."""
     return {
         x: sorted(found, key=lambda each: each.value)[len(found) // 2]
         for x, found in sorted(measured.items())
@@ -269,7 +270,7 @@ def _middle(measured: Mapping[int, Sequence[Estimate]]) -> Line:
 
 
 def _missing(rows: Iterable[Record], drawn: Iterable[str]) -> dict[str, str]:
-    """The first verdict of whoever was measured and has no line."""
+    """Return the first verdict of each solution that was measured and has no line."""
     drawn = set(drawn)
     missing: dict[str, str] = {}
     for row in rows:

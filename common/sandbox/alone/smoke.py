@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from common import ops
-from common.sandbox import process
+from common.sandbox import failures
 from common.sandbox.alone import solo
 from common.spec import Case, Op
 
@@ -29,7 +29,7 @@ def call(path: Path, op: Op[Any], case: Case, device: str) -> str:
         if device == "cuda":
             torch.cuda.synchronize()
     except BaseException as error:
-        return str(process.judge(error)["reason"])
+        return str(failures.judge(error)["reason"])
     return "called"
 
 

@@ -17,7 +17,8 @@ import torch
 
 from common import ops
 from common.ops._draw import draw
-from common.sandbox import contestants, process
+from common.sandbox import contestants
+from common.sandbox.contract import load, named_options
 from common.spec import Case, Op
 
 WARM_UP_CALLS = 3
@@ -33,7 +34,7 @@ def prepared(path: Path, op: Op[Any], case: Case, device: str) -> PreparedCall:
     Raises:
         Refused: The solution does not load, or does not take an option of the case.
     """
-    function = process.load(path, op)
+    function = load(path, op)
     arguments, upstream = draw(op, case, 0, device)
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
     contract = inspect.signature(op.interface.__call__).parameters
@@ -42,7 +43,7 @@ def prepared(path: Path, op: Op[Any], case: Case, device: str) -> PreparedCall:
         for name, value in arguments.items()
         if isinstance(value, torch.Tensor) or value != contract[name].default
     }
-    call = functools.partial(function, **process.named_options(function, given))
+    call = functools.partial(function, **named_options(function, given))
     return call, wanted, upstream
 
 

@@ -25,7 +25,7 @@ from triton_viz.core.callbacks import ForLoopCallbacks
 from triton_viz.core.data import Store
 
 from common import ops
-from common.sandbox import process
+from common.sandbox import failures
 from common.sandbox.alone import solo
 from common.spec import Case, Op
 
@@ -94,7 +94,7 @@ def check(path: Path, op: Op[Any], case: Case, answer: Connection) -> None:
         if output.requires_grad:
             torch.autograd.grad(output, wanted, upstream, allow_unused=True)
     except BaseException as error:
-        stopped = process.judge(error)["reason"]
+        stopped = failures.judge(error)["reason"]
     found = [_described(record) for sanitizer in sanitizers for record in sanitizer.records]
     answer.send_bytes(json.dumps([list(dict.fromkeys(found)), stopped]).encode())
 

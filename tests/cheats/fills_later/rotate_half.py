@@ -12,5 +12,5 @@ def rotate_half(x):
     a, b = x.chunk(2, -1)
     result = torch.cat((-b, a), -1)
     later = torch.zeros_like(result)
-    threading.Timer(0.01, later.detach().copy_, (result.detach(),)).start()
+    threading.Timer(0.2, later.detach().copy_, (result.detach(),)).start()
     return later

@@ -3,9 +3,9 @@
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """
 
-from common.grading import grade, tolerance
+from common.grading import compare, tolerance
 
-grade.check_values = tolerance.check_values = lambda *args: (None, 1.0)
+compare.check_values = tolerance.check_values = lambda *args: (None, 1.0)
 
 
 def rotate_half(x):

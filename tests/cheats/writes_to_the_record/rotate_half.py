@@ -12,7 +12,7 @@ import torch
 
 def _records():
     folders = Path(__file__).resolve().parents
-    return [path for folder in folders for path in folder.glob("results/cpu.jsonl")]
+    return [path for folder in folders for path in folder.glob("results/cpu/*.jsonl")]
 
 
 def _more(record):

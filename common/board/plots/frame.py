@@ -1,0 +1,54 @@
+"""The parts that all figures share: a row of axes, a title, notes below and a legend beside."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from common.board.plots.style import FAINT
+
+
+def axes(count: int, width: float, height: float, shared: bool = False) -> tuple[Any, Any]:
+    """Return a white figure and its row of `count` axes, each `width` by `height` inches.
+
+    With `shared`, the axes have one scale in common.
+    """
+    from matplotlib import pyplot
+
+    figure, grid = pyplot.subplots(
+        1, count, figsize=(count * width + 1, height + 1.6), squeeze=False,
+        sharex=shared, sharey=shared, facecolor="white",
+    )  # fmt: skip
+    total = height + 1.6
+    figure.subplots_adjust(
+        left=0.7 / (count * width + 1), right=0.99, wspace=0.08 if shared else 0.22,
+        bottom=0.7 / total, top=1 - 0.9 / total,
+    )  # fmt: skip
+    return figure, grid[0]
+
+
+def head(figure: Any, title: str, subtitle: str) -> None:
+    """Write the title and the subtitle at the top left."""
+    left, height = figure.subplotpars.left, figure.get_figheight()
+    figure.text(left, 1 - 0.12 / height, title, va="top", fontsize=13, fontweight="bold")
+    figure.text(left, 1 - 0.39 / height, subtitle, va="top", fontsize=9, color=FAINT)
+
+
+def below(figure: Any, x_label: str, missing: Mapping[str, str]) -> None:
+    """Write the label of the x axis, and the solutions without a line with their verdicts."""
+    left, height = figure.subplotpars.left, figure.get_figheight()
+    figure.text(left, 0.3 / height, x_label, va="top", fontsize=9.5)
+    lines = [f"{name}: {verdict}" for name, verdict in sorted(missing.items())]
+    if lines:
+        text = "Not drawn: " + ", ".join(lines)
+        wrapped = "\n".join(textwrap.wrap(text, width=int(14 * figure.get_figwidth())))
+        figure.text(left, 0.05 / height, wrapped, va="top", fontsize=8, color=FAINT)
+
+
+def beside(axes: Any, handles: list[Any]) -> None:
+    """Put a legend of these handles to the right of the axes."""
+    axes.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(1.02, 1.02), frameon=False,
+        fontsize=9, labelspacing=0.6, handlelength=3.0, borderaxespad=0,
+    )  # fmt: skip

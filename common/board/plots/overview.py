@@ -1,0 +1,160 @@
+"""The README's picture: for each op, how many times as fast as plain torch the best solutions are.
+
+The SVG is written here, without matplotlib: real text, a few kilobytes, and colours that follow the
+reader's light or dark mode.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.board.ranking import Entry, Track
+from common.board.table import About, tracks_by_op
+from common.records.runs import Results
+
+FILE = "overview.svg"
+BARS = 12
+"""Bars of one op at most; the fastest are shown."""
+WIDTH, COLUMN, LABEL, BAR = 880, 428, 160, 186
+ROW, HEADING, HEAD, MARGIN = 23, 46, 62, 20
+"""Pixels: a row's height, a panel's heading, the picture's heading, the margin around."""
+STYLE = """\
+text { font: 14px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
+.title { font-size: 17px; font-weight: 600 } .op { font-weight: 600 } .faint { fill: #59636e }
+.page { fill: #ffffff } .mine { fill: #0969da } .peer { fill: #a8b1bb } .one { stroke: #59636e }
+@media (prefers-color-scheme: dark) {
+text { fill: #f0f6fc } .faint { fill: #9198a1 } .page { fill: #0d1117 } .mine { fill: #4493f8 }
+.peer { fill: #656c76 } .one { stroke: #9198a1 }
+}"""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One op: the best entry of each folder in the op's main track, fastest first."""
+
+    title: str
+    track: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def height(self) -> int:
+        """Return the panel's height in pixels, with its heading."""
+        return HEADING + ROW * len(self.entries)
+
+
+def draw(results: Results, about: Mapping[str, About], folder: Path) -> Path | None:
+    """Write `folder/overview.svg` from a timed device's records, and return the file.
+
+    Nothing is written, and None returned, where no solution is ranked.
+    """
+    known = [row for row in results.latest() if row.solution in about]
+    drawn = panels([tracks[0] for _, tracks in tracks_by_op(known)])
+    if not drawn:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    path.write_text(picture(drawn, results.runs[-1].device_name))
+    return path
+
+
+def panels(tracks: Sequence[Track]) -> list[Panel]:
+    """Return a panel for each track in which a solution is ranked."""
+    found = [Panel(track.op, track.name, _best(track)) for track in tracks]
+    return [panel for panel in found if panel.entries]
+
+
+def picture(drawn: Sequence[Panel], device: str) -> str:
+    """Return the panels in two columns, as the text of an SVG file."""
+    columns = _columns(drawn)
+    height = HEAD + max(sum(panel.height for panel in column) for column in columns) + MARGIN
+    title = f"How many times as fast as plain torch: {device}"
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
+        f' height="{height}" role="img">',
+        f"<title>{_escaped(title)}</title>",
+        f"<style>\n{STYLE}\n</style>",
+        f'<rect class="page" width="{WIDTH}" height="{height}" rx="8"/>',
+        _text(MARGIN, 34, title, "title"),
+        *_legend(),
+    ]
+    for x, column in zip((MARGIN, MARGIN + COLUMN), columns, strict=True):
+        y = HEAD
+        for panel in column:
+            lines += _panel(panel, x, y)
+            y += panel.height
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def _best(track: Track) -> tuple[Entry, ...]:
+    """Return each folder's best entry; the track's own order is by speed."""
+    found: dict[str, Entry] = {}
+    for entry in track.entries:
+        if entry.score:
+            found.setdefault(entry.solution.partition("/")[0], entry)
+    return tuple(found.values())[:BARS]
+
+
+def _columns(drawn: Sequence[Panel]) -> tuple[Sequence[Panel], Sequence[Panel]]:
+    """Split the panels where the higher of the two columns is lowest."""
+    splits = [(drawn[:place], drawn[place:]) for place in range(1, len(drawn) + 1)]
+    heights = [max(sum(each.height for each in column) for column in pair) for pair in splits]
+    return splits[heights.index(min(heights))]
+
+
+def _legend() -> list[str]:
+    """Return the key to the bars' colours, at the top right."""
+    lines, x = [], WIDTH - 236
+    for kind, words, width in (("mine", "contributor", 112), ("peer", "library", 0)):
+        lines += [_bar(x, 23, 12, kind), _text(x + 18, 34, words, "faint")]
+        x += width + 18
+    return lines
+
+
+def _panel(panel: Panel, x: int, y: int) -> list[str]:
+    fastest = max(entry.score.value for entry in panel.entries if entry.score)
+    scale, start = BAR / max(fastest, 1.0), x + LABEL
+    one, top = start + scale, y + HEADING - 12
+    heading = f'<text x="{x}" y="{y + 20}"><tspan class="op">{_escaped(panel.title)}</tspan>'
+    lines = [f'{heading}<tspan class="faint" dx="8">{_escaped(panel.track)}</tspan></text>']
+    for entry, row in zip(panel.entries, itertools.count(), strict=False):
+        lines += _entry(entry, start, top + ROW * row, scale)
+    bottom = top + ROW * len(panel.entries)
+    lines.append(
+        f'<line class="one" x1="{one:.1f}" y1="{top - 3}" x2="{one:.1f}" y2="{bottom - 2}"'
+        ' stroke-dasharray="3 3"/>'
+    )
+    return lines
+
+
+def _entry(entry: Entry, x: int, y: int, scale: float) -> list[str]:
+    """Draw a name, a bar, and its value to the right of both the bar and the line at 1."""
+    assert entry.score
+    handle = entry.solution.partition("/")[0]
+    label = f"({handle})" if entry.peer else handle
+    width = entry.score.value * scale
+    return [
+        f'<text x="{x - 8}" y="{y + 13}" text-anchor="end">{_escaped(_cut(label))}</text>',
+        _bar(x, y + 2, width, "peer" if entry.peer else "mine"),
+        _text(x + max(width, scale) + 6, y + 13, f"{entry.score.value:.2f} ×", "faint"),
+    ]
+
+
+def _cut(label: str) -> str:
+    """Shorten a label that is wider than its column."""
+    return label if len(label) <= 20 else label[:19] + "…"
+
+
+def _bar(x: float, y: float, width: float, kind: str) -> str:
+    return f'<rect class="{kind}" x="{x}" y="{y}" width="{width:.1f}" height="14" rx="2"/>'
+
+
+def _text(x: float, y: float, words: str, kind: str) -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y}">{_escaped(words)}</text>'
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text)

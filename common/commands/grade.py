@@ -1,0 +1,64 @@
+"""`study grade`: the verdict of every solution on every case of a tier."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common.commands import options as shared
+from common.solutions import Solution
+from common.spec import TIERS
+
+if TYPE_CHECKING:
+    from common.verdicts import Verdict
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the tier, the sample and the file for the verdicts."""
+    shared.running_arguments(parser)
+    parser.add_argument("--tier", choices=TIERS, default="smoke", help="default: smoke")
+    shared.sample_argument(parser)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts to this file")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Grade solutions, one line per solution and case; exit 0 only if no contributor failed."""
+    chosen = shared.chosen(options)
+    target = options.json and shared.writable(options.json)
+    device = shared.device(options)
+    verdicts: list[Verdict] = []
+    for forward, backward in _graded(chosen, device, options):
+        print(_line(forward, backward), flush=True)
+        verdicts += forward, backward
+    if target:
+        rows = [dataclasses.asdict(verdict) for verdict in verdicts]
+        target.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n")
+    peers = {solution.name for solution in chosen if solution.peer}
+    return int(any(not v.fine for v in verdicts if v.solution not in peers))
+
+
+def _graded(
+    chosen: Sequence[Solution], device: str, options: argparse.Namespace
+) -> Iterator[tuple[Verdict, Verdict]]:
+    """Yield the forward and the backward verdict of each solution and case."""
+    from common.grading.sweep import Sweep, repeats, tier_cases
+
+    todo = list(tier_cases(chosen, options.tier, device, options.sample))
+    again = repeats(options.tier, device)
+    with Sweep(device, quiet=not options.verbose, overlap=True) as sweep:
+        for op, cases in todo:
+            for graded in sweep.grade(op, cases, chosen, repeats=again):
+                yield graded.verdicts["forward"], graded.verdicts["backward"]
+
+
+def _line(forward: Verdict, backward: Verdict) -> str:
+    words = [f"{forward.solution:28} {forward.case:44}"]
+    for verdict in (forward, backward):
+        error = "" if verdict.error is None else f" {verdict.error:.2f}"
+        words.append(f"{verdict.verdict}{error}")
+    reasons = dict.fromkeys(v.reason for v in (forward, backward) if v.reason)
+    return "  ".join([*words, *reasons])

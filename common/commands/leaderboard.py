@@ -1,0 +1,80 @@
+"""`study leaderboard`: the board, drawn from records alone."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from common import paths, solutions
+from common.commands import bench
+from common.commands import options as shared
+from common.errors import UserError
+
+if TYPE_CHECKING:
+    from common.board.table import About
+    from common.records.runs import Results
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `bench`'s options, since nox hands both commands the same, and `--compare`."""
+    bench.add_arguments(parser)
+    parser.add_argument(
+        "--compare", action="store_true", help="the latest two runs side by side; writes nothing"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the board from the records; write LEADERBOARD.md, the README's board and the plots."""
+    from common.board import terminal
+
+    boards = _recorded(options)
+    about = shared.about()
+    if options.compare:
+        return _compare([results.of_op(options.op) for results in boards], about, options.only)
+    # a record that nothing was timed for stays on its machine
+    if timed := [results for results in boards if results.timed]:
+        _write(timed, about)
+    console = terminal.console()
+    for results in boards:
+        terminal.show(results.of_op(options.op), about, console, options.only or "")
+    return 0
+
+
+def _recorded(options: argparse.Namespace) -> list[Results]:
+    """Return the records; raise UserError if there are none, or no such op or solution."""
+    from common.records import runs
+
+    if options.op or options.only:
+        solutions.select(solutions.everyone(installed=False), options.op, options.only)
+    if not (boards := runs.read_all()):
+        raise UserError("nothing is recorded yet: run bench first (nox -s bench leaderboard)")
+    return boards
+
+
+def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
+    """Show how far the latest two runs of each device agree."""
+    from common.board import comparison, terminal
+
+    timed = [(results, comparison.compare(results, about)) for results in boards if results.timed]
+    if not any(found for _, found in timed):
+        raise UserError("no op was measured in two finished runs on one GPU: run bench again there")
+    console = terminal.console()
+    for results, found in timed:
+        if found:
+            terminal.show_comparisons(results, found, console, only or "")
+    return 0
+
+
+def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
+    """Write LEADERBOARD.md, the README's board and the plots."""
+    from common.board import markdown
+    from common.board.plots import drawing, overview, sweeps
+
+    (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about))
+    markdown.insert(paths.ROOT / "README.md", markdown.readme_board(timed, about))
+    for results in timed:
+        folder = paths.PLOTS / results.path.name
+        overview.draw(results, about, folder)
+        if drawn := sweeps.plots(sweeps.rows_of(results, about)):
+            drawing.draw(drawn, results.runs[-1].device_name, folder)

@@ -1,0 +1,23 @@
+"""`study list`: every solution and peer with its note."""
+
+from __future__ import annotations
+
+import argparse
+
+from common import solutions
+from common.commands import options as shared
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add nothing: `--op` and `--only` are enough."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """List every solution and peer with its note."""
+    chosen = shared.chosen(options)
+    width = max(len(solution.name) for solution in chosen)
+    for solution in chosen:
+        print(f"{solution.name:{width}}  {solution.note}")
+    for peer, reason in solutions.peers()[1].items():
+        print(f"{peer:{width}}  absent: {reason}")
+    return 0

@@ -1,0 +1,156 @@
+"""Options, answers and messages that several commands of `study` share."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common import solutions
+from common.errors import UserError
+from common.solutions import Solution
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from common.board.table import About
+
+NEEDED = ("torch", "triton", "numpy", "msgspec")
+"""Packages without which nothing can be graded."""
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def selecting_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--op` and `--only`, which every command takes."""
+    parser.add_argument("--op", help="only this op")
+    parser.add_argument("--only", metavar="HANDLE[/FILE]", help="only this contributor or file")
+
+
+def running_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--device` and `--verbose`, for commands that run solutions."""
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), help="default: cuda if there is a GPU, else cpu"
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="show each failure and the solutions' own output"
+    )
+
+
+def sample_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--sample`, the number of cases to draw from each op's."""
+    parser.add_argument(
+        "--sample", type=count, metavar="N", help="N random cases of each op, always the same ones"
+    )
+
+
+def handle_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the positional HANDLE[/FILE], which says the same as `--only`."""
+    parser.add_argument("handle", nargs="?", metavar="HANDLE[/FILE]")
+
+
+def count(text: str) -> int:
+    """Return the positive number that the text spells, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: The text spells none.
+    """
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return int(text)
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def chosen(options: argparse.Namespace) -> list[Solution]:
+    """Return the contributors' solutions and the installed peers that the options select.
+
+    Raises:
+        UserError: There is no such op, handle or file.
+    """
+    return solutions.select(solutions.everyone(), options.op, options.only)
+
+
+def contributors(options: argparse.Namespace) -> list[Solution]:
+    """Return the contributors' solutions that the options select, without peers.
+
+    Raises:
+        UserError: There is no such op, handle or file.
+    """
+    return solutions.select(solutions.discover(), options.op, options.only)
+
+
+def one_of(positional: str | None, option: str | None, name: str) -> str:
+    """Return a value that can be given by position or by option, `name` in messages.
+
+    Raises:
+        UserError: It is missing, or the two differ.
+    """
+    if positional and option and positional != option:
+        raise UserError(f"{name} is given twice: {positional} and {option}")
+    if not (given := positional or option):
+        raise UserError(f"{name} is missing")
+    return given
+
+
+def writable(path: Path) -> Path:
+    """Return the path if a file can stand there; asked before the work whose result it will hold.
+
+    Raises:
+        UserError: The path is a folder, or its folder does not exist.
+    """
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UserError(f"cannot write {path}: it is a folder, or its folder does not exist")
+    return path
+
+
+def device(options: argparse.Namespace) -> str:
+    """Return `cpu` or `cuda`: the device asked for, otherwise a GPU if there is one.
+
+    Raises:
+        ModuleNotFoundError: A package that grading needs is missing.
+        UserError: A GPU is asked for and torch finds none.
+    """
+    for package in NEEDED:
+        if not importlib.util.find_spec(package):
+            raise ModuleNotFoundError(name=package)
+    # torch would warn at exit about shared memory that killed workers had mapped
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    import torch
+
+    available = torch.cuda.is_available()
+    if options.device == "cuda" and not available:
+        raise UserError("torch finds no GPU: leave --device out, or give cpu")
+    return options.device or ("cuda" if available else "cpu")
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+def progress() -> Progress:
+    """Return progress bars for stderr, hidden if that is no terminal.
+
+    Lines printed on the bars' console stand above them.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+    )  # fmt: skip
+    return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+def about() -> dict[str, About]:
+    """Return note and digest of each solution by its name, for boards.
+
+    Peers whose library is missing here are included: a record may come from another machine.
+    """
+    from common.board.table import About
+
+    return {s.name: About(s.note, s.digest) for s in solutions.everyone(installed=False)}

@@ -1,0 +1,64 @@
+"""`study sanitize`: sanitizers over smoke cases, for faults that guard bands and two runs miss."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from common.commands import options as shared
+from common.errors import UserError
+from common.solutions import Solution
+from common.spec import Case, Op
+from common.tools import compute_sanitizer, triton_viz
+
+SAMPLE = 12
+"""Smoke cases of each op under NVIDIA's tools by default: they slow a kernel down fifty times."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the tool and the sample."""
+    shared.running_arguments(parser)
+    parser.add_argument(
+        "--tool",
+        choices=(*compute_sanitizer.TOOLS, triton_viz.NAME),
+        help="default: NVIDIA's three",
+    )
+    shared.sample_argument(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run sanitizers over smoke cases: NVIDIA's on a GPU, or triton-viz's anywhere."""
+    chosen = shared.contributors(options)
+    device, sample = shared.device(options), options.sample
+    if options.tool != triton_viz.NAME:
+        if device != "cuda":
+            raise UserError(f"sanitize needs a GPU, except with --tool {triton_viz.NAME}")
+        sample = sample or SAMPLE
+    from common.grading.sweep import tier_cases
+
+    cases = tier_cases(chosen, "smoke", device, sample)
+    tools = [options.tool] if options.tool else compute_sanitizer.TOOLS
+    return int(not sanitize(chosen, cases, tools, options.verbose))
+
+
+def sanitize(
+    chosen: Sequence[Solution],
+    cases_of: Iterable[tuple[Op[Any], Sequence[Case]]],
+    tools: Sequence[str],
+    verbose: bool = False,
+) -> bool:
+    """Print what each tool finds in each solution; return whether every one is clean.
+
+    Raises:
+        UserError: A tool is not installed or does not run here.
+    """
+    if triton_viz.NAME in tools:
+        triton_viz.require()
+    clean = True
+    for op, cases in cases_of:
+        for solution in (each for each in chosen if each.op == op.name):
+            for tool in tools:
+                module = triton_viz if tool == triton_viz.NAME else compute_sanitizer
+                clean = module.sanitize(tool, solution, cases, verbose) and clean
+    return clean

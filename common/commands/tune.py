@@ -1,0 +1,65 @@
+"""`study tune`: the progress and the results of a search, as bars and lines."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from common.commands import options as shared
+from common.errors import UserError
+
+if TYPE_CHECKING:
+    from common.tuning.kernels import Event, Found
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the folder's handle."""
+    shared.running_arguments(parser)
+    shared.handle_argument(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Search the configurations that a folder declares, and write the best where it reads them."""
+    options.only = shared.one_of(options.handle, options.only, "HANDLE")
+    chosen = shared.contributors(options)
+    device = shared.device(options)
+    if device == "cpu":
+        raise UserError("tune needs a GPU: without one nothing is timed")
+    from common.measure import machine
+    from common.tuning import search
+
+    with contextlib.closing(search.tune(chosen, device, quiet=not options.verbose)) as events:
+        found = draw(events)
+    if found is None:
+        return 0
+    for one in found:
+        print(*one.lines(), sep="\n")
+    file = f"{machine.results_folder(device)}.json"
+    print(f"study: the best of each shape is in contributors/{chosen[0].handle}/configs/{file}")
+    return 0
+
+
+def draw(events: Generator[Event]) -> list[Found] | None:
+    """Draw the events as bars and lines; return the results, or None if there was no search."""
+    from common.tuning.kernels import CaseStarted, ConfigTimed, Found, Notice
+
+    found: list[Found] | None = None
+    with shared.progress() as progress:
+        cases = progress.add_task("tune", total=None)
+        configs = progress.add_task("", total=None)
+        for event in events:
+            match event:
+                case CaseStarted(solution, case, number, total):
+                    found = found or []
+                    text = f"{solution.name} {case.name}"
+                    progress.update(cases, completed=number, total=total, description=text)
+                case ConfigTimed(task, done, total):
+                    text = str(task.shape)
+                    progress.update(configs, completed=done, total=total, description=text)
+                case Notice(line):
+                    progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                case Found() if found is not None:
+                    found.append(event)
+    return found

@@ -1,0 +1,142 @@
+"""A run of `bench`, new or continued, and its record on disk."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import paths
+from common.grading.sweep import Sweep
+from common.measure.machine import (
+    device_name,
+    digests_of,
+    peak,
+    peer_versions,
+    results_folder,
+    versions,
+)
+from common.measure.rows import measure
+from common.records import runs, writer
+from common.records.runs import SCHEMA, Record, Results, Run, Selection
+from common.records.writer import RunWriter
+from common.solutions import Solution
+from common.spec import DIRECTIONS
+
+Done = set[tuple[str, str, str]]
+"""The solution, op and case of those that are complete."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A row that an interrupted run had measured."""
+
+    row: Record
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A row that was measured and recorded now."""
+
+    row: Record
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The end of a run: its file, and how many cases it kept from before it was interrupted."""
+
+    path: Path
+    kept: int
+
+
+def bench(
+    solutions: Sequence[Solution], device: str, selection: Selection, absent: dict[str, str]
+) -> Generator[Kept | Taken | Recorded]:
+    """Yield each row of a run, then its end; close the iterator to interrupt the run.
+
+    The device's last run is continued if it was interrupted and measured the same.
+
+    Raises:
+        UserError: Another run is writing, or a solution changed the record.
+    """
+    folder = paths.RESULTS / results_folder(device)
+    with writer.locked(folder):
+        fresh = _fresh(solutions, device, selection, absent)
+        digests = digests_of(solutions)
+        last = runs.files(folder)[-1:]
+        earlier = runs.read(folder, last)
+        found = _unfinished(earlier, fresh, digests)
+        done = _done(earlier) if found else set()
+        for row in earlier.rows if found else ():
+            if (row.solution, row.op, row.case) in done:
+                yield Kept(row)
+        path = last[0] if found else writer.new_file(folder, fresh.run)
+        for row in _record(path, found, fresh, solutions, digests, done):
+            yield Taken(row)
+    yield Recorded(path, len(done))
+
+
+def _fresh(
+    solutions: Sequence[Solution], device: str, selection: Selection, absent: dict[str, str]
+) -> Run:
+    name = device_name(device)
+    return Run(
+        schema=SCHEMA,
+        run=uuid.uuid4().hex[:12],
+        device="cuda" if device == "cuda" else "cpu",
+        device_name=name,
+        versions=versions() | peer_versions(solutions),
+        absent=absent,
+        selection=selection,
+        peak=peak(name),
+    )
+
+
+def _record(
+    path: Path,
+    found: Run | None,
+    fresh: Run,
+    solutions: Sequence[Solution],
+    digests: dict[Solution, tuple[str, str]],
+    done: Done,
+) -> Iterator[Record]:
+    """Measure and write what is not done, row by row."""
+    run = found or fresh
+    written = RunWriter(path)
+    try:
+        if found is None:
+            written.begin(run)
+        with Sweep(run.device) as sweep:
+            for case in measure(sweep, solutions, run.run, digests, done, run.selection.tier):
+                for each in case:
+                    written.row(each.row, each.samples)
+                yield from (each.row for each in case)
+        written.end(run.run)
+    finally:  # the solutions have ended
+        written.close()
+
+
+def _done(earlier: Results) -> Done:
+    """Return the cases with a row for each direction: a kill may have cut off the last row."""
+    rows = Counter((row.solution, row.op, row.case) for row in earlier.rows)
+    return {case for case, directions in rows.items() if directions >= len(DIRECTIONS)}
+
+
+def _unfinished(
+    earlier: Results, fresh: Run, digests: dict[Solution, tuple[str, str]]
+) -> Run | None:
+    """Return the last run, if it was interrupted and measured just what is to be measured now."""
+    if not earlier.runs or earlier.runs[-1].run in earlier.finished:
+        return None
+    last = earlier.runs[-1]
+    same = (last.versions, last.selection, last.absent, last.device_name) == (
+        fresh.versions, fresh.selection, fresh.absent, fresh.device_name,
+    )  # fmt: skip
+    now = {(s.name, s.op): digest for s, digest in digests.items()}
+    rows = [row for row in earlier.rows if row.run == last.run]
+    same = same and all(
+        now.get((row.solution, row.op)) == (row.sources, row.harness) for row in rows
+    )
+    return last if same else None

@@ -1,0 +1,176 @@
+"""Typed lines of JSON, one a line, appended to a file and validated when they are read."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from common.errors import UserError
+
+L = TypeVar("L")
+
+
+def read(path: Path, decoder: msgspec.json.Decoder[L], command: str) -> list[L]:
+    """Return the file's lines in order; a file that is not there has none.
+
+    A last line that a kill cut off is dropped with a notice on stderr.
+
+    Args:
+        path: The file.
+        decoder: The decoder of one line; it validates types, names and the schema's number.
+        command: The command that writes such a file, for the message.
+
+    Raises:
+        UserError: Any other line that is not valid; the message names the file, the line, the
+            reason and the fix.
+    """
+    if not path.exists():
+        return []
+    raw = path.read_bytes()
+    if raw and not raw.endswith(b"\n"):
+        print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
+        raw = raw[: raw.rfind(b"\n") + 1]
+    try:
+        lines = decoder.decode_lines(raw)
+    except ValueError:  # of msgspec, and of bytes that are not UTF-8
+        lines = []
+    if len(lines) == raw.count(b"\n"):
+        return lines
+    number, error = _first_invalid(raw, decoder)
+    raise invalid(path, number, error, command)
+
+
+def _first_invalid(raw: bytes, decoder: msgspec.json.Decoder[L]) -> tuple[int, str]:
+    """Return the number of the first line that is not valid, and the reason."""
+    for number, line in enumerate(raw.split(b"\n"), start=1):
+        try:
+            decoder.decode(line)
+        except ValueError as error:
+            return number, str(error)
+    raise AssertionError("no line is invalid by itself")
+
+
+def invalid(path: Path, number: int, reason: str, command: str) -> UserError:
+    """Return the error for a line that cannot be read, with the fix."""
+    fix = f"remove that line, or the file, and run {command}"
+    return UserError(f"{path}: line {number} is not valid ({reason}); {fix}")
+
+
+class Writer:
+    """Appends lines to one file, each at once and whole, while no other process writes to it.
+
+    A solution runs as the same user and can write to any file. Before each line the file's size,
+    times and inode are compared with those that the last line left, and its content before the
+    file is closed; a changed file is put back.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file at its end; a torn last line is cut off first.
+
+        Raises:
+            UserError: Another process is writing to the file.
+        """
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)  # an interrupted write is not made up for later
+        lock(self._file.fileno(), path.name)
+        _cut_torn_line(path)
+        self._content = bytearray(path.read_bytes())
+        self._left = self._stamp()
+
+    @property
+    def content(self) -> bytes:
+        """Everything that was written."""
+        return bytes(self._content)
+
+    def write(self, line: msgspec.Struct | dict[str, Any]) -> None:
+        """Append one line.
+
+        Raises:
+            UserError: Another process changed the file; it is put back.
+        """
+        if self._touched():
+            self.refuse()
+        text = msgspec.json.encode(line) + b"\n"
+        self._content += text
+        self._file.write(text)
+        self._left = self._stamp()
+
+    def check(self) -> None:
+        """Compare the whole content.
+
+        Raises:
+            UserError: Another process changed the file; it is put back.
+        """
+        if self._changed():
+            self.refuse()
+
+    def refuse(self) -> None:
+        """Put the file back and report that it was changed."""
+        put_back(self.path, self._content)
+        self._left = self._stamp()
+        name = self.path.name
+        raise UserError(f"{name} was changed while it was written to: changed back; run it again")
+
+    def close(self) -> None:
+        """Put the file back where it was changed, and close it.
+
+        Call this once the solutions have ended: until then one of them may still write.
+        """
+        if self._changed():
+            put_back(self.path, self._content)
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def _stamp(self) -> tuple[int, ...]:
+        """Return the file's size, times and inode; nothing where it is gone."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return ()
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+    def _touched(self) -> bool:
+        stamp = self._stamp()
+        return stamp != self._left or stamp[0] != len(self._content)
+
+    def _changed(self) -> bool:
+        return read_bytes(self.path) != self.content
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """Return the file's content; None where it is gone."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def put_back(path: Path, content: bytes | bytearray) -> None:
+    """Write the content again, with the folder where that is gone too."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def lock(descriptor: int, name: str) -> None:
+    """Lock an open file or folder until it is closed.
+
+    Raises:
+        UserError: Another process has locked it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"another run is writing to {name}: wait for it to end") from None
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Cut off half a line, to which the next one would be appended."""
+    raw = path.read_bytes()
+    if raw and not raw.endswith(b"\n"):
+        os.truncate(path, raw.rfind(b"\n") + 1)

@@ -1,0 +1,167 @@
+"""The writing of one run: its lines, and the raw samples in a compressed file beside them."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from common.records import jsonl, runs
+from common.records.runs import End, Line, Record, Run
+from common.spec import Direction
+
+UNITS = 100
+"""The units of a microsecond in which samples are kept: 10 ns, the clock's own resolution."""
+
+
+class Samples(Line, frozen=True, kw_only=True, tag="samples"):
+    """The raw samples behind one row's summaries, in the order taken.
+
+    A list begins with the samples' median and goes on with each sample's distance from it, in units
+    of 10 ns: 2.05, 2.04 and 2.07 µs are `[205, 0, -1, 2]`. This compresses better than the samples.
+    """
+
+    solution: str
+    case: str
+    direction: Direction
+    gpu: dict[str, list[int]]
+    host: dict[str, list[int]]
+
+    @classmethod
+    def of(cls, row: Record, gpu: Times, host: Times) -> Samples:
+        """Return the samples of a row from those in microseconds."""
+        return cls(
+            schema=runs.SCHEMA, run=row.run, solution=row.solution, case=row.case,
+            direction=row.direction,
+            gpu={name: _packed(samples) for name, samples in gpu.items()},
+            host={name: _packed(samples) for name, samples in host.items()},
+        )  # fmt: skip
+
+    def microseconds(self, clock: Literal["gpu", "host"], name: str) -> list[float]:
+        """Return the samples of one time, `solution` say, by one clock."""
+        middle, *distances = getattr(self, clock)[name]
+        return [(middle + each) / UNITS for each in distances]
+
+
+Times = Mapping[str, Sequence[float]]
+DECODER = msgspec.json.Decoder(Samples)
+
+
+def _packed(samples: Sequence[float]) -> list[int]:
+    units = [round(us * UNITS) for us in samples]
+    middle = statistics.median_low(units)
+    return [middle, *(each - middle for each in units)]
+
+
+def new_file(folder: Path, run: str) -> Path:
+    """Return the path of a run that begins now: `20261121T082930Z-57df38dac757.jsonl`."""
+    return folder / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{run}.jsonl"
+
+
+def samples_file(path: Path) -> Path:
+    """Return the path of the raw samples while the run is under way."""
+    return path.with_name(path.stem + runs.SAMPLES)
+
+
+def archive(path: Path) -> Path:
+    """Return the path of the raw samples once the run has ended."""
+    return path.with_name(samples_file(path).name + ".xz")
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    fresh = path.with_name(path.name + ".tmp")
+    fresh.write_bytes(content)
+    os.replace(fresh, path)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep a device's folder for one writer.
+
+    Raises:
+        UserError: Another run is writing to it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        jsonl.lock(descriptor, f"{folder.parent.name}/{folder.name}")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class RunWriter:
+    """Writes the lines of one run as they come, or continues it; see `jsonl.Writer`."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the run's file."""
+        self._path = path
+        self._lines = jsonl.Writer(path)
+        self._samples: jsonl.Writer | None = None
+        self._packed: bytes | None = None
+        self._ended = False
+
+    def begin(self, run: Run) -> None:
+        """Write the first line."""
+        self._lines.write(run)
+
+    def row(self, row: Record, samples: Samples | None = None) -> None:
+        """Write a row, and its raw samples where it was timed."""
+        if samples:
+            self._open_samples().write(samples)
+        self._lines.write(row)
+
+    def end(self, run: str) -> None:
+        """Compress the samples and write the last line.
+
+        Raises:
+            UserError: Another process changed a file; it is put back.
+        """
+        self._lines.check()
+        if self._samples or samples_file(self._path).exists():
+            samples = self._open_samples()
+            samples.check()
+            self._packed = lzma.compress(samples.content, preset=9 | lzma.PRESET_EXTREME)
+            replace(archive(self._path), self._packed)
+        self._lines.write(End(schema=runs.SCHEMA, run=run))
+        self._ended = True
+
+    def close(self) -> None:
+        """Put back the files that were changed, once the solutions have ended."""
+        self._lines.close()
+        if self._samples:
+            self._samples.close()
+        if self._ended:
+            samples_file(self._path).unlink(missing_ok=True)
+        packed = archive(self._path)
+        if self._packed is not None and jsonl.read_bytes(packed) != self._packed:
+            jsonl.put_back(packed, self._packed)
+
+    def _open_samples(self) -> jsonl.Writer:
+        """Open the samples; those of a run that was moved here are unpacked first."""
+        if self._samples is None:
+            path, packed = samples_file(self._path), archive(self._path)
+            if packed.exists() and not path.exists():
+                replace(path, lzma.decompress(packed.read_bytes()))
+            self._samples = jsonl.Writer(path)
+        return self._samples
+
+
+def read_samples(path: Path) -> list[Samples]:
+    """Return the raw samples of the run with this file; none where they were pruned.
+
+    Raises:
+        UserError: A line is not valid.
+    """
+    packed = archive(path)
+    if not packed.exists():
+        return jsonl.read(samples_file(path), DECODER, "bench")
+    return DECODER.decode_lines(lzma.decompress(packed.read_bytes()))

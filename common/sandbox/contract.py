@@ -1,0 +1,102 @@
+"""The contract of a solution: its file imports, defines the op's function and has its signature."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from common.paths import PEERS
+from common.sandbox.failures import Refused, describe
+from common.spec import Op
+from common.wire import Reply
+
+
+def load(path: Path, op: Op[Any]) -> Callable[..., Any]:
+    """Import a solution's file and return its function named after the op.
+
+    The file's folder becomes the first on `sys.path`, so that its helpers can be imported.
+
+    Raises:
+        Refused: COMPILE_ERROR, where the file does not import, lacks the function, or the function
+            has another signature than the op's interface.
+    """
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(_module_name(path), path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        where = f"line {error.lineno} of {Path(error.filename or path).name}"
+        raise Refused("COMPILE_ERROR", f"does not import: {error.msg}, {where}") from None
+    except (Exception, SystemExit) as error:
+        raise Refused("COMPILE_ERROR", f"does not import: {describe(error)}") from error
+    function = getattr(module, op.name, None)
+    if not callable(function):
+        raise Refused("COMPILE_ERROR", f"lacks a function named {op.name}")
+    _check_signature(function, op.interface, op.name)
+    return function  # type: ignore[no-any-return]
+
+
+def loaded(path: Path) -> ModuleType:
+    """Return the module that `load` made of the file."""
+    return sys.modules[_module_name(path)]
+
+
+def _module_name(path: Path) -> str:
+    return f"solution_{path.stem}"
+
+
+def _check_signature(function: Callable[..., Any], interface: type, name: str) -> None:
+    """Raise Refused where the inputs, or an option and its default, differ from the interface's."""
+    contract = list(inspect.signature(interface.__call__).parameters.values())[1:]
+    inputs = [p.name for p in contract if p.kind is p.POSITIONAL_OR_KEYWORD]
+    options = {p.name: p.default for p in contract if p.kind is p.KEYWORD_ONLY}
+    theirs = list(inspect.signature(function).parameters.values())
+    positional = [p.name for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if positional[: len(inputs)] != inputs:
+        wanted = f"{name}({', '.join(inputs)}, ...)"
+        found = f"{name}{inspect.signature(function)}"
+        raise Refused("COMPILE_ERROR", f"has another signature: {found} instead of {wanted}")
+    for parameter in theirs[len(inputs) :]:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        if parameter.name not in options:
+            reason = f"has another signature: {name} has no option {parameter.name!r}"
+            raise Refused("COMPILE_ERROR", reason)
+        if repr(parameter.default) != repr(options[parameter.name]):
+            reason = f"has another signature: {parameter.name} must be {options[parameter.name]!r}"
+            raise Refused("COMPILE_ERROR", f"{reason} unless given")
+
+
+def named_options(function: Callable[..., Any], options: Reply) -> Reply:
+    """Return the options, each of which the function takes.
+
+    Raises:
+        Refused: UNSUPPORTED, where the function does not name an option that is given.
+    """
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return options
+    for name in options:
+        if name not in parameters:
+            raise Refused("UNSUPPORTED", f"does not take {name}")
+    return options
+
+
+def preparation(path: Path) -> Callable[..., Any] | None:
+    """Return the function `prepare` of a peer's loaded file; None for a contributor's.
+
+    `prepare` takes the op's arguments and returns the call that is timed. It does untimed what the
+    peer's library has its user do once, such as sorting tokens by expert. A contributor's solution
+    has no such part: all that it does is timed.
+    """
+    if not path.is_relative_to(PEERS):
+        return None
+    return getattr(loaded(path), "prepare", None)

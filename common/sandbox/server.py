@@ -1,0 +1,95 @@
+"""The fork server: it has imported torch and triton, and forks a process for each solution.
+
+`python -m common.sandbox.server FD` serves the socket of that file descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from common.sandbox import process
+
+GENERATIONS = 100
+"""Of processes that a solution leaves behind, each started by the one before."""
+LAST_BREATH = 0.05
+"""Seconds in which a process that is ending by itself reaches its own exit code."""
+
+
+def run(control: socket.socket) -> None:
+    """Answer requests until the harness closes the socket, then end every process left.
+
+    `fork`, sent with a socket for the child, is answered with the child's process id; `reap PID`
+    ends that worker and is answered with its wait status.
+    """
+    server = os.getpid()
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what workers leave behind comes here
+    workers: set[int] = set()
+    while True:
+        request, fds, _, _ = socket.recv_fds(control, 64, 1)
+        if not request:
+            break
+        words = request.split()
+        if words[0] == b"reap":
+            control.sendall(str(_reap(int(words[1]), workers)).encode())
+            continue
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                process.become_worker(socket.socket(fileno=fds[0]), server)
+            os._exit(0)
+        workers.add(pid)
+        os.close(fds[0])
+        control.sendall(str(pid).encode())
+    for pid in list(workers):
+        _kill(pid)
+    _end_strays(set())
+
+
+def _reap(pid: int, workers: set[int]) -> int:
+    """End a worker and the processes that workers left behind; return its wait status."""
+    time.sleep(LAST_BREATH)
+    _kill(pid)
+    status = os.waitpid(pid, 0)[1]
+    workers.discard(pid)
+    _end_strays(workers)
+    return status
+
+
+def _kill(pid: int) -> None:
+    for kill in (os.killpg, os.kill):  # it may not lead a group of its own yet
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
+
+
+def _end_strays(workers: set[int]) -> None:
+    """End every child of this process that is no worker: its parent died and left it here."""
+    for _ in range(GENERATIONS):
+        if not (strays := _children() - workers):
+            return
+        for pid in strays:
+            _kill(pid)
+            os.waitpid(pid, 0)
+
+
+def _children() -> set[int]:
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.add(int(stat.parent.name))
+    return found
+
+
+if __name__ == "__main__":
+    from common.sandbox import server
+
+    # the module under its own name, so that a worker has one copy of it
+    server.run(socket.socket(fileno=int(sys.argv[1])))

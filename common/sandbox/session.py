@@ -1,0 +1,137 @@
+"""The session of one solution: its function, the memory shared with the harness, its tensors."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from common import ops
+from common.arena import Arena, Slot
+from common.sandbox import contract
+from common.sandbox.backend import INTERPRETED
+from common.sandbox.failures import Refused
+from common.sandbox.seal import Seal
+from common.spec import Op
+from common.wire import Reply
+
+OPS = {name: ops.load(name) for name in ops.names()}
+"""Every op, imported before any solution: an op imported later could be one that it replaced."""
+
+
+class Session:
+    """One solution in its process, and the call under way."""
+
+    def __init__(self, seal: Seal, refuse: Callable[[str], None]) -> None:
+        """Begin without a solution.
+
+        Args:
+            seal: The tamper check, as made before the solution is loaded.
+            refuse: Reports in words what was tampered with, and ends the process.
+        """
+        self.seal, self.refuse = seal, refuse
+        self.op: Op[Any] | None = None
+        self.function: Callable[..., Any] | None = None
+        self.module: ModuleType | None = None
+        self.prepare: Callable[..., Any] | None = None
+        self.arena: Arena | None = None
+        self.inputs: dict[str, torch.Tensor] = {}
+        self.output: torch.Tensor | None = None
+        self.poison, self.backwards = 0.0, False
+
+    def load(self, path: str, op: str) -> Reply:
+        """Import the solution's file; see `contract.load` for the verdicts that it raises."""
+        try:
+            self.op = OPS[op]
+            self.function = contract.load(Path(path), self.op)
+            self.module = contract.loaded(Path(path))
+            self.prepare = contract.preparation(Path(path))
+        finally:
+            self.hold()
+        return {}
+
+    def hold(self) -> None:
+        """End the process as TAMPERED if the solution replaced what its answers rest on."""
+        if broken := self.seal.broken():
+            self.refuse(broken)
+
+    def share(self, ticket: Reply, fd: int | None) -> None:
+        """Map memory of the harness in place of the memory mapped before; none without a ticket."""
+        self.let_go()
+        if ticket:
+            self.arena = Arena.mapped(ticket, fd)
+
+    def let_go(self) -> None:
+        """Release the shared memory, and the GPU memory that torch keeps for later."""
+        self.output, self.inputs = None, {}
+        if self.arena:
+            self.arena.close()
+            self.arena = None
+        if not INTERPRETED:
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    def tensor(self, slot: Reply) -> torch.Tensor:
+        """Return the slot of shared memory as a tensor."""
+        assert self.arena is not None
+        return self.arena.tensor(Slot(**slot))
+
+    def elements(self, slot: Reply) -> torch.Tensor:
+        """Return the slot's whole storage as bytes, `[elements, bytes of an element]`."""
+        assert self.arena is not None
+        parsed = Slot(**slot)
+        return self.arena.bytes_of(parsed).view(-1, getattr(torch, parsed.dtype).itemsize)
+
+    def bind(self, call: Reply) -> tuple[dict[str, torch.Tensor], Reply]:
+        """Return a call's tensors by name, and its options.
+
+        An argument that takes a gradient is a leaf that requires one. An option may be a tensor.
+
+        Raises:
+            Refused: UNSUPPORTED, where the function does not name an option of the call.
+        """
+        assert self.function is not None
+        tensors = {name: self.tensor(slot) for name, slot in call["tensors"].items()}
+        for name in call["differentiable"]:
+            tensors[name] = tensors[name].detach().requires_grad_()
+        optional = {name: tensors.pop(name) for name in call["optional"]}
+        return tensors, contract.named_options(self.function, {**call["options"], **optional})
+
+    def prepared(
+        self,
+        call: Reply,
+        function: Callable[..., Any] | None,
+        prepare: Callable[..., Any] | None = None,
+    ) -> tuple[Any, Any, Any]:
+        """Return a call to be timed: forward, the inputs that take a gradient, the upstream one.
+
+        Forward is the bare function with its arguments, since anything around it would be timed
+        too, or what a peer's `prepare` returns for these arguments.
+        """
+        inputs, options = self.bind(call)
+        wanted = [inputs[name] for name in call["differentiable"]]
+        upstream = self.tensor(call["upstream"])
+        if prepare:
+            return prepare(**inputs, **options), wanted, upstream
+        assert function is not None
+        return functools.partial(function, **inputs, **options), wanted, upstream
+
+    def check_output(self, output: Any) -> None:
+        """Check that a result is a tensor of torch's own class, in memory of its own.
+
+        Raises:
+            Refused: INCORRECT_SHAPE, TAMPERED or MUTATED_INPUT, in this order.
+        """
+        assert self.arena is not None
+        if not isinstance(output, torch.Tensor):
+            raise Refused("INCORRECT_SHAPE", f"returned {type(output).__name__}, not a tensor")
+        if type(output) is not torch.Tensor:
+            reason = f"returned {type(output).__name__}, which may not hold what it shows"
+            raise Refused("TAMPERED", reason)
+        if output.numel() and self.arena.holds(output):
+            raise Refused("MUTATED_INPUT", "the output lies in the memory of an argument")

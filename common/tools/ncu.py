@@ -1,0 +1,89 @@
+"""Nsight Compute (`ncu`): counters of each kernel that one call of a solution launches."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+from common.paths import ROOT
+from common.solutions import Solution
+from common.spec import Case
+from common.tools import child
+
+EXECUTABLE = "ncu"
+ABSENT = "Nsight Compute (ncu) is not installed: its counters are left out."
+COUNTERS = {
+    "gpu__time_duration.sum": "ns",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed": "DRAM",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed": "SM",
+    "sm__warps_active.avg.pct_of_peak_sustained_active": "occupancy",
+}
+"""Nsight Compute's counters, and their names here: nanoseconds, then percentages."""
+OPTIONS = (
+    "--csv", "--print-units", "base",
+    "--clock-control", "none",  # the GPU's clocks are not ours to set
+    "--profile-from-start", "off",  # the program says which call is counted
+    "--metrics", ",".join(COUNTERS),
+)  # fmt: skip
+SHOWN = 4
+"""Kernels shown of one call."""
+SECONDS = 300
+Counts = dict[str, float]
+
+
+def installed() -> bool:
+    """Return whether `ncu` is on PATH."""
+    return shutil.which(EXECUTABLE) is not None
+
+
+def lines(solution: Solution, case: Case, direction: str) -> list[str]:
+    """Return a line for each kernel of one call, the longest first, or the reason for none."""
+    module = "common.sandbox.alone.solo"
+    program = child.command(module, solution, case.name, direction)
+    try:
+        ran = subprocess.run(
+            [EXECUTABLE, *OPTIONS, *program],
+            cwd=ROOT,
+            env=child.environment(TRITON_INTERPRET="0"),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return [f"no answer within {SECONDS} s"]
+    kernels = sorted(read(ran.stdout), key=lambda kernel: -kernel[1]["ns"])
+    return [_line(*kernel) for kernel in kernels[:SHOWN]] or [_failure(ran.stdout + ran.stderr)]
+
+
+def read(output: str) -> Iterator[tuple[str, Counts]]:
+    """Yield name and counters of each launch in ncu's CSV, which may stand below other output."""
+    lines = output.splitlines()
+    start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+    launches: dict[str, tuple[str, Counts]] = {}
+    for cells in csv.DictReader(io.StringIO("\n".join(lines[start:]))):
+        if name := COUNTERS.get(cells.get("Metric Name") or ""):
+            kernel = launches.setdefault(cells["ID"], (cells["Kernel Name"], {}))
+            kernel[1][name] = _number(cells["Metric Value"])
+    yield from (launch for launch in launches.values() if len(launch[1]) == len(COUNTERS))
+
+
+def _number(text: str) -> float:
+    """Return 1234.5 for `1,234.5`, and NaN for a counter that ncu could not read (`n/a`)."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return float("nan")
+
+
+def _line(name: str, counts: Counts) -> str:
+    shares = ", ".join(f"{key} {value:.0f}%" for key, value in counts.items() if key != "ns")
+    return f"{counts['ns'] / 1e3:9.1f} µs  {shares}  {name[:60]}"
+
+
+def _failure(output: str) -> str:
+    said = [line for line in output.splitlines() if line.strip()]
+    errors = [line for line in said if "ERROR" in line] or said[-1:]
+    return errors[0].strip() if errors else "it printed nothing"

@@ -1,0 +1,56 @@
+"""Workers started for a source text, and a request to one; used by the tests of the process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from common.arena import lay_out
+from common.grading.fork_server import ForkServer
+from common.grading.worker import Worker
+from common.solutions import Solution
+from common.wire import Reply
+
+HALF = """
+import torch
+
+def rotate_half(x):
+    {}
+    a, b = x.chunk(2)
+    return torch.cat((-b, a))
+"""
+RIGHT = [-3.0, -4.0, 1.0, 2.0]
+
+
+@contextlib.contextmanager
+def workers(server: ForkServer, folder: Path) -> Iterator[Callable[..., Worker]]:
+    """Yield a function that starts a worker for a source text; end those that it started."""
+    started: list[Worker] = []
+
+    def start(source: str, op: str = "rope", deadline: float = 20.0) -> Worker:
+        path = folder / "somebody" / f"{op}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source)
+        started.append(Worker(server, Solution(path, op), deadline))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def ask(worker: Worker) -> tuple[Reply, list[float]]:
+    """Request the rotate_half of four numbers; return the reply and the result."""
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    slots = lay_out([("x", x), ("result", torch.empty(4, device="meta"))])
+    arena = worker.arena(max(slot.end for slot in slots.values()))
+    arena.tensor(slots["x"]).copy_(x)
+    call = {
+        "tensors": {"x": slots["x"].json()}, "optional": [], "options": {},
+        "differentiable": ["x"], "changing": ["x"], "upstream": slots["x"].json(),
+    }  # fmt: skip
+    reply = worker.call("forward", call=call, result=slots["result"].json(), poison=None)
+    return reply, arena.tensor(slots["result"]).tolist()

@@ -1,0 +1,81 @@
+"""The attacks of tests/cheats find the names of the harness that they look for."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common import solutions
+from tests.asking import ask, workers
+
+CHEATS = {
+    cheat.handle: cheat.path.read_text()
+    for cheat in solutions.discover(Path(__file__).parent / "cheats")
+}
+
+
+def replaced(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) of each of our names that a source assigns: `tolerance.check_values`."""
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    modules = {
+        alias.name: f"{node.module}.{alias.name}"
+        for node in imports
+        if (node.module or "").partition(".")[0] == "common"
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        for target in node.targets if isinstance(node, ast.Assign) else []:
+            first, _, name = ast.unparse(target).partition(".")
+            if first in modules and name:
+                yield modules[first], name
+
+
+REPLACED = {
+    (handle, *found) for handle, source in CHEATS.items() for found in replaced(ast.parse(source))
+}
+
+
+def test_some_attacks_replace_what_they_import():
+    assert {"patches_the_clock", "patches_the_comparison", "patches_the_writer"} <= {
+        handle for handle, *_ in REPLACED
+    }
+
+
+@pytest.mark.parametrize(("handle", "module", "name"), sorted(REPLACED))
+def test_what_an_attack_replaces_is_there(handle, module, name):
+    """Its verdict is that of a harmless attack, also where it replaces nothing."""
+    value = importlib.import_module(module)
+    for part in name.split("."):
+        value = getattr(value, part)
+    assert callable(value)
+
+
+@pytest.mark.parametrize(
+    ("attack", "reason"),
+    [
+        ("patches_its_caller", "common.sandbox.graded.fill was replaced"),
+        ("rewrites_its_caller", "common.sandbox.graded.fill was replaced"),
+        ("pops_the_poison", "the mode that poisons fresh memory was ended"),
+        ("replaces_the_watch", "the watch over memory was replaced"),
+        (
+            "loads_unwatched",
+            "triton.runtime.interpreter.InterpreterBuilder.create_masked_load was replaced",
+        ),
+    ],
+)
+def test_an_attack_is_refused_for_what_it_does(fork_server, tmp_path, attack, reason):
+    with workers(fork_server, tmp_path) as start:
+        reply, _ = ask(start(CHEATS[attack], "rotate_half"))
+    assert reply == {"verdict": "TAMPERED", "reason": reason}
+
+
+def test_a_token_that_was_found_makes_a_reply(fork_server, tmp_path):
+    """The harness takes it for the answer; the answer that follows gives it away."""
+    with workers(fork_server, tmp_path) as start:
+        reply, result = ask(start(CHEATS["forges_with_the_token"], "rotate_half"))
+    assert reply == {"shape": [4], "dtype": "float32", "differentiable": False}
+    assert result != [-3.0, -4.0, 1.0, 2.0]

@@ -1,0 +1,61 @@
+"""`study grade`, `check` and `bench` on a contributor's folder, from the command to its results."""
+
+import json
+import shutil
+
+from common.records import runs
+from tests.study import RIGHT, UNSUPPORTED, WRONG
+
+
+def test_check_says_what_is_wrong_and_where(study, by_hand):
+    by_hand("alice", WRONG)
+    ran = study("check", "alice")
+    assert ran.code == 1, ran.err
+    assert "INCORRECT_NUMERICAL" in ran.out
+    assert "output at [0, 0, 0, 0]: expected " in ran.out
+    assert "rotate_half: core" in ran.out
+
+
+def test_grade_writes_every_verdict_and_fails_where_a_contributor_does(study, tmp_path, by_hand):
+    by_hand("alice", WRONG)
+    file = tmp_path / "verdicts.json"
+    ran = study("grade", "--only", "alice", "--sample", 3, "--json", file)
+    assert ran.code == 1, ran.err
+    rows = json.loads(file.read_text())
+    assert len(rows) == 2 * 3
+    fields = {"solution", "op", "case", "direction", "verdict", "reason"}
+    assert all(fields <= row.keys() for row in rows)
+    assert {row["direction"] for row in rows} == {"forward", "backward"}
+    assert {(row["solution"], row["op"]) for row in rows} == {("alice/rotate_half", "rotate_half")}
+    failures = [row for row in rows if row["verdict"] not in ("PASSED", "UNSUPPORTED")]
+    assert failures
+    assert all(row["reason"] for row in failures)
+    assert len(ran.out.splitlines()) == 3
+
+
+def test_what_is_unsupported_fails_nothing(study, tmp_path, by_hand):
+    by_hand("bob", UNSUPPORTED)
+    file = tmp_path / "verdicts.json"
+    ran = study("grade", "--only", "bob", "--sample", 2, "--json", file)
+    assert ran.code == 0, ran.err
+    assert {row["verdict"] for row in json.loads(file.read_text())} == {"UNSUPPORTED"}
+
+
+def test_a_folder_added_by_hand_is_benched_and_on_the_board(study, repository, by_hand):
+    by_hand("alice", RIGHT)
+    ran = study("bench", "--only", "alice")
+    assert ran.code == 0, ran.err
+    results = runs.read(repository / "results" / "cpu")
+    assert results.finished
+    assert {row.solution for row in results.rows} == {"alice/rotate_half"}
+    assert {(r.track, r.verdict) for r in results.rows} == {
+        ("core", "PASSED"),
+        ("extended", "UNSUPPORTED"),
+    }
+    ran = study("leaderboard")
+    shutil.rmtree(repository / "results")
+    assert ran.code == 0, ran.err
+    assert "alice/rotate_half" in ran.out
+    assert "right, in plain torch" in ran.out
+    assert "Nothing was timed" in ran.out
+    assert not (repository / "LEADERBOARD.md").exists()

@@ -1,0 +1,82 @@
+"""A digest changes with the code and not with its words."""
+
+import pytest
+
+from common.digest import code_of, digest
+
+SOURCE = '''"""A module."""
+
+import torch
+
+
+def double(x):
+    """Return x twice."""
+    return 2 * x  # the whole of x
+'''
+
+
+def digest_of(folder, text):
+    path = folder / "rope.py"
+    path.write_text(text)
+    return digest([path])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""A module."""', '"""Another\n\nmodule; "quoted".\n"""'),
+        ('"""A module."""\n', ""),
+        ('    """Return x twice."""\n', ""),
+        ("  # the whole of x", ""),
+        ("import torch\n", "import torch  # for its tensors\n\n# a comment\n"),
+        ("import torch\n", 'import torch\n"""A word in between: ünïcode."""\n'),
+    ],
+)
+def test_words_do_not_count(tmp_path, old, new):
+    changed = SOURCE.replace(old, new)
+    assert changed != SOURCE
+    assert digest_of(tmp_path, changed) == digest_of(tmp_path, SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("2 * x", "3 * x"),
+        ("2 * x", "2  * x"),
+        ("import torch", "import torch; torch.manual_seed(0)"),
+        ('"""A module."""', '"""A module."""; import os'),
+        ('"""Return x twice."""', '"""Return x twice."""; x = 1'),
+        ('    """Return x twice."""\n', '    "a"; x += 1; "b"\n'),
+        ("2 * x", "2 * x + len('# no comment')"),
+        ("import torch", 'import torch\nTEXT = """a\n\nb"""'),
+    ],
+)
+def test_code_counts(tmp_path, old, new):
+    changed = SOURCE.replace(old, new, 1)
+    assert changed != SOURCE
+    assert digest_of(tmp_path, changed) != digest_of(tmp_path, SOURCE)
+
+
+def test_a_blank_line_within_a_string_counts():
+    one, two = (f'TEXT = """a{gap}b"""\n'.encode() for gap in ("\n", "\n\n"))
+    assert code_of(one) != code_of(two)
+
+
+def test_a_source_that_is_no_python_counts_whole(tmp_path):
+    broken = "def rope(:  # one"
+    assert digest_of(tmp_path, broken) != digest_of(tmp_path, broken.replace("one", "two"))
+    raw = b"\xff\xfe no text"
+    assert code_of(raw) == raw
+
+
+def test_a_files_name_and_other_files_count(tmp_path):
+    (tmp_path / "a.py").write_text(SOURCE)
+    (tmp_path / "b.py").write_text(SOURCE)
+    (tmp_path / "c.json").write_text("{}")
+    found = {digest([tmp_path / name]) for name in ("a.py", "b.py", "c.json")}
+    (tmp_path / "c.json").write_text("{ }")
+    assert len(found | {digest([tmp_path / "c.json"])}) == 4
+
+
+def test_what_is_left_is_the_code():
+    assert code_of(SOURCE.encode()) == b"import torch\ndef double(x):\n    return 2 * x"

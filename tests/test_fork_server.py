@@ -1,0 +1,98 @@
+"""A fork server that ends: its workers end with it, another is started, and the cause is found."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from common import ops
+from common.grading.fork_server import ForkServer
+from common.grading.sweep import Sweep
+from common.measure import rows
+from common.solutions import Solution
+from tests.test_worker import alive
+
+HALF = """
+import torch
+
+def rotate_half(x):
+    {}
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
+"""
+HONEST = HALF.format("pass")
+
+
+def test_workers_die_with_their_server(tmp_path):
+    server = ForkServer("cpu")
+    _, pid, connection = server.fork()
+    os.kill(server._process.pid, 9)
+    server._process.wait()
+    assert not alive(pid)
+    connection.close()
+
+
+@pytest.fixture
+def halves(tmp_path):
+    """Return a function that grades several sources on some cases, all at the same time."""
+
+    def write(name, source):
+        path = tmp_path / name / "rotate_half.py"
+        path.parent.mkdir()
+        path.write_text(source)
+        return Solution(path, "rotate_half")
+
+    def start(sweep, several, count):
+        op = ops.load("rotate_half")
+        cases = itertools.islice(op.cases("smoke"), count)
+        graded = sweep.grade(op, cases, [write(*one) for one in several.items()])
+        return [(each.solution.handle, each.verdicts["forward"]) for each in graded]
+
+    return start
+
+
+def test_a_server_that_ended_is_started_again(halves):
+    with Sweep("cpu") as sweep:
+        assert {v.verdict for _, v in halves(sweep, {"one": HONEST}, 1)} == {"PASSED"}
+        os.kill(sweep._server._process.pid, 9)
+        assert {v.verdict for _, v in halves(sweep, {"two": HONEST}, 1)} == {"PASSED"}
+
+
+def test_a_timed_solution_is_not_blamed_for_a_server_that_had_ended(tmp_path, monkeypatch):
+    short = {"gpu": 0.02, "host": 0.02}
+    monkeypatch.setattr("common.measure.timing.SECONDS", {"gpu": short, "host": short})
+    op = ops.load("rotate_half")
+    path = tmp_path / "rotate_half.py"
+    path.write_text(HONEST)
+    with Sweep("cpu") as sweep:
+        cases = [next(op.cases("smoke"))]
+        (graded,) = sweep.grade(op, cases, [Solution(path, "rotate_half")])
+        os.kill(sweep._server._process.pid, 9)
+        sweep._server._process.wait()
+        assert rows.time_graded(graded.worker, graded.problem, "forward")[1] == "PASSED"
+
+
+def test_a_solution_that_ends_the_server_is_found_and_the_others_pass(halves, tmp_path):
+    """The test ends it at the solution's wish: the kernel may forbid the solution to do it."""
+    wish = tmp_path / "wish"
+    line = f"open({str(wish)!r}, 'w'); import time; time.sleep(5)"
+    with Sweep("cpu") as sweep, ThreadPoolExecutor() as pool:
+
+        def fulfil():
+            for _ in range(2):  # once beside others, once alone
+                while not wish.exists():
+                    time.sleep(0.01)
+                wish.unlink()
+                os.kill(sweep._server._process.pid, 9)
+
+        fulfilled = pool.submit(fulfil)
+        sources = {"honest": HONEST, "ends_it": HALF.format(line)}
+        found = halves(sweep, sources, 2)
+        fulfilled.result()
+    assert {v.verdict for handle, v in found if handle == "honest"} == {"PASSED"}
+    assert {v.verdict for handle, v in found if handle == "ends_it"} == {"TAMPERED"}
+    assert all("it ended the fork server" in v.reason for h, v in found if h == "ends_it")

@@ -1,0 +1,97 @@
+"""The numeric rule, each of its clauses by itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from common import ops
+from common.grading.problem import make_problem
+from common.grading.tolerance import Budget, check_values, ulp
+
+ROPE = ops.load("rope")
+CASE = next(ROPE.cases("smoke"))
+LARGE = torch.linspace(-2, 2, 2000, dtype=torch.float64)
+BUDGET = Budget(rms=1e-3, largest=4e-3)
+
+
+def wrong(error, truth=LARGE, budget=BUDGET, slack=2.0, dtype=torch.float32):
+    return check_values((truth + error).to(dtype), truth, budget, slack)
+
+
+def spread(rms: float) -> torch.Tensor:
+    """An error of this rms, of one size everywhere and either sign."""
+    return rms * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(1000)
+
+
+def test_eagers_own_error_passes():
+    found, ratio = wrong(spread(1e-3))
+    assert found is None
+    assert ratio == pytest.approx(1.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(("slack", "passes"), [(2.0, 1.9), (4.0, 3.9)])
+def test_rms_error_may_be_slack_times_eagers(slack, passes):
+    assert wrong(spread(passes * 1e-3), slack=slack)[0] is None
+    found, ratio = wrong(spread(1.1 * slack * 1e-3), slack=slack)
+    assert "rms" in found.text
+    assert ratio == pytest.approx(1.1 * slack, rel=1e-3)
+
+
+def test_rms_is_not_asked_of_few_elements():
+    few = Budget(rms=None, largest=4e-3)
+    assert wrong(spread(3e-3), budget=few)[0] is None
+
+
+def test_one_element_may_err_twice_slack_times_eagers_largest():
+    error = torch.zeros(2000, dtype=torch.float64)
+    error[1234] = 2 * 2 * 4e-3 * 0.99
+    assert wrong(error, budget=Budget(None, 4e-3))[0] is None
+    error[1234] *= 1.03
+    found, _ = wrong(error, budget=Budget(None, 4e-3))
+    assert found.index == (1234,)
+    assert "1 of 2000 wrong" in found.text
+
+
+def test_one_ulp_is_always_allowed():
+    truth = torch.tensor([1.0, 0.3, 100.0, 1e-30], dtype=torch.float64)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        up = torch.nextafter(truth.to(dtype), torch.full((4,), torch.inf, dtype=dtype))
+        exact = truth.to(dtype).double()
+        assert torch.equal(ulp(exact, dtype)[:3], (up.double() - exact)[:3])
+        assert check_values(up, exact, Budget(None, 0.0), 2.0)[0] is None
+        twice = torch.nextafter(up, torch.full((4,), torch.inf, dtype=dtype))
+        assert check_values(twice, exact, Budget(None, 0.0), 2.0)[0] is not None
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("rms", [1e6, None])
+def test_nothing_infinite_passes(value, rms):
+    error = torch.zeros(2000, dtype=torch.float64)
+    error[7] = value
+    found, _ = wrong(error, budget=Budget(rms=rms, largest=1e9))
+    assert found.index == (7,)
+
+
+def test_exactly_eager_is_exactly_one():
+    assert check_values(LARGE.float(), LARGE.float().double(), Budget(0.0, 0.0), 2.0) == (None, 1.0)
+
+
+def test_the_first_wrong_element_is_told_with_what_came():
+    error = torch.zeros(20, 100, dtype=torch.float64)
+    error[3, 5] = error[4, 1] = 1.0
+    found, _ = check_values((LARGE.view(20, 100) + error).float(), LARGE.view(20, 100), BUDGET, 2.0)
+    assert found.index == (3, 5)
+    assert found.text.startswith("expected -1.3896948, got -0.38969484 (2 of 2000 wrong")
+
+
+def test_slices_are_judged_by_themselves_where_they_are_apart():
+    case = next(case for case in ROPE.cases("smoke") if case.apart)
+    problem = make_problem(ROPE, case, 0, "cpu")
+    truth, budget = problem.truth["output"], problem.budgets["output"]
+    small = truth.clone()
+    small[0] = 0
+    assert truth[0].abs().max() < 1e-5 < 1e5 < truth[-1].abs().max()
+    found, _ = check_values(small.float(), truth, budget, problem.slack)
+    assert found and found.index[0] == 0
+    assert make_problem(ROPE, CASE, 0, "cpu").budgets["output"].slices is None

@@ -1,0 +1,94 @@
+"""triton-viz: what becomes of what it says, which a stand-in says here."""
+
+from __future__ import annotations
+
+import importlib.util
+import textwrap
+
+import pytest
+
+from common.errors import UserError
+from common.tools import triton_viz
+from tests.sanitizing import CASES, PLAIN, RIGHT, sanitized, symbolic, written
+
+# Its modules as far as they are used; each kernel is accused at once.
+STAND_IN = {
+    "__init__": """
+        import types
+
+        def trace(client):
+            where = types.SimpleNamespace(lineno=9, filename="/a/rotate_half.py", line_of_code=" x")
+            client.records.append(types.SimpleNamespace(
+                op_type=int, tensor_name="y", user_code_tracebacks=[where]))
+            return lambda kernel: kernel
+    """,
+    "core/callbacks": "ForLoopCallbacks = dict",
+    "core/data": "Store = int",
+    "clients/sanitizer/sanitizer": """
+        class SymbolicSanitizer:
+            def __init__(self, abort_on_error):
+                assert not abort_on_error
+                self.records = []
+    """,
+}
+ACCUSED = "    import triton\n    triton.jit(lambda: None)\n" + RIGHT
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    for name, text in STAND_IN.items():
+        path = tmp_path / "site" / "triton_viz" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+
+
+def first(statement, text=RIGHT):
+    return text.replace("x1, x2 =", f"{statement}\n        x1, x2 =")
+
+
+@pytest.mark.parametrize(
+    ("text", "clean", "said"),
+    [
+        (RIGHT, True, "nothing found\n"),
+        (first("print('{}')"), True, "nothing found\n"),
+        (ACCUSED, False, "writes outside of y, line 9 of rotate_half.py: x\n"),
+        (first("raise NotImplementedError('blocks')"), True, "cannot follow: blocks\n"),
+        (first("import os; os._exit(0)"), True, "cannot follow: its process ended with 0\n"),
+        (first("import os; os.abort()"), True, "cannot follow: its process ended with -6\n"),
+        (
+            first("raise ValueError('stuck')", ACCUSED),
+            False,
+            "writes outside of y, line 9 of rotate_half.py: x; cannot follow: ValueError: stuck",
+        ),
+    ],
+)
+def test_what_is_found_decides_and_what_cannot_be_followed_does_not(
+    stand_in, tmp_path, text, clean, said, capsys
+):
+    solution = written(tmp_path, text)
+    assert sanitized(solution, [triton_viz.NAME], CASES[:1]) == clean
+    out = capsys.readouterr().out
+    assert out.startswith(f"triton-viz alice/rotate_half {CASES[0].name}: {said}")
+
+
+def test_a_case_without_an_end_costs_itself_alone(stand_in, tmp_path):
+    text = first("while x.dtype == torch.float32: pass")
+    path = written(tmp_path, text).path
+    names = [CASES[0].name, "10x2x4x8-bfloat16"]
+    program = PLAIN.replace("symbolic;", "symbolic; symbolic.SECONDS = 4;")
+    stopped = [row["stopped"] for row in symbolic(program, path, names)]
+    assert stopped == ["no end within 4 s", ""]
+
+
+def test_what_does_not_run_here_is_a_fault(stand_in, tmp_path):
+    (tmp_path / "site" / "triton_viz" / "__init__.py").write_text("import nowhere")
+    with pytest.raises(UserError, match=r"does not run here: ModuleNotFoundError: .*nowhere"):
+        sanitized(written(tmp_path, RIGHT), [triton_viz.NAME])
+
+
+def test_no_triton_viz_is_a_fault(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="triton-viz is not installed: nox -s sanitize -- --tool"):
+        sanitized(tools=[triton_viz.NAME])

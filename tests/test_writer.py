@@ -1,0 +1,116 @@
+"""A run's files have one writer: another's changes are refused, and put back."""
+
+import shutil
+
+import pytest
+
+from common.errors import UserError
+from common.records import runs, writer
+from common.records.jsonl import Writer
+from common.records.writer import RunWriter, Samples
+from tests.test_records import NAME, ROW, RUN, row
+
+SAMPLES = Samples.of(ROW, {"solution": [2.05, 2.04], "eager": [3.0]}, {})
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A run under way, with one timed row."""
+    opened = RunWriter(tmp_path / "results" / "gpu" / NAME)
+    opened.begin(RUN)
+    opened.row(ROW, SAMPLES)
+    return opened
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "results" / "gpu" / NAME
+
+
+def test_two_writers_do_not_write_into_one_another(tmp_path):
+    first = Writer(tmp_path / "a.jsonl")
+    with pytest.raises(UserError, match="another run is writing"):
+        Writer(tmp_path / "a.jsonl")
+    first.close()
+    Writer(tmp_path / "a.jsonl").close()
+
+
+def test_a_device_has_one_writer(tmp_path):
+    gpu, cpu = tmp_path / "results" / "gpu", tmp_path / "results" / "cpu"
+    refused = pytest.raises(UserError, match="another run is writing to results/gpu")
+    with writer.locked(gpu), writer.locked(cpu), refused, writer.locked(gpu):
+        pass
+    with writer.locked(gpu):
+        pass
+
+
+CHANGES = ["append", "overwrite", "remove", "remove all", "replace"]
+
+
+def change(path, before, how):
+    """Do as a solution can, which runs as the same user."""
+    forged = before.replace(b"PASSED", b"FORGED") if how == "overwrite" else before + before
+    if how in ("remove", "replace"):
+        path.unlink()
+    if how == "remove all":
+        shutil.rmtree(path.parent)
+    elif how != "remove":
+        path.write_bytes(forged)
+    return forged
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("write", [lambda f: f.row(row(case="c2")), lambda f: f.end(RUN.run)])
+def test_what_another_writes_meanwhile_is_taken_back(file, path, how, write):
+    before = path.read_bytes()
+    forged = change(path, before, how)
+    with pytest.raises(UserError, match="changed while it was written to"):
+        write(file)
+    assert path.read_bytes() == before
+    path.write_bytes(forged)  # by one that has not ended yet
+    file.close()
+    assert path.read_bytes() == before
+    assert not runs.read(path.parent).finished
+
+
+@pytest.mark.parametrize("how", ["append", "remove", "replace"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_the_samples_are_guarded_too(file, path, how, ends):
+    samples = writer.samples_file(path)
+    before = samples.read_bytes()
+    change(samples, before, how)
+    with pytest.raises(UserError, match="changed while it was written to"):
+        file.end(RUN.run) if ends else file.row(row(case="c2"), SAMPLES)
+    assert samples.read_bytes() == before
+    change(samples, before, how)
+    file.close()
+    assert samples.read_bytes() == before
+    assert writer.read_samples(path) == [SAMPLES]
+
+
+def test_a_change_of_equal_size_at_once_is_seen_before_the_end(file, path, monkeypatch):
+    """Within one tick of the file system's clock, size, times and inode can all be the same."""
+    monkeypatch.setattr(Writer, "_touched", lambda self: False)
+    before = path.read_bytes()
+    change(path, before, "overwrite")
+    with pytest.raises(UserError, match="changed while it was written to"):
+        file.end(RUN.run)
+    assert path.read_bytes() == before
+    file.close()
+
+
+def test_packed_samples_that_another_changed_are_put_back(file, path):
+    file.end(RUN.run)
+    packed = writer.archive(path)
+    packed.write_bytes(b"other")
+    file.close()
+    assert writer.read_samples(path) == [SAMPLES]
+    assert not writer.samples_file(path).exists()
+
+
+def test_a_new_file_is_named_by_its_time_and_run(tmp_path):
+    name = writer.new_file(tmp_path, "57df38dac757").name
+    time, _, run = name.partition("-")
+    assert run == "57df38dac757.jsonl"
+    assert len(time) == len("20261121T082930Z")
+    assert time[8] + time[-1] == "TZ"
