@@ -2,7 +2,7 @@
 #   docker build -t triton-study . && docker run --gpus all --ipc=host triton-study
 ARG IMAGE=nvcr.io/nvidia/pytorch:26.06-py3
 FROM ${IMAGE}
-RUN pip install nox rich pytest scipy matplotlib nvidia-ml-py
+RUN pip install nox rich pytest msgspec matplotlib nvidia-ml-py
 COPY . /study
 WORKDIR /study
 CMD ["nox", "--no-venv", "--no-install", "-s", "bench", "leaderboard"]

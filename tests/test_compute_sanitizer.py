@@ -97,13 +97,12 @@ def test_what_the_tools_count_decides(tool, tmp_path, says, code, clean, line, c
     calls = tool(says, code)
     assert sanitized() == clean
     out = capsys.readouterr().out
-    assert [f"{each} house/rotate_half: {line}" in out for each in compute_sanitizer.TOOLS] == [
-        True
-    ] * 3
+    assert all(f"{each} house/rotate_half: {line}" in out for each in compute_sanitizer.TOOLS)
     assert ("rotate_half.py:18" in out) == (says is OURS)
     lines = calls.read_text().splitlines()
     assert [each.split()[1] for each in lines] == list(compute_sanitizer.TOOLS)
-    ends = f"-m common.sandbox.alone.smoke {HOUSE.path} rotate_half {' '.join(case.name for case in CASES)}"
+    names = " ".join(case.name for case in CASES)
+    ends = f"-m common.sandbox.alone.smoke {HOUSE.path} rotate_half {names}"
     assert all(each.endswith(ends) for each in lines)
     assert [("--padding" in each) for each in lines] == [True, False, False]
     assert (tmp_path / "settings").read_text().splitlines() == ["1 0"] * 3
@@ -138,7 +137,8 @@ def running(pid: int) -> bool:
 
 def test_a_tool_that_cannot_start_is_a_fault(tool):
     tool("========= Error: No attachable process found\n========= good-bye", 1)
-    with pytest.raises(UserError, match="memcheck reported no result: Error: No attachable process"):
+    said = "memcheck reported no result: Error: No attachable process"
+    with pytest.raises(UserError, match=said):
         sanitized()
 
 
