@@ -66,7 +66,7 @@ def test_no_summary_is_no_report(output):
 
 @pytest.fixture
 def tool(tmp_path, monkeypatch):
-    """A compute-sanitizer that says what it is told to, and notes how it was called."""
+    """A compute-sanitizer that prints a given text, and notes how it was called."""
 
     def make(says: str, code: int = 0, then: str = ""):
         folder = tmp_path / "bin"

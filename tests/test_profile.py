@@ -218,8 +218,8 @@ def test_kernels_are_shown_the_longest_first(ncu):
 
 def test_why_nothing_was_counted_is_one_line(ncu):
     ncu("==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM - no permission\nmore", code=1)
-    told = nsight.lines(HOUSE, next(ROPE.cases("board")), "forward")
-    assert told == ["==ERROR== ERR_NVGPUCTRPERM - no permission"]
+    lines = nsight.lines(HOUSE, next(ROPE.cases("board")), "forward")
+    assert lines == ["==ERROR== ERR_NVGPUCTRPERM - no permission"]
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
