@@ -93,7 +93,10 @@ def sanitize(session: nox.Session) -> None:
 @nox_session
 def peers(session: nox.Session) -> None:
     """Install libraries to stand beside on the board: nox -s peers -- liger-kernel quack."""
-    install(session, "run", *(f"peers-{name}" for name in session.posargs))
+    groups = [f"peers-{name}" for name in session.posargs]
+    if missing := set(groups) - set(GROUPS["dependency-groups"]):
+        session.error(f"pyproject.toml has no dependency group {' or '.join(sorted(missing))}")
+    install(session, "run", *groups)
 
 
 @nox_session

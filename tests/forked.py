@@ -1,4 +1,4 @@
-"""One `study` in a process that was forked after torch had been imported, which takes seconds.
+"""One program in a process that was forked after torch had been imported, which takes seconds.
 
 `multiprocessing`'s fork server imports the heavy packages once and forks a clean process for each
 call; that process has imported nothing of ours, so that it takes `common` from the copied
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -18,23 +19,30 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def run(arguments: list[str], folder: Path, output: Path, timeout: float) -> int | None:
-    """Run `study` as `python -m common` in the folder would; return its exit code.
+def run(
+    module: str,
+    arguments: list[str],
+    folder: Path,
+    output: Path,
+    environment: dict[str, str],
+    timeout: float = 60,
+) -> int | None:
+    """Run a program as `python -m module` in the folder would; return its exit code.
 
     The files `out` and `err` in the folder `output` hold what it prints.
     """
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    process = CONTEXT.Process(target=_study, args=(arguments, folder, output, environment))
+    wanted = ([module, *arguments], folder, output, environment)
+    process = CONTEXT.Process(target=_run, args=wanted)
     process.start()
     process.join(timeout)
     if process.exitcode is None:
         process.kill()
         process.join()
-        raise TimeoutError(f"study {' '.join(arguments)} did not end within {timeout:g} s")
+        raise TimeoutError(f"{module} {' '.join(arguments)} did not end within {timeout:g} s")
     return process.exitcode
 
 
-def _study(arguments: list[str], folder: Path, output: Path, environment: dict[str, str]) -> None:
+def _run(words: list[str], folder: Path, output: Path, environment: dict[str, str]) -> None:
     for descriptor, name in ((1, "out"), (2, "err")):
         opened = os.open(output / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(opened, descriptor)
@@ -42,8 +50,7 @@ def _study(arguments: list[str], folder: Path, output: Path, environment: dict[s
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    sys.path.insert(0, str(folder))
-    from common.cli import main
-
-    assert Path(sys.modules["common.cli"].__file__).is_relative_to(folder)
-    main(arguments)
+    assert "common" not in sys.modules
+    sys.path[:0] = [str(folder), *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    sys.argv[:] = words
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)

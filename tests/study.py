@@ -4,6 +4,7 @@ Nothing here touches the real results, README and leaderboard. The fixtures are 
 conftest.py names, so that no test module has to import them.
 """
 
+import functools
 import os
 import shutil
 import subprocess
@@ -12,6 +13,9 @@ from collections import namedtuple
 
 import pytest
 
+from common import cli, solutions
+from common.grading import sweep
+from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.records.runs import SCHEMA, Record, Run, Summary
 from common.records.writer import RunWriter
@@ -21,6 +25,7 @@ Ran = namedtuple("Ran", "code out err")
 
 # On PYTHONPATH it takes the packages named in HIDDEN away, as if they had not been installed.
 HIDE = """
+import functools
 import os
 from importlib.machinery import PathFinder
 
@@ -81,10 +86,29 @@ def study(repository, tmp_path):
         words = [str(word) for word in arguments]
         if hidden:
             return run_without(hidden, repository, words, timeout)
-        code = forked.run(words, repository, tmp_path, timeout)
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        code = forked.run("common", words, repository, tmp_path, environment, timeout)
         return Ran(code, *((tmp_path / name).read_text() for name in ("out", "err")))
 
     return study
+
+
+@pytest.fixture
+def graded_here(tmp_path, monkeypatch, capsys, fork_server):
+    """Run `study grade` in this process on one solution, with the fork server of all tests."""
+
+    def grade(handle, text, *arguments):
+        folder = tmp_path / "contributors"
+        (folder / handle).mkdir(parents=True)
+        (folder / handle / "rotate_half.py").write_text(text)
+        monkeypatch.setattr(solutions.discover, "__defaults__", (folder,))
+        monkeypatch.setattr(sweep, "Sweep", functools.partial(Sweep, server=fork_server))
+        words = ("grade", "--only", handle, "--device", "cpu", *map(str, arguments))
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words)
+        return Ran(ended.value.code, *capsys.readouterr())
+
+    return grade
 
 
 def run_without(hidden, repository, arguments, timeout=60):

@@ -16,10 +16,9 @@ def test_check_says_what_is_wrong_and_where(study, by_hand):
     assert "rotate_half: core" in ran.out
 
 
-def test_grade_writes_every_verdict_and_fails_where_a_contributor_does(study, tmp_path, by_hand):
-    by_hand("alice", WRONG)
+def test_grade_writes_every_verdict_and_fails_where_a_contributor_does(graded_here, tmp_path):
     file = tmp_path / "verdicts.json"
-    ran = study("grade", "--only", "alice", "--sample", 3, "--json", file)
+    ran = graded_here("alice", WRONG, "--sample", 3, "--json", file)
     assert ran.code == 1, ran.err
     rows = json.loads(file.read_text())
     assert len(rows) == 2 * 3
@@ -33,10 +32,9 @@ def test_grade_writes_every_verdict_and_fails_where_a_contributor_does(study, tm
     assert len(ran.out.splitlines()) == 3
 
 
-def test_what_is_unsupported_fails_nothing(study, tmp_path, by_hand):
-    by_hand("bob", UNSUPPORTED)
+def test_what_is_unsupported_fails_nothing(graded_here, tmp_path):
     file = tmp_path / "verdicts.json"
-    ran = study("grade", "--only", "bob", "--sample", 2, "--json", file)
+    ran = graded_here("bob", UNSUPPORTED, "--sample", 2, "--json", file)
     assert ran.code == 0, ran.err
     assert {row["verdict"] for row in json.loads(file.read_text())} == {"UNSUPPORTED"}
 

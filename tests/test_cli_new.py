@@ -14,7 +14,7 @@ def test_what_new_writes_passes_check(study, repository):
         assert ran.code == 0, ran.err
     assert {f.name for f in folder.iterdir()} == {"README.md", "rope.py", "rotate_half.py"}
     assert "newcomer" in (folder / "README.md").read_text()
-    ran = study("check", "newcomer")
+    ran = study("check", "newcomer", timeout=300)
     shutil.rmtree(folder)
     assert ran.code == 0, ran.out + ran.err
     assert "newcomer/rope, smoke: " in ran.out

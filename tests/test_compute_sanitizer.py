@@ -66,7 +66,7 @@ def test_no_summary_is_no_report(output):
 
 @pytest.fixture
 def tool(tmp_path, monkeypatch):
-    """A compute-sanitizer that says what it is told to, and notes how it was called."""
+    """A compute-sanitizer that prints a given text, and notes how it was called."""
 
     def make(says: str, code: int = 0, then: str = ""):
         folder = tmp_path / "bin"
@@ -97,13 +97,12 @@ def test_what_the_tools_count_decides(tool, tmp_path, says, code, clean, line, c
     calls = tool(says, code)
     assert sanitized() == clean
     out = capsys.readouterr().out
-    assert [f"{each} house/rotate_half: {line}" in out for each in compute_sanitizer.TOOLS] == [
-        True
-    ] * 3
+    assert all(f"{each} house/rotate_half: {line}" in out for each in compute_sanitizer.TOOLS)
     assert ("rotate_half.py:18" in out) == (says is OURS)
     lines = calls.read_text().splitlines()
     assert [each.split()[1] for each in lines] == list(compute_sanitizer.TOOLS)
-    ends = f"-m common.sandbox.alone.smoke {HOUSE.path} rotate_half {' '.join(case.name for case in CASES)}"
+    names = " ".join(case.name for case in CASES)
+    ends = f"-m common.sandbox.alone.smoke {HOUSE.path} rotate_half {names}"
     assert all(each.endswith(ends) for each in lines)
     assert [("--padding" in each) for each in lines] == [True, False, False]
     assert (tmp_path / "settings").read_text().splitlines() == ["1 0"] * 3

@@ -182,7 +182,7 @@ def test_the_file_is_read_once_and_a_shape_looked_up_once(helper, monkeypatch):
 
 
 def test_what_is_forced_goes_before_the_file(helper, capsys):
-    """For its shape alone; every other takes the default, as long as somebody tunes."""
+    """For its shape alone; during a search every other shape takes the default."""
     helper.save(entry(16, 16))
     helper.product.forced = {(16, WIDTHS, torch.bfloat16): config(99)}
     assert helper.product(16, WIDTHS, like()) == config(99)

@@ -13,6 +13,7 @@ from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.measure import machine, rows, timing
 from common.measure.limits import Peak
+from common.measure.rows import Measured
 from common.paths import CONTRIBUTORS
 from common.records.runs import SCHEMA, Record, Summary
 from common.sandbox import contestants
@@ -96,7 +97,7 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
     def trace(op, case, device, worker, direction):
         return trace_case(op, op.twin(case), "cpu", worker, direction)
 
-    monkeypatch.setattr(rows, "measure", lambda *_: iter([timed]))
+    monkeypatch.setattr(rows, "measure", lambda *_: iter([[Measured(row, None) for row in timed]]))
     monkeypatch.setattr(machine, "device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(sweep, "Sweep", lambda device, quiet: Sweep("cpu", server=fork_server))
     monkeypatch.setattr(paths, "PROFILES", tmp_path)
@@ -127,7 +128,7 @@ def test_each_direction_is_a_line_and_a_trace(on_a_gpu, capsys, tmp_path):
 
 def test_what_failed_is_said_and_not_traced(on_a_gpu, capsys, tmp_path):
     failure = {"verdict": "UNSUPPORTED", "reason": "no grad", "gpu": {}, "host": {}}
-    on_a_gpu[1] = dataclasses.replace(on_a_gpu[1], **failure)
+    on_a_gpu[1] = msgspec.structs.replace(on_a_gpu[1], **failure)
     profile.profile([HOUSE], "cuda", verbose=False)
     assert "UNSUPPORTED: no grad" in capsys.readouterr().out
     assert [path.stem[-7:] for path in tmp_path.rglob("*.json")] == ["forward"]
@@ -217,8 +218,8 @@ def test_kernels_are_shown_the_longest_first(ncu):
 
 def test_why_nothing_was_counted_is_one_line(ncu):
     ncu("==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM - no permission\nmore", code=1)
-    told = nsight.lines(HOUSE, next(ROPE.cases("board")), "forward")
-    assert told == ["==ERROR== ERR_NVGPUCTRPERM - no permission"]
+    lines = nsight.lines(HOUSE, next(ROPE.cases("board")), "forward")
+    assert lines == ["==ERROR== ERR_NVGPUCTRPERM - no permission"]
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])

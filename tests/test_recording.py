@@ -105,7 +105,7 @@ def test_an_interrupted_bench_is_gone_on_with(run, capsys):
     assert {r.verdict for r in results.rows} == {"PASSED"}
     assert not list(results.path.glob("*samples*")), "nothing was timed"
 
-    seen, results = run(PLAIN + "# changed\n", kill=1)
+    seen, results = run(PLAIN + "changed = True\n", kill=1)
     assert len(results.runs) == len(runs.files(results.path)) == 2
     assert seen[0].row.run == results.runs[1].run
     assert seen[0].row.sources != results.rows[0].sources
@@ -138,7 +138,7 @@ def common(tmp_path, monkeypatch):
 def test_what_grades_and_times_is_the_harness(common, file):
     before = machine.harness_digest()
     with (common / file).open("a") as opened:
-        opened.write("# more\n")
+        opened.write("more = True\n")
     assert machine.harness_digest() != before
 
 
@@ -151,5 +151,5 @@ def test_what_grades_and_times_is_the_harness(common, file):
 def test_what_shows_and_tunes_is_not(common, file):
     before = machine.harness_digest()
     with (common / file).open("a") as opened:
-        opened.write("# more\n")
+        opened.write("more = True\n")
     assert machine.harness_digest() == before

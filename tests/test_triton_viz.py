@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from common.errors import UserError
 from common.tools import triton_viz
+from tests import forked
 from tests.sanitizing import CASES, PLAIN, RIGHT, sanitized, symbolic, written
 
-# Its modules as far as they are used; each kernel is accused at once.
+# The modules of triton-viz that are used; each kernel gets a report at once.
 STAND_IN = {
     "__init__": """
         import types
@@ -31,7 +35,7 @@ STAND_IN = {
                 self.records = []
     """,
 }
-ACCUSED = "    import triton\n    triton.jit(lambda: None)\n" + RIGHT
+REPORTED = "    import triton\n    triton.jit(lambda: None)\n" + RIGHT
 
 
 @pytest.fixture
@@ -44,6 +48,28 @@ def stand_in(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
 
 
+class Forked:
+    """`subprocess.Popen` as far as it is used, forked after torch had been imported."""
+
+    folder = Path()
+
+    def __init__(self, command, cwd, env, stdout, stderr, text):
+        python, flag, module, *arguments = command
+        assert (python, flag, stdout, text) == (sys.executable, "-m", subprocess.PIPE, True)
+        self.returncode = forked.run(module, arguments, Path(cwd), self.folder, env)
+        stderr.write((self.folder / "err").read_text())
+        self.stdout = (self.folder / "out").open()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stdout.close()
+
+    def wait(self):
+        return self.returncode
+
+
 def first(statement, text=RIGHT):
     return text.replace("x1, x2 =", f"{statement}\n        x1, x2 =")
 
@@ -53,20 +79,23 @@ def first(statement, text=RIGHT):
     [
         (RIGHT, True, "nothing found\n"),
         (first("print('{}')"), True, "nothing found\n"),
-        (ACCUSED, False, "writes outside of y, line 9 of rotate_half.py: x\n"),
+        (REPORTED, False, "writes outside of y, line 9 of rotate_half.py: x\n"),
         (first("raise NotImplementedError('blocks')"), True, "cannot follow: blocks\n"),
         (first("import os; os._exit(0)"), True, "cannot follow: its process ended with 0\n"),
         (first("import os; os.abort()"), True, "cannot follow: its process ended with -6\n"),
         (
-            first("raise ValueError('stuck')", ACCUSED),
+            first("raise ValueError('stuck')", REPORTED),
             False,
             "writes outside of y, line 9 of rotate_half.py: x; cannot follow: ValueError: stuck",
         ),
     ],
 )
 def test_what_is_found_decides_and_what_cannot_be_followed_does_not(
-    stand_in, tmp_path, text, clean, said, capsys
+    stand_in, monkeypatch, tmp_path, text, clean, said, capsys
 ):
+    if text is not RIGHT:  # one real process shows that this is how the tool is started
+        monkeypatch.setattr(Forked, "folder", tmp_path)
+        monkeypatch.setattr(triton_viz.subprocess, "Popen", Forked)
     solution = written(tmp_path, text)
     assert sanitized(solution, [triton_viz.NAME], CASES[:1]) == clean
     out = capsys.readouterr().out

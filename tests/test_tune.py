@@ -107,7 +107,7 @@ def test_the_default_is_measured_though_the_space_leaves_it_out(alice):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, as_on_a_gpu, fork_server):
-    """Both files as a search leaves them that nobody stops."""
+    """Both files as an uninterrupted search leaves them."""
     folder = Folder(tmp_path_factory.mktemp("whole") / "contributors" / "alice", fork_server)
     folder.write().run()
     return folder.file.read_bytes(), folder.points.read_bytes()
@@ -181,7 +181,7 @@ def test_once_complete_nothing_is_measured_again(alice, monkeypatch):
 
 def test_points_of_other_sources_or_versions_count_no_more(alice, monkeypatch):
     alice.write().run()
-    alice.write(text=SOLUTION + "# changed\n")
+    alice.write(text=SOLUTION + "changed = True\n")
     _, clock = alice.run()
     assert len(clock.calls) == 12
     assert "alice/rotate_half or its versions changed" in alice.said[0]
