@@ -18,7 +18,6 @@ from common.commands import check as check_command
 from common.commands import prune as prune_command
 from common.errors import UserError
 from common.paths import ROOT
-from common.records import runs
 from common.solutions import Solution
 from common.spec import TIERS, TIMED
 from common.tools import compute_sanitizer as sanitizing
@@ -138,6 +137,7 @@ def sanitize(options: argparse.Namespace) -> int:
 def leaderboard(options: argparse.Namespace) -> int:
     """Show the board from the records; write LEADERBOARD.md, the README's board and the plots."""
     from common.board import markdown, terminal
+    from common.records import runs
 
     if options.op or options.only:
         solutions.select(solutions.everyone(installed=False), options.op, options.only)

@@ -119,16 +119,11 @@ def recorded(repository):
     before = readme.read_text()
     path = repository / "results" / "gpu" / "20261121T082930Z-r1.jsonl"
     writer = RunWriter(path)
-    writer.begin(
-        Run(
-            schema=SCHEMA,
-            run="r1",
-            device="cuda",
-            device_name="A GPU",
-            versions={"torch": "2"},
-            absent={},
-        )  # fmt: skip
-    )
+    begun = Run(
+        schema=SCHEMA, run="r1", device="cuda", device_name="A GPU", versions={"torch": "2"},
+        absent={},
+    )  # fmt: skip
+    writer.begin(begun)
     writer.row(row)
     writer.close()
     yield path

@@ -11,6 +11,7 @@ from common.commands import profile
 from common.commands.profile import NO_NCU, finding, least, nsight, read_counters
 from common.grading.sweep import Sweep
 from common.grading.worker import Died
+from common.measure import machine, rows
 from common.measure.limits import Peak
 from common.measure.timing import trace_case
 from common.paths import CONTRIBUTORS
@@ -89,9 +90,10 @@ def test_with_backward_is_the_work_of_both():
 def on_a_gpu(monkeypatch, tmp_path):
     """As if the first board case of rope had been timed on one, and its twin could be traced."""
     case = next(ROPE.cases("board"))
-    rows = [row(case=case.name), row(case=case.name, direction="backward", us=40.0, host=90.0)]
-    monkeypatch.setattr(rows, "measure", lambda *_: iter([rows]))
-    monkeypatch.setattr(rows, "device_name", lambda device: "NVIDIA H200")
+    both = [row(case=case.name), row(case=case.name, direction="backward", us=40.0, host=90.0)]
+    measured = [rows.Measured(each, None) for each in both]
+    monkeypatch.setattr(rows, "measure", lambda *_: iter([measured]))
+    monkeypatch.setattr(machine, "device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(profile, "Sweep", lambda device, quiet: Sweep("cpu"))
     monkeypatch.setattr(profile, "FOLDER", tmp_path)
     monkeypatch.setattr(profile.shutil, "which", lambda name: None)
@@ -101,7 +103,7 @@ def on_a_gpu(monkeypatch, tmp_path):
 
     monkeypatch.setattr(profile, "trace_case", trace)
     monkeypatch.setattr(type(ROPE), "board", lambda op, device: op.cases("board"))
-    return rows
+    return both
 
 
 def test_each_direction_is_a_line_and_a_trace(on_a_gpu, capsys, tmp_path):
