@@ -6,13 +6,15 @@ import subprocess
 
 import pytest
 
+from common import paths
 from common.board import markdown
 from common.board.comparison import compare
+from common.board.needed import needed
 from common.board.plots import sweeps
 from common.board.ranking import rank
 from common.commands import prune
 from common.errors import UserError
-from common.records import runs, writer
+from common.records import pruning, runs, writer
 from common.records.runs import Past, Selection
 from common.records.writer import RunWriter, Samples
 from tests.test_ranking import ABOUT, failed, replace, row
@@ -60,7 +62,7 @@ def shown(folder):
 
 
 def pruned(folder):
-    found = prune.plan(runs.read(folder), KNOWN)
+    found = pruning.plan(folder, needed(runs.read(folder), KNOWN))
     found.carry_out()
     return found
 
@@ -78,7 +80,7 @@ def test_what_it_says_is_freed_is_freed_and_a_second_time_nothing_is(folder):
     assert found.freed == size - sum(path.stat().st_size for path in folder.iterdir())
     files = {path: path.read_bytes() for path in folder.iterdir()}
     again = pruned(folder)
-    assert (again.freed, again.lines()) == (0, [])
+    assert not (again.freed or again.samples or again.contents)
     assert {path: path.read_bytes() for path in folder.iterdir()} == files
 
 
@@ -129,7 +131,7 @@ def test_plots_of_the_last_run_keep_their_rows(tmp_path):
 
 @pytest.fixture
 def command(folder, monkeypatch, capsys):
-    monkeypatch.setattr(prune.runs.paths, "RESULTS", folder.parent)
+    monkeypatch.setattr(paths, "RESULTS", folder.parent)
 
     def command(yes=False):
         code = prune.run(argparse.Namespace(yes=yes))
@@ -150,7 +152,7 @@ def test_it_says_what_it_drops_and_asks(command, folder, monkeypatch):
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     code, out = command(yes=True)
     assert code == 0
-    assert out.startswith("a-gpu: the raw samples of 2 runs, and ")
+    assert out.startswith("a-gpu: 2 files of raw samples, and 8 superseded rows")
     assert command() == (0, "study: there is nothing to prune\n")
 
 

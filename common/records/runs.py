@@ -145,6 +145,11 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         return self.op, self.case, self.direction, self.solution
 
     @property
+    def id(self) -> tuple[str, ...]:
+        """The run, the tier and the key; a case that a run repeated has it twice."""
+        return (self.run, self.tier, *self.key)
+
+    @property
     def disturbed(self) -> str:
         """The influences on the times other than the solution; empty if none is known.
 
