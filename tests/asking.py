@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from common.arena import lay_out
+from common.arena import Slot, lay_out
 from common.grading.fork_server import ForkServer
 from common.grading.worker import Worker
 from common.solutions import Solution
@@ -44,6 +44,13 @@ def workers(server: ForkServer, folder: Path) -> Iterator[Callable[..., Worker]]
 
 def ask(worker: Worker) -> tuple[Reply, list[float]]:
     """Request the rotate_half of four numbers; return the reply and the result."""
+    call, result = lay(worker)
+    reply = worker.call("forward", call=call, result=result.json(), poison=None)
+    return reply, worker.arena(0).tensor(result).tolist()
+
+
+def lay(worker: Worker) -> tuple[Reply, Slot]:
+    """Lay four numbers and a result in the worker's memory; return the call and the result."""
     x = torch.tensor([1.0, 2.0, 3.0, 4.0])
     slots = lay_out([("x", x), ("result", torch.empty(4, device="meta"))])
     arena = worker.arena(max(slot.end for slot in slots.values()))
@@ -52,5 +59,4 @@ def ask(worker: Worker) -> tuple[Reply, list[float]]:
         "tensors": {"x": slots["x"].json()}, "optional": [], "options": {},
         "differentiable": ["x"], "changing": ["x"], "upstream": slots["x"].json(),
     }  # fmt: skip
-    reply = worker.call("forward", call=call, result=slots["result"].json(), poison=None)
-    return reply, arena.tensor(slots["result"]).tolist()
+    return call, slots["result"]

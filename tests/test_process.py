@@ -12,7 +12,7 @@ import pytest
 from common.grading.fork_server import ForkServer
 from common.paths import ROOT
 from common.sandbox.landlock import landlock_version
-from tests.asking import HALF, ask, workers
+from tests.asking import HALF, ask, lay, workers
 
 SANDBOX = ROOT / "common" / "sandbox"
 
@@ -151,6 +151,49 @@ def test_a_replaced_request_is_seen(worker, line, reason):
     reply, _ = ask(worker(REPLACES_A_REQUEST.format(line), "rotate_half"))
     assert reply["verdict"] == "TAMPERED"
     assert reply["reason"] == f"common.sandbox.process.{reason} was replaced"
+
+
+TUNED = """
+import torch
+from types import SimpleNamespace
+
+kernel = SimpleNamespace(
+    name="half", default={"block": 1}, space=({"block": 1}, {"block": 2}), asked=[], forced={}
+)
+TUNED = (kernel,)
+
+def rotate_half(x):
+    shape = (4, (x.shape[0],), x.dtype)
+    kernel.asked.append(shape)
+    assert kernel.forced.get(shape, kernel.default)["block"] < 3
+    a, b = x.chunk(2)
+    return torch.cat((-b, a))
+"""
+
+
+def test_a_solutions_configurations_are_listed_forced_and_looked_up(worker):
+    started = worker(TUNED, "rotate_half")
+    call, _ = lay(started)
+    blocks = [{"block": 1}, {"block": 2}]
+    listed = {"kernels": [{"name": "half", "default": blocks[0], "space": blocks}]}
+    assert started.call("tunable") == listed
+    shape = ["half", 4, [4], "float32"]
+    reply = started.call("lookups", call=call, choices=[[*shape, {"block": 2}]])
+    assert reply == {"asked": {"forward": [shape], "backward": []}}
+    assert started.call("force", choices=[[*shape, {"block": 3}]]) == {}
+    assert ask(started)[0]["verdict"] == "RUNTIME_ERROR"
+    failing = started.call("lookups", call=call, choices=[[*shape, {"block": 3}]])
+    assert failing["verdict"] == "RUNTIME_ERROR"
+    assert failing["asked"] == {"forward": [shape]}
+
+
+def test_a_trace_is_json_text(worker):
+    started = worker(HALF.format("pass"), "rotate_half")
+    call, _ = lay(started)
+    for backward in (False, True):
+        reply = started.call("trace", call=call, backward=backward)
+        assert json.loads(reply["trace"])["traceEvents"]
+    assert started.call("settle") == {}
 
 
 def test_an_unknown_request_fails(worker):

@@ -1,4 +1,4 @@
-"""One graded call, in a solution's process: forward, backward, and the delivery of their results."""
+"""One graded call, in a solution's process: forward, backward, and their results' delivery."""
 
 from __future__ import annotations
 
@@ -140,8 +140,10 @@ def backward(session: Session, upstream: Reply, results: Reply) -> Reply:
 
 @contextlib.contextmanager
 def checks(session: Session) -> Iterator[None]:
-    """Check what runs inside: fresh memory is poisoned, and every address that a kernel touches
-    in the interpreter is held against its launch's arguments.
+    """Poison fresh memory and check addresses while a solution's code runs inside.
+
+    In the interpreter every address that a kernel touches is held against its launch's arguments;
+    on a GPU the guard bands around fresh memory are compared at the end.
 
     Raises:
         Refused: OUT_OF_BOUNDS, also where the solution swallowed the exception of its own access.
