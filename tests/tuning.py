@@ -81,7 +81,7 @@ class FakeClock:
         self.calls.append((direction, choices))
         # forward alone, as a clock would have it: nothing takes a gradient
         call = calls[0] if direction == "backward" else calls[0] | {"differentiable": []}
-        reply = worker.call("lookups", call=call, choices=choices)
+        reply = worker.ask("lookups", call=call, choices=choices)
         if reply.get("verdict"):
             return reply
         chosen = {json.dumps(choice[:4]): block_of(choice[4]) for choice in choices}
