@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from common.wire import Reply
 
 LARGEST_REPLY = 4 << 20
-"""Bytes."""
+"""Bytes of one reply."""
 LARGEST_MEMORY = 16 << 30
 """Resident bytes of one process. CUDA reserves address space, so a limit on that would not do."""
 POLL = 0.25
@@ -20,7 +20,7 @@ POLL = 0.25
 
 
 class Channel:
-    """One end of the socket to a process, whose replies are not trusted."""
+    """The harness's end of the socket to a process; a reply is not trusted."""
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         """Take over the connection to the process with this id."""
@@ -33,7 +33,7 @@ class Channel:
         solution writes to the socket by itself is not taken for a reply.
 
         Raises:
-            TimeoutError: No complete reply came in time, or nobody read the request.
+            TimeoutError: No complete reply came in time, or the process did not read the request.
             OSError, EOFError: The process closed the socket.
             MemoryError: The process held more than LARGEST_MEMORY meanwhile.
             ValueError: The process wrote something other than the reply to this request.

@@ -51,7 +51,7 @@ class Exchange:
     def lay_inputs(self, attempt: int) -> None:
         """Write the guard bytes of this attempt, and the inputs as they were drawn.
 
-        AGAIN moves the elements of the inputs that a solution must not have stored results for.
+        AGAIN moves the elements of the inputs, so that a stored result of another attempt is wrong.
         """
         self._guard = GUARDS[attempt % len(GUARDS)]
         for _, band in self._bands:
@@ -89,7 +89,7 @@ class Exchange:
         return reply
 
     def changed(self) -> str | None:
-        """Return the first argument whose memory differs from what was laid there."""
+        """Return the first argument with other bytes in its memory than were laid there."""
         for name, laid in self._laid.items():
             present = self._arena.bytes_of(self.slots.inputs[name])
             if not torch.equal(words(present), words(laid)):

@@ -55,7 +55,7 @@ def _rms(error: torch.Tensor) -> float:
 
 @dataclass(frozen=True)
 class Wrong:
-    """The first wrong element of a result, and what is wrong with it."""
+    """The first wrong element of a result, and the expected and actual value in words."""
 
     index: tuple[int, ...]
     text: str
@@ -86,7 +86,7 @@ def check_values(
     if budget.rms is not None:
         measured, eager = _rms(error), budget.rms
     ratio = 1.0 if measured == eager else measured / eager if eager else None
-    # if the worst error is within the budget, each is: an ulp can only add to what is allowed
+    # if the worst error is within the budget, each is: an ulp can only widen the bound
     if budget.slices is not None or not worst <= 2 * slack * budget.largest:
         largest = truth.new_tensor(budget.largest) if budget.slices is None else budget.slices
         allowed = torch.maximum(ulp(truth, actual.dtype), 2 * slack * largest)

@@ -70,7 +70,7 @@ class Monitor:
 
 
 def summary(readings: Sequence[Reading]) -> State:
-    """Sum readings up; what none of them has is left out.
+    """Sum readings up; a value that none of them has is left out.
 
     Example: `{"sm_mhz": [1200, 1980], "memory_mhz": [2619, 2619], "celsius": [40, 55],
     "throttled": ["power cap"], "others": 1}`, the lowest and the highest value of each range.
@@ -101,7 +101,7 @@ def reader(uuid: str) -> Callable[[], Reading] | None:
 
 
 def read(nvml: Any, handle: Any) -> Reading:
-    """Read the device once; what the device or its driver does not support is left out."""
+    """Read the device once; a value that it or its driver does not support is left out."""
     queries: dict[str, Callable[[], int]] = {
         "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
         "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),

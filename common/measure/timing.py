@@ -25,9 +25,9 @@ from common.wire import Reply
 ROTATION = 2
 """Inputs that the timed calls of a solution take in turn."""
 BURST = {"gpu": 1, "host": 30}
-"""Calls to a sample of host time, by what ranks the case: few enough to fit the launch queue."""
+"""Calls to a sample of host time, by the case's `ranked_by`: few enough for the launch queue."""
 SECONDS = {"gpu": {"gpu": 1.0, "host": 0.15}, "host": {"gpu": 0.3, "host": 1.5}}
-"""By what ranks the case, the longest time for GPU samples and for host samples of one direction.
+"""By the case's `ranked_by`, the longest time for GPU and for host samples of one direction.
 
 A clock stops sooner where its medians are known, and later where it has too few samples. Host time
 varies more.
@@ -150,7 +150,7 @@ def _well_formed(times: Reply) -> bool:
 
 
 def _names_a_call(kept: Any) -> bool:
-    """Return whether this names the timed call whose results were kept, and its inputs' shift."""
+    """Return whether this is the timed call with kept results, and the shift of its inputs."""
     try:
         return kept["call"] in range(ROTATION) and isinstance(kept["shift"], int)
     except (KeyError, TypeError):
@@ -160,7 +160,7 @@ def _names_a_call(kept: Any) -> bool:
 def _wrong(
     problem: Problem, drawn: Drawn, shift: int, results: dict[str, torch.Tensor]
 ) -> str | None:
-    """Describe the first wrong value of a timed call, whose inputs were shifted so far."""
+    """Describe the first wrong value of a timed call on inputs that were shifted so far."""
     op = problem.op
     arguments, upstream = drawn
     for tensor in (*(arguments[name] for name in op.changing), upstream):
