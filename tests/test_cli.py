@@ -16,7 +16,8 @@ import pytest
 from common import cli
 from common.paths import ROOT
 from common.records import runs
-from common.records.runs import SCHEMA, Record, Run, Summary
+from common.records.fields import SCHEMA, Summary
+from common.records.runs import Record, Run
 from common.records.writer import RunWriter
 
 Ran = namedtuple("Ran", "code out err")

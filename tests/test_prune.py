@@ -15,7 +15,8 @@ from common.board.ranking import rank
 from common.commands import prune
 from common.errors import UserError
 from common.records import pruning, runs, writer
-from common.records.runs import Past, Selection
+from common.records.fields import Selection
+from common.records.runs import Past
 from common.records.writer import RunWriter, Samples
 from tests.test_ranking import ABOUT, failed, replace, row
 from tests.test_ranking import RUN as GPU_RUN

@@ -6,7 +6,7 @@ import fcntl
 import os
 import sys
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -29,9 +29,11 @@ def read(path: Path, decoder: msgspec.json.Decoder[L], command: str) -> list[L]:
         UserError: Any other line that is not valid; the message names the file, the line, the
             reason and the fix.
     """
-    if not path.exists():
-        return []
-    raw = path.read_bytes()
+    return parse(path.read_bytes(), path, decoder, command) if path.exists() else []
+
+
+def parse(raw: bytes, path: Path, decoder: msgspec.json.Decoder[L], command: str) -> list[L]:
+    """Return the lines of a file's content; see `read`."""
     if raw and not raw.endswith(b"\n"):
         print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
         raw = raw[: raw.rfind(b"\n") + 1]
@@ -95,7 +97,7 @@ class Writer:
             UserError: Another process changed the file; it is put back.
         """
         if self._touched():
-            self.refuse()
+            self._refuse()
         text = msgspec.json.encode(line) + b"\n"
         self._content += text
         self._file.write(text)
@@ -108,9 +110,9 @@ class Writer:
             UserError: Another process changed the file; it is put back.
         """
         if self._changed():
-            self.refuse()
+            self._refuse()
 
-    def refuse(self) -> None:
+    def _refuse(self) -> NoReturn:
         """Put the file back and report that it was changed."""
         put_back(self.path, self._content)
         self._left = self._stamp()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import math
 import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +14,10 @@ from typing import Literal
 
 import msgspec
 
+from common.errors import UserError
 from common.records import jsonl, runs
-from common.records.runs import End, Line, Record, Run
+from common.records.fields import SCHEMA, Line
+from common.records.runs import End, Record, Run
 from common.spec import Direction
 
 UNITS = 100
@@ -38,7 +41,7 @@ class Samples(Line, frozen=True, kw_only=True, tag="samples"):
     def of(cls, row: Record, gpu: Times, host: Times) -> Samples:
         """Return the samples of a row from those in microseconds."""
         return cls(
-            schema=runs.SCHEMA, run=row.run, solution=row.solution, case=row.case,
+            schema=SCHEMA, run=row.run, solution=row.solution, case=row.case,
             direction=row.direction,
             gpu={name: _packed(samples) for name, samples in gpu.items()},
             host={name: _packed(samples) for name, samples in host.items()},
@@ -114,7 +117,14 @@ class RunWriter:
         self._lines.write(run)
 
     def row(self, row: Record, samples: Samples | None = None) -> None:
-        """Write a row, and its raw samples where it was timed."""
+        """Write a row, and its raw samples where it was timed.
+
+        Raises:
+            UserError: Another process changed a file; it is put back.
+            ValueError: The row's error is infinite or no number, which JSON does not have.
+        """
+        if row.error is not None and not math.isfinite(row.error):
+            raise ValueError(f"{row.solution} {row.case}: an error of {row.error}")
         if samples:
             self._open_samples().write(samples)
         self._lines.write(row)
@@ -131,7 +141,7 @@ class RunWriter:
             samples.check()
             self._packed = lzma.compress(samples.content, preset=9 | lzma.PRESET_EXTREME)
             replace(archive(self._path), self._packed)
-        self._lines.write(End(schema=runs.SCHEMA, run=run))
+        self._lines.write(End(schema=SCHEMA, run=run))
         self._ended = True
 
     def close(self) -> None:
@@ -159,9 +169,13 @@ def read_samples(path: Path) -> list[Samples]:
     """Return the raw samples of the run with this file; none where they were pruned.
 
     Raises:
-        UserError: A line is not valid.
+        UserError: The file is damaged.
     """
     packed = archive(path)
     if not packed.exists():
         return jsonl.read(samples_file(path), DECODER, "bench")
-    return DECODER.decode_lines(lzma.decompress(packed.read_bytes()))
+    try:
+        raw = lzma.decompress(packed.read_bytes())
+    except (lzma.LZMAError, EOFError):
+        raise UserError(f"{packed}: is damaged; take it from git again, or remove it") from None
+    return jsonl.parse(raw, packed, DECODER, "bench")
