@@ -83,7 +83,7 @@ class Writer:
         lock(self._file.fileno(), path.name)
         _cut_torn_line(path)
         self._content = bytearray(path.read_bytes())
-        self._left = self._stamp()
+        self._left = stamp(self.path)
 
     @property
     def content(self) -> bytes:
@@ -101,7 +101,7 @@ class Writer:
         text = msgspec.json.encode(line) + b"\n"
         self._content += text
         self._file.write(text)
-        self._left = self._stamp()
+        self._left = stamp(self.path)
 
     def check(self) -> None:
         """Compare the whole content.
@@ -115,7 +115,7 @@ class Writer:
     def _refuse(self) -> NoReturn:
         """Put the file back and report that it was changed."""
         put_back(self.path, self._content)
-        self._left = self._stamp()
+        self._left = stamp(self.path)
         name = self.path.name
         raise UserError(f"{name} was changed while it was written to: changed back; run it again")
 
@@ -129,20 +129,21 @@ class Writer:
         os.fsync(self._file.fileno())
         self._file.close()
 
-    def _stamp(self) -> tuple[int, ...]:
-        """Return the file's size, times and inode; nothing where it is gone."""
-        try:
-            found = os.stat(self.path)
-        except FileNotFoundError:
-            return ()
-        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
-
     def _touched(self) -> bool:
-        stamp = self._stamp()
-        return stamp != self._left or stamp[0] != len(self._content)
+        found = stamp(self.path)
+        return found != self._left or found[0] != len(self._content)
 
     def _changed(self) -> bool:
         return read_bytes(self.path) != self.content
+
+
+def stamp(path: Path) -> tuple[int, ...]:
+    """Return the file's size, times and inode; nothing where it is gone."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return ()
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def read_bytes(path: Path) -> bytes | None:

@@ -16,6 +16,7 @@ import msgspec
 
 from common.errors import UserError
 from common.records import jsonl, runs
+from common.records.bystanders import Bystanders
 from common.records.fields import SCHEMA, Line
 from common.records.runs import End, Record, Run
 from common.spec import Direction
@@ -107,6 +108,8 @@ class RunWriter:
     def __init__(self, path: Path) -> None:
         """Open the run's file."""
         self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._bystanders = Bystanders(path)
         self._lines = jsonl.Writer(path)
         self._samples: jsonl.Writer | None = None
         self._packed: bytes | None = None
@@ -135,6 +138,7 @@ class RunWriter:
         Raises:
             UserError: Another process changed a file; it is put back.
         """
+        self._bystanders.check()
         self._lines.check()
         if self._samples or samples_file(self._path).exists():
             samples = self._open_samples()
@@ -146,6 +150,7 @@ class RunWriter:
 
     def close(self) -> None:
         """Put back the files that were changed, once the solutions have ended."""
+        self._bystanders.put_back()
         self._lines.close()
         if self._samples:
             self._samples.close()
