@@ -75,6 +75,17 @@ def test_everything_that_is_shown_stays_as_it_was(folder):
     assert shown(folder) == before
 
 
+def test_a_superseded_row_does_not_decide_the_order(tmp_path):
+    """A solution that joined later stands first in the later run."""
+    folder = tmp_path / "a-gpu"
+    record(folder, "r1", row("bob/rope", case="c2"), row("bob/rope"))
+    for run in ("r2", "r3", "r4"):
+        record(folder, run, row(), row(case="c2"), row("bob/rope"), row("bob/rope", case="c2"))
+    before = shown(folder)
+    assert pruned(folder).rows
+    assert shown(folder) == before
+
+
 def test_what_it_says_is_freed_is_freed_and_a_second_time_nothing_is(folder):
     size = sum(path.stat().st_size for path in folder.iterdir())
     found = pruned(folder)

@@ -132,7 +132,7 @@ def test_a_line_that_is_no_record_is_a_fault_that_names_it(tmp_path, line):
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(UserError) as caught:
         runs.read(tmp_path)
-    assert "line 3" in str(caught.value)
+    assert "line 3 is no record of schema 2" in str(caught.value)
     assert str(path) in str(caught.value)
     assert "remove that line" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
@@ -237,7 +237,7 @@ def test_samples_come_back_in_their_order_and_a_board_does_not_open_them(tmp_pat
     file.begin(RUN)
     file.row(ROW, samples)
     plain = tmp_path / "20261121T082930Z-r1.samples.jsonl"
-    assert writer.read_samples(tmp_path / NAME) == jsonl.read(plain, writer.DECODER, "bench")
+    assert writer.read_samples(tmp_path / NAME) == jsonl.read(plain, writer.FORMAT)
     file.end("r1")
     file.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == [NAME, plain.name + ".xz"]

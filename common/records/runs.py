@@ -142,7 +142,7 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
 
 
 Anything = Run | Record | Past | End
-DECODER = msgspec.json.Decoder(Anything)
+FORMAT = jsonl.Format(msgspec.json.Decoder(Anything), SCHEMA, "bench")
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Results:
     )
 
     def latest(self, tier: Tier = "board") -> list[Record]:
-        """Return the last row of each solution, op, case and direction.
+        """Return the last row of each solution, op, case and direction, in the order of time.
 
         A case that an op no longer has is left out: neither the op's last finished run over all
         solutions measured it, nor a later run.
@@ -179,8 +179,11 @@ class Results:
             if run in whole:
                 last[op] = max(last.get(op, 0), order[run])
         current = {(op, case) for op, run, case in measured if order.get(run, 0) >= last.get(op, 0)}
-        rows = {row.key: row for row in self.rows if row.tier == tier}
-        return [row for row in rows.values() if (row.op, row.case) in current]
+        rows: dict[tuple[str, ...], Record] = {}
+        for row in reversed(self.rows):  # so that no superseded row decides the order
+            if row.tier == tier and (row.op, row.case) in current:
+                rows.setdefault(row.key, row)
+        return list(rows.values())[::-1]
 
     def of_op(self, op: str | None) -> Results:
         """Return the rows of one op alone, or all."""
@@ -214,12 +217,12 @@ def lines(path: Path) -> list[Anything]:
     Raises:
         UserError: A line is not valid, or is not of the run that the file begins with.
     """
-    found = jsonl.read(path, DECODER, "bench")
+    found = jsonl.read(path, FORMAT)
     run = found[0].run if found else ""
     for number, line in enumerate(found, start=1):
         if line.run != run or isinstance(line, Run) != (number == 1):
             reason = "a file begins with its run and holds the lines of no other"
-            raise jsonl.invalid(path, number, reason, "bench")
+            raise FORMAT.invalid(path, number, reason)
     return found
 
 

@@ -55,7 +55,7 @@ class Samples(Line, frozen=True, kw_only=True, tag="samples"):
 
 
 Times = Mapping[str, Sequence[float]]
-DECODER = msgspec.json.Decoder(Samples)
+FORMAT = jsonl.Format(msgspec.json.Decoder(Samples), SCHEMA, "bench")
 
 
 def _packed(samples: Sequence[float]) -> list[int]:
@@ -178,9 +178,9 @@ def read_samples(path: Path) -> list[Samples]:
     """
     packed = archive(path)
     if not packed.exists():
-        return jsonl.read(samples_file(path), DECODER, "bench")
+        return jsonl.read(samples_file(path), FORMAT)
     try:
         raw = lzma.decompress(packed.read_bytes())
     except (lzma.LZMAError, EOFError):
         raise UserError(f"{packed}: is damaged; take it from git again, or remove it") from None
-    return jsonl.parse(raw, packed, DECODER, "bench")
+    return jsonl.parse(raw, packed, FORMAT)

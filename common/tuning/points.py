@@ -99,14 +99,14 @@ class Trials:
         self.stale: set[str] = set()
         """Solutions of which nothing that was measured counts any more."""
         self._points: dict[tuple[str, TuningTask, str], Trial] = {}
-        decoder = msgspec.json.Decoder(dict[str, Any])
-        for number, line in enumerate(jsonl.read(path, decoder, "tune"), start=1):
+        format = jsonl.Format(msgspec.json.Decoder(dict[str, Any]), SCHEMA, "tune")
+        for number, line in enumerate(jsonl.read(path, format), start=1):
             try:
                 if line.pop("schema") != SCHEMA:
                     raise ValueError("another schema")
                 self._take(line.pop("kind"), line)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise jsonl.invalid(path, number, str(error), "tune") from None
+                raise format.invalid(path, number, str(error)) from None
         self.stale -= {point.spot.solution for point in self._points.values()}
         self._writer = Writer(path)
 
