@@ -17,7 +17,8 @@ from common import cli, solutions
 from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.paths import ROOT
-from common.records.runs import SCHEMA, Record, Run, Summary
+from common.records.fields import SCHEMA, Summary
+from common.records.runs import Record, Run
 from common.records.writer import RunWriter
 from tests import forked
 

@@ -18,7 +18,7 @@ from common.grading.sweep import Sweep
 from common.measure import limits, recording, timing
 from common.paths import ROOT
 from common.records import jsonl, runs
-from common.records.runs import Selection
+from common.records.fields import Selection
 from common.sandbox import clock, contract
 from common.sandbox.landlock import landlock_version
 from common.solutions import Solution

@@ -7,7 +7,8 @@ from rich.console import Console
 
 from common.board import table, terminal
 from common.board.comparison import compare
-from common.records.runs import SCHEMA, Results, Run
+from common.records.fields import SCHEMA
+from common.records.runs import Results, Run
 from tests.test_ranking import failed, replace, row, summary
 
 FIRST = Run(

@@ -15,7 +15,8 @@ from common.board.ranking import rank
 from common.commands import prune
 from common.errors import UserError
 from common.records import pruning, runs, writer
-from common.records.runs import Past, Selection
+from common.records.fields import Selection
+from common.records.runs import Past
 from common.records.writer import RunWriter, Samples
 from tests.test_ranking import ABOUT, failed, replace, row
 from tests.test_ranking import RUN as GPU_RUN
@@ -71,6 +72,17 @@ def test_everything_that_is_shown_stays_as_it_was(folder):
     before = shown(folder)
     found = pruned(folder)
     assert (len(found.samples), found.rows) == (2, 8)
+    assert shown(folder) == before
+
+
+def test_a_superseded_row_does_not_decide_the_order(tmp_path):
+    """A solution that joined later stands first in the later run."""
+    folder = tmp_path / "a-gpu"
+    record(folder, "r1", row("bob/rope", case="c2"), row("bob/rope"))
+    for run in ("r2", "r3", "r4"):
+        record(folder, run, row(), row(case="c2"), row("bob/rope"), row("bob/rope", case="c2"))
+    before = shown(folder)
+    assert pruned(folder).rows
     assert shown(folder) == before
 
 

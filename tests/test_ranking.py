@@ -5,7 +5,8 @@ import pytest
 
 from common.board.ranking import limit, rank, score, share
 from common.board.table import About
-from common.records.runs import SCHEMA, Record, Results, Run, Summary
+from common.records.fields import SCHEMA, Summary
+from common.records.runs import Record, Results, Run
 
 RUN = Run(
     schema=SCHEMA, run="r1", device="cuda", device_name="A GPU", versions={"torch": "2"},

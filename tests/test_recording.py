@@ -10,7 +10,8 @@ from common.errors import UserError
 from common.measure import machine, recording
 from common.measure.recording import Kept, Recorded, Taken
 from common.records import runs, writer
-from common.records.runs import Results, Selection
+from common.records.fields import Selection
+from common.records.runs import Results
 from common.solutions import Solution, discover
 from tests.test_ranking import replace
 from tests.test_records import ROW, RUN, row

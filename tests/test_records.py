@@ -6,7 +6,8 @@ import pytest
 
 from common.errors import UserError
 from common.records import jsonl, runs, writer
-from common.records.runs import SCHEMA, Results, Selection, Summary
+from common.records.fields import SCHEMA, Selection, Summary
+from common.records.runs import Results
 from common.records.writer import RunWriter, Samples
 from tests.test_ranking import PARAMS, replace
 from tests.test_ranking import RUN as TIMED_RUN
@@ -131,7 +132,7 @@ def test_a_line_that_is_no_record_is_a_fault_that_names_it(tmp_path, line):
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(UserError) as caught:
         runs.read(tmp_path)
-    assert "line 3" in str(caught.value)
+    assert "line 3 is no record of schema 2" in str(caught.value)
     assert str(path) in str(caught.value)
     assert "remove that line" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
@@ -155,10 +156,13 @@ def test_bytes_that_are_no_text_are_a_fault(tmp_path):
         runs.read(tmp_path)
 
 
-def test_a_number_that_json_does_not_have_is_not_written():
+def test_a_number_that_json_does_not_have_is_not_written(tmp_path):
+    file = RunWriter(tmp_path / NAME)
     for error in (float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="not finite"):
-            row(error=error).__post_init__()
+        with pytest.raises(ValueError, match="an error of"):
+            file.row(row(error=error))
+    file.close()
+    assert not (tmp_path / NAME).read_bytes()
 
 
 # --- which rows are shown -------------------------------------------------------------------------
@@ -233,7 +237,7 @@ def test_samples_come_back_in_their_order_and_a_board_does_not_open_them(tmp_pat
     file.begin(RUN)
     file.row(ROW, samples)
     plain = tmp_path / "20261121T082930Z-r1.samples.jsonl"
-    assert writer.read_samples(tmp_path / NAME) == jsonl.read(plain, writer.DECODER, "bench")
+    assert writer.read_samples(tmp_path / NAME) == jsonl.read(plain, writer.FORMAT)
     file.end("r1")
     file.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == [NAME, plain.name + ".xz"]
@@ -241,6 +245,8 @@ def test_samples_come_back_in_their_order_and_a_board_does_not_open_them(tmp_pat
     assert kept.microseconds("gpu", "solution") == GPU["solution"]
     (tmp_path / (plain.name + ".xz")).write_bytes(b"none")
     assert runs.read(tmp_path).rows == [ROW]
+    with pytest.raises(UserError, match="is damaged"):
+        writer.read_samples(tmp_path / NAME)
 
 
 def test_a_run_that_is_continued_keeps_its_samples(tmp_path):

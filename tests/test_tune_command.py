@@ -37,7 +37,7 @@ def test_a_line_that_is_no_point_is_a_fault_that_names_it(alice, change):
     alice.write().run(stop=2)
     first, second = alice.points.read_text().splitlines()
     alice.points.write_text(f"{first}\n{json.dumps(json.loads(second) | change)}\n")
-    with pytest.raises(UserError, match="line 2 is not valid") as caught:
+    with pytest.raises(UserError, match="line 2 is no record of schema") as caught:
         alice.run()
     assert "run tune" in str(caught.value)
 

@@ -8,6 +8,7 @@ from common.errors import UserError
 from common.records import runs, writer
 from common.records.jsonl import Writer
 from common.records.writer import RunWriter, Samples
+from tests.test_ranking import replace
 from tests.test_records import NAME, ROW, RUN, row
 
 SAMPLES = Samples.of(ROW, {"solution": [2.05, 2.04], "eager": [3.0]}, {})
@@ -114,3 +115,42 @@ def test_a_new_file_is_named_by_its_time_and_run(tmp_path):
     assert run == "57df38dac757.jsonl"
     assert len(time) == len("20261121T082930Z")
     assert time[8] + time[-1] == "TZ"
+
+
+# --- the files beside it --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def earlier(path):
+    """The file of a run that ended before."""
+    opened = RunWriter(path.with_name("20261121T082929Z-r0.jsonl"))
+    opened.begin(replace(RUN, run="r0"))
+    opened.row(row(run="r0"), SAMPLES)
+    opened.end("r0")
+    opened.close()
+    return path.with_name("20261121T082929Z-r0.jsonl")
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("which", [lambda path: path, writer.archive])
+def test_the_records_of_earlier_runs_are_put_back(earlier, file, path, how, which):
+    changed = which(earlier)
+    before = {each: each.read_bytes() for each in path.parent.iterdir()}
+    change(changed, before[changed], how)
+    with pytest.raises(UserError, match="was changed during the run"):
+        file.end(RUN.run)
+    assert changed.read_bytes() == before[changed]
+    change(changed, before[changed], how)
+    file.close()
+    assert {each: each.read_bytes() for each in path.parent.iterdir()} == before
+
+
+def test_a_file_that_appears_is_set_aside(earlier, file, path):
+    forged = path.with_name("99991231T235959Z-r9.jsonl")
+    forged.write_bytes(earlier.read_bytes())
+    with pytest.raises(UserError, match=r"gpu/99991231T235959Z-r9\.jsonl was changed"):
+        file.end(RUN.run)
+    assert runs.files(path.parent) == [earlier, path]
+    assert forged.with_name(forged.name + ".unexpected").read_bytes() == earlier.read_bytes()
+    file.close()
+    assert runs.files(path.parent) == [earlier, path]

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from common import stats
-from common.records.runs import Record, Summary
+from common.records.fields import Summary
+from common.records.runs import Record
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 Cell = tuple[str, str]

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     device = shared.device(options)
     from common.grading.sweep import tier_cases
     from common.measure.recording import Recorded, bench
-    from common.records.runs import Selection
+    from common.records.fields import Selection
 
     cases = {op.name: len(cases) for op, cases in tier_cases(chosen, options.tier, device)}
     if not cases:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.records.runs import POWER_CAP
+from common.records.fields import POWER_CAP
 
 State = dict[str, Any]
 """The readings summed up; see `summary`."""

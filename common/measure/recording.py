@@ -20,7 +20,8 @@ from common.measure.machine import (
 )
 from common.measure.rows import measure
 from common.records import runs, writer
-from common.records.runs import SCHEMA, Record, Results, Run, Selection
+from common.records.fields import SCHEMA, Selection
+from common.records.runs import Record, Results, Run
 from common.records.writer import RunWriter
 from common.solutions import Solution
 from common.spec import DIRECTIONS

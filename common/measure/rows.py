@@ -10,7 +10,8 @@ from common.grading.problem import Problem
 from common.grading.sweep import Graded, Sweep, repeats, tier_cases
 from common.grading.worker import Worker
 from common.measure.timing import time_case
-from common.records.runs import SCHEMA, Record, Summary
+from common.records.fields import SCHEMA, Summary
+from common.records.runs import Record
 from common.records.writer import Samples
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Tier

@@ -1,1 +1,1 @@
-"""What was measured: one file of JSON lines a run, under `results/<device>/`; no torch here."""
+"""Records of measurements, one file of JSON lines a run, in `results/<device>/`; no torch."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
@@ -15,50 +16,57 @@ from common.errors import UserError
 L = TypeVar("L")
 
 
-def read(path: Path, decoder: msgspec.json.Decoder[L], command: str) -> list[L]:
+@dataclass(frozen=True)
+class Format(Generic[L]):
+    """The lines that a kind of file holds."""
+
+    decoder: msgspec.json.Decoder[L]
+    """Decodes one line; it validates types, names and the schema's number."""
+    schema: int
+    command: str
+    """The command that writes such a file."""
+
+    def invalid(self, path: Path, number: int, reason: str) -> UserError:
+        """Return the error for a line that cannot be read, with the fix."""
+        problem = f"line {number} is no record of schema {self.schema} ({reason})"
+        return UserError(
+            f"{path}: {problem}; remove that line, or the file, and run {self.command}"
+        )
+
+
+def read(path: Path, format: Format[L]) -> list[L]:
     """Return the file's lines in order; a file that is not there has none.
 
     A last line that a kill cut off is dropped with a notice on stderr.
 
-    Args:
-        path: The file.
-        decoder: The decoder of one line; it validates types, names and the schema's number.
-        command: The command that writes such a file, for the message.
-
     Raises:
-        UserError: Any other line that is not valid; the message names the file, the line, the
-            reason and the fix.
+        UserError: Any other line is not valid; the message names the file, the line, the reason and
+            the fix.
     """
-    if not path.exists():
-        return []
-    raw = path.read_bytes()
+    return parse(path.read_bytes(), path, format) if path.exists() else []
+
+
+def parse(raw: bytes, path: Path, format: Format[L]) -> list[L]:
+    """Return the lines of a file's content; see `read`."""
     if raw and not raw.endswith(b"\n"):
         print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
         raw = raw[: raw.rfind(b"\n") + 1]
     try:
-        lines = decoder.decode_lines(raw)
+        lines = format.decoder.decode_lines(raw)
     except ValueError:  # of msgspec, and of bytes that are not UTF-8
         lines = []
     if len(lines) == raw.count(b"\n"):
         return lines
-    number, error = _first_invalid(raw, decoder)
-    raise invalid(path, number, error, command)
+    raise _first_invalid(raw, path, format)
 
 
-def _first_invalid(raw: bytes, decoder: msgspec.json.Decoder[L]) -> tuple[int, str]:
-    """Return the number of the first line that is not valid, and the reason."""
+def _first_invalid(raw: bytes, path: Path, format: Format[L]) -> UserError:
     for number, line in enumerate(raw.split(b"\n"), start=1):
         try:
-            decoder.decode(line)
+            format.decoder.decode(line)
         except ValueError as error:
-            return number, str(error)
+            return format.invalid(path, number, str(error))
     raise AssertionError("no line is invalid by itself")
-
-
-def invalid(path: Path, number: int, reason: str, command: str) -> UserError:
-    """Return the error for a line that cannot be read, with the fix."""
-    fix = f"remove that line, or the file, and run {command}"
-    return UserError(f"{path}: line {number} is not valid ({reason}); {fix}")
 
 
 class Writer:
@@ -81,7 +89,7 @@ class Writer:
         lock(self._file.fileno(), path.name)
         _cut_torn_line(path)
         self._content = bytearray(path.read_bytes())
-        self._left = self._stamp()
+        self._left = stamp(self.path)
 
     @property
     def content(self) -> bytes:
@@ -95,11 +103,11 @@ class Writer:
             UserError: Another process changed the file; it is put back.
         """
         if self._touched():
-            self.refuse()
+            self._refuse()
         text = msgspec.json.encode(line) + b"\n"
         self._content += text
         self._file.write(text)
-        self._left = self._stamp()
+        self._left = stamp(self.path)
 
     def check(self) -> None:
         """Compare the whole content.
@@ -108,12 +116,12 @@ class Writer:
             UserError: Another process changed the file; it is put back.
         """
         if self._changed():
-            self.refuse()
+            self._refuse()
 
-    def refuse(self) -> None:
+    def _refuse(self) -> NoReturn:
         """Put the file back and report that it was changed."""
         put_back(self.path, self._content)
-        self._left = self._stamp()
+        self._left = stamp(self.path)
         name = self.path.name
         raise UserError(f"{name} was changed while it was written to: changed back; run it again")
 
@@ -127,20 +135,21 @@ class Writer:
         os.fsync(self._file.fileno())
         self._file.close()
 
-    def _stamp(self) -> tuple[int, ...]:
-        """Return the file's size, times and inode; nothing where it is gone."""
-        try:
-            found = os.stat(self.path)
-        except FileNotFoundError:
-            return ()
-        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
-
     def _touched(self) -> bool:
-        stamp = self._stamp()
-        return stamp != self._left or stamp[0] != len(self._content)
+        found = stamp(self.path)
+        return found != self._left or found[0] != len(self._content)
 
     def _changed(self) -> bool:
         return read_bytes(self.path) != self.content
+
+
+def stamp(path: Path) -> tuple[int, ...]:
+    """Return the file's size, times and inode; nothing where it is gone."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return ()
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def read_bytes(path: Path) -> bytes | None:

@@ -8,72 +8,20 @@ files of a device come last by name. Drawing a board opens these files alone.
 from __future__ import annotations
 
 import gc
-import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import msgspec
 
-from common import paths, stats
+from common import paths
 from common.records import jsonl
+from common.records.fields import POWER_CAP, SCHEMA, Line, Selection, State, Summary
 from common.spec import Direction, RankedBy, Tier
-
-SCHEMA: Literal[2] = 2
-POWER_CAP = "power cap"
-
-
-class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A median with its 95 % interval, in microseconds; `[10.2, 10.1, 10.4]` in the file."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, samples: Sequence[float]) -> Summary:
-        """Return the summary of samples in microseconds, its bounds to the nanosecond."""
-        low, high = stats.interval(samples)
-        return cls(stats.median(samples), round(low, 3), round(high, 3))
-
-
-class State(TypedDict, total=False):
-    """The device while a case was timed: lowest and highest readings; see `measure/device.py`."""
-
-    sm_mhz: list[int]
-    memory_mhz: list[int]
-    celsius: list[int]
-    throttled: list[str]
-    others: int
-
-
-class Line(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    gc=False,
-    tag_field="kind",
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-):
-    """One line of a run's file; `run` is the run's id."""
-
-    schema: Literal[2]
-    run: str
-
-
-class Selection(
-    msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True
-):
-    """The options that chose what a run measures; None where all were chosen."""
-
-    op: str | None = None
-    only: str | None = None
-    tier: Tier = "board"
 
 
 class Run(Line, frozen=True, kw_only=True, tag="run"):
@@ -85,7 +33,7 @@ class Run(Line, frozen=True, kw_only=True, tag="run"):
     absent: dict[str, str]
     """The peers that could not take part, each with the reason."""
     selection: Selection = Selection()
-    peak: dict[str, Any] = {}
+    peak: dict[str, Any] = msgspec.field(default_factory=dict)
     """The datasheet's rates of the device; empty where they are not known."""
 
     @property
@@ -116,28 +64,28 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     """Digest of the solution with its helpers."""
     harness: str
     """Digest of the op and of everything that grades and times."""
-    gpu: dict[str, Summary] = {}
+    gpu: dict[str, Summary] = msgspec.field(default_factory=dict)
     """`solution`, `eager` and `copy`, taken in turn; of forward, or of forward with backward.
     Some rows have `dense` products, `backward` alone and the replay of a `graph` of forward.
     """
-    host: dict[str, Summary] = {}
+    host: dict[str, Summary] = msgspec.field(default_factory=dict)
     """`solution` and `eager`; a row of forward has it with `no_grad` too."""
-    device_state: State = {}
+    device_state: State = {}  # noqa: RUF012 - msgspec copies it, and omits it in lines
     """Empty where NVML could not be asked."""
     tier: Tier = "board"
     """`board` is ranked, `plot` is drawn."""
 
     def __post_init__(self) -> None:
-        """Refuse a row that the board could not show.
+        """Refuse a row that the board could not show; written out, since a million rows pass.
 
         Raises:
-            ValueError: A time is not there, or the error is not finite.
+            ValueError: The time of the solution or of eager is missing.
         """
-        for times in (self.gpu, self.host):
-            if times and not ("solution" in times and "eager" in times):
-                raise ValueError("the time of the solution or of eager is missing")
-        if self.error is not None and not math.isfinite(self.error):
-            raise ValueError("an error that is not finite")
+        gpu, host = self.gpu, self.host
+        if (gpu and not ("solution" in gpu and "eager" in gpu)) or (
+            host and not ("solution" in host and "eager" in host)
+        ):
+            raise ValueError("the time of the solution or of eager is missing")
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -194,7 +142,7 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
 
 
 Anything = Run | Record | Past | End
-DECODER = msgspec.json.Decoder(Anything)
+FORMAT = jsonl.Format(msgspec.json.Decoder(Anything), SCHEMA, "bench")
 
 
 @dataclass(frozen=True)
@@ -212,7 +160,7 @@ class Results:
     )
 
     def latest(self, tier: Tier = "board") -> list[Record]:
-        """Return the last row of each solution, op, case and direction.
+        """Return the last row of each solution, op, case and direction, in the order of time.
 
         A case that an op no longer has is left out: neither the op's last finished run over all
         solutions measured it, nor a later run.
@@ -231,8 +179,11 @@ class Results:
             if run in whole:
                 last[op] = max(last.get(op, 0), order[run])
         current = {(op, case) for op, run, case in measured if order.get(run, 0) >= last.get(op, 0)}
-        rows = {row.key: row for row in self.rows if row.tier == tier}
-        return [row for row in rows.values() if (row.op, row.case) in current]
+        rows: dict[tuple[str, ...], Record] = {}
+        for row in reversed(self.rows):  # so that no superseded row decides the order
+            if row.tier == tier and (row.op, row.case) in current:
+                rows.setdefault(row.key, row)
+        return list(rows.values())[::-1]
 
     def of_op(self, op: str | None) -> Results:
         """Return the rows of one op alone, or all."""
@@ -266,12 +217,12 @@ def lines(path: Path) -> list[Anything]:
     Raises:
         UserError: A line is not valid, or is not of the run that the file begins with.
     """
-    found = jsonl.read(path, DECODER, "bench")
+    found = jsonl.read(path, FORMAT)
     run = found[0].run if found else ""
     for number, line in enumerate(found, start=1):
         if line.run != run or isinstance(line, Run) != (number == 1):
             reason = "a file begins with its run and holds the lines of no other"
-            raise jsonl.invalid(path, number, reason, "bench")
+            raise FORMAT.invalid(path, number, reason)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import math
 import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +14,11 @@ from typing import Literal
 
 import msgspec
 
+from common.errors import UserError
 from common.records import jsonl, runs
-from common.records.runs import End, Line, Record, Run
+from common.records.bystanders import Bystanders
+from common.records.fields import SCHEMA, Line
+from common.records.runs import End, Record, Run
 from common.spec import Direction
 
 UNITS = 100
@@ -38,7 +42,7 @@ class Samples(Line, frozen=True, kw_only=True, tag="samples"):
     def of(cls, row: Record, gpu: Times, host: Times) -> Samples:
         """Return the samples of a row from those in microseconds."""
         return cls(
-            schema=runs.SCHEMA, run=row.run, solution=row.solution, case=row.case,
+            schema=SCHEMA, run=row.run, solution=row.solution, case=row.case,
             direction=row.direction,
             gpu={name: _packed(samples) for name, samples in gpu.items()},
             host={name: _packed(samples) for name, samples in host.items()},
@@ -51,7 +55,7 @@ class Samples(Line, frozen=True, kw_only=True, tag="samples"):
 
 
 Times = Mapping[str, Sequence[float]]
-DECODER = msgspec.json.Decoder(Samples)
+FORMAT = jsonl.Format(msgspec.json.Decoder(Samples), SCHEMA, "bench")
 
 
 def _packed(samples: Sequence[float]) -> list[int]:
@@ -104,6 +108,8 @@ class RunWriter:
     def __init__(self, path: Path) -> None:
         """Open the run's file."""
         self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._bystanders = Bystanders(path)
         self._lines = jsonl.Writer(path)
         self._samples: jsonl.Writer | None = None
         self._packed: bytes | None = None
@@ -114,7 +120,14 @@ class RunWriter:
         self._lines.write(run)
 
     def row(self, row: Record, samples: Samples | None = None) -> None:
-        """Write a row, and its raw samples where it was timed."""
+        """Write a row, and its raw samples where it was timed.
+
+        Raises:
+            UserError: Another process changed a file; it is put back.
+            ValueError: The row's error is infinite or no number, which JSON does not have.
+        """
+        if row.error is not None and not math.isfinite(row.error):
+            raise ValueError(f"{row.solution} {row.case}: an error of {row.error}")
         if samples:
             self._open_samples().write(samples)
         self._lines.write(row)
@@ -125,17 +138,19 @@ class RunWriter:
         Raises:
             UserError: Another process changed a file; it is put back.
         """
+        self._bystanders.check()
         self._lines.check()
         if self._samples or samples_file(self._path).exists():
             samples = self._open_samples()
             samples.check()
             self._packed = lzma.compress(samples.content, preset=9 | lzma.PRESET_EXTREME)
             replace(archive(self._path), self._packed)
-        self._lines.write(End(schema=runs.SCHEMA, run=run))
+        self._lines.write(End(schema=SCHEMA, run=run))
         self._ended = True
 
     def close(self) -> None:
         """Put back the files that were changed, once the solutions have ended."""
+        self._bystanders.put_back()
         self._lines.close()
         if self._samples:
             self._samples.close()
@@ -159,9 +174,13 @@ def read_samples(path: Path) -> list[Samples]:
     """Return the raw samples of the run with this file; none where they were pruned.
 
     Raises:
-        UserError: A line is not valid.
+        UserError: The file is damaged.
     """
     packed = archive(path)
     if not packed.exists():
-        return jsonl.read(samples_file(path), DECODER, "bench")
-    return DECODER.decode_lines(lzma.decompress(packed.read_bytes()))
+        return jsonl.read(samples_file(path), FORMAT)
+    try:
+        raw = lzma.decompress(packed.read_bytes())
+    except (lzma.LZMAError, EOFError):
+        raise UserError(f"{packed}: is damaged; take it from git again, or remove it") from None
+    return jsonl.parse(raw, packed, FORMAT)

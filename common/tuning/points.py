@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from common.records import jsonl
+from common.records.jsonl import Format, Writer, read
 from common.spec import Direction
 
 SCHEMA: Literal[1] = 1
@@ -89,7 +89,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return TuningTask(self.solution, self.shape, self.case, self.direction)
 
 
-DECODER = msgspec.json.Decoder(Trial)
+FORMAT = Format(msgspec.json.Decoder(Trial), SCHEMA, "tune")
 Key = tuple[Kind, TuningTask, str]
 
 
@@ -121,10 +121,10 @@ class Trials:
         self.stale: set[str] = set()
         """Solutions that have been tuned and have no trial left that counts."""
         self._trials: dict[Key, Trial] = {}
-        for trial in jsonl.read(path, DECODER, "tune"):
+        for trial in read(path, FORMAT):
             self._take(trial)
         self.stale -= {trial.solution for trial in self._trials.values()}
-        self._writer = jsonl.Writer(path)
+        self._writer = Writer(path)
 
     def _take(self, trial: Trial) -> None:
         now = self.sources.get(trial.solution), self.versions

@@ -15,7 +15,8 @@ from typing import Any
 
 from common.board.ranking import LIMITS
 from common.paths import PLOTS, ROOT
-from common.records.runs import Record, Results, Summary
+from common.records.fields import Summary
+from common.records.runs import Record, Results
 
 MILLI = 1e-3
 

@@ -1,0 +1,63 @@
+"""The parts that the lines of a run have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+import msgspec
+
+from common import stats
+from common.spec import Tier
+
+SCHEMA: Literal[2] = 2
+POWER_CAP = "power cap"
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A median with its 95 % interval, in microseconds; `[10.2, 10.1, 10.4]` in the file."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Summary:
+        """Return the summary of samples in microseconds, its bounds to the nanosecond."""
+        low, high = stats.interval(samples)
+        return cls(stats.median(samples), round(low, 3), round(high, 3))
+
+
+class State(TypedDict, total=False):
+    """The device while a case was timed: lowest and highest readings; see `measure/device.py`."""
+
+    sm_mhz: list[int]
+    memory_mhz: list[int]
+    celsius: list[int]
+    throttled: list[str]
+    others: int
+
+
+class Line(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    gc=False,
+    tag_field="kind",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """One line of a run's file; `run` is the run's id."""
+
+    schema: Literal[2]
+    run: str
+
+
+class Selection(
+    msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The options that chose what a run measures; None where all were chosen."""
+
+    op: str | None = None
+    only: str | None = None
+    tier: Tier = "board"
