@@ -1,4 +1,4 @@
-# Untested: no container engine was available. NVIDIA's image brings torch and triton with CUDA.
+# Untested, for want of a container engine. NVIDIA's image contains torch and triton with CUDA.
 #   docker build -t triton-study . && docker run --gpus all --ipc=host triton-study
 ARG IMAGE=nvcr.io/nvidia/pytorch:26.06-py3
 FROM ${IMAGE}

@@ -1,6 +1,6 @@
 """Options of the test run, the parametrization over solutions and cases, and shared fixtures.
 
-nox -s test -- --only house --op rope --tier smoke --device cpu
+For example: nox -s test -- --only house --op rope --tier smoke --device cpu
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if missing := [
     names = " ".join(missing)
     raise SystemExit(f"study: missing packages: {names}; python -m pip install {names}")
 
-# before torch is imported; see common/commands/options.py
+# must be set before torch is imported; see common/commands/options.py
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Report wrong options in one line, before anything is collected."""
+    """Report wrong options in one line, before pytest collects tests."""
     try:
         _pairs(config)
     except UserError as error:
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize `graded` with every contributor's solution on every case of the tier."""
+    """Parametrize `graded` with each chosen solution on each case of its op in the tier."""
     if "graded" in metafunc.fixturenames:
         pairs = _pairs(metafunc.config)
         ids = [f"{solution.name}-{case.name}" for solution, case in pairs]
@@ -83,9 +83,9 @@ def device(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def fork_server():
-    """Return a fork server without a GPU for every test that does not end or replace its own.
+    """Return the fork server, without a GPU, of all tests that do not start their own.
 
-    Each start of one imports torch, which takes seconds.
+    One for all tests, since a fork server imports torch when it starts, which takes seconds.
     """
     server = ForkServer("cpu")
     yield server
@@ -101,9 +101,9 @@ def sweep(request: pytest.FixtureRequest, device: str):
 
 @pytest.fixture(scope="session")
 def verdicts(request: pytest.FixtureRequest, sweep: Sweep):
-    """Return a function from a solution and a case to the verdicts.
+    """Return a function that takes a solution and a case and returns the verdicts.
 
-    The first request for a case has all its solutions graded at the same time.
+    Its first call for a case grades all solutions of that case at the same time.
     """
     asked = {
         item.callspec.params["graded"]

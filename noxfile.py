@@ -1,7 +1,9 @@
-"""Sessions, no logic: each installs its dependency group and hands its arguments on to `study`.
+"""Sessions without logic: each installs its dependency groups and passes its arguments on.
 
-All run in one environment, `.nox/study`, since each would otherwise hold its own copy of torch. The
-environment that nox makes for a session stays empty.
+Most pass them to the command of `study` that has the session's name; for example,
+`nox -s bench -- --op rope` runs `python -m common bench --op rope`. All sessions share one
+environment, `.nox/study`, since each would otherwise hold its own copy of torch. The environment
+that nox makes for a session stays empty.
 """
 
 import functools
@@ -22,9 +24,9 @@ GROUPS = nox.project.load_toml("pyproject.toml")
 
 
 def install(session: nox.Session, *groups: str) -> str:
-    """Install dependency groups into the shared environment, and return its Python.
+    """Install dependency groups into the shared environment and return the path of its Python.
 
-    With `nox --no-venv` nothing is installed, and the session runs in the Python on PATH.
+    With `nox --no-venv`, install nothing and return the Python on PATH.
     """
     if session.venv_backend == "none":
         return "python"
@@ -36,7 +38,7 @@ def install(session: nox.Session, *groups: str) -> str:
 
 
 def study(session: nox.Session, group: str = "run") -> None:
-    """Run the command of `study` that is named as the session."""
+    """Install the dependency group and run the command of `study` that has the session's name."""
     command = (install(session, group), "-m", "common", session.name, *session.posargs)
     session.run(*command, external=True, interrupt_timeout=20, terminate_timeout=20)
 
@@ -49,50 +51,50 @@ def test(session: nox.Session) -> None:
 
 @nox_session
 def bench(session: nox.Session) -> None:
-    """Grade and time every solution on the board's cases; continues an interrupted run."""
+    """Grade and time every solution on the board's cases, or continue an interrupted run."""
     study(session)
 
 
 @nox_session
 def leaderboard(session: nox.Session) -> None:
-    """Show the leaderboard from bench's records."""
+    """Show the leaderboard, drawn from bench's records."""
     study(session, "board")
 
 
 @nox_session
 def new(session: nox.Session) -> None:
-    """Write a solution's folder from the template: nox -s new -- HANDLE OP."""
+    """Copy the template into a contributor's folder: nox -s new -- HANDLE OP."""
     study(session, "board")
 
 
 @nox_session
 def check(session: nox.Session) -> None:
-    """Grade and measure one folder, and say where it would stand: nox -s check -- HANDLE."""
+    """Grade and measure one folder and report its place on the board: nox -s check -- HANDLE."""
     study(session)
 
 
 @nox_session
 def profile(session: nox.Session) -> None:
-    """Say what binds a solution, memory, arithmetic or launching: nox -s profile -- HANDLE."""
+    """Report a solution's bottleneck: memory, arithmetic or launches: nox -s profile -- HANDLE."""
     study(session)
 
 
 @nox_session
 def tune(session: nox.Session) -> None:
-    """Search a folder's configurations on this GPU, for it to read: nox -s tune -- HANDLE."""
+    """Find and save a folder's fastest configurations on this GPU: nox -s tune -- HANDLE."""
     study(session)
 
 
 @nox_session
 def sanitize(session: nox.Session) -> None:
-    """Run compute-sanitizer over smoke cases on a GPU, or anywhere --tool triton-viz."""
+    """Check smoke cases by compute-sanitizer on a GPU, or anywhere with --tool triton-viz."""
     symbolic = any("triton-viz" in word for word in session.posargs)
     study(session, "sanitizer" if symbolic else "run")
 
 
 @nox_session
 def peers(session: nox.Session) -> None:
-    """Install libraries to stand beside on the board: nox -s peers -- liger-kernel quack."""
+    """Install libraries that the board compares with: nox -s peers -- liger-kernel quack."""
     groups = [f"peers-{name}" for name in session.posargs]
     if missing := set(groups) - set(GROUPS["dependency-groups"]):
         session.error(f"pyproject.toml has no dependency group {' or '.join(sorted(missing))}")

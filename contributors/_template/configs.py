@@ -1,26 +1,25 @@
-"""Choose a kernel's configuration: the fastest that `nox -s tune` measured, or a default."""
+"""Configurations of kernels: the fastest that `nox -s tune` measured, or a default."""
 
-# A kernel works with any tile, and with any number of warps and stages; the fastest ones depend on
-# the GPU, the dtype and the shapes. Declare the configurations to choose from, and ask for one:
+# A kernel works with any tile size and any number of warps and stages; the fastest choice depends
+# on the GPU, the dtype and the shapes. Declare the configurations, and look one up for each launch:
 #
 #     from configs import Tuned
 #
 #     product = Tuned(
-#         "product",                                  # one name a kernel, in the whole folder
+#         "product",                                  # unique in the folder
 #         default={"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 3},
 #         space=[
 #             {"BLOCK_M": m, "BLOCK_N": n, "num_warps": 8, "num_stages": s}
 #             for m in (64, 128) for n in (64, 128) for s in (3, 4)
 #         ],
 #     )
-#     TUNED = (product,)                              # in <op>.py: this is what `tune` looks for
+#     TUNED = (product,)                              # in <op>.py, where `tune` finds it
 #
 #     config = product(tokens, widths=(k, n), like=x)
 #     _kernel[grid](x, ..., **config)
 #
 # `nox -s tune -- HANDLE` runs the board's cases, times each configuration of `space` for every
-# shape that a launch asks for, and writes the best of them to configs/<device>.json beside this
-# file.
+# shape that a launch looks up, and writes the fastest to configs/<device>.json beside this file.
 
 import functools
 import json
@@ -35,23 +34,23 @@ SCHEMA = 1
 
 
 class Tuned:
-    """One kernel's configurations: the default and those of the space, all with the same keys."""
+    """The configurations of one kernel: a default and a space, all dicts with the same keys."""
 
     def __init__(self, name, default, space):
         self.name, self.default, self.space = name, default, space
-        # The lookups so far with their answers: (tokens, widths, dtype, device) -> a configuration.
-        # `tune` empties it, makes a call, and reads which shapes that call needs.
+        # All lookups so far: (tokens, widths, dtype, device) -> configuration. `tune` empties this
+        # dict, makes a call, and reads from it the shapes that the call needs.
         self.asked = {}
-        # While `tune` works: the configurations that it tries instead of the file's, as
-        # (tokens, widths, dtype) -> a configuration; other shapes take the default. Else None.
+        # Set by `tune` alone: (tokens, widths, dtype) -> the configuration to try in place of the
+        # file's; other shapes take the default.
         self.forced = None
 
     def __call__(self, tokens, widths, like):
-        """Return the configuration for this many tokens of these widths, a dict for the launch.
+        """Return the keyword arguments of a launch for this shape.
 
-        `widths` is a tuple of the other sizes that the speed depends on. dtype and device are those
-        of the tensor `like`. A small call costs what its Python costs, so every call of a shape
-        after the first one is a single lookup in a dict.
+        `widths` is a tuple of the sizes besides `tokens` that the speed depends on. dtype and
+        device are those of the tensor `like`. Host time decides small calls, so after the first
+        call of a shape the answer is a single lookup in a dict.
         """
         call = (tokens, widths, like.dtype, like.device)
         config = self.asked.get(call)
@@ -67,8 +66,8 @@ class Tuned:
         saved = _read(torch.cuda.get_device_name(device))
         if saved is None:
             return self.default
-        # The widths and the dtype must be equal. The entry with the nearest token count wins, as a
-        # ratio: 64 is as far from 32 as from 128, and then the smaller one wins.
+        # The widths and the dtype must be equal. The entry with the nearest token count wins, by
+        # ratio: 64 is as far from 32 as from 128. Of two at one distance the smaller count wins.
         name = str(dtype).removeprefix("torch.")
         measured = saved.get((self.name, widths, name))
         if not measured:
@@ -82,11 +81,11 @@ class Tuned:
         return config
 
 
-@functools.cache  # read once; a second call is answered from memory
+@functools.cache  # one read a process
 def _read(device_name):
-    """Return this device's measurements, (kernel, widths, dtype) -> [(tokens, config), ...].
+    """Return this device's file as (kernel, widths, dtype) -> [(tokens, config), ...].
 
-    Return None, with a notice on stderr, where there is no file or it is not one that `tune` wrote.
+    Return None, with a notice on stderr, if the file is missing or is not as `tune` writes it.
     """
     path = FOLDER / "configs" / f"{_slug(device_name)}.json"
     measured = {}
@@ -111,12 +110,12 @@ def _read(device_name):
 
 
 def _slug(device_name):
-    """Return the device's name as a file's name: `NVIDIA H200` -> `nvidia-h200`."""
+    """Return the device's name as a file name: `NVIDIA H200` -> `nvidia-h200`."""
     return re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
 
 
-@functools.cache  # the same line is printed once
+@functools.cache  # prints each line once
 def _say(what):
-    """Print why the default is taken: a slow configuration is no failure, but worth knowing."""
+    """Print to stderr why a launch takes the default, which may be slow but is no failure."""
     hint = f"nox -s tune -- {FOLDER.name}"
     print(f"{FOLDER.name}: {what}: taking the default; {hint} finds better", file=sys.stderr)

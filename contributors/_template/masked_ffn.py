@@ -6,7 +6,7 @@
 #     textual = (silu(x @ u1.T) * (x @ u3.T)) @ u2.T
 #     out = torch.where(mask[:, None], visual, textual)
 #
-# That is three layers of two weights each; the mask chooses one of the two for each token:
+# These are three layers of two weights each; the mask chooses one of the two for each token:
 #
 #     out = torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
 
@@ -15,33 +15,34 @@ import triton
 import triton.language as tl
 
 
-# 1. The kernel. Triton starts many copies of it, called programs; `program_id` tells them apart.
-#    Here a program has one tile of the output: BLOCK tokens times BLOCK features.
+# 1. The kernel. Triton starts many copies of it, called programs; `program_id` numbers them.
+#    Here a program computes one tile of the output: BLOCK tokens times BLOCK features.
 @triton.jit
 def _kernel(
     x, w_v, w_t, mask, out, tokens, inputs, outputs, w_row, w_column, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Compute one tile of the output.
+    """Compute one tile of out[token] = x[token] @ (mask[token] ? w_v : w_t).T.
 
     Bytes: x, the weights and the mask are read and out is written once, if the caches keep the
-    tiles that several programs read. FLOPs: two products where one would do; improve this.
+    tiles that several programs read. FLOPs: 4 * tokens * inputs * outputs, since each tile takes
+    two products where one would do; improve this.
     """
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    # The sums are kept in float32, whatever the tensors hold: the only rounding is the store's.
+    # Sums in float32 for every dtype: the only rounding is the store's.
     visual = tl.zeros((BLOCK, BLOCK), tl.float32)
     textual = tl.zeros((BLOCK, BLOCK), tl.float32)
-    # A tile of x [BLOCK, BLOCK] and one of each weight at a time, along the inner dimension. A mask
-    # switches off the lanes that would leave a tensor; they count as zero.
+    # Each step takes a tile [BLOCK, BLOCK] of x and one of each weight, along the inner dimension.
+    # `there` switches off the lanes that would leave a tensor; they count as zero.
     for start in range(0, inputs, BLOCK):
         k = start + tl.arange(0, BLOCK)
         there = (rows < tokens)[:, None] & (k < inputs)[None, :]
         # in 64 bits, because rows * inputs may not fit in 32
         x_tile = tl.load(x + rows[:, None].to(tl.int64) * inputs + k[None, :], there, 0.0)
-        # strides instead of a transposed copy: w[column, k], as a tile of [k, column]
+        # strides instead of a transposed copy: w[column, k] read as a tile [k, column]
         place = k[:, None] * w_column + columns[None, :].to(tl.int64) * w_row
         there = (k < inputs)[:, None] & (columns < outputs)[None, :]
-        # "ieee", because tl.dot would round float32 to ten bits, tf32, otherwise
+        # "ieee", because tl.dot would otherwise round float32 to tf32, ten bits
         visual = tl.dot(x_tile, tl.load(w_v + place, there, 0.0), visual, input_precision="ieee")
         textual = tl.dot(x_tile, tl.load(w_t + place, there, 0.0), textual, input_precision="ieee")
     chosen = tl.load(mask + rows, rows < tokens, 0)
@@ -50,10 +51,10 @@ def _kernel(
     tl.store(out + rows[:, None].to(tl.int64) * outputs + columns[None, :], result, there)
 
 
-# 2. The launcher: allocates the output, and chooses the number of programs and the tile's size.
+# 2. The launcher allocates the output, and chooses the number of programs and the tile's size.
 def _launch(x, w_v, w_t, mask):
     x = x.contiguous()
-    if w_v.stride() != w_t.stride():  # the kernel counts on one stride for both
+    if w_v.stride() != w_t.stride():  # the kernel takes one stride for both
         w_v, w_t = w_v.contiguous(), w_t.contiguous()
     (tokens, inputs), outputs = x.shape, w_v.shape[0]
     out = torch.empty(tokens, outputs, dtype=x.dtype, device=x.device)
@@ -63,8 +64,8 @@ def _launch(x, w_v, w_t, mask):
     return out
 
 
-# 3. Autograd: forward saves on `ctx` the tensors that backward needs, and backward returns a
-#    gradient or None for every argument of forward.
+# 3. Autograd: forward saves the tensors that backward needs on `ctx`. Backward returns a gradient
+#    or None for each argument of forward.
 class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w_v, w_t, mask):
@@ -75,14 +76,14 @@ class _MaskedLinear(torch.autograd.Function):
     def backward(ctx, grad):
         x, w_v, w_t, mask = ctx.saved_tensors
         # The gradient of x goes back through the same weights, so the same kernel computes it. A
-        # weight's gradient sums over its own tokens: plain torch here; replace it.
+        # weight's gradient sums over that weight's tokens, here in plain torch; replace it.
         d_x = _launch(grad, w_v.T, w_t.T, mask)
         visual = grad * mask[:, None]
         return d_x, visual.T @ x, (grad - visual).T @ x, None
 
 
 # 4. The function that the harness calls, named after the op. Autograd joins the three layers and
-#    the operations between them. Each of them reads and writes all of its tensors: fuse them.
+#    the operations between them. Each operation reads and writes whole tensors: fuse them.
 def masked_ffn(
     x: torch.Tensor,
     w1: torch.Tensor,
@@ -93,9 +94,10 @@ def masked_ffn(
     u3: torch.Tensor,
     mask: torch.Tensor,
 ) -> torch.Tensor:
-    """Return w2(silu(w1 x) * w3 x) where the mask holds, and the same of the u's elsewhere.
+    """Return w2(silu(w1 x) * w3 x) for the tokens of the mask; the others take u1, u2 and u3.
 
-    x: [tokens, width]; w1, w3, u1, u3: [inner, width]; w2, u2: [width, inner].
+    x: [tokens, width]; w1, w3, u1, u3: [inner, width]; w2, u2: [width, inner]; mask: bool [tokens].
+    Returns x's shape and dtype.
     """
     mask = mask.contiguous()
     gate = _MaskedLinear.apply(x, w1, u1, mask)

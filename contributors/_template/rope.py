@@ -18,33 +18,33 @@ import triton
 import triton.language as tl
 
 
-# 1. The kernel. Triton starts many copies of it, called programs; `program_id` tells them apart.
-#    Here a program has one row: the d features of one head of one token.
+# 1. The kernel. Triton starts many copies of it, called programs; `program_id` numbers them.
+#    Here a program computes one row: the d features of one head of one token.
 @triton.jit
 def _kernel(
     t, freqs, out, rows_per_position, s,
     D: tl.constexpr, D2: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
     BACKWARD: tl.constexpr,
 ):  # fmt: skip
-    """Turn one row.
+    """Turn one row: y1 = x1 * cos1 - x2 * sin1, y2 = x2 * cos2 + x1 * sin2, and copy the rest.
 
-    Bytes: t is read once and out is written once. In addition, every head of a token reads the
-    angles and computes their cosines and sines anew; improve this.
+    Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once. In addition,
+    every head of a token reads the angles and computes their cosines and sines anew; improve this.
     """
     row = tl.program_id(0)
     position = row // rows_per_position % s
-    # t, freqs and out came as pointers to the first element. Move them to this row; in 64 bits,
+    # t, freqs and out are pointers to a tensor's first element. Move them to this row; in 64 bits,
     # because row * D may not fit in 32.
     t += row.to(tl.int64) * D
     out += row.to(tl.int64) * D
     freqs += position.to(tl.int64) * D2
 
     # A block's size has to be a power of two and known when compiling (`constexpr`), so BLOCK is
-    # D2 / 2 rounded up. The mask switches the surplus lanes off: they would leave the row.
+    # D2 / 2 rounded up. The mask switches off the surplus lanes, which would leave the row.
     HALF: tl.constexpr = D2 // 2
     lanes = tl.arange(0, BLOCK)
     mask = lanes < HALF
-    # Arithmetic in float32, whatever the tensors hold: the only rounding is the store's.
+    # Arithmetic in float32 for every dtype: the only rounding is the store's.
     x1 = tl.load(t + lanes, mask=mask).to(tl.float32)
     x2 = tl.load(t + HALF + lanes, mask=mask).to(tl.float32)
     angle1 = tl.load(freqs + lanes, mask=mask).to(tl.float32)
@@ -68,9 +68,9 @@ def _kernel(
         tl.store(out + lanes, rest, mask=lanes < D)
 
 
-# 2. The launcher: allocates the output, and chooses the number of programs and the block's size.
+# 2. The launcher allocates the output, and chooses the number of programs and the block's size.
 def _launch(t, freqs, tensor_format, backward):
-    t, freqs = t.contiguous(), freqs.contiguous()  # rows that follow each other without gaps
+    t, freqs = t.contiguous(), freqs.contiguous()  # the kernel expects rows without gaps
     out = torch.empty_like(t)
     if not t.numel():  # no rows, no programs
         return out
@@ -87,8 +87,8 @@ def _launch(t, freqs, tensor_format, backward):
     return out
 
 
-# 3. Autograd: forward saves on `ctx` the tensors that backward needs, and backward returns a
-#    gradient or None for every argument of forward.
+# 3. Autograd: forward saves the tensors that backward needs on `ctx`. Backward returns a gradient
+#    or None for each argument of forward.
 class _Rope(torch.autograd.Function):
     @staticmethod
     def forward(ctx, t, freqs, tensor_format):
@@ -102,8 +102,8 @@ class _Rope(torch.autograd.Function):
         return _launch(grad, freqs, ctx.tensor_format, backward=True), None, None
 
 
-# 4. The function that the harness calls, named after the op. Options that it does not name are
-#    unsupported, which is no failure: add them later.
+# 4. The function that the harness calls, named after the op. An option that it does not name is
+#    unsupported, which is no failure: add it later.
 def rope(t: torch.Tensor, freqs: torch.Tensor, *, tensor_format: str = "sbhd") -> torch.Tensor:
     """Return t with its first d2 features turned by the angles, in t's shape and dtype.
 

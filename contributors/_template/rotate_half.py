@@ -10,16 +10,16 @@ import triton
 import triton.language as tl
 
 
-# 1. The kernel. Triton starts many copies of it, called programs; `program_id` tells them apart.
+# 1. The kernel. Triton starts many copies of it, called programs; `program_id` numbers them.
 #    Each works on blocks of lanes at once, so there is no loop over a row's elements.
 @triton.jit
 def _kernel(x, y, HALF: tl.constexpr, BLOCK: tl.constexpr):
-    """Write y1 = -x2 and y2 = x1. Bytes: each element is read once and written once."""
+    """Write one row: y1 = -x2, y2 = x1. Bytes: 2 * x.numel() * itemsize, x read and y written."""
     row = tl.program_id(0).to(tl.int64)  # in 64 bits: row * 2 * HALF may not fit in 32
-    x += row * 2 * HALF  # x and y came as pointers to the first element; now: to this row's
+    x += row * 2 * HALF  # x and y are pointers: move them from the tensor's start to this row
     y += row * 2 * HALF
     # A block's size has to be a power of two and known when compiling (`constexpr`). The mask
-    # switches the surplus lanes off: without it they would read and write other rows.
+    # switches off the surplus lanes, which would read and write other rows.
     lanes = tl.arange(0, BLOCK)
     mask = lanes < HALF
     x1 = tl.load(x + lanes, mask=mask)
@@ -28,9 +28,9 @@ def _kernel(x, y, HALF: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(y + HALF + lanes, x1, mask=mask)
 
 
-# 2. The launcher: allocates the output, and chooses the number of programs and the block's size.
+# 2. The launcher allocates the output, and chooses the number of programs and the block's size.
 def _launch(x):
-    x = x.contiguous()  # the kernel counts on rows that follow each other without gaps
+    x = x.contiguous()  # the kernel expects rows without gaps
     y = torch.empty_like(x)
     if x.numel():  # no rows, no programs
         half = x.shape[-1] // 2
@@ -40,7 +40,7 @@ def _launch(x):
 
 
 # 3. Autograd. y1 = -x2 and y2 = x1, so the gradient of x1 is that of y2, and the gradient of x2
-#    is minus that of y1. Backward turns the other way, which is forward with the sign changed.
+#    is minus that of y1. So backward is forward with the sign changed.
 class _RotateHalf(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -53,5 +53,5 @@ class _RotateHalf(torch.autograd.Function):
 
 # 4. The function that the harness calls, named after the op.
 def rotate_half(x: torch.Tensor) -> torch.Tensor:
-    """Return [-x2, x1] for [x1, x2] on the last dimension. x: [..., d], d even; the same shape."""
+    """Return [-x2, x1] for the halves [x1, x2] of x [..., d], d even, in x's shape and dtype."""
     return _RotateHalf.apply(x)

@@ -1,4 +1,8 @@
-"""Third step: a program for each position, batch and head turns both halves at once."""
+"""Step three: one program a row; it turns both halves at once.
+
+A row is one head of one position of one sequence. Each feature is loaded once; cos and sin are
+computed anew for every head. Steps one and two are `rope_base.py` and `rope_v1.py`.
+"""
 
 import torch
 import triton
@@ -12,11 +16,14 @@ def _kernel(
     D: tl.constexpr, D2: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
     BACKWARD: tl.constexpr,
 ):  # fmt: skip
-    """forward   y1 = x1 cos1 - x2 sin1    y2 = x2 cos2 + x1 sin2
-    backward  x1 = y1 cos1 + y2 sin2    x2 = y2 cos2 - y1 sin1    (gradients of y1 and y2)
+    """Turn one row of D features; t and out are [s, b, h, D] by their strides.
 
-    Bytes: t read once, because whoever holds x1 and x2 needs neither again, and out written once.
-    The D2 angles of a position are read by each of its b * h programs, from the caches.
+        forward    y1 = x1 cos1 - x2 sin1    y2 = x2 cos2 + x1 sin2
+        backward  dx1 = g1 cos1 + g2 sin2   dx2 = g2 cos2 - g1 sin1
+
+    Bytes: 2 * t.numel() * itemsize: t is read once, since one program needs both x1 and x2, and
+    out is written once. Each of the b * h programs of a position reads its D2 angles (float32),
+    all but the first from the caches.
     """
     program = tl.program_id(0)
     position, sequence, head = program // (b * h), program // h % b, program % h
@@ -30,11 +37,11 @@ def _kernel(
     angle1 = tl.load(freqs + cols, mask=keep, other=0).to(tl.float32)
     angle2 = tl.load(freqs + HALF + cols, mask=keep, other=0).to(tl.float32)
     sin1, sin2 = tl.sin(angle1), tl.sin(angle2)
-    if BACKWARD:  # the partner's sine, and the other sign
+    if BACKWARD:  # the partner's sine with the other sign
         sin1, sin2 = -sin2, -sin1
     tl.store(out + row + cols, x1 * tl.cos(angle1) - x2 * sin1, mask=keep)
     tl.store(out + row + HALF + cols, x2 * tl.cos(angle2) + x1 * sin2, mask=keep)
-    if D > D2:  # the rest of the row is copied
+    if D > D2:  # copy the rest of the row
         cols = D2 + tl.arange(0, REST)
         tl.store(out + row + cols, tl.load(t + row + cols, mask=cols < D), mask=cols < D)
 
@@ -51,5 +58,8 @@ def _launch(t, out, freqs, backward):
 
 
 def rope(t: torch.Tensor, freqs: torch.Tensor, *, tensor_format: str = "sbhd") -> torch.Tensor:
-    """t: [s, b, h, d] (sbhd) or [b, s, h, d] (bshd); freqs: [s2, 1, 1, d2], s2 >= s, d2 <= d."""
+    """Return t with its first d2 features turned by the angles, in t's shape and dtype.
+
+    t: [s, b, h, d] (sbhd) or [b, s, h, d] (bshd); freqs: [s2, 1, 1, d2], s2 >= s, d2 <= d.
+    """
     return Rope.apply(t, freqs, tensor_format, _launch)

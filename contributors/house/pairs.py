@@ -1,8 +1,8 @@
-"""A rotation's pairs in both layouts, loaded and stored by contiguous accesses alone.
+"""Loads and stores of a rotation's pairs in both layouts, all of them contiguous.
 
-Half-split pairs element j of a row with element j + HALF, interleaved pairs 2j with 2j + 1.
-`rows` points at the first elements of the rows, [rows, 1]; `keep` says which rows exist;
-BLOCK is HALF rounded up to a power of two.
+The half-split layout pairs element j of a row with j + HALF, the interleaved one 2j with 2j + 1.
+`rows` [rows, 1] points at the first element of each row; `keep` [rows, 1] masks the rows that
+exist; BLOCK is HALF rounded up to a power of two.
 """
 
 import triton
@@ -11,9 +11,9 @@ import triton.language as tl
 
 @triton.jit
 def load_pairs(rows, keep, HALF: tl.constexpr, BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr):
-    """The first and the second members of all pairs: two float32 blocks [rows, BLOCK]."""
+    """Return the first and the second members of all pairs, two float32 blocks [rows, BLOCK]."""
     if INTERLEAVED:
-        # A load with stride 2 would fetch each line twice: whole rows, taken apart in registers.
+        # Load whole rows and split them in registers: a load of stride 2 would fetch lines twice.
         cols = tl.arange(0, 2 * BLOCK)[None, :]
         x = tl.load(rows + cols, mask=keep & (cols < 2 * HALF))
         x1, x2 = tl.split(tl.reshape(x, [x.shape[0], BLOCK, 2]))
@@ -26,7 +26,7 @@ def load_pairs(rows, keep, HALF: tl.constexpr, BLOCK: tl.constexpr, INTERLEAVED:
 
 @triton.jit
 def store_pairs(rows, keep, y1, y2, HALF: tl.constexpr, INTERLEAVED: tl.constexpr):
-    """The reverse: y1 and y2, both [rows, BLOCK], rounded to the type that `rows` points at."""
+    """Store the pairs (y1, y2), both [rows, BLOCK], rounded to the dtype of `rows`."""
     BLOCK: tl.constexpr = y1.shape[1]
     if INTERLEAVED:
         cols = tl.arange(0, 2 * BLOCK)[None, :]

@@ -1,4 +1,7 @@
-"""One program per token turns a block of heads; cos and sin are computed once for them all."""
+"""One program a token; cos and sin once for a block of heads.
+
+All formats and options are one kernel, and backward is the same kernel with other signs.
+"""
 
 import functools
 
@@ -10,7 +13,7 @@ from pairs import load_pairs, store_pairs
 
 @triton.jit
 def _find_sequence(cu_seqlens, token, sequences, cp_size):
-    """The last sequence that begins at or before `token`, so never an empty one."""
+    """Return the last sequence that begins at or before `token`; it is never an empty one."""
     low, high = 0, sequences
     while high - low > 1:
         middle = (low + high) // 2
@@ -29,10 +32,12 @@ def _rope_kernel(
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
     BLOCK_H: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    """y1 = x1 cos1 - x2 sin1,  y2 = x2 cos2 + x1 sin2,  for every pair in one token's heads.
+    """Turn BLOCK_H heads of one token: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
-    Bytes: t once in, out once out, and a row of freqs a token. The tokens stand in a table of
-    [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd).
+    The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd).
+
+    Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
+    reads ROTARY angles in float32.
     """
     HALF: tl.constexpr = ROTARY // 2
     token = tl.program_id(0)
@@ -42,7 +47,7 @@ def _rope_kernel(
     t += row * t_row + column * t_column + head * t_head
     out += token.to(tl.int64) * heads * WIDTH + head * WIDTH
 
-    # Asked for first: it is on its way while the position and the angles are found.
+    # Load t first: the load is under way while the position and the angles are computed.
     x1, x2 = load_pairs(t, keep, HALF, BLOCK, INTERLEAVED)
     if WIDTH > ROTARY:
         cols = ROTARY + tl.arange(0, REST)[None, :]
@@ -57,21 +62,22 @@ def _rope_kernel(
         sequence, index = column, row
     else:
         sequence, index = row, column
-    # Of a sequence's 2 * cp_size chunks this rank has number cp_rank and, behind it, its mirror.
+    # A sequence has 2 * cp_size chunks; this rank has chunk cp_rank and, behind it, its mirror,
+    # chunk 2 * cp_size - 1 - cp_rank. With cp_size 1 the two are the whole sequence.
     chunk = length // 2
     position = index + chunk * tl.where(index < chunk, cp_rank, 2 * (cp_size - 1) - cp_rank)
     if start_positions is not None:
         position += tl.load(start_positions + sequence)
 
-    # One thread computes an angle's cos and sin and deals them out. In the layout of x instead,
-    # Triton would have every thread compute all that it needs: 16 times the work at width 128.
+    # Here one thread computes an angle's cos and sin for all threads. In the layout of x, each
+    # thread would compute all the angles that it needs: 16 times the work at width 128.
     side, pair = tl.arange(0, 2)[:, None], tl.arange(0, BLOCK)[None, :]
     feature = side + 2 * pair if INTERLEAVED else side * HALF + pair
     freqs += position.to(tl.int64) * freqs_row
     angle = tl.load(freqs + feature, mask=pair < HALF, other=0).to(tl.float32)
     cos1, cos2 = tl.split(tl.trans(tl.cos(angle)))
     sin1, sin2 = tl.split(tl.trans(tl.sin(angle)))
-    if TRANSPOSED:  # backward: x1 went into y2 by sin2, and x2 into y1 by -sin1
+    if TRANSPOSED:  # backward: dx1 = g1 cos1 + g2 sin2, dx2 = g2 cos2 - g1 sin1
         sin1, sin2 = -sin2, -sin1
     y1, y2 = x1 * cos1 - x2 * sin1, x2 * cos2 + x1 * sin2
     store_pairs(out, keep, y1, y2, HALF, INTERLEAVED)
@@ -81,9 +87,10 @@ def _rope_kernel(
 
 @functools.cache
 def _blocks(heads: int, width: int, rotary: int, itemsize: int) -> tuple[int, ...]:
-    """Head blocks, BLOCK_H, BLOCK, REST, num_warps: an angle and 64 bytes of t a thread, or more.
+    """Return the number of head blocks, BLOCK_H, BLOCK, REST and num_warps.
 
-    Cached, because a small call costs what its Python costs: triton.cdiv alone is a microsecond.
+    A thread gets one angle and 64 bytes of t, or more, where there are as many. Cached, because
+    host time decides small calls: triton.cdiv alone takes a microsecond.
     """
     block = triton.next_power_of_2(max(rotary // 2, 1))
     rest = triton.next_power_of_2(width - rotary)
@@ -146,6 +153,8 @@ def rope(
 
     t: [s, b, h, d] (sbhd), [b, s, h, d] (bshd) or [tokens, h, d] (thd, with cu_seqlens [b + 1]);
     freqs: [s2, 1, 1, d2], float32; start_positions: [b]. Returns t's shape and dtype.
+    cp_size, cp_rank: the number of context-parallel ranks and this one; t holds its two chunks of
+    each sequence.
     """
     if start_positions is not None:
         if cp_size > 1:

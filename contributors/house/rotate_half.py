@@ -1,4 +1,4 @@
-"""Tiles of whole rows; either layout is read and written by contiguous accesses alone."""
+"""Tiles of whole rows; contiguous accesses in either layout."""
 
 import torch
 import triton
@@ -11,7 +11,10 @@ def _rotate_half_kernel(
     x, y, rows, SIGN: tl.constexpr, WIDTH: tl.constexpr, INTERLEAVED: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """y1 = -x2, y2 = x1; SIGN = -1 gives the transpose. Bytes: x read once, y written once."""
+    """Turn BLOCK_R rows: y1 = -SIGN x2, y2 = SIGN x1, where SIGN = -1 gives the transpose.
+
+    Bytes: 2 * x.numel() * itemsize, since x is read once and y is written once.
+    """
     HALF: tl.constexpr = WIDTH // 2
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)[:, None]
     keep = row < rows
@@ -26,7 +29,7 @@ def _launch(x: torch.Tensor, interleaved: bool, sign: int) -> torch.Tensor:
         width = x.shape[-1]
         rows = x.numel() // width
         block = triton.next_power_of_2(width // 2)
-        # About 4096 elements a program: 64 bytes in flight for each of 128 threads.
+        # About 4096 elements a program: 64 bytes a thread in flight, with 128 threads, half type.
         block_r = max(2048 // block, 1)
         _rotate_half_kernel[(triton.cdiv(rows, block_r),)](
             x, y, rows, sign, width, interleaved, block_r, block
@@ -46,5 +49,8 @@ class _RotateHalf(torch.autograd.Function):
 
 
 def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
-    """[x1, x2] -> [-x2, x1] on the last dimension, or by neighbouring pairs; x: [..., even d]."""
+    """Return [-x2, x1] for the halves [x1, x2] of x [..., d], d even; `interleaved`, for the pairs.
+
+    With `interleaved`, (x[2i], x[2i + 1]) becomes (-x[2i + 1], x[2i]). Returns x's shape and dtype.
+    """
     return _RotateHalf.apply(x, interleaved)

@@ -1,11 +1,15 @@
-"""Tiles of sequence x heads x width, a feature's partner found modulo the rotated width"""
+"""Tiles of positions x heads; partners found by a modulo.
+
+A tile has the whole width of a head. A feature's partner lies half the rotated width further on,
+modulo that width, so one line of arithmetic serves both halves.
+"""
 
 import torch
 import triton
 import triton.language as tl
 from torch.autograd.function import once_differentiable
 
-TILE = 4096  # elements a program: 32 a thread, in eight loads of 16 bytes for a half type
+TILE = 4096  # elements a program: 32 a thread, four loads of 16 bytes of x and as many of partners
 
 
 @triton.jit
@@ -23,8 +27,8 @@ def _rope_kernel(
         forward   out[i] = x[i] cos(f[i]) + s(i) x[p(i)] sin(f[i])
         backward   dx[i] = g[i] cos(f[i]) - s(i) g[p(i)] sin(f[p(i)])
 
-    Moves 2 * numel * itemsize + s * d2 * 4 bytes: every x[i] is asked for twice, once as itself
-    and once as a partner, but within one tile, so the second time the cache has it.
+    Bytes: 2 * numel * itemsize + s * d2 * 4. Each x[i] is loaded twice, as itself and as a partner,
+    but by the same program, so the cache answers the second load. All offsets are in elements.
     """
     seq_tiles, head_tiles = tl.cdiv(seq, BLOCK_SEQ), tl.cdiv(heads, BLOCK_HEADS)
     tile = tl.program_id(0)
@@ -41,7 +45,7 @@ def _rope_kernel(
     x_row = x_ptr + batch * x_batch + pos * x_seq + head * x_head
     x = tl.load(x_row + i.to(tl.int64) * x_dim, mask=inside & (i < DIM), other=0)
     x_partner = tl.load(x_row + partner.to(tl.int64) * x_dim, mask=inside & rotated, other=0)
-    # Features past ROTATED get the angle 0, cos 1 and sin 0, and so pass through unchanged.
+    # Features past ROTATED get the angle 0, so cos 1 and sin 0: they pass through unchanged.
     angles = freqs_ptr + pos * freqs_seq
     f = tl.load(angles + i * freqs_dim, mask=(pos < seq) & rotated, other=0)
     f_sin = f
@@ -62,10 +66,10 @@ def _launch(
     if result.numel() == 0:
         return result
     out = result
-    if tensor_format == "bshd":  # the kernel knows strides only
+    if tensor_format == "bshd":  # to the kernel, the format is a matter of strides
         x, out = x.transpose(0, 1), out.transpose(0, 1)
     seq, batch, heads, dim = x.shape
-    # Heads first: those of one position share cos and sin, which a tile computes once.
+    # Fill a tile with heads before positions: the heads of a position share one cos and sin.
     block_dim = triton.next_power_of_2(dim)
     block_heads = min(triton.next_power_of_2(heads), max(1, TILE // block_dim))
     block_seq = min(triton.next_power_of_2(seq), max(1, TILE // (block_dim * block_heads)))

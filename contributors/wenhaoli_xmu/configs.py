@@ -1,25 +1,25 @@
-"""Which configuration a kernel takes: what `nox -s tune` measured on this GPU, or a default."""
+"""Configurations of kernels: the fastest that `nox -s tune` measured, or a default."""
 
-# A kernel is written for any tile, and for any number of warps and stages; which of them are fast
-# depends on the GPU, the dtype and the shapes. Say what there is to choose from, and ask:
+# A kernel works with any tile size and any number of warps and stages; the fastest choice depends
+# on the GPU, the dtype and the shapes. Declare the configurations, and look one up for each launch:
 #
 #     from configs import Tuned
 #
 #     product = Tuned(
-#         "product",                                  # one name a kernel, in the whole folder
+#         "product",                                  # unique in the folder
 #         default={"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 3},
 #         space=[
 #             {"BLOCK_M": m, "BLOCK_N": n, "num_warps": 8, "num_stages": s}
 #             for m in (64, 128) for n in (64, 128) for s in (3, 4)
 #         ],
 #     )
-#     TUNED = (product,)                              # in <op>.py: this is what `tune` looks for
+#     TUNED = (product,)                              # in <op>.py, where `tune` finds it
 #
 #     config = product(tokens, widths=(k, n), like=x)
 #     _kernel[grid](x, ..., **config)
 #
 # `nox -s tune -- HANDLE` runs the board's cases, times each configuration of `space` for every
-# shape that was asked for, and writes the best of them to configs/<device>.json beside this file.
+# shape that a launch looks up, and writes the fastest to configs/<device>.json beside this file.
 
 import functools
 import json
@@ -34,23 +34,23 @@ SCHEMA = 1
 
 
 class Tuned:
-    """One kernel's configurations. All of them, the default too, have the same names in them."""
+    """The configurations of one kernel: a default and a space, all dicts with the same keys."""
 
     def __init__(self, name, default, space):
         self.name, self.default, self.space = name, default, space
-        # What was asked for and what the answer was: (tokens, widths, dtype, device) -> a
-        # configuration. `tune` empties it, makes a call, and sees what that call needs.
+        # All lookups so far: (tokens, widths, dtype, device) -> configuration. `tune` empties this
+        # dict, makes a call, and reads from it the shapes that the call needs.
         self.asked = {}
-        # What `tune` is trying, instead of what the file says: (tokens, widths, dtype) -> a
-        # configuration, and the default for all else. None when nobody is tuning.
+        # Set by `tune` alone: (tokens, widths, dtype) -> the configuration to try in place of the
+        # file's; other shapes take the default.
         self.forced = None
 
     def __call__(self, tokens, widths, like):
-        """The configuration for so many tokens of these widths, as a dict for the launch.
+        """Return the keyword arguments of a launch for this shape.
 
-        `widths` is a tuple: whatever else the speed depends on. dtype and device are those of the
-        tensor `like`. A small call costs what its Python costs, so only the first one of a shape
-        goes any further than one look into a dict.
+        `widths` is a tuple of the sizes besides `tokens` that the speed depends on. dtype and
+        device are those of the tensor `like`. Host time decides small calls, so after the first
+        call of a shape the answer is a single lookup in a dict.
         """
         call = (tokens, widths, like.dtype, like.device)
         config = self.asked.get(call)
@@ -66,8 +66,8 @@ class Tuned:
         saved = _read(torch.cuda.get_device_name(device))
         if saved is None:
             return self.default
-        # The widths and the dtype have to be the same. Of the token counts the nearest is taken,
-        # nearest as a ratio: 64 is as far from 32 as from 128, and the smaller one wins then.
+        # The widths and the dtype must be equal. The entry with the nearest token count wins, by
+        # ratio: 64 is as far from 32 as from 128. Of two at one distance the smaller count wins.
         name = str(dtype).removeprefix("torch.")
         measured = saved.get((self.name, widths, name))
         if not measured:
@@ -81,10 +81,12 @@ class Tuned:
         return config
 
 
-@functools.cache  # read once; a second call is answered from memory
+@functools.cache  # one read a process
 def _read(device_name):
-    """What was measured on this device, (kernel, widths, dtype) -> [(tokens, config), ...]; None,
-    and a notice, where nothing was or the file is not what `tune` writes."""
+    """Return this device's file as (kernel, widths, dtype) -> [(tokens, config), ...].
+
+    Return None, with a notice on stderr, if the file is missing or is not as `tune` writes it.
+    """
     path = FOLDER / "configs" / f"{_slug(device_name)}.json"
     measured = {}
     try:
@@ -108,12 +110,12 @@ def _read(device_name):
 
 
 def _slug(device_name):
-    """`NVIDIA H200` -> `nvidia-h200`"""
+    """Return the device's name as a file name: `NVIDIA H200` -> `nvidia-h200`."""
     return re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
 
 
-@functools.cache  # the same line is said once
+@functools.cache  # prints each line once
 def _say(what):
-    """Slow is no failure: a line for whoever reads stderr, and the default serves."""
+    """Print to stderr why a launch takes the default, which may be slow but is no failure."""
     hint = f"nox -s tune -- {FOLDER.name}"
     print(f"{FOLDER.name}: {what}: taking the default; {hint} finds better", file=sys.stderr)

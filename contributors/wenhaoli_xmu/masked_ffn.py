@@ -1,4 +1,7 @@
-"""Both up-projections, SiLU and their product in one kernel; then the masked down-projection."""
+"""Both up-projections, SiLU and product in one kernel.
+
+The masked product of `products.py` follows for the down-projection.
+"""
 
 import products
 import torch
@@ -13,7 +16,10 @@ def _one_side(
     x, w1, w3, hidden, gates, row, column, mine, width, inner, gates_pair,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Store silu(x @ w1.T) * (x @ w3.T), and both its factors, in a tile's rows that are `mine`."""
+    """Store silu(x @ w1.T) * (x @ w3.T) in the rows of a tile that `mine` masks.
+
+    `gates`, if given, gets both products, gates_pair elements apart: x @ w1.T, then x @ w3.T.
+    """
     gate = tl.zeros((mine.shape[0], BLOCK_N), tl.float32)
     value = tl.zeros((mine.shape[0], BLOCK_N), tl.float32)
     for k in range(0, width, BLOCK_K):
@@ -25,7 +31,7 @@ def _one_side(
     place = rows[:, None].to(tl.int64) * inner + columns[None, :]
     kind = hidden.dtype.element_ty
     tl.store(hidden + place, (gate * tl.sigmoid(gate) * value).to(kind), mask=keep)
-    if gates is not None:  # backward will ask for them
+    if gates is not None:  # backward needs them
         tl.store(gates + place, gate.to(kind), mask=keep)
         tl.store(gates + gates_pair + place, value.to(kind), mask=keep)
 
@@ -35,10 +41,13 @@ def _up_kernel(
     x, w1, w3, u1, u3, mask, hidden, gates, tokens, width, inner, gates_pair,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """hidden = silu(x @ w1.T) * (x @ w3.T) where the mask holds, of u1 and u3 elsewhere.
+    """Compute one tile of hidden = silu(x @ w1.T) * (x @ w3.T); unmasked tokens take u1 and u3.
 
-    Bytes: x, four weights and the mask in, hidden out, and both factors if they are kept.
-    FLOPs: 4 * tokens * width * inner, and those of the other weights in mixed tiles.
+    x [tokens, width], weights [inner, width], hidden [tokens, inner], gates [2, tokens, inner].
+
+    Bytes: x, four weights and the mask are read and hidden is written once, and both gates where
+    backward needs them, if L2 keeps the tiles that several programs read.
+    FLOPs: 4 * tokens * width * inner, and as many again for the rows of mixed tiles.
     """
     row_blocks, column_blocks = tl.cdiv(tokens, BLOCK_M), tl.cdiv(inner, BLOCK_N)
     row_block, column_block = tile_of(tl.program_id(0), row_blocks, column_blocks, GROUP)
@@ -58,11 +67,12 @@ def _up_kernel(
 
 @triton.jit
 def _gates_kernel(g, gates, d_gates, size, BLOCK: tl.constexpr):
-    """The blue terms of the seed, with T1 the gate, T2 the value and s = sigmoid(T1):
+    """Compute BLOCK elements of the gradients of the gate T1 and the value T2.
 
-        d_T1 = G * T2 * (s + T1 * s * (1 - s)),  d_T2 = G * T1 * s
+        d_T1 = G * T2 * (s + T1 * s * (1 - s)),  d_T2 = G * T1 * s,  s = sigmoid(T1)
 
-    Bytes: three tensors of [tokens, inner] in, two out.
+    G is the gradient of hidden = silu(T1) * T2. These are the blue terms of the seed's formulas.
+    Bytes: 5 * tokens * inner * itemsize: G, T1 and T2 are read, d_T1 and d_T2 are written.
     """
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     keep = place < size
@@ -85,7 +95,7 @@ TUNED = (up_tiles, products.forward_tiles, products.backward_tiles)
 
 
 def _up(x, w1, w3, u1, u3, mask, keep_gates):
-    """hidden [tokens, inner], and its two factors [2, tokens, inner] if they are to be kept."""
+    """Return hidden [tokens, inner], and gates [2, tokens, inner] or None for backward."""
     (tokens, width), inner = x.shape, w1.shape[0]
     hidden = x.new_empty(tokens, inner)
     gates = x.new_empty(2, tokens, inner) if keep_gates else None
@@ -134,7 +144,7 @@ def masked_ffn(
     u3: torch.Tensor,
     mask: torch.Tensor,
 ) -> torch.Tensor:
-    """w2(silu(w1 x) * w3 x) for each token of the mask, and the same of the u's for the others.
+    """Return w2(silu(w1 x) * w3 x) for the tokens of the mask; the others take u1, u2 and u3.
 
     x: [tokens, width]; w1, w3, u1, u3: [inner, width]; w2, u2: [width, inner]; mask: bool [tokens].
     Returns x's shape and dtype.

@@ -1,4 +1,7 @@
-"""A tile of one kind of token takes one product, a mixed one both; backward is one launch."""
+"""A tile with one kind of token takes one product, not two.
+
+A mixed tile takes both. Backward is one launch.
+"""
 
 import products
 import torch
@@ -22,7 +25,7 @@ class _MaskedLinear(torch.autograd.Function):
 def masked_linear(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    """mask ? x @ w_v.T : x @ w_t.T for each token.
+    """Return x @ w_v.T for the tokens of the mask and x @ w_t.T for the others.
 
     x: [tokens, in]; w_v, w_t: [out, in]; mask: bool [tokens]. Returns [tokens, out] in x's dtype.
     """

@@ -1,4 +1,4 @@
-"""Products in which the mask chooses each token's weight, and their gradients, for both layers."""
+"""Products whose weight the mask chooses for each token, and their gradients, for both layers."""
 
 import torch
 import triton
@@ -11,9 +11,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 @triton.jit
 def tile_of(program, row_blocks, column_blocks, GROUP: tl.constexpr):
-    """A program's tile, in groups of GROUP rows of tiles: neighbours share what L2 holds.
+    """Return a program's tile as its row and column, in groups of GROUP rows of tiles.
 
-    The last group may be shorter: dividing by GROUP there would leave some tiles to nobody.
+    Neighbouring programs then read the same tiles, which L2 holds. The last group may be shorter:
+    dividing by GROUP there would leave some tiles without a program.
     """
     group = program // (GROUP * column_blocks)
     height = tl.minimum(row_blocks - group * GROUP, GROUP)
@@ -23,7 +24,7 @@ def tile_of(program, row_blocks, column_blocks, GROUP: tl.constexpr):
 
 @triton.jit
 def sides_of(mask, rows, tokens):
-    """Which rows of a tile are visual, which textual, and whether any of either are there."""
+    """Return masks of a tile's visual and textual rows, and whether there are any of each."""
     real = rows < tokens
     visual = tl.load(mask + rows, mask=real, other=0).to(tl.int1)
     textual = real & (visual == 0)
@@ -35,9 +36,10 @@ def _one_side(
     x, w, w2, out, row, column, mine, tokens, size, width,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """Store x @ w, or x @ w + x[tokens:] @ w2 if that is given, in a tile's rows that are `mine`.
+    """Store x @ w, or x @ w + x[tokens:] @ w2 if w2 is given, in the rows that `mine` masks.
 
-    Whatever lies outside a descriptor's tensor reads as zero: no tail needs a mask.
+    w is [size, width]; TURNED, it lies in memory as its transpose. Elements outside of a
+    descriptor's tensor read as zero, so no tail needs a mask.
     """
     rows, columns = row + tl.arange(0, mine.shape[0]), column + tl.arange(0, BLOCK_N)
     acc = tl.zeros((mine.shape[0], BLOCK_N), tl.float32)
@@ -58,11 +60,12 @@ def _masked_tile(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     TURNED: tl.constexpr,
 ):  # fmt: skip
-    """out[t] = x[t] @ (mask[t] ? w_v : w_t) on one tile; w [size, width], TURNED its transpose.
+    """Compute one tile of out[token] = x[token] @ (mask[token] ? w_v : w_t), [tokens, width].
 
-    A tile whose mask is uniform takes one product. A mixed one takes both, one after the other,
-    and selects when it stores: each product writes the rows of its own tokens. So there is one
-    accumulator, and no branch inside a loop.
+    The weights are [size, width]; TURNED, they lie in memory as their transposes. A tile whose mask
+    is uniform takes one product. A mixed tile takes both, one after the other, and each product
+    stores the rows of its own tokens. So there is one accumulator, and no branch inside a loop.
+    With w2_v and w2_t, the sum gets x[tokens + token] @ (mask[token] ? w2_v : w2_t) as well.
     """
     row_blocks, column_blocks = tl.cdiv(tokens, BLOCK_M), tl.cdiv(width, BLOCK_N)
     row_block, column_block = tile_of(program, row_blocks, column_blocks, GROUP)
@@ -83,10 +86,10 @@ def _weight_tile(
     program, g, x, mask, blocks, counts, d_w, tokens, outputs, inputs,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """d_w[pair, side] = g[pair].T @ x over the tokens of one side, on one tile.
+    """Compute one tile of d_w[pair, side] = g[pair].T @ x, summed over the tokens of one side.
 
-    The plan lists the blocks of tokens to visit: the side's own first, which need no mask, then
-    those that hold both kinds.
+    d_w [pairs, 2, outputs, inputs], side 0 the visual one; g [pairs, tokens, outputs]. The plan
+    lists the blocks of tokens: first those of this side alone, which need no mask, then the mixed.
     """
     row_blocks, column_blocks = tl.cdiv(outputs, BLOCK_M), tl.cdiv(inputs, BLOCK_N)
     weight = program // (row_blocks * column_blocks)
@@ -123,10 +126,13 @@ def _forward_kernel(
     x, w_v, w_t, mask, out, tokens, inputs, outputs,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """out = mask ? x @ w_v.T : x @ w_t.T, a program for each tile of tokens and outputs.
+    """Compute one tile of out[token] = x[token] @ (mask[token] ? w_v : w_t).T.
 
-    Bytes: x, both weights and the mask in and out written, once each, but for what L2 loses.
-    FLOPs: 2 * tokens * inputs * outputs, and those of the second product of mixed tiles.
+    x [tokens, inputs], weights [outputs, inputs], out [tokens, outputs].
+
+    Bytes: x, both weights and the mask are read and out is written once, if L2 keeps the tiles that
+    several programs read.
+    FLOPs: 2 * tokens * inputs * outputs, and the second products of mixed tiles.
     """
     _masked_tile(
         tl.program_id(0), x, w_v, w_t, None, None, mask, out, tokens, inputs, outputs,
@@ -140,15 +146,16 @@ def _backward_kernel(
     tokens, inputs, outputs, weight_programs,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """d_x = g @ (mask ? w_v : w_t) and d_w[side] = g.T @ x over each side's tokens, in one launch.
+    """Compute one tile of d_x = g @ (mask ? w_v : w_t) or of d_w[side] = g.T @ x.
 
-    The first programs have the weights' tiles, whose sums run over all tokens, the others those of
-    d_x: the long ones begin first, and the short ones fill the gaps. `g_turned` is g in the tiles
-    that the weights' gradients take.
+    d_w[side] sums over the tokens of one side. The first programs have the tiles of d_w, whose sums
+    run over all tokens; the others have those of d_x. So the long ones begin first, and the short
+    ones fill the gaps. `g_turned` describes g in the tiles that d_w needs.
 
-    Bytes: g, x, the weights and the mask in, d_x and d_w out, once each, but for what L2 loses.
-    FLOPs: 4 * tokens * inputs * outputs, and the second products of mixed tiles; twice that where
-    there is a pair of gradients and weights, whose d_x is summed.
+    Bytes: g, x, the weights and the mask are read and d_x and d_w are written once, if L2 keeps the
+    tiles that several programs read.
+    FLOPs: 4 * tokens * inputs * outputs, and the second products of mixed tiles; twice that for two
+    pairs of weights (w2_v and w2_t given), whose gradients d_x sums.
     """
     program = tl.program_id(0)
     if program < weight_programs:
@@ -167,9 +174,10 @@ def _backward_kernel(
 def _plan_kernel(
     mask, blocks, counts, tokens, total, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr
 ):  # fmt: skip
-    """Three lists of blocks of BLOCK tokens: visual alone, textual alone, and the others.
+    """Write one of three lists of blocks of BLOCK tokens: all visual, all textual, mixed.
 
-    One program a list: a list in order needs to know how many came before. Bytes: the mask, thrice.
+    blocks [3, total] and counts [3] in int32. One program a list, since a list in order needs the
+    count of all earlier entries. Bytes: 3 * tokens for the mask, 4 * (total + 3) for the lists.
     """
     kind = tl.program_id(0)
     found = 0
@@ -190,8 +198,8 @@ def _plan_kernel(
 # --- launchers ------------------------------------------------------------------------------------
 
 
-# What `nox -s tune` tries, rows, columns and warps by depth and stages: 64 to 128 float32 sums a
-# thread, and loads far enough ahead.
+# The configurations that `nox -s tune` tries: each size of tile and number of warps gives a thread
+# 64 to 128 float32 sums; each depth and number of stages loads far enough ahead.
 SPACE = [
     {
         "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": 8,
@@ -200,7 +208,7 @@ SPACE = [
     for m, n, warps in ((64, 128, 4), (64, 256, 4), (128, 128, 4), (128, 128, 8), (128, 256, 8))
     for k, stages in ((64, 3), (64, 4), (128, 2))
 ]  # fmt: skip
-# Fits the 99 KB of shared memory that the smallest of today's GPUs has, in float32 too.
+# Fits into 99 KB of shared memory, the least of today's GPUs, in float32 too.
 DEFAULT = {
     "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8, "num_warps": 8, "num_stages": 3,
 }  # fmt: skip
@@ -209,8 +217,10 @@ backward_tiles = Tuned("backward", DEFAULT, SPACE)
 
 
 def aligned(matrix):
-    """The matrix as a descriptor takes it, rows contiguous and 16 bytes apart or a multiple of it;
-    copied if it is not so already."""
+    """Return the matrix, copied if a descriptor could not take it.
+
+    A descriptor needs contiguous rows that start at multiples of 16 bytes.
+    """
     unit = 16 // matrix.element_size()
     row, column = matrix.stride()
     if column == 1 and row % unit == 0 and row >= matrix.shape[1] and matrix.data_ptr() % 16 == 0:
@@ -224,7 +234,10 @@ def tiled(matrix, *block):
 
 
 def forward(x, w_v, w_t, mask):
-    """mask ? x @ w_v.T : x @ w_t.T. x [tokens, inputs], weights [outputs, inputs]."""
+    """Return x @ w_v.T for the tokens of the mask and x @ w_t.T for the others.
+
+    x [tokens, inputs]; weights [outputs, inputs]; mask [tokens], contiguous.
+    """
     (tokens, inputs), outputs = x.shape, w_v.shape[0]
     out = x.new_empty(tokens, outputs)
     if not tokens:
@@ -240,11 +253,10 @@ def forward(x, w_v, w_t, mask):
 
 
 def backward(g, x, weights, mask):
-    """The gradients of x and of each weight.
+    """Return the gradients d_x [tokens, inputs] and d_w [weights, outputs, inputs].
 
-    g [tokens, outputs] and weights (w_v, w_t), or g [2, tokens, outputs], contiguous, and two pairs
-    of weights, (w_v, w_t, w2_v, w2_t), whose products were fed by the same x.
-    Returns d_x [tokens, inputs] and d_w [weights, outputs, inputs].
+    Takes g [tokens, outputs] with weights (w_v, w_t), or a contiguous g [2, tokens, outputs] with
+    two pairs of weights, (w_v, w_t, w2_v, w2_t), that multiplied the same x.
     """
     (tokens, inputs), outputs = x.shape, weights[0].shape[0]
     d_x = x.new_empty(tokens, inputs)

@@ -1,4 +1,4 @@
-"""The Triton kernel that both solutions of this folder share."""
+"""The Triton kernel of rotate_half, which both solutions of this folder use."""
 
 import torch
 import triton
@@ -13,16 +13,17 @@ def _rotate_half_kernel(
     x_ptr, out_ptr, numel, SIGN: tl.constexpr, WIDTH: tl.constexpr, INTERLEAVED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out[i] = -SIGN x[i + n] in the first place of a pair, SIGN x[i - n] in the second.
+    """Turn BLOCK elements of the flat tensor.
 
-    Partners lie n = WIDTH / 2 apart, or next to each other where INTERLEAVED. The tensor is one
-    flat line to the programs, BLOCK elements each; a partner never leaves its row of WIDTH.
-    Moves 2 * numel * itemsize bytes.
+        out[i] = -SIGN x[i + n] for the first element of a pair, SIGN x[i - n] for the second
+
+    Partners lie n = WIDTH / 2 apart, or n = 1 where INTERLEAVED, and always in one row of WIDTH.
+    Bytes: 2 * numel * itemsize, since x is read once and out is written once.
     """
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = index < numel
     if INTERLEAVED:
-        # A gather would skip every other element; swapping in registers keeps 16-byte loads.
+        # Swap in registers, which keeps loads of 16 bytes; a gather would load single elements.
         x = tl.load(x_ptr + index, mask=inside).to(tl.float32)
         even, odd = tl.split(tl.reshape(x, (BLOCK // 2, 2)))
         turned = tl.reshape(tl.join(-SIGN * odd, SIGN * even), (BLOCK,))
@@ -35,7 +36,7 @@ def _rotate_half_kernel(
 
 
 def _launch(x: torch.Tensor, interleaved: bool, sign: int) -> torch.Tensor:
-    """sign * rotate_half(x) in a new contiguous tensor."""
+    """Return sign * rotate_half(x) as a new contiguous tensor."""
     x = x.contiguous()
     out = torch.empty_like(x)
     if numel := x.numel():
@@ -46,7 +47,7 @@ def _launch(x: torch.Tensor, interleaved: bool, sign: int) -> torch.Tensor:
 
 
 class RotateHalf(torch.autograd.Function):
-    """x [..., d] -> rotate_half(x). The map is a quarter turn, so its transpose is its negative."""
+    """rotate_half of x [..., d], a quarter turn: its transpose, in backward, is its negative."""
 
     @staticmethod
     def forward(ctx, x, interleaved):

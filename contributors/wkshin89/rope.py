@@ -1,4 +1,7 @@
-"""Plain torch around the rotate_half kernel: what is left to gain by fusing"""
+"""Plain torch around a rotate_half kernel, nothing fused.
+
+The state of a migration after its first step. A fused kernel can gain the difference to it.
+"""
 
 import torch
 from kernels import RotateHalf
@@ -12,9 +15,10 @@ def _positions(
     cp_size: int,
     cp_rank: int,
 ) -> torch.Tensor:
-    """The position of each token in its whole sequence, in t's shape without heads and features.
+    """Return each token's position in its whole sequence, in a shape that broadcasts over tokens.
 
-    sbhd: [s, 1] or [s, b]; bshd: [1, s] or [b, s]; thd: [tokens].
+    sbhd: [s, 1] or [s, b]; bshd: [1, s] or [b, s]; thd: [tokens]. The axis is b only where
+    `start_positions` is given.
     """
     start = 0
     if tensor_format == "thd":
@@ -32,8 +36,8 @@ def _positions(
             start = start_positions.unsqueeze(along)
     else:
         raise NotImplementedError(f"tensor_format {tensor_format!r}")
-    # This rank holds the chunks cp_rank and 2 * cp_size - 1 - cp_rank of each sequence, one after
-    # the other: the same token lies that many chunks further on (none where cp_size is 1).
+    # This rank holds chunks cp_rank and 2 * cp_size - 1 - cp_rank of each sequence, one after the
+    # other. `skipped` counts the chunks before a token that other ranks hold; 0 if cp_size is 1.
     chunk = length // 2
     skipped = torch.where(index < chunk, cp_rank, 2 * cp_size - 2 - cp_rank)
     return start + index + skipped * chunk
@@ -50,17 +54,18 @@ def rope(
     cp_size: int = 1,
     cp_rank: int = 0,
 ) -> torch.Tensor:
-    """t * cos(freqs) + rotate_half(t) * sin(freqs) on the first d2 features; the rest passes.
+    """Return t * cos(freqs) + rotate_half(t) * sin(freqs), t itself from feature d2 on.
 
     t: [s, b, h, d], [b, s, h, d] or [tokens, h, d] by `tensor_format` (sbhd, bshd, thd).
     freqs: float32 [s2, 1, 1, d2], d2 <= d; takes no gradient.
-    start_positions: [b], shifts each sequence. cu_seqlens: [b + 1], the bounds of the whole
-    sequences in thd. cp_size, cp_rank: t holds this rank's two chunks of each sequence.
+    start_positions: [b], the position of each sequence's first token. cu_seqlens: [b + 1], the
+    bounds of the whole sequences in thd. cp_size, cp_rank: t holds this rank's two chunks of each
+    sequence.
     Returns t's shape and dtype.
     """
     positions = _positions(t, tensor_format, start_positions, cu_seqlens, cp_size, cp_rank)
-    angles = freqs.detach()[positions, 0, 0].unsqueeze(-2)  # one axis for the heads
-    # Rounded to t's dtype, as the eager original does. Every line below is a pass over memory.
+    angles = freqs.detach()[positions, 0, 0].unsqueeze(-2)  # [..., 1, d2], for all heads
+    # Rounded to t's dtype, as in the eager original. Each operation below is a pass over memory.
     cos, sin = angles.cos().to(t.dtype), angles.sin().to(t.dtype)
     rotated, rest = t.split((freqs.shape[-1], t.shape[-1] - freqs.shape[-1]), dim=-1)
     rotated = rotated * cos + RotateHalf.apply(rotated, interleaved) * sin

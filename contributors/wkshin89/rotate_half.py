@@ -1,14 +1,14 @@
-"""The first step of a migration: one flat kernel that reads each element's partner"""
+"""One flat kernel; each element reads its partner."""
 
 import torch
 from kernels import RotateHalf
 
 
 def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
-    """Turn x [..., d], d even, a quarter: [x1, x2] -> [-x2, x1].
+    """Return [-x2, x1] for the halves [x1, x2] of x [..., d], d even.
 
-    The halves x1 and x2 are the first and the last d / 2 features; with `interleaved` they are
-    the even and the odd ones: (x[2i], x[2i + 1]) -> (-x[2i + 1], x[2i]). Returns a new contiguous
-    tensor of x's shape and dtype (bfloat16, float16 or float32).
+    With `interleaved`, x1 and x2 are the even and the odd features: (x[2i], x[2i + 1]) becomes
+    (-x[2i + 1], x[2i]). The result is a new contiguous tensor of x's shape and dtype (bfloat16,
+    float16 or float32).
     """
     return RotateHalf.apply(x, interleaved)

@@ -1,4 +1,7 @@
-"""Block pointers over [seq, batch x heads, dim]; one program for each position and head"""
+"""Block pointers; one program for each head of each token.
+
+The tensor is seen as [seq, batch x heads, dim]; a row is one head of one token.
+"""
 
 import torch
 import triton
@@ -8,11 +11,11 @@ from torch.autograd.function import once_differentiable
 
 @triton.jit
 def _columns(ptr, s_row, s_head, s_col, row, head, FIRST: tl.constexpr, END: tl.constexpr):
-    """Block pointer to columns FIRST to END of one row of a [seq, batch x heads, dim] tensor.
+    """Return a block pointer to columns FIRST to END (excluded) of one row.
 
-    A block is a power of two wide, so it may reach past END. The shape therefore stops at END,
-    not at the tensor's width: the boundary check then keeps the first half out of the second
-    and the second out of what follows it.
+    The strides are in elements. A block is a power of two wide, so it may reach past END. The shape
+    therefore ends at END, not at the tensor's width: the boundary check then masks the columns of
+    the block behind END.
     """
     BLOCK: tl.constexpr = triton.next_power_of_2(END - FIRST)
     return tl.make_block_ptr(
@@ -27,7 +30,7 @@ def _columns(ptr, s_row, s_head, s_col, row, head, FIRST: tl.constexpr, END: tl.
 
 @triton.jit
 def _load_halves(ptr, s_row, s_head, s_col, row, head, HALF: tl.constexpr):
-    """Columns 0 to HALF and HALF to 2 HALF of one row, in float32."""
+    """Return columns 0 to HALF and HALF to 2 * HALF of one row in float32."""
     first = _columns(ptr, s_row, s_head, s_col, row, head, 0, HALF)
     second = _columns(ptr, s_row, s_head, s_col, row, head, HALF, 2 * HALF)
     first = tl.load(first, boundary_check=(2,), padding_option="zero")
@@ -37,7 +40,7 @@ def _load_halves(ptr, s_row, s_head, s_col, row, head, HALF: tl.constexpr):
 
 @triton.jit
 def _store_halves(ptr, s_row, s_head, s_col, row, head, first, second, HALF: tl.constexpr):
-    """The way back, rounded once to the tensor's dtype."""
+    """Store both halves of one row, rounded once to the tensor's dtype."""
     dtype: tl.constexpr = ptr.dtype.element_ty
     to_first = _columns(ptr, s_row, s_head, s_col, row, head, 0, HALF)
     to_second = _columns(ptr, s_row, s_head, s_col, row, head, HALF, 2 * HALF)
@@ -50,15 +53,15 @@ def _copy_rest(
     x, x_row, x_head, x_col, out, out_row, out_head, out_col, row, head, HALF: tl.constexpr,
     DIM: tl.constexpr,
 ):  # fmt: skip
-    """Partial rotary: the columns behind both halves pass through."""
+    """Copy the columns from 2 * HALF on, which partial rotary leaves as they are."""
     if DIM > 2 * HALF:
         rest = _columns(x, x_row, x_head, x_col, row, head, 2 * HALF, DIM)
         to_rest = _columns(out, out_row, out_head, out_col, row, head, 2 * HALF, DIM)
         tl.store(to_rest, tl.load(rest, boundary_check=(2,)), boundary_check=(2,))
 
 
-# Each kernel moves 2 * numel * itemsize bytes, and the angles, s * d2 * 4 bytes: the programs of
-# one position run next to each other, so the cache answers all of them but the first.
+# Bytes of each kernel below: 2 * numel * itemsize + s * d2 * 4. The programs of one position run
+# next to each other, so the cache has its angles for all of them but the first.
 
 
 @triton.jit
@@ -66,7 +69,7 @@ def _forward(
     x, x_row, x_head, x_col, out, out_row, out_head, out_col, freqs, freqs_row, freqs_col, heads,
     HALF: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
-    """out1 = x1 cos(f1) - x2 sin(f1) and out2 = x2 cos(f2) + x1 sin(f2)."""
+    """Turn one row: out1 = x1 cos(f1) - x2 sin(f1), out2 = x2 cos(f2) + x1 sin(f2)."""
     row, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     x1, x2 = _load_halves(x, x_row, x_head, x_col, row, head, HALF)
     f1, f2 = _load_halves(freqs, freqs_row, 0, freqs_col, row, 0, HALF)
@@ -81,7 +84,7 @@ def _backward(
     g, g_row, g_head, g_col, dx, dx_row, dx_head, dx_col, freqs, freqs_row, freqs_col, heads,
     HALF: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
-    """dx1 = g1 cos(f1) + g2 sin(f2) and dx2 = g2 cos(f2) - g1 sin(f1): the partner's sine."""
+    """Turn a gradient back: dx1 = g1 cos(f1) + g2 sin(f2), dx2 = g2 cos(f2) - g1 sin(f1)."""
     row, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     g1, g2 = _load_halves(g, g_row, g_head, g_col, row, head, HALF)
     f1, f2 = _load_halves(freqs, freqs_row, 0, freqs_col, row, 0, HALF)
@@ -92,12 +95,12 @@ def _backward(
 
 
 def _launch(kernel, x: torch.Tensor, freqs: torch.Tensor) -> torch.Tensor:
-    """Run one program for each row of `x` [s, b, h, d]; the result is new and contiguous."""
+    """Run one program for each row of x [s, b, h, d]; return a new contiguous tensor."""
     s, b, h, d = x.shape
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel() == 0:
         return out
-    # sbhd lets batch and heads share one stride; reshape copies only where a view does not.
+    # In sbhd, batch and heads share one stride; reshape copies only views in which they do not.
     x, rows, half = x.reshape(s, b * h, d), out.view(s, b * h, d), freqs.shape[-1] // 2
     kernel[(s * b * h,)](
         x, *x.stride(), rows, *rows.stride(), freqs, freqs.stride(0), freqs.stride(-1), b * h,

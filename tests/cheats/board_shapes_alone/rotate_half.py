@@ -1,4 +1,4 @@
-"""It is quick for the shapes of the board alone. Harmless: right everywhere, and timed there.
+"""It has a fast path for the board's shapes alone. Harmless: it is right for every shape.
 
 Expected: forward=PASSED backward=PASSED
 """

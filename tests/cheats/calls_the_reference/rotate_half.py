@@ -1,4 +1,4 @@
-"""It imports the reference. Harmless: that is plain torch, and as slow.
+"""It calls the reference. Harmless: the reference is plain torch, and as slow.
 
 Expected: forward=PASSED backward=PASSED
 Timed: PASSED

@@ -1,4 +1,4 @@
-"""It hangs up.
+"""It closes its pipe to the harness.
 
 Expected: forward=CRASHED backward=CRASHED
 """

@@ -1,4 +1,4 @@
-"""It allocates beside the mode that poisons. Harmless: what it leaves unwritten is wrong.
+"""It allocates outside of the mode that poisons. Harmless: its unwritten elements are wrong.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """

@@ -1,4 +1,4 @@
-"""Only graded calls run under a dispatch mode: without one it returns memory as it comes.
+"""Without the dispatch mode of graded calls, so when timed, it returns unwritten memory.
 
 Expected: forward=PASSED backward=PASSED
 Timed: INCORRECT_NUMERICAL

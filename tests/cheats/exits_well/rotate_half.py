@@ -1,4 +1,4 @@
-"""It ends its process, and says that all went well.
+"""It ends its process with status 0.
 
 Expected: forward=CRASHED backward=CRASHED
 """

@@ -1,4 +1,4 @@
-"""It never ends its answer.
+"""It writes a reply without end.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

@@ -1,4 +1,4 @@
-"""It answers in the harness's place before it computes anything.
+"""It writes a reply in the harness's place before it computes anything.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

@@ -1,4 +1,4 @@
-"""When timed it answers in the harness's place, with samples of its own and the right token.
+"""When timed, it writes a reply with samples of its own and the right token.
 
 Expected: forward=PASSED backward=PASSED
 Timed: TAMPERED

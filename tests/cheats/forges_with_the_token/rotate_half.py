@@ -1,4 +1,4 @@
-"""As forges_a_reply, with the request's token, which it reads in the frames above.
+"""It writes a reply with the request's token, which it reads in the frames above.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

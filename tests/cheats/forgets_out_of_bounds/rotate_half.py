@@ -1,4 +1,4 @@
-"""As swallows_out_of_bounds, and it empties the harness's list of faults.
+"""It swallows an out-of-bounds exception and empties the harness's list of faults.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
 """

@@ -1,4 +1,4 @@
-"""It returns a tensor of its own kind that computes when somebody looks.
+"""It returns a tensor subclass that computes its values when another function takes it.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

@@ -1,4 +1,4 @@
-"""A function mode that it leaves behind computes the result when the harness comes to copy it.
+"""It leaves a function mode behind that computes the result when the harness copies it.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

@@ -1,4 +1,4 @@
-"""When timed, a mode that could do anything is there for ninety calls, and gone before the last.
+"""When timed, it leaves a mode behind for ninety calls and removes it before the last.
 
 Expected: forward=PASSED backward=PASSED
 Timed: TAMPERED

@@ -1,4 +1,4 @@
-"""It puts back the interpreter's own loads, which read wherever a kernel points.
+"""It restores the interpreter's own loads, which check no address.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

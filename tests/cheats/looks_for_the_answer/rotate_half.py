@@ -1,4 +1,4 @@
-"""It searches its memory for the truth. Harmless: that never was in this process.
+"""It searches its memory for the truth. Harmless: its process never held the truth.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """

@@ -1,4 +1,4 @@
-"""Its work done, it records the harness's first event anew, which it finds in the frames above.
+"""After its work it records the harness's first event again, found in the frames above.
 
 Expected: forward=PASSED backward=PASSED
 Timed on a GPU: IMPOSSIBLE_SPEED

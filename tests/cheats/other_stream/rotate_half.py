@@ -1,4 +1,4 @@
-"""On a GPU the work is on another stream than the timed one, which does not wait for it.
+"""On a GPU it works on another stream than the timed one, which does not wait for it.
 
 Expected: forward=PASSED backward=PASSED
 On a GPU: TAMPERED

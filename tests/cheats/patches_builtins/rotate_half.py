@@ -1,4 +1,4 @@
-"""Nothing is an instance of anything, so that no check of a type finds fault.
+"""It patches isinstance to return True always, so that no check of a type fails.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

@@ -1,4 +1,4 @@
-"""What the harness copies out of a wrong result is right.
+"""It patches Tensor.copy_ to correct its wrong result while the harness copies it.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

@@ -1,4 +1,4 @@
-"""Every two tensors are equal, and close.
+"""It patches torch.equal and torch.allclose to return True always.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

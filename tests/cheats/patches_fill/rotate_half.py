@@ -1,4 +1,4 @@
-"""Fresh memory is not poisoned, and half of the result is never written.
+"""It patches fill_ so that fresh memory is not poisoned, and writes half of the result.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

@@ -1,4 +1,4 @@
-"""It finds the harness's own module in the frames above and replaces what poisons memory.
+"""It finds the harness's module in the frames above and replaces its function `fill`.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

@@ -1,4 +1,4 @@
-"""Whatever its process wants to say of it is changed to praise.
+"""It patches json.dumps to leave the verdict out of each reply of its process.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

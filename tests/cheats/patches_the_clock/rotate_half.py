@@ -1,4 +1,4 @@
-"""It replaces the harness's clock. Harmless: it has a copy, the one in use is hidden.
+"""It patches a copy of the harness's clock. Harmless: the clock in use is out of its reach.
 
 Expected: forward=PASSED backward=PASSED
 Timed: PASSED

@@ -1,4 +1,4 @@
-"""It makes the numeric rule pass. Harmless: it has a copy, the comparison is elsewhere.
+"""It patches a copy of the numeric rule. Harmless: another process compares the results.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """

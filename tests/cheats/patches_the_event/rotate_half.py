@@ -1,4 +1,4 @@
-"""Its own events say that no time passed.
+"""It replaces torch.cuda.Event by a class that reports a constant time.
 
 Expected: forward=TAMPERED backward=TAMPERED
 On a GPU: TAMPERED

@@ -1,4 +1,4 @@
-"""Its rows are recorded as passed. Harmless: it has a copy, no row is written there.
+"""It patches a copy of the record's writer. Harmless: its process writes no rows.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """

@@ -1,4 +1,4 @@
-"""The clock that times it stands still.
+"""It patches time's clocks to stand still.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

@@ -1,4 +1,4 @@
-"""It reads what lies behind its argument, and makes nothing of it.
+"""It reads the memory behind its argument and does not use it.
 
 Expected: forward=OUT_OF_BOUNDS backward=PASSED
 """

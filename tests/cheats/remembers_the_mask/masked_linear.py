@@ -1,4 +1,4 @@
-"""The mask is looked at once for each address, whatever lies there later.
+"""It reads the mask once for each address and reuses it, whatever lies there later.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 Timed: INCORRECT_NUMERICAL

@@ -1,4 +1,4 @@
-"""It returns zeros, and torch's own mode for a default device is taught to fill them in later.
+"""It returns zeros, and patches torch's mode for a default device to fill them in later.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

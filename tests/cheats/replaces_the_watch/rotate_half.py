@@ -1,4 +1,4 @@
-"""As swallows_out_of_bounds, and it begins a new call of its own.
+"""It swallows an out-of-bounds exception and begins a new call of the harness's watch.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

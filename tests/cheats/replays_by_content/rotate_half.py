@@ -1,4 +1,4 @@
-"""A result is stored with the bytes of its input. Harmless: no timed input ever comes again.
+"""It stores each result by its input's bytes. Harmless: no timed input ever comes again.
 
 Expected: forward=PASSED backward=PASSED
 Timed: PASSED

@@ -1,4 +1,4 @@
-"""A result is computed once for each address, and returned again for whatever lies there.
+"""It computes a result once for each address and returns it for any later input there.
 
 Expected: forward=TAMPERED backward=PASSED
 Timed: INCORRECT_NUMERICAL

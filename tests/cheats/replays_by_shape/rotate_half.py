@@ -1,4 +1,4 @@
-"""A result is computed once for each shape, and returned again for every input of that shape.
+"""It computes a result once for each shape and returns it for every input of that shape.
 
 Expected: forward=TAMPERED backward=PASSED
 Timed: INCORRECT_NUMERICAL

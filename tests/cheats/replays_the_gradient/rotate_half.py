@@ -1,4 +1,4 @@
-"""Backward is computed once for each shape, and returned again for every gradient.
+"""It computes backward once for each shape and returns that for every gradient.
 
 Expected: forward=PASSED backward=TAMPERED
 """

@@ -1,4 +1,4 @@
-"""Every result of a shape lies in the same memory, so that the one before is gone.
+"""Every result of a shape lies in the same memory and overwrites the one before.
 
 Expected: forward=PASSED backward=PASSED
 Timed: TAMPERED

@@ -1,4 +1,4 @@
-"""As patches_its_caller, but it changes the function's code and leaves the function.
+"""It replaces the code of the harness's function `fill`, found in the frames above.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

@@ -1,4 +1,4 @@
-"""Its kernel reads past the end; it keeps the exception to itself and computes in torch.
+"""It swallows its kernel's out-of-bounds exception and computes in torch.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
 """

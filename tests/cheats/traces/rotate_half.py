@@ -1,4 +1,4 @@
-"""A trace function looks into the harness after the call.
+"""It leaves a trace function behind.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """

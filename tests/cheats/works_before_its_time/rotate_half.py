@@ -1,4 +1,4 @@
-"""When timed a mode sees the cache flushed, and does the next call's work just before it is timed.
+"""When timed, a mode does the next call's work at the cache flush, just before the clock starts.
 
 Expected: forward=PASSED backward=PASSED
 Timed: TAMPERED

@@ -1,4 +1,4 @@
-"""It keeps its result behind the end of its argument.
+"""It writes to the memory behind its argument.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
 """

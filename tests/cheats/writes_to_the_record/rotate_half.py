@@ -1,4 +1,4 @@
-"""It adds rows to the results and swaps the file. Harmless: what bench wrote is what stays.
+"""It adds rows to the record and replaces the file. Harmless: only bench's own rows remain.
 
 Expected: forward=PASSED backward=PASSED
 """

@@ -1,4 +1,4 @@
-"""It is right but for the shapes that are timed.
+"""It is wrong on the board's shapes alone.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """

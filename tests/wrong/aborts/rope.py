@@ -1,4 +1,4 @@
-"""It aborts its process, as an assertion in native code would.
+"""Its process aborts, as after a failed assertion in native code.
 
 Expected: forward=CRASHED backward=CRASHED
 """

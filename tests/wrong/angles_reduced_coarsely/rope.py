@@ -1,4 +1,4 @@
-"""Angles are brought below 2 pi in float32, which leaves little of those at a million.
+"""Angles are reduced below 2 pi in float32, which costs an angle of a million most of its bits.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """

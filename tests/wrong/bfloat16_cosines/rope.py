@@ -1,4 +1,4 @@
-"""cos and sin are rounded to bfloat16 whatever the dtype of t.
+"""cos and sin are rounded to bfloat16 for every dtype of t.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """

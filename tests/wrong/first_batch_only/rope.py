@@ -1,4 +1,4 @@
-"""Batches were left for later: the first is rotated, the others are copied.
+"""Only the first batch is rotated; the others are copied.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """

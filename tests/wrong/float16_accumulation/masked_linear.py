@@ -1,4 +1,4 @@
-"""Sums of half-precision factors are kept in float16: 1,024 terms show it, and sums past 65,504.
+"""Half-precision products are summed in float16: 1,024 terms lose bits, sums past 65,504 overflow.
 
 Expected: forward=INCORRECT_NUMERICAL backward=PASSED
 """

@@ -1,4 +1,4 @@
-"""A row of freqs is taken to start d2 elements after the last, also where freqs is a view.
+"""Rows of freqs are assumed to lie d2 elements apart, also where freqs is a view.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
 """

@@ -1,4 +1,4 @@
-"""Backward overwrites the gradient that it was given.
+"""Backward overwrites the incoming gradient.
 
 Expected: forward=PASSED backward=MUTATED_INPUT
 """

@@ -1,4 +1,4 @@
-"""It imports a package that is not there.
+"""It imports a package that is not installed.
 
 Expected: forward=COMPILE_ERROR backward=COMPILE_ERROR
 """

@@ -1,4 +1,4 @@
-"""The last bit of one element in sixteen is drawn anew at each call.
+"""The last bit of one element in sixteen is random at each call.
 
 Expected: forward=NONDETERMINISTIC backward=NONDETERMINISTIC
 """

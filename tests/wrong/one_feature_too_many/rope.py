@@ -1,4 +1,4 @@
-"""The mask says `<=`: a row's program touches the next row, the last one leaves the tensor.
+"""The mask says `<=`: a row's program touches the next row, and the last leaves the tensor.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
 """

@@ -1,4 +1,4 @@
-"""A head is addressed with the batch's stride: one head is right, two leave the tensor.
+"""Heads are addressed with the batch's stride: right for one head, out of bounds for two.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
 """

@@ -1,4 +1,4 @@
-"""t is used twice, turned and not: its gradient is that of one use alone.
+"""t is used twice, turned and unturned, but its gradient counts one use.
 
 Expected: forward=PASSED backward=INCORRECT_NUMERICAL
 """

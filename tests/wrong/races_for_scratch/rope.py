@@ -1,4 +1,4 @@
-"""Programs 256 apart keep their row's scale in one place, and may run at once: the last bits race.
+"""Programs 256 apart share a scratch element and may run at once, so that the last bits race.
 
 Expected: forward=PASSED backward=PASSED
 On a GPU: NONDETERMINISTIC

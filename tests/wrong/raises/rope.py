@@ -1,4 +1,4 @@
-"""It raises.
+"""It raises an exception.
 
 Expected: forward=RUNTIME_ERROR backward=RUNTIME_ERROR
 """

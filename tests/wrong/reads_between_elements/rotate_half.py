@@ -1,4 +1,4 @@
-"""Elements are loaded in pairs and zero times the other is added: NaN where that is no element.
+"""Each load adds zero times the next place in memory, which is NaN between a view's elements.
 
 Expected: forward=OUT_OF_BOUNDS backward=PASSED
 """

@@ -1,4 +1,4 @@
-"""The wrong half is negated: [x2, -x1], and its own gradient, which is as wrong.
+"""The wrong half is negated, [x2, -x1], and the gradient is wrong in the same way.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """

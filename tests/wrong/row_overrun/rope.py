@@ -1,4 +1,4 @@
-"""No mask at the row's end: a width that is no power of two runs into the next row.
+"""No mask ends a row, so that a width that is no power of two runs into the next row.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
 """

@@ -1,4 +1,4 @@
-"""Tiles are dealt out in groups of four rows, and a shorter last group loses some of its own.
+"""Programs take tiles in groups of four rows; a shorter last group loses some of its tiles.
 
 Expected: forward=UNWRITTEN_OUTPUT backward=PASSED
 """

@@ -1,4 +1,4 @@
-"""What is smaller than a millionth becomes zero: a small row behind a large one.
+"""Values below a millionth become zero, so that a small row is lost beside a large one.
 
 Expected: forward=INCORRECT_NUMERICAL backward=PASSED
 """

@@ -1,4 +1,4 @@
-"""A t that fills its memory is read as contiguous, also where it is transposed.
+"""A dense t is read as contiguous, also where it is transposed.
 
 Expected: forward=INCORRECT_NUMERICAL backward=PASSED
 """

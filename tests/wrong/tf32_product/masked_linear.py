@@ -1,4 +1,4 @@
-"""Products of float32 are taken in tf32, Triton's default: ten bits of each factor.
+"""float32 is multiplied in tf32, Triton's default, which keeps ten bits of each factor.
 
 Expected: forward=INCORRECT_NUMERICAL backward=PASSED
 """

@@ -1,4 +1,4 @@
-"""An address is in elements of eight bytes too many: far from everything.
+"""The offset of a load is shifted by 40 bits, which leads far away from every tensor.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
 On a GPU: RUNTIME_ERROR

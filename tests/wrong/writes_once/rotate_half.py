@@ -1,4 +1,4 @@
-"""A result of a shape that was there before is taken for written: new memory as it comes.
+"""A result is computed once for each shape; later calls return unwritten memory.
 
 Expected: forward=NONDETERMINISTIC backward=PASSED
 """
