@@ -41,6 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", choices=("cpu", "cuda"), help="default: a GPU if there is one")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the processes of the test run: a few on a CPU, one where all would share a GPU."""
+    return 1 if _device(config) == "cuda" else min(len(os.sched_getaffinity(0)), 4)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Report wrong options in one line, before pytest collects tests."""
     try:

@@ -41,6 +41,9 @@ def bare():
     return run("interpreted.py", "bare")
 
 
+INTEGERS = ("int8", "int16", "int32", "int64")
+
+
 def expected() -> dict[str, torch.Tensor]:
     """Return a GPU's results, by torch on the CPU, whose bfloat16 rounds once an operation."""
     x, y = torch.linspace(-3, 2, N).bfloat16(), torch.linspace(0.7, 5, N).bfloat16()
@@ -48,7 +51,11 @@ def expected() -> dict[str, torch.Tensor]:
     row = torch.linspace(-3, 2.5, N).bfloat16()
     torch.manual_seed(0)
     a, b = torch.randn(N, N), torch.randn(N, N)
+    whole = torch.tensor([3, -7, 100, 60_000, 70_000, 2**31 - 1, -(2**31), 46_341] * 2)
+    integers = {name: whole.to(getattr(torch, name)) for name in INTEGERS}
     return {
+        **{f"{name} add": values + values for name, values in integers.items()},
+        **{f"{name} multiply": values * values for name, values in integers.items()},
         "bfloat16 add": x + y,
         "bfloat16 multiply": x * y,
         "bfloat16 divide": x / y,
@@ -81,6 +88,7 @@ EXPECTED = expected()
 RIGHT_ALREADY = {
     *("bfloat16 less", "bfloat16 maximum", "bfloat16 max"),
     *("bfloat16 to float32", "bfloat16 to float16", "ieee dot"),
+    *(f"{name} {kind}" for name in INTEGERS for kind in ("add", "multiply")),
 }
 """Right without a patch; here so that no patch breaks them."""
 

@@ -217,4 +217,7 @@ def can_confine() -> bool:
 )
 def test_a_worker_reaches_no_other_process(worker, reach):
     """The truth is in the harness's memory, and other solutions' answers are behind its files."""
-    assert "PermissionError" in ask(worker(HALF.format(reach.format(pid=os.getpid())), "rotate_half"))[0]["reason"]
+    assert (
+        "PermissionError"
+        in ask(worker(HALF.format(reach.format(pid=os.getpid())), "rotate_half"))[0]["reason"]
+    )

@@ -108,6 +108,13 @@ def run_dot(dtype, precision):
     return out
 
 
+def run_integers(dtype, kind):
+    x = torch.tensor([3, -7, 100, 60_000, 70_000, 2**31 - 1, -(2**31), 46_341] * 2).to(dtype)
+    out = torch.zeros(N, dtype=dtype)
+    binary[(1,)](x, x, out, N, kind)
+    return out
+
+
 def run_tuned():
     out = torch.zeros(8)
     tuned[(1,)](out)
@@ -125,6 +132,8 @@ RUNS = {
     "bfloat16 dot": (run_dot, torch.bfloat16, "ieee"),
     "tf32 dot": (run_dot, torch.float32, "tf32"),
     "ieee dot": (run_dot, torch.float32, "ieee"),
+    **{f"{name} {kind}": (run_integers, getattr(torch, name), kind)
+       for name in ("int8", "int16", "int32", "int64") for kind in ("add", "multiply")},
     "autotune": (run_tuned,),
 }  # fmt: skip
 

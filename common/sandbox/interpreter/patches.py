@@ -15,6 +15,7 @@ import numpy as np
 import triton.language as tl
 from triton._C.libtriton import ir
 from triton.language.extra import libdevice
+from triton.language.semantic import TritonSemantic
 from triton.runtime import autotuner, interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
@@ -177,11 +178,18 @@ def _patch_autotune() -> None:
     autotuner.Autotuner.run = patched
 
 
-# --- speed: Triton patches its whole language again at every call of a device function ------------
+# --- speed: the interpreter repeats work that gives the same again, or nothing --------------------
 
 
 def _patch_speed() -> None:
-    patch = interpreter._patch_lang
+    interpreter._patch_lang = _once_a_launch(interpreter._patch_lang)
+    interpreter._get_np_dtype = _once_a_type(interpreter._get_np_dtype)
+    check = TritonSemantic.binary_op_sanitize_overflow_impl
+    TritonSemantic.binary_op_sanitize_overflow_impl = _in_debug_alone(check)
+
+
+def _once_a_launch(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Patch the language for a function once, not at each call of a device function."""
 
     @functools.wraps(patch)
     def patched(fn: Any) -> Any:
@@ -190,7 +198,32 @@ def _patch_speed() -> None:
         WATCH.launch.patched.add(fn)
         return patch(fn)
 
-    interpreter._patch_lang = patched
+    return patched
+
+
+def _once_a_type(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Keep the numpy type of each scalar type, by its name: types themselves hash slowly."""
+    known: dict[str, Any] = {}
+
+    @functools.wraps(convert)
+    def patched(tt_dtype: Any) -> Any:
+        scalar = tt_dtype.scalar
+        if scalar.name not in known:
+            known[scalar.name] = convert(scalar)
+        return known[scalar.name]
+
+    return patched
+
+
+def _in_debug_alone(check: Callable[..., None]) -> Callable[..., None]:
+    """Skip a check that does its work in int64 and then asserts nothing unless debugging is on."""
+
+    @functools.wraps(check)
+    def patched(self: Any, *operands: Any) -> None:
+        if self.builder.options.debug:
+            check(self, *operands)
+
+    return patched
 
 
 # --- libdevice: the interpreter would return None -------------------------------------------------
