@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from common import ops, solutions
+from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
 from common.measure import rows
 from common.paths import CONTRIBUTORS, ROOT
@@ -97,12 +98,15 @@ def verdicts(
 
 
 def timed(
-    device: str, several: Collection[Solution], names: dict[str, str] = SMALL
+    device: str,
+    several: Collection[Solution],
+    names: dict[str, str] = SMALL,
+    server: ForkServer | None = None,
 ) -> dict[Solution, str]:
     """Return each solution's verdict when it is timed as bench does, whatever it was graded."""
     found = {}
     for op in map(ops.load, names):
-        with Sweep(device, overlap=False) as sweep:
+        with Sweep(device, overlap=False, server=server) as sweep:
             for graded in sweep.grade(op, small(op, names), several):
                 _, verdict, _ = rows.time_graded(graded.worker, graded.problem, "forward")
                 found[graded.solution] = verdict

@@ -54,11 +54,11 @@ def test_bystander_is_untouched(solution, counts):
 
 
 @pytest.fixture(scope="module")
-def timed():
+def timed(fork_server):
     """Without a GPU by the host's clock alone; test_on_gpu.py has the other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "SECONDS", SHORT)
-        return corpus.timed("cpu", [*TIMED, *HONEST])
+        return corpus.timed("cpu", [*TIMED, *HONEST], server=fork_server)
 
 
 @pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.handle)
@@ -71,10 +71,10 @@ def test_an_honest_one_is_timed(solution, timed):
     assert timed[solution] == "PASSED"
 
 
-def test_what_no_device_can_do_is_refused(monkeypatch):
+def test_what_no_device_can_do_is_refused(monkeypatch, fork_server):
     monkeypatch.setattr(timing, "SECONDS", SHORT)
     monkeypatch.setattr(timing.limits, "broken", lambda samples, work, device: "too fast")
-    assert set(corpus.timed("cpu", HONEST).values()) == {"IMPOSSIBLE_SPEED"}
+    assert set(corpus.timed("cpu", HONEST, server=fork_server).values()) == {"IMPOSSIBLE_SPEED"}
 
 
 class Event:

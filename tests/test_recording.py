@@ -1,12 +1,14 @@
 """bench goes on with the run that it should, and otherwise starts one."""
 
 import contextlib
+import functools
 import shutil
 
 import pytest
 
 from common import paths
 from common.errors import UserError
+from common.grading.sweep import Sweep
 from common.measure import machine, recording
 from common.measure.recording import Kept, Recorded, Taken
 from common.records import runs, writer
@@ -67,10 +69,11 @@ CASES = 3
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(tmp_path, monkeypatch, fork_server):
     """Bench one plain solution into a folder of its own; with `kill`, interrupted after so many
     rows. Returns the events of this time, and the device's records."""
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(recording, "Sweep", functools.partial(Sweep, server=fork_server))
     source = tmp_path / "contributors" / "alice" / "rotate_half.py"
     source.parent.mkdir(parents=True)
 
