@@ -50,6 +50,13 @@ def test(session: nox.Session) -> None:
 
 
 @nox_session
+def grader(session: nox.Session) -> None:
+    """Prove the grader: every kernel of the corpora is caught, and each check is needed."""
+    paths = [] if any(word.startswith("tests/") for word in session.posargs) else ["tests/grader"]
+    session.run(install(session, "test"), "-m", "pytest", *paths, *session.posargs, external=True)
+
+
+@nox_session
 def bench(session: nox.Session) -> None:
     """Grade and time every solution on the board's cases, or continue an interrupted run."""
     study(session)

@@ -7,8 +7,9 @@ import torch
 
 from common.grading.sweep import REPEATS, Sweep
 from common.measure.limits import peak_of
-from tests import corpus, test_cheats, test_wrong
+from tests import corpus
 from tests.corpus import promised
+from tests.grader import test_cheats, test_wrong
 
 ALL = [*test_wrong.WRONG, *test_cheats.CHEATS]
 THERE = [solution for solution in ALL if promised(solution, "On a GPU")]

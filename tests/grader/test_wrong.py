@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 
 from common import solutions
 from common.grading.sweep import Sweep
+from common.paths import ROOT
 from tests import corpus
 from tests.corpus import BYSTANDERS, expected, verdicts
 
-WRONG = solutions.discover(Path(__file__).parent / "wrong")
+WRONG = solutions.discover(ROOT / "tests" / "wrong")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,6 @@ def test_corpus_stands_apart():
 
 
 def test_the_docs_show_it(counts, pytestconfig):
-    """`python -m pytest tests/test_wrong.py tests/test_cheats.py --write-docs` writes both."""
+    """`nox -s grader -- --write-docs` writes both."""
     table = corpus.table(WRONG, counts)
     assert corpus.in_the_docs("wrong", table, pytestconfig.getoption("write_docs"))

@@ -27,7 +27,7 @@ from common.verdicts import FINE
 from tests import corpus
 from tests.corpus import BYSTANDERS, expected, promised, verdicts
 
-CHEATS = solutions.discover(Path(__file__).parent / "cheats")
+CHEATS = solutions.discover(ROOT / "tests" / "cheats")
 MOVES, WRITES = (
     next(cheat for cheat in CHEATS if cheat.handle == handle)
     for handle in ("moves_the_start", "writes_to_the_record")
@@ -127,7 +127,7 @@ def test_corpus_is_large_enough():
 
 
 def test_the_docs_show_it(counts, pytestconfig):
-    """`python -m pytest tests/test_wrong.py tests/test_cheats.py --write-docs` writes both."""
+    """`nox -s grader -- --write-docs` writes both."""
     table = corpus.table(CHEATS, counts)
     assert corpus.in_the_docs("cheats", table, pytestconfig.getoption("write_docs"))
 

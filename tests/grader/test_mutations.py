@@ -14,6 +14,7 @@ from common.grading import compare, exchange, problem, worker
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
 from common.measure import timing
+from common.paths import ROOT
 from common.solutions import Solution
 from tests.corpus import DEADLINE, expected, promised, small
 from tests.mutants import MUTATIONS, nothing
@@ -21,7 +22,7 @@ from tests.mutants import MUTATIONS, nothing
 CORPUS = {
     solution.handle: solution
     for name in ("wrong", "cheats")
-    for solution in solutions.discover(Path(__file__).parent / name)
+    for solution in solutions.discover(ROOT / "tests" / name)
 }
 FOUND_INSIDE = {
     "no_poison": "unwritten_tail",
