@@ -184,6 +184,8 @@ def _patch_autotune() -> None:
 def _patch_speed() -> None:
     interpreter._patch_lang = _once_a_launch(interpreter._patch_lang)
     interpreter._get_np_dtype = _once_a_type(interpreter._get_np_dtype)
+    tl.block_type.__init__ = _once_a_block(tl.block_type.__init__)
+    tl.tensor.__init__ = _once_a_kind(tl.tensor.__init__)
     check = TritonSemantic.binary_op_sanitize_overflow_impl
     TritonSemantic.binary_op_sanitize_overflow_impl = _in_debug_alone(check)
 
@@ -211,6 +213,44 @@ def _once_a_type(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if scalar.name not in known:
             known[scalar.name] = convert(scalar)
         return known[scalar.name]
+
+    return patched
+
+
+def _once_a_block(init: Callable[..., None]) -> Callable[..., None]:
+    """Validate and name each block type once: a kernel makes the same few at every operation."""
+    known: dict[Any, dict[str, Any]] = {}
+
+    @functools.wraps(init)
+    def patched(self: Any, element_ty: Any, shape: Any) -> None:
+        key = (element_ty.name, *shape)
+        if any(type(size) is not int for size in key[1:]):
+            init(self, element_ty, shape)
+            return
+        if key not in known:
+            init(self, element_ty, shape)
+            known[key] = vars(self) | {TENSORS: {}}
+        vars(self).update(known[key], element_ty=element_ty)
+
+    return patched
+
+
+TENSORS = "attributes_of_tensors"
+"""The attribute of a block type that holds what all tensors of the type have in common."""
+
+
+def _once_a_kind(init: Callable[..., None]) -> Callable[..., None]:
+    """Work out a tensor's shape once for each block type that _once_a_block has made."""
+
+    @functools.wraps(init)
+    def patched(self: Any, handle: Any, type: Any) -> None:
+        common = getattr(type, TENSORS, None)
+        if not common:
+            init(self, handle, type)
+            if common is not None:
+                common.update(vars(self))
+        else:
+            vars(self).update(common, handle=handle, type=type, dtype=type.scalar)
 
     return patched
 
