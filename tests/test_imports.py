@@ -31,7 +31,7 @@ MAY = {
     "sandbox": f"{SHARED} ops",
     "grading": f"{SHARED} ops",
     "measure": f"{GRADING}",
-    "board": "errors paths records solutions stats",
+    "board": "digest errors paths records solutions stats",
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",
     "commands": f"{GRADING} measure board tuning tools",

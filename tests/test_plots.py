@@ -233,6 +233,29 @@ def test_the_same_records_draw_the_same_files(tmp_path):
     assert b"<dc:date>" not in one[0]
 
 
+def test_a_file_is_drawn_again_where_anything_behind_it_changed(tmp_path, monkeypatch):
+    drawn = sweeps.plots(everybody())
+    written = []
+    write = drawing._write
+    monkeypatch.setattr(drawing, "_write", lambda *args: (written.append(args[1]), write(*args)))
+    paths = drawing.draw(drawn, "A GPU", tmp_path)
+    assert written == paths
+    for change, due in (
+        (lambda: None, 0),
+        (lambda: paths[0].unlink(), 1),
+        (lambda: paths[0].write_text("<svg/>"), 1),
+        (lambda: monkeypatch.setattr(drawing, "digest", lambda files: "other code"), len(paths)),
+        (lambda: monkeypatch.setattr(drawing.metadata, "version", lambda name: "9"), len(paths)),
+    ):
+        written.clear()
+        change()
+        drawing.draw(drawn, "A GPU", tmp_path)
+        assert len(written) == due
+    written.clear()
+    drawing.draw(drawn, "Another GPU", tmp_path)
+    assert written == paths
+
+
 def test_the_background_is_white_whatever_the_page(tmp_path):
     (path, *_) = drawing.draw(sweeps.plots(everybody()), "A GPU", tmp_path)
     head = path.read_text()[:4000]

@@ -1,8 +1,16 @@
-"""Plots as SVG files, through matplotlib: the same records give the same bytes."""
+"""Plots as SVG files, through matplotlib: the same records give the same bytes.
+
+A file states the fingerprint of all that it was drawn from, and is drawn again when that changes:
+a figure takes matplotlib most of a second.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +18,7 @@ from common.board.plots.host_figure import host_figure
 from common.board.plots.style import STYLE, Look, looks
 from common.board.plots.sweeps import HostPlot, Plot
 from common.board.plots.sweeps_figure import sweep_figure
+from common.digest import digest
 
 
 def draw(drawn: Sequence[Plot | HostPlot], device: str, folder: Path) -> list[Path]:
@@ -20,17 +29,31 @@ def draw(drawn: Sequence[Plot | HostPlot], device: str, folder: Path) -> list[Pa
         device: the device's name, for the subtitles.
         folder: made where it is missing.
     """
-    import matplotlib
-
-    matplotlib.use("svg")
     look = looks(drawn)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    with matplotlib.rc_context(STYLE):
-        for plot in drawn:
-            paths.append(folder / f"{plot.name}.svg")
-            _write(figure(plot, look, device), paths[-1])
+    paths = [folder / f"{plot.name}.svg" for plot in drawn]
+    marks = [_fingerprint(plot, look, device) for plot in drawn]
+    due = [each for each in zip(drawn, paths, marks, strict=True) if not _states(*each[1:])]
+    if due:
+        import matplotlib
+
+        matplotlib.use("svg")
+        with matplotlib.rc_context(STYLE):
+            for plot, path, mark in due:
+                _write(figure(plot, look, device), path, mark)
     return paths
+
+
+def _fingerprint(plot: Plot | HostPlot, look: Mapping[str, Look], device: str) -> str:
+    """Return the digest of the plot's data and looks, of this folder's code and of matplotlib."""
+    code = digest(Path(__file__).parent.glob("*.py"))
+    looks = sorted((name, repr(each)) for name, each in look.items())
+    parts = (asdict(plot), looks, device, code, metadata.version("matplotlib"))
+    return hashlib.sha256(json.dumps(parts, default=sorted).encode()).hexdigest()[:16]
+
+
+def _states(path: Path, mark: str) -> bool:
+    return path.exists() and mark in path.read_text()
 
 
 def figure(plot: Plot | HostPlot, look: Mapping[str, Look], device: str) -> Any:
@@ -40,8 +63,9 @@ def figure(plot: Plot | HostPlot, look: Mapping[str, Look], device: str) -> Any:
     return sweep_figure(plot, look, device)
 
 
-def _write(figure: Any, path: Path) -> None:
+def _write(figure: Any, path: Path, mark: str) -> None:
     from matplotlib import pyplot
 
-    figure.savefig(path, format="svg", metadata={"Date": None}, bbox_inches="tight")
+    stated = {"Date": None, "Identifier": mark}
+    figure.savefig(path, format="svg", metadata=stated, bbox_inches="tight")
     pyplot.close(figure)
