@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import io
 import tokenize
@@ -27,6 +28,7 @@ def digest(paths: Iterable[Path]) -> str:
     return total.hexdigest()[:12]
 
 
+@functools.cache
 def code_of(source: bytes) -> bytes:
     """Return Python source without comments, docstrings and blank lines.
 

@@ -167,6 +167,7 @@ def recorded(repository):
     writer.row(row)
     writer.close()
     yield path
-    shutil.rmtree(repository / "results")
+    for drawn in ("results", "docs"):
+        shutil.rmtree(repository / drawn, ignore_errors=True)
     (repository / "LEADERBOARD.md").unlink(missing_ok=True)
     readme.write_text(before)

@@ -7,9 +7,7 @@ a figure takes matplotlib most of a second.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -47,9 +45,16 @@ def draw(drawn: Sequence[Plot | HostPlot], device: str, folder: Path) -> list[Pa
 def _fingerprint(plot: Plot | HostPlot, look: Mapping[str, Look], device: str) -> str:
     """Return the digest of the plot's data and looks, of this folder's code and of matplotlib."""
     code = digest(Path(__file__).parent.glob("*.py"))
-    looks = sorted((name, repr(each)) for name, each in look.items())
-    parts = (asdict(plot), looks, device, code, metadata.version("matplotlib"))
-    return hashlib.sha256(json.dumps(parts, default=sorted).encode()).hexdigest()[:16]
+    # a set has another order in each process
+    data = [sorted(v) if isinstance(v, frozenset) else v for v in vars(plot).values()]
+    parts = (
+        data,
+        sorted((name, str(each)) for name, each in look.items()),
+        device,
+        code,
+        metadata.version("matplotlib"),
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _states(path: Path, mark: str) -> bool:
