@@ -63,7 +63,7 @@ class Entry:
     @property
     def failures(self) -> list[Record]:
         """Return the rows that neither passed nor are unsupported."""
-        return [r for r in self.cells.values() if r.verdict not in ("PASSED", "UNSUPPORTED")]
+        return [r for r in self.cells.values() if not r.fine]
 
     @property
     def lacks(self) -> str:

@@ -10,7 +10,6 @@ from common import paths, solutions
 from common.commands import options as shared
 from common.errors import UserError
 from common.spec import TIMED
-from common.verdicts import FINE
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -63,7 +62,7 @@ class _Bars:
     def show(self, row: Record) -> None:
         """Advance by one row."""
         self._progress.update(self._task, advance=1, description=f"{row.solution} {row.case}")
-        if row.verdict not in FINE and row.solution not in self._failed:
+        if not row.fine and row.solution not in self._failed:
             self._failed.add(row.solution)
             line = f"{row.solution}: {row.verdict}: {row.reason}"
             self._progress.console.print(line, markup=False)

@@ -22,6 +22,7 @@ from common import paths
 from common.records import jsonl
 from common.records.fields import POWER_CAP, SCHEMA, Line, Selection, State, Summary
 from common.spec import Direction, RankedBy, Tier
+from common.verdicts import FINE
 
 
 class Run(Line, frozen=True, kw_only=True, tag="run"):
@@ -96,6 +97,11 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     def id(self) -> tuple[str, ...]:
         """The run, the tier and the key; a case that a run repeated has it twice."""
         return (self.run, self.tier, *self.key)
+
+    @property
+    def fine(self) -> bool:
+        """Return whether the verdict is not a failure."""
+        return self.verdict in FINE
 
     @property
     def disturbed(self) -> str:
