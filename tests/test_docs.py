@@ -15,8 +15,8 @@ FILE = re.compile(r"(?<![\w/<>.-])(?:common|tests|contributors|docs)/[\w/.-]+\.(
 ANSWERS = (
     ("a verdict is formed", "common/grading/grade.py"),
     ("a call is timed", "common/sandbox/clock.py"),
-    ("an address is checked", "common/sandbox/interpreter/bounds.py"),
-    ("a row is written", "common/records/jsonl.py"),
+    ("an address is checked, without a GPU", "common/sandbox/interpreter/bounds.py"),
+    ("the row is written, as a line of JSON", "common/records/jsonl.py"),
 )
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
