@@ -16,6 +16,7 @@ from common.commands import (
     list,
     new,
     profile,
+    prune,
     sanitize,
     tune,
 )
@@ -32,6 +33,7 @@ COMMANDS: dict[str, ModuleType] = {
     "tune": tune,
     "profile": profile,
     "new": new,
+    "prune": prune,
 }
 """In the order of `study --help`. Each has `add_arguments(parser)` and `run(options)`, whose
 docstring is the command's help; none imports torch before it runs, so that help and messages about
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         sys.exit(options.run(options))
     except KeyboardInterrupt:
-        _complain("interrupted; what was recorded is kept, and the same command goes on from it")
+        _complain("interrupted; bench and tune keep what they measured, and continue from it")
         sys.exit(130)
     except Exception as error:
         if not (line := _explained(error)):

@@ -75,6 +75,15 @@ def test_everything_that_is_shown_stays_as_it_was(folder):
     assert shown(folder) == before
 
 
+def test_an_interrupted_run_that_can_never_be_continued_is_pruned(folder):
+    """`bench` continues the newest file alone."""
+    for number in (6, 7):
+        record(folder, f"r{number}", row(us=9.0), row("bob/rope", us=8.0), failed("eager/rope"))
+    before = shown(folder)
+    assert pruned(folder).rows == 4 + 4 + 3 + 3 + 1, "of r1 to r5"
+    assert shown(folder) == before
+
+
 def test_a_superseded_row_does_not_decide_the_order(tmp_path):
     """A solution that joined later stands first in the later run."""
     folder = tmp_path / "a-gpu"
@@ -164,7 +173,7 @@ def test_it_says_what_it_drops_and_asks(command, folder, monkeypatch):
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     code, out = command(yes=True)
     assert code == 0
-    assert out.startswith("a-gpu: 2 files of raw samples, and 8 superseded rows")
+    assert out.startswith("a-gpu: remove 2 files of raw samples; shorten 8 superseded rows")
     assert command() == (0, "study: there is nothing to prune\n")
 
 

@@ -79,6 +79,9 @@ def test_a_file_of_the_old_layout_is_named_and_left_alone(tmp_path, capsys):
     assert old.read_text() == '{"schema":1,"kind":"run"}\n'
 
 
+BOTH = {name: [1.0] * 3 for name in ("solution", "eager")}
+
+
 @pytest.mark.parametrize("kept", [1, 20, -1])
 def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, kept):
     path = written(tmp_path, ROW, row(case="c2"), end=False)
@@ -115,6 +118,8 @@ LINE = json.loads(runs.msgspec.json.encode(ROW))
         json.dumps(LINE | {"device_state": "hot"}),
         json.dumps(LINE | {"device_state": {"others": "two"}}),
         json.dumps(LINE | {"gpu": {"solution": [1.0, 1.0, 1.0]}}),
+        json.dumps(LINE | {"gpu": BOTH}),
+        json.dumps(LINE | {"gpu": BOTH | {"copy": [1.0] * 3}, "host": {}, "ranked_by": "host"}),
         json.dumps(LINE | {"gpu": {"solution": [], "eager": [1.0, 1.0, 1.0]}}),
         json.dumps(LINE | {"gpu": {"solution": 1, "eager": [1.0, 1.0, 1.0]}}),
         json.dumps(LINE | {"host": {"eager": [1.0, 1.0, 1.0]}}),

@@ -107,6 +107,10 @@ def test_results_in_one_memory_are_seen():
         {"gpu": {"solution": ["1"]}, "host": {}},
         {"gpu": {}, "host": {}, "more": {}},
         {"gpu": 1, "host": {}},
+        {"gpu": {}, "host": {"solution": [1.0]}},
+        {"gpu": {}, "host": {"solution": [1.0], "eager": []}},
+        {"gpu": {}, "host": {"solution": [0.0], "eager": [1.0]}},
+        {"gpu": {"copy": [1.0]}, "host": {"solution": [1.0], "eager": [1.0]}},
         {"gpu": {"solution": 1.0}, "host": {}},
     ],
 )
@@ -120,7 +124,9 @@ def test_what_names_no_call_is_seen(kept):
 
 
 def test_samples_are_samples():
-    times = {"gpu": {"solution": [1.5], "eager": [2.0]}, "host": {"solution": [0.0]}}
+    host = {"solution": [0.5], "eager": [1.0]}
+    times = {"gpu": {"solution": [1.5], "eager": [2.0]}, "host": host}
+    assert timing._well_formed({"gpu": {}, "host": host}), "without a GPU"
     assert timing._well_formed(times)
     assert timing._names_a_call({"call": 1, "shift": 0})
 

@@ -1,5 +1,6 @@
 """A run's files have one writer: another's changes are refused, and put back."""
 
+import os
 import shutil
 
 import pytest
@@ -50,7 +51,7 @@ CHANGES = ["append", "overwrite", "remove", "remove all", "replace"]
 
 def change(path, before, how):
     """Do as a solution can, which runs as the same user."""
-    forged = before.replace(b"PASSED", b"FORGED") if how == "overwrite" else before + before
+    forged = before[::-1] if how == "overwrite" else before + before
     if how in ("remove", "replace"):
         path.unlink()
     if how == "remove all":
@@ -145,10 +146,40 @@ def test_the_records_of_earlier_runs_are_put_back(earlier, file, path, how, whic
     assert {each: each.read_bytes() for each in path.parent.iterdir()} == before
 
 
+def test_another_time_alone_is_no_change(earlier, file, path):
+    """As a backup by hard links leaves it."""
+    for touched in (earlier, path):
+        os.utime(touched, (1, 1))
+    file.row(row(case="c2"))
+    file.end(RUN.run)
+    file.close()
+    assert {each.name for each in path.parent.iterdir()} >= {earlier.name, path.name}
+
+
+def test_a_file_named_like_the_runs_own_is_set_aside_too(file, path, capsys):
+    planted = path.with_name(f"{path.stem}x.jsonl")
+    planted.write_bytes(b"{}")
+    writer.archive(path).write_bytes(b"no archive")
+    file.close()
+    assert runs.files(path.parent) == [path]
+    assert not writer.archive(path).exists(), "only the end of a run writes it"
+    assert f"{planted.name} appeared during the run: renamed" in capsys.readouterr().err
+
+
+def test_a_broken_archive_of_an_unfinished_run_is_named(tmp_path):
+    path = tmp_path / "gpu" / "20261121T082930Z-r1.jsonl"
+    path.parent.mkdir()
+    writer.archive(path).write_bytes(b"no archive")
+    with pytest.raises(UserError, match="is no archive of samples"):
+        RunWriter(path)
+
+
 def test_a_file_that_appears_is_set_aside(earlier, file, path):
     forged = path.with_name("99991231T235959Z-r9.jsonl")
     forged.write_bytes(earlier.read_bytes())
-    with pytest.raises(UserError, match=r"gpu/99991231T235959Z-r9\.jsonl was changed"):
+    with pytest.raises(
+        UserError, match=r"99991231T235959Z-r9\.jsonl appeared during the run: renamed"
+    ):
         file.end(RUN.run)
     assert runs.files(path.parent) == [earlier, path]
     assert forged.with_name(forged.name + ".unexpected").read_bytes() == earlier.read_bytes()

@@ -37,4 +37,7 @@ def run(options: argparse.Namespace) -> int:
 def _agreed() -> bool:
     if not sys.stdin.isatty():
         raise UserError("prune asks before it drops anything: run it in a terminal, or give --yes")
-    return input("Drop them? [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        return input("Drop them? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False

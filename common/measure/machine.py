@@ -53,6 +53,7 @@ def peak(device_name: str) -> dict[str, Any]:
 HARNESS = (
     "*.py",
     "peers/*.py",
+    "records/fields.py",
     *(f"{room}/**/*.py" for room in ("ops", "sandbox", "grading", "measure")),
 )
 """The files that grade and time, by folder: a new file in one of these folders is one of them."""

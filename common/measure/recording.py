@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +63,7 @@ def bench(
         UserError: Another run is writing, or a solution changed the record.
     """
     folder = paths.RESULTS / results_folder(device)
+    runs.name_old_files(paths.RESULTS)
     with writer.locked(folder):
         fresh = _fresh(solutions, device, selection, absent)
         digests = digests_of(solutions)
@@ -74,8 +75,10 @@ def bench(
             if (row.solution, row.op, row.case) in done:
                 yield Kept(row)
         path = last[0] if found else writer.new_file(folder, fresh.run)
-        for row in _record(path, found, fresh, solutions, digests, done):
-            yield Taken(row)
+        rows = _record(path, found, fresh, solutions, digests, done)
+        with contextlib.closing(rows):  # now, so that an error in closing is raised
+            for row in rows:
+                yield Taken(row)
     yield Recorded(path, len(done))
 
 
@@ -102,7 +105,7 @@ def _record(
     solutions: Sequence[Solution],
     digests: dict[Solution, tuple[str, str]],
     done: Done,
-) -> Iterator[Record]:
+) -> Generator[Record]:
     """Measure and write what is not done, row by row."""
     run = found or fresh
     written = RunWriter(path)
@@ -121,8 +124,9 @@ def _record(
 
 def _done(earlier: Results) -> Done:
     """Return the cases with a row for each direction: a kill may have cut off the last row."""
-    rows = Counter((row.solution, row.op, row.case) for row in earlier.rows)
-    return {case for case, directions in rows.items() if directions >= len(DIRECTIONS)}
+    rows = {(row.solution, row.op, row.case, row.direction) for row in earlier.rows}
+    cases = {row[:3] for row in rows}
+    return {case for case in cases if all((*case, each) in rows for each in DIRECTIONS)}
 
 
 def _unfinished(

@@ -143,10 +143,12 @@ def _well_formed(times: Reply) -> bool:
     """Return whether these are samples; if not, the solution wrote them itself."""
     try:
         samples = [each for clock in ("gpu", "host") for each in times[clock].values()]
-        numbers = all(isinstance(n, float) and 0 <= n < math.inf for each in samples for n in each)
+        numbers = all(isinstance(n, float) and 0 < n < math.inf for each in samples for n in each)
+        both = [{"solution", "eager"} <= set(times[clock]) for clock in ("gpu", "host")]
     except (AttributeError, KeyError, TypeError):
         return False
-    return set(times) == {"gpu", "host"} and numbers
+    whole = all(samples) and both[1] and (both[0] or not times["gpu"])
+    return set(times) == {"gpu", "host"} and numbers and whole
 
 
 def _names_a_call(kept: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Container
 from pathlib import Path
 
 from common.errors import UserError
@@ -18,9 +19,9 @@ class Bystanders:
     which no board reads: it may be the user's own.
     """
 
-    def __init__(self, run: Path) -> None:
-        """Keep the files' content; those of the run itself are left out."""
-        self._run = run
+    def __init__(self, folder: Path, own: Container[Path]) -> None:
+        """Keep the content of the folder's files, less the run's own."""
+        self._folder, self._own = folder, own
         self._kept = {
             path: (jsonl.stamp(path), zlib.compress(path.read_bytes(), 1)) for path in self._found()
         }
@@ -31,25 +32,33 @@ class Bystanders:
         Raises:
             UserError: A file was changed, removed or added.
         """
-        if changed := self.put_back():
-            name = f"{self._run.parent.name}/{changed[0]}"
-            raise UserError(f"{name} was changed during the run: changed back; run it again")
+        if undone := self.put_back():
+            raise UserError(f"{'; '.join(undone)}; run it again")
 
     def put_back(self) -> list[str]:
-        """Undo the changes, and return the names of the files."""
-        added = [path for path in self._found() if path not in self._kept]
-        for path in added:
-            path.rename(path.with_name(path.name + ASIDE))
-        changed = [path for path, (left, _) in self._kept.items() if jsonl.stamp(path) != left]
-        for path in changed:
-            content = self._kept[path][1]
-            jsonl.put_back(path, zlib.decompress(content))
-            self._kept[path] = jsonl.stamp(path), content
-        return [path.name for path in (*changed, *added)]
+        """Undo the changes, and return a phrase about each."""
+        return [*map(self._put_aside, self._added()), *map(self._put_back, self._changed())]
+
+    def _added(self) -> list[Path]:
+        return [path for path in self._found() if path not in self._kept]
+
+    def _changed(self) -> list[Path]:
+        """Return the files with other content; another time or inode alone is no change."""
+        touched = [path for path, (left, _) in self._kept.items() if jsonl.stamp(path) != left]
+        return [path for path in touched if jsonl.read_bytes(path) != self._content(path)]
+
+    def _put_aside(self, path: Path) -> str:
+        aside = path.rename(path.with_name(path.name + ASIDE))
+        return f"{path.name} appeared during the run: renamed to {aside.name}"
+
+    def _put_back(self, path: Path) -> str:
+        jsonl.put_back(path, self._content(path))
+        self._kept[path] = jsonl.stamp(path), self._kept[path][1]
+        return f"{path.name} was changed during the run: changed back"
+
+    def _content(self, path: Path) -> bytes:
+        return zlib.decompress(self._kept[path][1])
 
     def _found(self) -> list[Path]:
-        return [
-            path
-            for path in sorted(self._run.parent.glob("*.jsonl*"))
-            if not path.name.startswith(self._run.stem) and path.suffix != ASIDE
-        ]
+        found = sorted(self._folder.glob("*.jsonl*"))
+        return [path for path in found if path not in self._own and path.suffix != ASIDE]

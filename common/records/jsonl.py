@@ -102,7 +102,7 @@ class Writer:
         Raises:
             UserError: Another process changed the file; it is put back.
         """
-        if self._touched():
+        if self._touched() and self._changed():
             self._refuse()
         text = msgspec.json.encode(line) + b"\n"
         self._content += text

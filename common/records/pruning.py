@@ -29,8 +29,8 @@ class Plan:
     def __str__(self) -> str:
         """Return the changes in words."""
         return (
-            f"{self.folder.name}: {len(self.samples)} files of raw samples, and {self.rows}"
-            f" superseded rows but for a line of history each: {self.freed:,} bytes"
+            f"{self.folder.name}: remove {len(self.samples)} files of raw samples; shorten"
+            f" {self.rows} superseded rows to a line of history each; frees {self.freed:,} bytes"
         )
 
     def carry_out(self) -> None:
@@ -57,9 +57,11 @@ def plan(folder: Path, needed: Container[tuple[str, ...]]) -> Plan:
         needed: The ids of the rows to keep.
     """
     found = Plan(folder)
-    for path in runs.files(folder):
+    files = runs.files(folder)
+    for path in files:
         lines = runs.lines(path)
-        if not lines or not isinstance(lines[-1], End):
+        under_way = path == files[-1] and not (lines and isinstance(lines[-1], End))
+        if under_way or not lines:  # only the newest run can be continued
             continue
         rows = [line for line in lines if isinstance(line, Record)]
         dropped = [row for row in rows if row.id not in needed]

@@ -80,13 +80,15 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         """Refuse a row that the board could not show; written out, since a million rows pass.
 
         Raises:
-            ValueError: The time of the solution or of eager is missing.
+            ValueError: A time that ranks or limits the row is missing.
         """
         gpu, host = self.gpu, self.host
         if (gpu and not ("solution" in gpu and "eager" in gpu)) or (
             host and not ("solution" in host and "eager" in host)
         ):
             raise ValueError("the time of the solution or of eager is missing")
+        if gpu and ("copy" not in gpu or (self.ranked_by == "host" and not host)):
+            raise ValueError("the time of the copy, or the host's that ranks it, is missing")
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -253,14 +255,19 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
     return results
 
 
+def name_old_files(folder: Path) -> None:
+    """Name each file of the old layout on stderr; none of them is read."""
+    for old in sorted(folder.glob("*.jsonl")):
+        print(f"study: left {old.name} alone: a file of the old layout", file=sys.stderr)
+
+
 def read_all(folder: Path | None = None) -> list[Results]:
     """Return the records of every device that has a row; those that a GPU measured come first.
 
     A file of the old layout, `results/<device>.jsonl`, is named on stderr and left alone.
     """
     folder = folder or paths.RESULTS
-    for old in sorted(folder.glob("*.jsonl")):
-        print(f"study: left {old.name} alone: a file of the old layout", file=sys.stderr)
+    name_old_files(folder)
     with _without_collection():
         found = [read(each) for each in sorted(folder.glob("*/"))]
     shown = [each for each in found if each.runs and each.rows]

@@ -6,6 +6,7 @@ import lzma
 import math
 import os
 import statistics
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -109,7 +110,8 @@ class RunWriter:
         """Open the run's file."""
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._bystanders = Bystanders(path)
+        self._unpack()
+        self._bystanders = Bystanders(path.parent, {path, samples_file(path), archive(path)})
         self._lines = jsonl.Writer(path)
         self._samples: jsonl.Writer | None = None
         self._packed: bytes | None = None
@@ -150,24 +152,34 @@ class RunWriter:
 
     def close(self) -> None:
         """Put back the files that were changed, once the solutions have ended."""
-        self._bystanders.put_back()
-        self._lines.close()
+        try:
+            for undone in self._bystanders.put_back():
+                print(f"study: {undone}", file=sys.stderr)
+        finally:
+            self._lines.close()
         if self._samples:
             self._samples.close()
+        packed = archive(self._path)
         if self._ended:
             samples_file(self._path).unlink(missing_ok=True)
-        packed = archive(self._path)
+        else:
+            packed.unlink(missing_ok=True)  # only the end of the run writes it
         if self._packed is not None and jsonl.read_bytes(packed) != self._packed:
             jsonl.put_back(packed, self._packed)
 
     def _open_samples(self) -> jsonl.Writer:
-        """Open the samples; those of a run that was moved here are unpacked first."""
         if self._samples is None:
-            path, packed = samples_file(self._path), archive(self._path)
-            if packed.exists() and not path.exists():
-                replace(path, lzma.decompress(packed.read_bytes()))
-            self._samples = jsonl.Writer(path)
+            self._samples = jsonl.Writer(samples_file(self._path))
         return self._samples
+
+    def _unpack(self) -> None:
+        """Unpack the samples of a run that was moved here, before any solution runs."""
+        path, packed = samples_file(self._path), archive(self._path)
+        if packed.exists() and not path.exists():
+            try:
+                replace(path, lzma.decompress(packed.read_bytes()))
+            except lzma.LZMAError:
+                raise UserError(f"{packed}: is no archive of samples; remove it") from None
 
 
 def read_samples(path: Path) -> list[Samples]:
