@@ -49,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         sys.exit(options.run(options))
     except KeyboardInterrupt:
-        _complain("interrupted; bench and tune keep what they measured, and continue from it")
+        kept = "what bench or tune recorded is kept, and the same command goes on from it"
+        _complain(f"interrupted; {kept}")
         sys.exit(130)
     except Exception as error:
         if not (line := _explained(error)):
