@@ -163,7 +163,14 @@ def read_bytes(path: Path) -> bytes | None:
 def put_back(path: Path, content: bytes | bytearray) -> None:
     """Write the content again, with the folder where that is gone too."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    replace(path, content)
+
+
+def replace(path: Path, content: bytes | bytearray) -> None:
+    """Write a file whole or not at all: a full disk or a kill leaves what was there."""
+    fresh = path.with_name(path.name + ".tmp")
+    fresh.write_bytes(content)
+    os.replace(fresh, path)
 
 
 def lock(descriptor: int, name: str) -> None:

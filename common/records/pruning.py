@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from common.records import runs, writer
+from common.records import jsonl, runs, writer
 from common.records.runs import Anything, End, Past, Record
 
 
@@ -41,7 +41,7 @@ class Plan:
         """
         with writer.locked(self.folder):
             for path, content in self.contents.items():
-                writer.replace(path, content)
+                jsonl.replace(path, content)
             for path in self.samples:
                 path.unlink()
 

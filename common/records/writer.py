@@ -80,13 +80,6 @@ def archive(path: Path) -> Path:
     return path.with_name(samples_file(path).name + ".xz")
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    fresh = path.with_name(path.name + ".tmp")
-    fresh.write_bytes(content)
-    os.replace(fresh, path)
-
-
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep a device's folder for one writer.
@@ -146,7 +139,7 @@ class RunWriter:
             samples = self._open_samples()
             samples.check()
             self._packed = lzma.compress(samples.content, preset=9 | lzma.PRESET_EXTREME)
-            replace(archive(self._path), self._packed)
+            jsonl.replace(archive(self._path), self._packed)
         self._lines.write(End(schema=SCHEMA, run=run))
         self._ended = True
 
@@ -176,10 +169,7 @@ class RunWriter:
         """Unpack the samples of a run that was moved here, before any solution runs."""
         path, packed = samples_file(self._path), archive(self._path)
         if packed.exists() and not path.exists():
-            try:
-                replace(path, lzma.decompress(packed.read_bytes()))
-            except lzma.LZMAError:
-                raise UserError(f"{packed}: is no archive of samples; remove it") from None
+            jsonl.replace(path, _unpacked(packed))
 
 
 def read_samples(path: Path) -> list[Samples]:
@@ -191,8 +181,12 @@ def read_samples(path: Path) -> list[Samples]:
     packed = archive(path)
     if not packed.exists():
         return jsonl.read(samples_file(path), FORMAT)
+    return jsonl.parse(_unpacked(packed), packed, FORMAT)
+
+
+def _unpacked(packed: Path) -> bytes:
+    """Return the content of an archive of samples, or raise UserError where it is damaged."""
     try:
-        raw = lzma.decompress(packed.read_bytes())
+        return lzma.decompress(packed.read_bytes())
     except (lzma.LZMAError, EOFError):
         raise UserError(f"{packed}: is damaged; take it from git again, or remove it") from None
-    return jsonl.parse(raw, packed, FORMAT)

@@ -7,7 +7,6 @@ the solution reads, follows from the trials alone: the same trials make the same
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from common.records.jsonl import Format, Writer, read
+from common.records.jsonl import Format, Writer, read, replace
 from common.spec import Direction
 
 SCHEMA: Literal[1] = 1
@@ -166,10 +165,8 @@ class Trials:
 
     def write(self) -> None:
         """Write the configurations, whole or not at all."""
-        target = self.path.with_suffix(".json")
-        fresh = target.with_suffix(".tmp")
-        fresh.write_text(render(self.device, self.versions, self.winners()))
-        os.replace(fresh, target)
+        text = render(self.device, self.versions, self.winners())
+        replace(self.path.with_suffix(".json"), text.encode())
 
     def close(self) -> None:
         """Close the file of lines."""
