@@ -114,8 +114,15 @@ def test_a_new_file_is_named_by_its_time_and_run(tmp_path):
     name = writer.new_file(tmp_path, "57df38dac757").name
     time, _, run = name.partition("-")
     assert run == "57df38dac757.jsonl"
-    assert len(time) == len("20261121T082930Z")
+    assert len(time) == len("20261121T082930.125000Z")
     assert time[8] + time[-1] == "TZ"
+
+
+def test_two_runs_of_one_second_stand_in_the_order_of_time(tmp_path):
+    begun = [writer.new_file(tmp_path, run) for run in ("f", "a", "c")]
+    for path in begun:
+        path.touch()
+    assert runs.files(tmp_path) == begun
 
 
 # --- the files beside it --------------------------------------------------------------------------

@@ -66,8 +66,11 @@ def _packed(samples: Sequence[float]) -> list[int]:
 
 
 def new_file(folder: Path, run: str) -> Path:
-    """Return the path of a run that begins now: `20261121T082930Z-57df38dac757.jsonl`."""
-    return folder / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{run}.jsonl"
+    """Return the path of a run that begins now: `20261121T082930.125000Z-57df38dac757.jsonl`.
+
+    The microseconds keep two runs of the same second in the order of time.
+    """
+    return folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{run}.jsonl"
 
 
 def samples_file(path: Path) -> Path:
