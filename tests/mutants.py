@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from common import arena
-from common.sandbox import graded, process, rotation, seal, server, timed
+from common.sandbox import poison, process, rotation, seal, server, timed
 from common.sandbox.interpreter import bounds
 from common.sandbox.session import Session
 from common.wire import Reply
@@ -32,7 +32,7 @@ def _forwards(begin: Callable[..., object]) -> Callable[..., object]:
 
 
 MUTATIONS = {
-    "no_poison": (graded, "fill", nothing),
+    "no_poison": (poison, "fill", nothing),
     "no_seal": (seal._Sealed, "broken", nothing),
     "no_code_in_the_seal": (seal, "FunctionType", type(None)),
     "no_threads": (seal, "_at_work", lambda frame: False),

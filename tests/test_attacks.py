@@ -54,8 +54,8 @@ def test_what_an_attack_replaces_is_there(handle, module, name):
 @pytest.mark.parametrize(
     ("attack", "reason"),
     [
-        ("patches_its_caller", "common.sandbox.graded.fill was replaced"),
-        ("rewrites_its_caller", "common.sandbox.graded.fill was replaced"),
+        ("patches_its_caller", "common.sandbox.poison.fill was replaced"),
+        ("rewrites_its_caller", "common.sandbox.poison.fill was replaced"),
         ("pops_the_poison", "the mode that poisons fresh memory was ended"),
         ("replaces_the_watch", "the watch over memory was replaced"),
         (

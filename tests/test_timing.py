@@ -11,7 +11,7 @@ from common.grading.calls import call_json, call_tensors
 from common.measure import limits, timing
 from common.ops._draw import draw
 from common.sandbox import timed
-from common.sandbox.graded import Poison
+from common.sandbox.poison import Poison
 from common.sandbox.rotation import Rotation, TimedCall
 from common.spec import Work
 

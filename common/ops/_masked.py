@@ -32,8 +32,6 @@ class MaskedCase(Case):
 
     sizes = ("tokens", "widths")
 
-    sizes = ("tokens", "widths")
-
     tokens: int
     widths: tuple[int, int]
     """Input and output features of `masked_linear`, model and intermediate ones of `masked_ffn`."""
