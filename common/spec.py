@@ -109,7 +109,8 @@ class Op(Generic[C]):
     work: Callable[[C, Direction], Work]
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
     movable: tuple[str, ...] = ()
-    """Further arguments whose elements may change places, which gives a case of the same kind."""
+    """Further arguments whose slices along the first dimension may change places, which gives a
+    case of the same kind."""
     room: int = 20
     """The memory of a GPU that grading a case takes, in units of the case's least bytes, as
     measured: mostly float64 copies, and what the reference keeps for backward."""

@@ -17,7 +17,8 @@ from typing import Any
 from common import ops, solutions
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
-from common.measure import rows
+from common.measure import baseline, rows
+from common.measure.baseline import Baseline
 from common.paths import CONTRIBUTORS, ROOT
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Op
@@ -107,10 +108,17 @@ def timed(
     found = {}
     for op in map(ops.load, names):
         with Sweep(device, overlap=False, server=server) as sweep:
+            beside = baseline_of(sweep, op)
             for graded in sweep.grade(op, small(op, names), several):
-                _, verdict, _ = rows.time_graded(graded.worker, graded.problem, "forward")
+                _, verdict, _ = rows.time_graded(graded, beside, "forward")
                 found[graded.solution] = verdict
     return found
+
+
+def baseline_of(sweep: Sweep, op: Op[Any]) -> Baseline:
+    """Return eager's process; no solution may have run in the sweep yet."""
+    worker = baseline.eager(sweep, op)
+    return Baseline(worker, baseline.calibrate(worker, sweep.device))
 
 
 def small(op: Op[Any], names: dict[str, str] = SMALL) -> list[Case]:

@@ -42,8 +42,10 @@ MUTATIONS = {
     "no_tally": (bounds.AccessLog, "fault", _by_the_list),
     "no_other_order": (bounds.Watch, "begin_call", _forwards(bounds.Watch.begin_call)),
     "no_alias_check": (arena.Arena, "holds", lambda self, tensor: False),
-    "no_renewal": (rotation.Rotation, "renew", nothing),
-    "no_shared_memory_check": (rotation.Rotation, "shared", False),
+    "no_renewal": (rotation.Rotation, "_shift", nothing),
+    "no_shared_memory_check": (rotation.Rotation, "refuse_shared", nothing),
+    "no_look_at_a_timed_input": (rotation.Rotation, "_check_inputs", nothing),
+    "the_last_call_is_kept": (rotation.Rotation, "_drawn_of", lambda self: self._alive[-1]),
 }
 OWNERS = list(process.relied_on())
 

@@ -8,36 +8,33 @@ import numpy as np
 import pytest
 import torch
 
+from common.arena import storage_bytes
 from common.paths import ROOT
-from common.sandbox import clock, contestants, stopping
-from common.sandbox.rotation import Rotation, TimedCall
+from common.sandbox import clock, contestants
+from common.sandbox.clock import Clock, Contestant, Probes
+from common.sandbox.contestants import Captured
+from common.sandbox.rotation import Changing, Rotation, TimedCall
 
 # --- what is timed --------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def on_cpu(monkeypatch):
-    """Let the CPU play the GPU's part; return the log, and what ran in each timed region."""
+    """Let the CPU play the GPU's part; return the log, and the work of each timed region."""
     timed = []
 
-    def gpu_time(ready, flush, spin, before, after):
-        before()
-        run = ready()
+    def gpu_time(contestant, flush):
+        contestant.before()
+        run = contestant.ready()
         timed.clear()
         run()
         calls.append(list(timed))
-        after()
+        contestant.after()
         return 1.0
 
     calls = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(clock, "_gpu_time", gpu_time)
-    monkeypatch.setattr(clock, "_twice_the_l2", lambda: None)
-    monkeypatch.setattr(contestants, "copy", lambda nbytes: lambda: timed.append("copy"))
-    monkeypatch.setattr(contestants, "dense", lambda *_: lambda: timed.append("dense"))
-    monkeypatch.setattr(contestants, "captured", lambda forwards: lambda: timed.append("replay"))
-    monkeypatch.setattr(clock, "_host_time", lambda run, burst, grad: 1.0 if grad else 0.5)
+    monkeypatch.setattr(clock, "_host_time", lambda run, burst, grad: (run(), 1.0 + grad)[1])
     return timed, calls
 
 
@@ -56,56 +53,83 @@ class Double(torch.autograd.Function):
 
 def rotation(calls, backward):
     """Return a rotation whose inputs do not change and whose results are not kept."""
-    return Rotation([TimedCall(*call, memory=[], results={}) for call in calls], backward)
+    return Rotation([TimedCall(*call) for call in calls], backward)
 
 
-def measured(log, backward, products=((2, 2, 2),)):
+def clock_of(log, backward, **limits):
     def call():
         x = torch.ones(3, requires_grad=True)
         return (lambda: Double.apply(x, log)), [x], torch.ones(3)
 
-    return clock.take_samples(
-        rotation([call(), call()], backward),
-        rotation([call()], backward),
-        backward=backward,
-        copy_bytes=8,
-        products=list(products),
-        dtype="float32",
-        seconds={"gpu": 1.0, "host": 1.0},
-        burst=1,
-    )
+    return Clock(rotation([call(), call()], backward), backward, limits)
 
 
-def test_forward_is_timed_with_its_replay_and_without_gradients(on_cpu):
+def test_forward_is_timed_with_its_replay_and_without_gradients(on_cpu, monkeypatch):
     log, calls = on_cpu
-    samples = measured(log, backward=False)
-    assert set(samples["gpu"]) == {"solution", "eager", "copy", "dense", "graph"}
-    assert set(samples["host"]) == {"solution", "eager", "no_grad"}
-    assert set(samples["host"]["no_grad"]) == {0.5}
-    assert ["forward"] in calls and ["replay"] in calls
-    assert not any("backward" in ran for ran in calls)
+    ours = clock_of(log, backward=False, copy=lambda: log.append("copy"))
+    assert set(ours.contestants) == {"solution", "no_grad", "copy"}
+    assert not ours.capture(), "there is no GPU"
+    captured = [Captured(lambda: log.append("replay"), torch.ones(3))] * 2
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(contestants, "captured", lambda forwards: captured)
+    assert ours.capture()
+    for name, ran in {"solution": "forward", "graph": "replay", "copy": "copy"}.items():
+        calls.clear()
+        assert ours.turn(name, "gpu", 3) == [1.0] * 3
+        assert calls == [[ran]] * 3
+    assert ours.turn("solution", "host", 2) == [2.0] * 2
+    assert ours.turn("no_grad", "host", 2) == [1.0] * 2
 
 
 def test_backward_is_timed_with_forward_and_alone(on_cpu):
     log, calls = on_cpu
-    samples = measured(log, backward=True, products=())
-    assert set(samples["gpu"]) == {"solution", "eager", "copy", "backward"}
-    assert set(samples["host"]) == {"solution", "eager"}
-    rounds = stopping.ROUNDS.start
-    assert calls.count(["forward", "backward"]) == 2 * rounds
-    assert calls.count(["backward"]) == rounds, "forward ran before the timed region"
+    ours = clock_of(log, backward=True)
+    assert set(ours.contestants) == {"solution", "backward"}
+    ours.turn("solution", "gpu", 2)
+    ours.turn("backward", "gpu", 2)
+    alone = ["backward"]
+    assert calls == [["forward", "backward"]] * 2 + [alone] * 2, "forward ran before the region"
 
 
-def test_a_solution_by_itself_is_timed_alike(on_cpu):
-    log, calls = on_cpu
+def test_a_burst_is_of_half_its_calls_or_more(on_cpu, monkeypatch):
+    bursts = set()
+    ours = clock_of([], backward=False)
+    monkeypatch.setattr(
+        clock, "_host_time", lambda run, calls, grad: run() or bursts.add(calls) or 1
+    )
+    ours.turn("solution", "host", 200, burst=6)
+    assert bursts == {4, 5, 6}
+
+
+def test_the_gpu_spins_for_twice_the_longest_host_time(on_cpu, monkeypatch):
+    ours = clock_of([], backward=False, copy=list)
+    times = iter([30.0, 50.0, 40.0])
+    monkeypatch.setattr(clock, "_host_time", lambda run, *_: run() or next(times))
+    ours.turn("solution", "host", 3)
+    assert ours.contestants["solution"].spin == 2 * 50.0 + clock.RENEWAL
+    assert ours.contestants["copy"].spin == clock.QUEUING
+
+
+def test_a_long_run_makes_its_calls_with_new_inputs_or_changes_them_alone():
+    seen = []
 
     def call():
-        x = torch.ones(3, requires_grad=True)
-        return (lambda: Double.apply(x, log)), [x], torch.ones(3)
+        x = torch.arange(4.0)
+        changing = [Changing("x", x, storage_bytes(x).view(-1, 4))]
+        return TimedCall(
+            lambda: seen.append(tuple(x.tolist())) or x.clone(), [], x, changing, (torch.zeros(4),)
+        )
 
-    samples = clock.take_samples_alone([call()], backward=True, seconds=1.0)
-    assert samples == [1.0] * stopping.ROUNDS.start
-    assert calls == [["forward", "backward"]] * stopping.ROUNDS.start
+    ours = Clock(Rotation([call(), call()], backward=False), False, {})
+    for renew in (True, False):
+        seen.clear()
+        ours.run_on("solution", 20, renew=renew, run=True)
+        assert len(seen) == 40
+        assert len(set(seen)) > 2 if renew else len(set(seen)) <= 2
+    seen.clear()
+    ours.run_on("solution", 40, renew=True, run=False)
+    assert not seen
 
 
 def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(monkeypatch):
@@ -135,8 +159,8 @@ def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(monkeyp
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: done.append(cycles))
     before, after = (lambda: done.append("before")), (lambda: done.append("after"))
-    assert clock._gpu_time(ready, Flush(), 3.0, before, after) == 250.0
-    cycles = 3 * clock.CYCLES_PER_MICROSECOND
+    assert clock._gpu_time(Contestant(ready, before, after), Flush()) == 250.0
+    cycles = clock.QUEUING * clock.CYCLES_PER_MICROSECOND
     queued = [cycles, "before", "ready", "flush", "event", "run", "event", "after", "wait"]
     assert done == queued
 
@@ -159,9 +183,9 @@ def capturing(monkeypatch):
     return modes
 
 
-def test_what_can_be_captured_is_replayed_in_turn(capturing):
-    replay = contestants.captured([lambda: "a", lambda: "b"])
-    assert [replay(), replay(), replay()] == ["replay of a", "replay of b", "replay of a"]
+def test_a_replay_of_each_call_is_captured(capturing):
+    captured = contestants.captured([lambda: "a", lambda: "b"])
+    assert [each.replay() for each in captured] == ["replay of a", "replay of b"]
     assert capturing[0] == "error" and capturing[-1] == "default"
 
 
@@ -170,7 +194,7 @@ def test_what_waits_for_the_gpu_is_not_captured_at_all(capturing, monkeypatch):
         raise RuntimeError("called a synchronizing CUDA operation")
 
     monkeypatch.setattr(contestants, "_capture", lambda forward: pytest.fail("it was captured"))
-    assert contestants.captured([lambda: "a", waits]) is None
+    assert contestants.captured([lambda: "a", waits]) == []
     assert capturing[-1] == "default"
 
 
@@ -179,29 +203,30 @@ def test_a_capture_that_fails_is_no_replay(capturing, monkeypatch):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(contestants, "_capture", fail)
-    assert contestants.captured([lambda: "a"]) is None
+    assert contestants.captured([lambda: "a"]) == []
     assert capturing[-1] == "default"
 
 
-def test_inputs_are_taken_in_turn():
-    turn = contestants.in_turn([lambda: "a", lambda: "b"])
-    assert [turn() for _ in range(5)] == ["a", "b", "a", "b", "a"]
-
-
 def test_host_time_without_gradients_builds_no_graph(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     x, seen = torch.ones(3, requires_grad=True), []
     for grad in (True, False):
         assert clock._host_time(lambda: seen.append((2 * x).requires_grad), 3, grad) > 0
-    with_grad = seen.count(True)
-    assert with_grad in (2, 3) and seen.count(False) in (2, 3), "half the burst or more"
-    assert seen == sorted(seen, reverse=True)
+    assert seen == [True] * 3 + [False] * 3
+
+
+def test_a_probe_takes_as_long_each_time_without_a_gpu():
+    first, second = Probes().take("host", 5), Probes().take("host", 5)
+    assert len(first) == len(second) == 5
+    assert 0 < min(first) < 20 * min(second)
 
 
 # --- on a GPU -------------------------------------------------------------------------------------
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 MANY = 64 << 20
+
+
+ROUNDS = 30
 
 
 def measured_on_gpu(slow, plain):
@@ -211,16 +236,20 @@ def measured_on_gpu(slow, plain):
         x = torch.rand(MANY // 4, device="cuda", requires_grad=True)
         return (lambda: function(x)), [x], torch.rand_like(x)
 
-    return clock.take_samples(
-        rotation([call(slow), call(slow)], backward=False),
-        rotation([call(plain)], backward=False),
-        backward=False,
-        copy_bytes=2 * MANY,
-        products=[],
-        dtype="float32",
-        seconds={"gpu": 1.0, "host": 1.0},
-        burst=1,
-    )
+    ours = Clock(rotation([call(slow), call(slow)], False), False, {})
+    eager = Clock(rotation([call(plain)], False), False, {"copy": contestants.copy(2 * MANY)})
+    host = {
+        "solution": ours.turn("solution", "host", ROUNDS),
+        "eager": eager.turn("solution", "host", ROUNDS),
+    }
+    gpu = {
+        "solution": ours.turn("solution", "gpu", ROUNDS),
+        "eager": eager.turn("solution", "gpu", ROUNDS),
+        "copy": eager.turn("copy", "gpu", ROUNDS),
+    }
+    if ours.capture():
+        gpu["graph"] = ours.turn("graph", "gpu", ROUNDS)
+    return {"gpu": gpu, "host": host}
 
 
 @needs_gpu

@@ -14,6 +14,7 @@ from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
 from common.measure import rows
 from common.solutions import Solution
+from tests.corpus import baseline_of
 from tests.test_worker import alive
 
 HALF = """
@@ -73,7 +74,7 @@ def test_a_timed_solution_is_not_blamed_for_a_server_that_had_ended(tmp_path, mo
         (graded,) = sweep.grade(op, cases, [Solution(path, "rotate_half")])
         os.kill(sweep._server._process.pid, 9)
         sweep._server._process.wait()
-        assert rows.time_graded(graded.worker, graded.problem, "forward")[1] == "PASSED"
+        assert rows.time_graded(graded, baseline_of(sweep, op), "forward")[1] == "PASSED"
 
 
 def test_a_solution_that_ends_the_server_is_found_and_the_others_pass(halves, tmp_path):

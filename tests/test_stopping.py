@@ -1,5 +1,6 @@
-"""When the clock stops: every median is known, or its time or its rounds are up."""
+"""When the turns end: every median is known, or their time or their rounds are up."""
 
+import functools
 import itertools
 import random
 import time
@@ -7,7 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from common.sandbox import clock, stopping
+from common.measure import stopping
+from common.measure.turns import take_turns
 
 
 def noisy(count, spread, median=100.0):
@@ -34,37 +36,56 @@ def test_one_contestant_that_is_not_known_keeps_all_going():
 
 def test_too_few_samples_are_never_enough_however_alike(monkeypatch):
     monkeypatch.setattr(stopping, "ROUNDS", range(20, 100))
-    found = [stopping.enough({"a": [1.0] * count}, 0.5) for count in (0, 10, 19, 20, 25, 30)]
-    assert found == [False, False, False, True, False, True]
+    found = [stopping.enough({"a": [1.0] * count}, 0.5) for count in (1, 10, 19, 20, 25)]
+    assert found == [False, False, False, True, True]
 
 
-def test_the_clock_stops_when_the_medians_are_known():
-    samples = clock._sample(["a", "b"], lambda name: 7.0, seconds=60, precision=0.01)
+def turns(sample, asked=None):
+    def take(rounds):
+        if asked is not None:
+            asked.append(rounds)
+        return [sample() for _ in range(rounds)]
+
+    return take
+
+
+def test_the_turns_stop_when_the_medians_are_known():
+    samples = take_turns({"a": turns(lambda: 7.0), "b": turns(lambda: 7.0)}, 60, 0.01)
     assert samples == {"a": [7.0] * stopping.ROUNDS.start, "b": [7.0] * stopping.ROUNDS.start}
 
 
-def test_the_clock_goes_on_while_they_are_not_and_ends_at_the_most_rounds():
+def test_the_turns_go_on_while_they_are_not_and_end_at_the_most_rounds():
     values = random.Random(0)
-    samples = clock._sample(["a"], lambda name: values.uniform(1, 9), 60, precision=0.01)
+    samples = take_turns({"a": turns(lambda: values.uniform(1, 9))}, 60, 0.01)
     assert len(samples["a"]) == stopping.ROUNDS.stop - 1
 
 
-def test_the_clock_stops_when_its_time_is_up_but_not_before_the_least_rounds():
-    values = itertools.cycle([1.0, 9.0, 4.0])
-
-    def slow(name):
-        time.sleep(0.01)
-        return next(values)
-
-    samples = clock._sample(["a"], slow, seconds=0.0, precision=0.01)
+def test_the_turns_stop_when_their_time_is_up_but_not_before_the_least_rounds():
+    values, asked = itertools.cycle([1.0, 9.0, 4.0]), []
+    samples = take_turns({"a": turns(lambda: next(values), asked)}, 0.0, 0.01)
     assert len(samples["a"]) == stopping.ROUNDS.start
+    assert set(asked) == {stopping.TURN}
 
 
 def test_nothing_goes_on_past_the_longest_whatever_is_missing(monkeypatch):
-    monkeypatch.setattr(clock, "LONGEST", 0.05)
+    monkeypatch.setattr(stopping, "LONGEST", 0.005)
+    monkeypatch.setattr(stopping, "ROUNDS", range(1000, 2000))
 
-    def slower(name):
-        time.sleep(0.03)
+    def slow():
+        time.sleep(0.001)
         return 1.0
 
-    assert len(clock._sample(["a"], slower, seconds=1.0, precision=0.01)["a"]) < 4
+    assert len(take_turns({"a": turns(slow)}, 60, 0.01)["a"]) == stopping.TURN
+
+
+def test_each_contestant_has_a_turn_in_every_round():
+    order = []
+
+    def take(name, rounds):
+        order.append(name)
+        return [random.random() for _ in range(rounds)]
+
+    take_turns({name: functools.partial(take, name) for name in "ab"}, 60, 0.0)
+    rounds = list(zip(order[::2], order[1::2], strict=True))
+    assert {frozenset(each) for each in rounds} == {frozenset("ab")}
+    assert {*rounds} == {("a", "b"), ("b", "a")}, "the order is drawn anew"

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
 from common import ops
 from common.arena import lay_out, shifted, storage_bytes
 from common.grading.calls import call_json, call_tensors
-from common.measure import limits, timing
+from common.measure import limits, stopwatch
+from common.measure.stopwatch import Stopwatch
+from common.measure.timed_process import is_samples, names_a_call
 from common.ops._draw import draw
-from common.sandbox import timed
+from common.sandbox.clock import WARM_UP_CALLS
+from common.sandbox.failures import Refused
 from common.sandbox.poison import Poison
-from common.sandbox.rotation import Rotation, TimedCall
+from common.sandbox.rotation import Changing, Rotation, TimedCall, overlap
 from common.spec import Work
 
 ROPE = ops.load("rope")
 CASE = next(ROPE.cases("smoke"))
 
 
-def rotation(count=2, forward=torch.Tensor.neg):
+def rotation(count=2, forward=torch.Tensor.neg, check=lambda output: None, unit=1):
     """Calls on eight numbers each, in memory of their own."""
     inputs = [torch.arange(8.0) + 10 * i for i in range(count)]
     calls = [
@@ -27,108 +32,187 @@ def rotation(count=2, forward=torch.Tensor.neg):
             lambda x=x: forward(x),
             wanted=[],
             upstream=x,
-            memory=[storage_bytes(x).view(-1, 4)],
-            results={"output": torch.zeros(8)},
+            changing=[Changing("x", x, storage_bytes(x).view(-1, 4), unit)],
+            results=(torch.zeros(8),),
         )
         for x in inputs
     ]
-    return Rotation(calls, backward=False), inputs, calls
+    return Rotation(calls, backward=False, check=check), inputs, calls
 
 
-def test_inputs_change_in_place_to_what_the_harness_can_work_out():
-    ours, inputs, _ = rotation()
+# --- changing inputs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", [1, 2, 4])
+def test_inputs_change_in_place_to_what_the_harness_can_work_out(unit):
+    ours, inputs, _ = rotation(unit=unit)
     drawn = [x.clone() for x in inputs]
     seen = set()
-    for _ in range(20):
+    for _ in range(30):
+        versions = [x._version for x in inputs]
         ours.renew()
         for x, before, shift in zip(inputs, drawn, ours._shifts, strict=True):
-            assert torch.equal(storage_bytes(x), shifted(before, shift))
-            assert sorted(x.tolist()) == before.tolist()
+            assert torch.equal(storage_bytes(x), shifted(before, shift * unit))
             seen.add(tuple(x.tolist()))
-    assert len(seen) > 10
+        assert all(x._version > before for x, before in zip(inputs, versions, strict=True))
+    assert len(seen) > 10 / unit
+    assert {row[1] - row[0] for row in seen} == ({1.0} if unit > 1 else {1.0, -7.0})
 
 
 @pytest.mark.parametrize(
     ("name", "changing"),
     [
-        ("rope", {"t", "upstream"}),  # as for freqs, angles in another order are no case like it
-        ("masked_linear", {"x", "w_v", "w_t", "mask", "upstream"}),
+        ("rope", {"t": 1, "upstream": 1, "freqs": 16}),
+        ("masked_linear", {"x": 1, "w_v": 1, "w_t": 1, "mask": 1, "upstream": 1}),
     ],
 )
-def test_a_mask_changes_too(name, changing):
+def test_every_input_changes_and_rows_stay_whole(name, changing):
     op = ops.load(name)
     arguments, upstream = draw(op, next(op.cases("smoke")), 0, "cpu")
     slots = lay_out(call_tensors(arguments, upstream).items())
-    found = timed.changing(call_json(op, arguments, slots))
-    assert found == [slot.json() for each, slot in slots.items() if each in changing]
+    assert call_json(op, arguments, slots)["changing"] == changing
 
 
-def test_every_sample_has_its_chance_to_be_kept():
+# --- results that are kept ------------------------------------------------------------------------
+
+
+def test_every_call_of_every_burst_has_its_chance_to_be_kept():
     kept = set()
-    for _ in range(60):
-        ours, _, calls = rotation(count=4)
+    for _ in range(100):
+        ours, _, calls = rotation(count=3)
         for _ in range(4):
             ours.renew()
-            ours.run()
+            for _ in range(3):
+                ours.run()
             ours.keep()
-        index = ours.kept["call"]
+        index, shift = (found := ours.delivered())["call"], found["shift"]
         kept.add(index)
         drawn = torch.arange(8.0) + 10 * index
-        wanted = -shifted(drawn, ours.kept["shift"]).view(torch.float32)
-        assert torch.equal(calls[index].results["output"], wanted)
-    assert kept == {0, 1, 2, 3}
+        wanted = -shifted(drawn, shift).view(torch.float32)
+        assert torch.equal(calls[index].results[0], wanted)
+        assert ours.delivered() is None
+    assert kept == {0, 1, 2}
+
+
+def test_a_call_that_is_kept_in_passing_can_be_any():
+    kept = set()
+    ours, _, calls = rotation(count=2)
+    for _ in range(60):
+        for _ in range(3):
+            ours.renew()
+            ours.run()
+            ours.run()
+            ours.keep_in_passing()
+        found = ours.delivered()
+        drawn = torch.arange(8.0) + 10 * found["call"]
+        wanted = -shifted(drawn, found["shift"]).view(torch.float32)
+        assert torch.equal(calls[found["call"]].results[0], wanted)
+        kept.add(found["call"])
+    assert kept == {0, 1}
 
 
 def test_every_samples_output_is_checked():
     def check(output):
         raise ValueError(f"{output.numel()} elements")
 
-    *_, calls = rotation()
-    ours = Rotation(calls, backward=False, check=check)
+    ours, *_ = rotation(check=check)
     ours.run()
     with pytest.raises(ValueError, match="8 elements"):
         ours.keep()
 
 
-def test_results_in_one_memory_are_seen():
-    buffer = torch.zeros(8)
-    for forward, shared in ((torch.Tensor.neg, False), (lambda x: buffer.copy_(x), True)):
+def test_an_input_that_a_timed_call_changes_is_seen():
+    ours, *_ = rotation(forward=lambda x: x.mul_(-1).clone())
+    ours.renew()
+    ours.run()
+    with pytest.raises(Refused, match="x changed in a timed call"):
+        ours.keep()
+
+
+def ring(count):
+    """Return a function that writes to `count` buffers in turn."""
+    buffers = itertools.cycle([torch.zeros(8) for _ in range(count)])
+    return lambda x: next(buffers).copy_(x)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_ring_of_buffers_is_seen(count):
+    for forward, shared in ((torch.Tensor.neg, False), (ring(count), True)):
         ours, *_ = rotation(forward=forward)
-        for _ in range(3):
+        for _ in range(WARM_UP_CALLS):
             ours.run()
-        assert ours.shared == shared
+        if shared:
+            with pytest.raises(Refused, match="results of several calls lie in the same memory"):
+                ours.refuse_shared()
+        else:
+            ours.refuse_shared()
+
+
+def test_results_that_overlap_are_seen_and_neighbours_are_none():
+    buffer = torch.zeros(24)
+    parts = [torch.from_numpy(buffer.numpy()[start : start + 8]) for start in (0, 4, 8)]
+    first, between, second = parts
+    assert not overlap([[first], [second], [torch.empty(0)], [torch.empty(0)]])
+    assert overlap([[first], [between]])
+    assert not overlap([[first, first[2:]], [second]]), "gradients of one call may share"
+
+
+# --- checks of the replies ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "times",
-    [
-        {"gpu": {"solution": [float("nan")]}, "host": {}},
-        {"gpu": {"solution": [-1.0]}, "host": {}},
-        {"gpu": {"solution": ["1"]}, "host": {}},
-        {"gpu": {}, "host": {}, "more": {}},
-        {"gpu": 1, "host": {}},
-        {"gpu": {}, "host": {"solution": [1.0]}},
-        {"gpu": {}, "host": {"solution": [1.0], "eager": []}},
-        {"gpu": {}, "host": {"solution": [0.0], "eager": [1.0]}},
-        {"gpu": {"copy": [1.0]}, "host": {"solution": [1.0], "eager": [1.0]}},
-        {"gpu": {"solution": 1.0}, "host": {}},
-    ],
+    "samples", [[float("nan"), 1.0], [-1.0, 1.0], ["1", 1.0], [0.0, 1.0], [1.0], [], None, 1.0]
 )
-def test_what_is_no_sample_is_seen(times):
-    assert not timing._well_formed(times)
+def test_what_is_no_sample_is_seen(samples):
+    assert not is_samples(samples, 2)
+    assert is_samples([1.5, 2.0], 2)
 
 
 @pytest.mark.parametrize("kept", [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {}, None, 1])
 def test_what_names_no_call_is_seen(kept):
-    assert not timing._names_a_call(kept)
+    assert not names_a_call(kept, 2)
+    assert names_a_call({"call": 1, "shift": 0}, 2)
 
 
-def test_samples_are_samples():
-    host = {"solution": [0.5], "eager": [1.0]}
-    times = {"gpu": {"solution": [1.5], "eager": [2.0]}, "host": host}
-    assert timing._well_formed({"gpu": {}, "host": host}), "without a GPU"
-    assert timing._well_formed(times)
-    assert timing._names_a_call({"call": 1, "shift": 0})
+class Process:
+    """A process whose calls take `each` seconds, and whose changes of inputs take `change`."""
+
+    def __init__(self, each, change=0.0, hiccups=()):
+        self.each, self.change, self.hiccups = each, change, iter(hiccups)
+        self.runs, self.inputs = [], 2
+
+    def seconds(self, name, rounds, renew, run=True):
+        assert renew, "else a call could return an earlier one's results"
+        calls = rounds * self.inputs
+        self.runs.append(calls)
+        return calls * (self.each * run + self.change) + next(self.hiccups, 0.0)
+
+
+@pytest.mark.parametrize("change", [0.0, 40e-6])
+def test_a_time_that_is_too_short_by_the_stopwatch_is_forged(change):
+    watch = Stopwatch(Process(20e-6, change))
+    assert watch.beside(lambda rounds: [20.0] * rounds)(3) == [20.0] * 3
+    assert watch.shortest == pytest.approx(20.0)
+    assert watch.forged(20.0) is None
+    assert watch.forged(20.0 / 1.29) is None
+    assert "it reports 15.2 us a call" in watch.forged(20.0 / 1.32)
+    assert "takes 20 us at least" in Stopwatch(Process(20e-6)).forged(0.5)
+
+
+def test_runs_that_were_disturbed_accuse_nobody():
+    assert Stopwatch(Process(20e-6, hiccups=[0.1, 0.1, 0.1, 0.0, 0.1])).forged(20.0) is None
+    assert Stopwatch(Process(20e-6, hiccups=[0.1, 0.0] * 99)).forged(20.0) is not None
+
+
+def test_nobody_foresees_the_number_of_calls():
+    process = Process(20e-6)
+    for _ in range(20):
+        Stopwatch(process).measure(20.0)
+    assert len(set(process.runs)) == 2
+    assert min(process.runs) * 20.0 >= stopwatch.RUN
+
+
+# --- the device's limits --------------------------------------------------------------------------
 
 
 def test_the_floor_is_the_larger_of_both_and_forgives_the_cache():
@@ -144,9 +228,8 @@ def test_faster_than_the_device_is_refused(name, refused, monkeypatch):
     properties = type("Properties", (), {"L2_cache_size": 0, "name": name})
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     work = Work(48_000_000, 0)  # 10 us on an H200
-    assert bool(limits.broken([9.0, 9.9, 50.0], work, "cuda")) == refused
-    assert limits.broken([9.0, 10.1, 10.2], work, "cuda") is None
-    assert limits.broken([], work, "cuda") is None
+    assert bool(limits.broken([9.0, 9.9, 50.0], work)) == refused
+    assert limits.broken([9.0, 10.1, 10.2], work) is None
 
 
 @pytest.mark.parametrize(

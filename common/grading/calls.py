@@ -107,6 +107,21 @@ def call_json(op: Op[Any], arguments: dict[str, Any], slots: dict[str, Slot]) ->
             if name not in tensors and value != contract[name].default
         },
         "differentiable": list(op.differentiable),
-        "changing": list(op.changing),
+        "changing": _changing(op, slots),
         "upstream": slots["upstream"].json(),
     }
+
+
+def _changing(op: Op[Any], slots: Mapping[str, Slot]) -> dict[str, int]:
+    """Return the inputs whose elements may change places, and how many must stay together.
+
+    Any element may move, but a `movable` argument's move by slices along its first dimension.
+    For example `{"t": 1, "upstream": 1, "freqs": 64}`.
+    """
+    units = dict.fromkeys((*op.differentiable, "upstream"), 1)
+    for name in op.movable:
+        slot = slots[name]
+        unit, count = slot.stride[0], slot.nbytes // getattr(torch, slot.dtype).itemsize
+        if unit and count % unit == 0:
+            units[name] = unit
+    return units

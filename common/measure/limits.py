@@ -69,10 +69,8 @@ def floor(peak: Peak, l2_bytes: int, work: Work) -> float:
     return 1e6 * max(moved / peak.bytes_per_second, arithmetic)
 
 
-def broken(samples: Sequence[float], work: Work, device: str) -> str | None:
-    """Return why the work cannot have taken these samples, in microseconds; None if it can."""
-    if device != "cuda" or not samples:
-        return None
+def broken(samples: Sequence[float], work: Work) -> str | None:
+    """Return why the GPU cannot have done the work in these microseconds; None if it can."""
     found = torch.cuda.get_device_properties()
     peak = peak_of(found.name)
     if peak is None or median(samples) >= (least := floor(peak, found.L2_cache_size, work)):

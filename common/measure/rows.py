@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.grading.problem import Problem
 from common.grading.sweep import Graded, Sweep, repeats, tier_cases
-from common.grading.worker import Worker
-from common.measure.timing import time_case
+from common.measure import baseline
+from common.measure.baseline import Baseline
+from common.measure.timing import CLOCK, time_case
 from common.records.fields import SCHEMA, Summary
 from common.records.runs import Record
 from common.records.writer import Samples
+from common.sandbox.clock import ByClock
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Tier
 
@@ -40,7 +41,12 @@ def measure(
 
     `done` holds the solution, op and case of what is left out.
     """
+    calibrated: dict[ByClock, float] | None = None
     for op, cases in tier_cases(solutions, tier, sweep.device):
+        worker = baseline.eager(sweep, op)
+        if calibrated is None:
+            calibrated = baseline.calibrate(worker, sweep.device)
+        beside = Baseline(worker, calibrated)
 
         def skip(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
             return (solution.name, op.name, case.name) in done
@@ -48,13 +54,14 @@ def measure(
         again = repeats(tier, sweep.device)
         for graded in sweep.grade(op, cases, solutions, skip, again):
             yield [
-                _measured(sweep, graded, direction, run, digests[graded.solution], tier)
+                _measured(beside, graded, direction, run, digests[graded.solution], tier)
                 for direction in DIRECTIONS
             ]
+        beside.release()
 
 
 def _measured(
-    sweep: Sweep,
+    beside: Baseline,
     graded: Graded,
     direction: Direction,
     run: str,
@@ -65,8 +72,8 @@ def _measured(
     verdict = graded.verdicts[direction]
     reason, name = verdict.reason, verdict.verdict
     times: dict[str, Any] = {}
-    if sweep.device == "cuda" and name == "PASSED":
-        times, name, reason = time_graded(graded.worker, graded.problem, direction, PATIENCE[tier])
+    if graded.problem.upstream.is_cuda and name == "PASSED":
+        times, name, reason = time_graded(graded, beside, direction, PATIENCE[tier])
     gpu, host = times.get("gpu", {}), times.get("host", {})
     work = op.work(case, direction)
     row = Record(
@@ -90,6 +97,8 @@ def _measured(
         harness=digests[1],
         gpu=_summaries(gpu),
         host=_summaries(host),
+        sustained=times.get("sustained", {}),
+        clock=CLOCK,
         device_state=times.get("device_state", {}),
         tier=tier,
     )
@@ -101,11 +110,11 @@ def _summaries(times: dict[str, list[float]]) -> dict[str, Summary]:
 
 
 def time_graded(
-    worker: Worker, problem: Problem, direction: Direction, patience: float = 1.0
+    graded: Graded, beside: Baseline, direction: Direction, patience: float = 1.0
 ) -> tuple[dict[str, Any], str, str]:
-    """Return the samples, the verdict and its reason; a solution can fail only once it is timed."""
-    with worker.alone():
-        times = time_case(problem, worker, direction, patience)
+    """Return the times, the verdict and its reason; a solution can fail only once it is timed."""
+    with graded.worker.alone():
+        times = time_case(graded.problem, graded.worker, beside, direction, patience)
     if times.get("verdict"):
         return {}, times["verdict"], f"while timed: {times['reason']}"
     return times, "PASSED", ""

@@ -1,29 +1,38 @@
-"""The harness's part of the clock: fresh inputs for the solution and for eager, and the request.
+"""The times of a solution on one case, beside eager's and the limits'.
 
-The samples are taken in the solution's process (`sandbox/clock.py`) and not trusted: the results of
-one timed call are compared with the oracle, and the median with the device's peak.
+The solution's process takes the samples of its own calls (`sandbox/clock.py`), and eager's process
+those of eager and the limits; the harness asks them for turns. No sample is trusted: the results of
+timed calls are compared with the oracle, the median with the device's peak, and the reported time
+with the harness's own stopwatch.
 """
 
 from __future__ import annotations
 
-import math
-import secrets
+import time
 from typing import Any
 
 import torch
 
-from common.arena import shifted, storage_bytes
-from common.grading.calls import CallSlots, Drawn, call_json, lay, result_slots
+from common.arena import shifted
+from common.grading.calls import result_slots
 from common.grading.problem import OUTPUT, Problem, solve
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
 from common.measure import device, limits
-from common.ops._draw import draw
-from common.spec import Case, Direction, Op
+from common.measure.baseline import Baseline, Disturbed, sustained
+from common.measure.stopwatch import Stopwatch
+from common.measure.timed_process import Failed, Kept, LaidCalls, TimedProcess, Turn, lay_calls
+from common.measure.turns import Samples, take_turns
+from common.sandbox.clock import ByClock
+from common.spec import Case, Direction, Op, RankedBy
+from common.stats import median
 from common.wire import Reply
 
-ROTATION = 2
-"""Inputs that the timed calls of a solution take in turn."""
+CLOCK = 2
+"""The version of the clock. A board ranks no row beside rows of another version."""
+ROTATION = {"gpu": 2, "host": 30}
+"""Inputs that the timed calls of a solution take in turn, by the case's `ranked_by`: at least one
+for each call of a burst, so that no call can return an earlier one's results."""
 BURST = {"gpu": 1, "host": 30}
 """Calls to a sample of host time, by the case's `ranked_by`: few enough for the launch queue."""
 SECONDS = {"gpu": {"gpu": 1.0, "host": 0.15}, "host": {"gpu": 0.3, "host": 1.5}}
@@ -32,143 +41,172 @@ SECONDS = {"gpu": {"gpu": 1.0, "host": 0.15}, "host": {"gpu": 0.3, "host": 1.5}}
 A clock stops sooner where its medians are known, and later where it has too few samples. Host time
 varies more.
 """
+PRECISION = {"gpu": 0.01, "host": 0.02}
+"""The widest 95 % interval of a median that is known well enough, as a share of the median."""
+ATTEMPTS = 3
+"""How often a fault must show in a row before it is the solution's, since others cause some."""
+RECOVERY = 0.2
+"""Seconds in which the GPU ends the work of a process that was ended."""
 
 
 def time_case(
-    problem: Problem, worker: Worker, direction: Direction, patience: float = 1.0
+    problem: Problem,
+    worker: Worker,
+    baseline: Baseline,
+    direction: Direction,
+    patience: float = 1.0,
 ) -> Reply:
-    """Time forward, or forward with backward, in the solution's process, and check the reply.
-
-    One timed call, which the solution cannot foresee, has its results compared with the oracle.
-    Eager runs on inputs of its own, so that its results never answer that call.
+    """Time forward, or forward with backward, in the solution's process, and check the times.
 
     Args:
         problem: The problem, already graded.
         worker: The worker of the solution.
+        baseline: Eager's process for the op.
         direction: `forward`, or `backward` for both.
         patience: The part of SECONDS that the clocks may take.
 
     Returns:
-        `{"gpu": {"solution": [...], ...}, "host": {...}, "device_state": {...}}` in microseconds,
-        or a `verdict` with its `reason`.
+        `gpu` and `host`, the samples by contestant in microseconds; `sustained`, the microseconds
+        of calls that run on and on, where arithmetic binds; and `device_state`. Or a `verdict` with
+        its `reason`.
     """
     try:
-        return _time(problem, worker, direction, patience)
+        return _undisturbed(problem, worker, baseline, direction, patience)
+    except Failed as failed:
+        return {"verdict": failed.verdict, "reason": failed.reason}
     finally:
         worker.release()
 
 
-def _time(problem: Problem, worker: Worker, direction: Direction, patience: float) -> Reply:
-    op, case = problem.op, problem.case
-    where = problem.upstream.device.type
-    draws = _draws(op, case, where, ROTATION + 1)
-    results = [OUTPUT, *op.differentiable] if direction == "backward" else [OUTPUT]
-    arena, slots = lay(worker, draws, result_slots(problem, results))
+class Forged(Failed):
+    """The reported times are too short for the stopwatch."""
+
+
+def _undisturbed(
+    problem: Problem, worker: Worker, baseline: Baseline, direction: Direction, patience: float
+) -> Reply:
+    """Time the case, again where something disturbed it that ended with the solution's process.
+
+    A disturbance that does not end with it is another's; the row then says so. A time that the
+    stopwatch contradicts is taken again too, since others may have slowed the stopwatch alone.
+    """
+    baseline.patient = True
+    for _ in range(ATTEMPTS):
+        try:
+            return _time(problem, worker, baseline, direction, patience)
+        except Forged as found:
+            failed: Failed = found
+        except Disturbed as met:
+            worker.renew()
+            time.sleep(RECOVERY)
+            if baseline.slow_probe(met.clock):
+                baseline.patient = False
+            quick = baseline.calibrated[met.clock]
+            reason = f"its work goes on between its calls: {met} beside it, {quick:.1f} us without"
+            failed = Failed("TAMPERED", reason)
+    if baseline.patient:
+        raise failed
+    return _time(problem, worker, baseline, direction, patience)
+
+
+def _time(
+    problem: Problem, worker: Worker, baseline: Baseline, direction: Direction, patience: float
+) -> Reply:
+    case, where = problem.case, problem.upstream.device.type
+    work = problem.op.timed_work(case, direction)
     with device.Monitor(device.reader(_uuid()) if where == "cuda" else None) as monitor:
-        times = _ask_times(problem, worker, direction, patience, draws, slots)
-    if times.get("verdict"):
-        return times
+        timed = TimedProcess(worker, _laid(problem, worker, direction), direction)
+        baseline.begin(problem, direction, work)
+        times = _times(timed, baseline, problem, direction, patience)
+        long = _sustained(timed, baseline, times.get("gpu", {}))
+    _check_results(problem, worker, timed)
+    slow = {"slow_probes": baseline.slow_turns} if baseline.slow_turns else {}
+    state = monitor.state | slow
+    return {"gpu": {}, "sustained": long, "device_state": state} | dict(times.items())
+
+
+def _laid(problem: Problem, worker: Worker, direction: Direction) -> LaidCalls:
+    """Lay the calls, with room for the results of each."""
+    op, case, device = problem.op, problem.case, problem.upstream.device.type
+    names = [OUTPUT, *op.differentiable] if direction == "backward" else [OUTPUT]
+    slots = result_slots(problem, names)
+    return lay_calls(op, case, device, worker, ROTATION[case.ranked_by], slots)
+
+
+def _times(
+    timed: TimedProcess, baseline: Baseline, problem: Problem, direction: Direction, patience: float
+) -> dict[ByClock, Samples]:
+    """Return the samples by clock; the clock that ranks the case has the stopwatch beside it.
+
+    Raises:
+        Failed: A time is too short for the device, or for the stopwatch.
+    """
+    case, work = problem.case, problem.op.timed_work(problem.case, direction)
+    clocks: list[ByClock] = ["host", "gpu"] if problem.upstream.is_cuda else ["host"]
+    clocks.sort(key=lambda clock: clock == case.ranked_by)
+    watch, times = Stopwatch(timed), {clock: Samples() for clock in clocks}
+    for clock in clocks:
+        solution = timed.turn("solution", clock, BURST[case.ranked_by])
+        turns = {"solution": watch.beside(solution) if clock == clocks[-1] else solution}
+        turns |= _others(timed, baseline, clock, direction, bool(work.products), case.ranked_by)
+        seconds = patience * SECONDS[case.ranked_by][clock]
+        times[clock] = take_turns(turns, seconds, PRECISION[clock])
+    if gpu := times.get("gpu"):
+        if reason := limits.broken(gpu["solution"], work):
+            raise Failed("IMPOSSIBLE_SPEED", reason)
+        if direction == "forward" and timed.capture():
+            graph = {"graph": timed.turn("graph", "gpu")}
+            gpu |= take_turns(graph, patience * SECONDS[case.ranked_by]["gpu"], PRECISION["gpu"])
+    reported = max(median(samples["solution"]) for samples in times.values())
+    if reason := watch.forged(reported):
+        raise Forged("TAMPERED", reason)
+    return times
+
+
+def _others(
+    timed: TimedProcess,
+    baseline: Baseline,
+    clock: ByClock,
+    direction: Direction,
+    products: bool,
+    ranked_by: RankedBy,
+) -> dict[str, Turn]:
+    """Return the turns beside the solution's by one clock: eager's, the limits', and its parts'."""
+    burst = BURST[ranked_by]
+    turns = {"eager": baseline.turn("eager", clock, burst)}
+    if clock == "gpu":
+        turns |= {name: baseline.turn(name, clock) for name in ["copy", *["dense"] * products]}
+    part = {"gpu": {"backward": "backward"}, "host": {"forward": "no_grad"}}[clock].get(direction)
+    return turns | ({part: timed.turn(part, clock, burst)} if part else {})
+
+
+def _sustained(timed: TimedProcess, baseline: Baseline, gpu: Samples) -> dict[str, float]:
+    """Return the times of calls that run on and on, where dense products are the slower limit."""
+    medians = {name: median(samples) for name, samples in gpu.items()}
+    if medians.get("dense", 0.0) < medians.get("copy", 1.0):
+        return {}
+    known = baseline.sustained({name: medians[name] for name in ("eager", "dense")})
+    return {"solution": sustained(timed, "solution", medians["solution"]), **known}
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> None:
+    """Raise Failed where the process has answered out of turn, or a timed call wrongly."""
     # a reply that the solution wrote itself has left the process's own unread
     if (settled := worker.ask("settle")).get("verdict"):
-        return settled
-    kept = times.pop("kept", None)
-    unchecked = worker.solution.peer and not kept  # a peer's prepared call never sees new inputs
-    if not _well_formed(times) or not (unchecked or _names_a_call(kept)):
-        return {"verdict": "TAMPERED", "reason": "what it reports are no samples"}
-    work = op.timed_work(case, direction)
-    if reason := limits.broken(times["gpu"].get("solution", []), work, where):
-        return {"verdict": "IMPOSSIBLE_SPEED", "reason": reason}
-    if not unchecked:
-        found = {name: arena.tensor(slots[kept["call"]].results[name, 0]) for name in results}
-        if reason := _wrong(problem, draws[kept["call"]], kept["shift"], found):
-            return {"verdict": "INCORRECT_NUMERICAL", "reason": reason}
-    return times | {"device_state": monitor.state}
+        raise Failed(settled["verdict"], settled["reason"])
+    for kept in timed.kept.values():
+        if reason := _wrong(problem, kept):
+            raise Failed("INCORRECT_NUMERICAL", reason)
 
 
-def _ask_times(
-    problem: Problem,
-    worker: Worker,
-    direction: Direction,
-    patience: float,
-    draws: list[Drawn],
-    slots: list[CallSlots],
-) -> Reply:
-    """Request the samples: the last call is eager's, the others are the solution's."""
-    op, case = problem.op, problem.case
-    *rotated, baseline = _described(op, draws, slots)
-    results = [
-        {name: slot.json() for (name, _), slot in call.results.items()} for call in slots[:ROTATION]
-    ]
-    work = op.timed_work(case, direction)
-    return worker.ask(
-        "time",
-        calls=rotated,
-        results=results,
-        baseline=baseline,
-        backward=direction == "backward",
-        copy_bytes=work.bytes,
-        products=work.products,
-        dtype=case.dtype,
-        seconds={name: patience * most for name, most in SECONDS[case.ranked_by].items()},
-        burst=BURST[case.ranked_by],
-    )
-
-
-def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
-    """Return `{"trace": ...}`, a Chrome trace of a few calls, or a verdict with its reason."""
-    (call,) = lay_calls(op, case, device, worker, 1)
-    return worker.ask("trace", call=call, backward=direction == "backward")
-
-
-def lay_calls(op: Op[Any], case: Case, device: str, worker: Worker, count: int) -> list[Reply]:
-    """Lay so many calls, each with inputs of its own, in shared memory; return their JSON."""
-    draws = _draws(op, case, device, count)
-    _, slots = lay(worker, draws, {})
-    return _described(op, draws, slots)
-
-
-def _draws(op: Op[Any], case: Case, device: str, count: int) -> list[Drawn]:
-    return [draw(op, case, secrets.randbits(48), device) for _ in range(count)]
-
-
-def _described(op: Op[Any], draws: list[Drawn], slots: list[CallSlots]) -> list[Reply]:
-    pairs = zip(draws, slots, strict=True)
-    return [call_json(op, arguments, call.inputs) for (arguments, _), call in pairs]
-
-
-# --- checks of the reply --------------------------------------------------------------------------
-
-
-def _well_formed(times: Reply) -> bool:
-    """Return whether these are samples; if not, the solution wrote them itself."""
-    try:
-        samples = [each for clock in ("gpu", "host") for each in times[clock].values()]
-        numbers = all(isinstance(n, float) and 0 < n < math.inf for each in samples for n in each)
-        both = [{"solution", "eager"} <= set(times[clock]) for clock in ("gpu", "host")]
-    except (AttributeError, KeyError, TypeError):
-        return False
-    whole = all(samples) and both[1] and (both[0] or not times["gpu"])
-    return set(times) == {"gpu", "host"} and numbers and whole
-
-
-def _names_a_call(kept: Any) -> bool:
-    """Return whether this is the timed call with kept results, and the shift of its inputs."""
-    try:
-        return kept["call"] in range(ROTATION) and isinstance(kept["shift"], int)
-    except (KeyError, TypeError):
-        return False
-
-
-def _wrong(
-    problem: Problem, drawn: Drawn, shift: int, results: dict[str, torch.Tensor]
-) -> str | None:
-    """Describe the first wrong value of a timed call on inputs that were shifted so far."""
-    op = problem.op
-    arguments, upstream = drawn
-    for tensor in (*(arguments[name] for name in op.changing), upstream):
-        storage_bytes(tensor).copy_(shifted(tensor, shift))
-    truth = solve(op, arguments, upstream, double=True)
-    for name, result in results.items():
+def _wrong(problem: Problem, kept: Kept) -> str | None:
+    """Describe the first wrong value of a timed call."""
+    arguments, upstream = _as_they_were(kept)
+    truth = solve(problem.op, arguments, upstream, double=True)
+    for name, result in kept.results.items():
         if truth[name].numel():
             found, _ = check_values(result, truth[name], problem.budgets[name], problem.slack)
             if found:
@@ -176,5 +214,22 @@ def _wrong(
     return None
 
 
+def _as_they_were(kept: Kept) -> tuple[dict[str, Any], torch.Tensor]:
+    """Return the inputs of a timed call, shifted as they were when it was made."""
+    arguments, upstream = kept.drawn
+    inputs = {**arguments, "upstream": upstream}
+    for name, unit in kept.changing.items():
+        tensor = inputs[name]
+        moved = shifted(tensor, kept.shift * unit).view(tensor.dtype)
+        inputs[name] = moved.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    return inputs, inputs.pop("upstream")
+
+
 def _uuid() -> str:
     return str(torch.cuda.get_device_properties().uuid)
+
+
+def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
+    """Return `{"trace": ...}`, a Chrome trace of a few calls, or a verdict with its reason."""
+    (call,) = lay_calls(op, case, device, worker, 1).calls
+    return worker.ask("trace", call=call, backward=direction == "backward")

@@ -184,4 +184,5 @@ OP = Op(
     draw=draw,
     output=lambda case: case.shape,
     work=work,
+    movable=("freqs",),
 )

@@ -36,6 +36,8 @@ class State(TypedDict, total=False):
     celsius: list[int]
     throttled: list[str]
     others: int
+    slow_probes: int
+    """Turns of eager or a limit that a slow probe came before; see `measure/baseline.py`."""
 
 
 class Line(

@@ -71,6 +71,11 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     """
     host: dict[str, Summary] = msgspec.field(default_factory=dict)
     """`solution` and `eager`; a row of forward has it with `no_grad` too."""
+    sustained: dict[str, float] = {}  # noqa: RUF012
+    """Microseconds of calls that run on and on: `solution`, `eager` and `dense`, where arithmetic
+    binds."""
+    clock: int = 1
+    """The version of the clock; see `measure/timing.py`."""
     device_state: State = {}  # noqa: RUF012 - msgspec copies it, and omits it in lines
     """Empty where NVML could not be asked."""
     tier: Tier = "board"
@@ -115,7 +120,8 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         others = self.device_state.get("others", 0)
         company = [f"shared with {others} other process{'es' * (others > 1)}"] * bool(others)
         reasons = [word for word in self.device_state.get("throttled", ()) if word != POWER_CAP]
-        return ", ".join([*reasons, *company])
+        slow = ["slow probes"] * bool(self.device_state.get("slow_probes", 0))
+        return ", ".join([*reasons, *slow, *company])
 
 
 class Past(Line, frozen=True, kw_only=True, tag="past"):

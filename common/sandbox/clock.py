@@ -1,181 +1,205 @@
-"""GPU time and host time of a solution, of eager and of the limits, in the solution's process.
+"""GPU time and host time of one process's calls, in turns of a few samples.
 
 GPU time is taken by CUDA events around work that is already queued: the GPU spins until the host
 has queued all of it, so that launching does not count. Before each sample the L2 cache is flushed
 and the inputs change. Host time is taken until the call returns, autograd included, with the GPU
 idle before it. A sample is the mean of a burst of calls where host time ranks the case, as in a
-training loop.
+training loop; the results of a burst stay alive until its end.
 
-The contestants run in turns, in a new random order each round. Either clock stops once every
-median is known to its precision, or once its time or its rounds are up. All samples are in
-microseconds.
+A turn is a few samples of one contestant. The harness asks for turns, those of a solution and those
+of eager and the limits in processes of their own, until every median is known; see
+`measure/turns.py`. All samples are in microseconds.
 """
 
 from __future__ import annotations
 
 import gc
-import random
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
-from common.sandbox import contestants, stopping
+from common.sandbox import contestants
 from common.sandbox.contestants import Run
+from common.sandbox.dice import below
 from common.sandbox.rotation import Rotation
-from common.spec import Product
 
 Ready = Callable[[], Run]
 """Does the untimed part of a call and returns the timed part."""
-Samples = dict[str, list[float]]
-"""Samples in microseconds by contestant."""
+ByClock = Literal["gpu", "host"]
 
-PRECISION = {"gpu": 0.01, "host": 0.02}
-"""The widest 95 % interval of a median that is known well enough, as a share of the median."""
-LONGEST = 3.0
-"""Seconds after which either clock, and the replays, stop even before the least rounds."""
 WARM_UP_CALLS = 5
-"""One more than the results that a rotation keeps alive, so that no sample has to allocate."""
+MOST_ALIVE = 12
+"""Calls whose results are alive at once before the samples, so that a ring of buffers shows."""
 RENEWAL = 100.0
 """Microseconds in which the host queues a change of inputs."""
 CYCLES_PER_MICROSECOND = 2000
 LONGEST_SPIN = 5000.0
 QUEUING = 300.0
 """Microseconds in which the host queues a copy or nine products."""
+PROBE_BYTES = 128 << 20
+PROBE_BURST = 30
 
 
 def _nothing() -> None:
     pass
 
 
-NOTHING = (_nothing, _nothing)
+@dataclass
+class Contestant:
+    """A kind of call that is timed, and the untimed work around each sample."""
+
+    ready: Ready
+    before: Callable[[], None] = _nothing
+    after: Callable[[], None] = _nothing
+    grad: bool = True
+    slowest: float | None = None
+    """The longest host time so far, from which the GPU's spin is worked out."""
+
+    @property
+    def spin(self) -> float:
+        """Return the microseconds in which the host queues the inputs' change and the call."""
+        if self.slowest is None:
+            return QUEUING
+        return min(2 * self.slowest + RENEWAL, LONGEST_SPIN)
 
 
-def take_samples(
-    ours: Rotation,
-    eager: Rotation,
-    *,
-    backward: bool,
-    copy_bytes: int,
-    products: list[Product],
-    dtype: str,
-    seconds: dict[str, float],
-    burst: int,
-) -> dict[str, Samples]:
-    """Take samples of the solution, of eager and of the limits.
+class Clock:
+    """The contestants of one process: its calls, and the limits where it is asked for them."""
 
-    Args:
-        ours: The solution on several inputs of one shape, which change before each sample.
-        eager: The reference on one input of the same shape.
-        backward: Time forward with backward instead of forward alone.
-        copy_bytes: The bytes that the copy reads and writes together.
-        products: m, k and n of the dense products.
-        dtype: The dense products' dtype.
-        seconds: The time that each of the two clocks may take, by its name.
-        burst: The most calls in one sample of host time.
+    def __init__(self, ours: Rotation, backward: bool, limits: Mapping[str, Run]) -> None:
+        """Warm up.
 
-    Returns:
-        `{"gpu": {"solution": [...], "eager": [...], "copy": [...]}, "host": {"solution": ...}}`.
-        GPU time has `dense` where the case has products, `backward` alone where backward is timed,
-        and otherwise the `graph` replay of forward where it can be captured. Host time has forward
-        with `no_grad` where forward is timed. Without a GPU, which only tests do, "gpu" is empty.
-    """
-    runs: dict[str, Run] = {"solution": ours.run, "eager": eager.run}
-    for run in runs.values():
-        _warm_up(run)
-    if not backward:
-        with torch.no_grad():  # to torch.compile that is another graph
-            _warm_up(ours.run)
-    cold = {name: _cold(run) for name, run in runs.items()}
-    hosted = runs if backward else runs | {"no_grad": ours.run}
-    host = _host_samples(hosted, ours, seconds["host"], burst)
-    if not torch.cuda.is_available():
-        return {"gpu": {}, "host": host}
-    limits = {"copy": contestants.copy(copy_bytes)}
-    if products:
-        limits["dense"] = contestants.dense(products, getattr(torch, dtype))
-    spins = {name: 2 * max(cold[name], *host[name]) + RENEWAL for name in runs}
-    return {"gpu": _gpu_samples(runs, limits, spins, ours, backward, seconds["gpu"]), "host": host}
+        Args:
+            ours: The calls, on several inputs of one shape that change before each sample.
+            backward: A call is forward with backward instead of forward alone.
+            limits: Further contestants, which have no inputs of their own.
+        """
+        self.ours = ours
+        around = (ours.renew, ours.keep)
+        self.contestants = {"solution": Contestant(_at_once(ours.run), *around, slowest=0.0)}
+        if backward:
+            self.contestants["backward"] = Contestant(ours.begin, *around, slowest=0.0)
+        else:
+            self.contestants["no_grad"] = Contestant(
+                _at_once(ours.run), *around, grad=False, slowest=0.0
+            )
+        for name, limit in limits.items():
+            self.contestants[name] = Contestant(_at_once(limit))
+        self._flush = _twice_the_l2()
+        self._warm_up()
 
+    def _warm_up(self) -> None:
+        """Run each contestant a few times, each call by itself as a sample of GPU time makes it."""
+        _warm_up(self.ours.run, _alive_at_once(self.ours))
+        self.ours.refuse_shared()
+        self.ours.forget()
+        for contestant in self.contestants.values():
+            for _ in range(WARM_UP_CALLS):
+                longest = _host_time(contestant.ready(), 1, contestant.grad)
+                if contestant.slowest is not None:
+                    contestant.slowest = max(contestant.slowest, longest)
+            self.ours.forget()
+        gc.collect()
+        _synchronize()
 
-def _host_samples(runs: Mapping[str, Run], ours: Rotation, seconds: float, burst: int) -> Samples:
-    around = _around(ours)
+    def capture(self) -> bool:
+        """Make the replay of forward's CUDA graphs a contestant, if it can be captured."""
+        if not torch.cuda.is_available() or not self.ours.capture():
+            return False
+        replay = _at_once(self.ours.replay)
+        self.contestants["graph"] = Contestant(replay, self.ours.renew, self.ours.keep)
+        return True
 
-    def host_time(name: str) -> float:
-        before, after = around.get(name, NOTHING)
-        before()
-        sample = _host_time(runs[name], burst, grad=name != "no_grad")
-        after()
+    def turn(self, name: str, clock: ByClock, rounds: int, burst: int = 1) -> list[float]:
+        """Take samples of one contestant by one clock.
+
+        Args:
+            name: The contestant.
+            clock: `gpu` or `host`.
+            rounds: The number of samples.
+            burst: The most calls in a sample of host time.
+        """
+        contestant = self.contestants[name]
+        return [round(self._sample(contestant, clock, burst), 2) for _ in range(rounds)]
+
+    def _sample(self, contestant: Contestant, clock: ByClock, burst: int) -> float:
+        if clock == "gpu":
+            return _gpu_time(contestant, self._flush)
+        contestant.before()
+        # so that a solution cannot tell the last call
+        calls = burst // 2 + 1 + below(burst - burst // 2)
+        sample = _host_time(contestant.ready(), calls, contestant.grad)
+        contestant.after()
+        if contestant.slowest is not None:
+            contestant.slowest = max(contestant.slowest, sample)
         return sample
 
-    return _sample(runs, host_time, seconds, PRECISION["host"])
+    def run_on(self, name: str, rounds: int, renew: bool, run: bool) -> None:
+        """Make the calls of a contestant round after round, and wait for the last.
+
+        Args:
+            name: The contestant; a round of a solution calls it on each of its inputs.
+            rounds: The number of rounds.
+            renew: Change the inputs before each round.
+            run: Make the calls; otherwise the inputs change and nothing else happens.
+        """
+        contestant, ours = self.contestants[name], self.ours
+        one, prepare = contestant.ready(), ours.renew if renew else ours.forget
+        calls = len(ours) if contestant.after == ours.keep else 1
+        for _ in range(rounds):
+            prepare()
+            if run:
+                for _ in range(calls):
+                    one()
+            if run and calls > 1:
+                ours.keep_in_passing()
+        _synchronize()
 
 
-def _gpu_samples(
-    runs: Mapping[str, Run],
-    limits: Mapping[str, Run],
-    spins: dict[str, float],
-    ours: Rotation,
-    backward: bool,
-    seconds: float,
-) -> Samples:
-    for run in limits.values():
-        _warm_up(run)
-    queued = {name: _at_once(run) for name, run in {**runs, **limits}.items()}
-    if backward:
-        queued["backward"] = ours.begin
-        spins["backward"] = spins["solution"]
-    flush, around = _twice_the_l2(), _around(ours)
+class Probes:
+    """Fixed small work, whose time shows whether the machine is disturbed."""
 
-    def gpu_time(name: str) -> float:
-        spin = min(spins.get(name, QUEUING), LONGEST_SPIN)
-        return _gpu_time(queued[name], flush, spin, *around.get(name, NOTHING))
+    def __init__(self) -> None:
+        """Warm up."""
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        little = torch.zeros(8, device=device)
+        self._host: Run = lambda: little + 1
+        _warm_up(self._host, WARM_UP_CALLS)
+        if device == "cuda":
+            self._gpu = Contestant(_at_once(contestants.copy(PROBE_BYTES)))
+            self._flush = _twice_the_l2()
+            _warm_up(self._gpu.ready(), WARM_UP_CALLS)
 
-    samples = _sample(queued, gpu_time, seconds, PRECISION["gpu"])
-    if not backward and (graph := contestants.captured(ours.forwards)):
-        queued["graph"] = _at_once(graph)
-        samples |= _sample(["graph"], gpu_time, seconds, PRECISION["gpu"])
-    return samples
-
-
-def _around(ours: Rotation) -> dict[str, tuple[Callable[[], None], Callable[[], None]]]:
-    """Return the untimed work before and after each sample, by contestant."""
-    return {"solution": (ours.renew, ours.keep)}
-
-
-def take_samples_alone(calls: list[Any], *, backward: bool, seconds: float) -> list[float]:
-    """Take samples of GPU time of the solution alone, to compare its configurations.
-
-    Args:
-        calls: `(forward, gradient inputs, upstream gradient)` of each input, taken in turn.
-        backward: Time forward with backward instead of forward alone.
-        seconds: The time that the clock may take.
-    """
-    run = contestants.in_turn([contestants.as_run(call, backward) for call in calls])
-    _warm_up(run)
-    spin = min(2 * _cold(run), LONGEST_SPIN)
-    flush = _twice_the_l2()
-
-    def gpu_time(_: str) -> float:
-        return _gpu_time(_at_once(run), flush, spin, *NOTHING)
-
-    return _sample(["solution"], gpu_time, seconds, PRECISION["gpu"])["solution"]
+    def take(self, clock: ByClock, rounds: int) -> list[float]:
+        """Return microseconds of a copy by the GPU's clock, or of a launch by the host's."""
+        if clock == "gpu":
+            return [_gpu_time(self._gpu, self._flush) for _ in range(rounds)]
+        return [_host_time(self._host, PROBE_BURST, grad=True) for _ in range(rounds)]
 
 
 def _at_once(run: Run) -> Ready:
     return lambda: run
 
 
-def _warm_up(run: Run) -> None:
-    for _ in range(WARM_UP_CALLS):
+def _alive_at_once(ours: Rotation) -> int:
+    """Return a number of calls whose results fit the memory; the first call shows their size."""
+    wanted = WARM_UP_CALLS + below(MOST_ALIVE - WARM_UP_CALLS)
+    if not torch.cuda.is_available():
+        return wanted
+    free, _ = torch.cuda.mem_get_info()
+    before = torch.cuda.memory_allocated()
+    ours.run()
+    each = torch.cuda.memory_allocated() - before
+    return min(wanted, max(free // (2 * max(each, 1)), 2))
+
+
+def _warm_up(run: Run, calls: int) -> None:
+    for _ in range(calls):
         run()
     _synchronize()
-
-
-def _cold(run: Run) -> float:
-    """Return the longest host time of a call by itself, as each sample of GPU time makes it."""
-    return max(_host_time(run, 1, grad=True) for _ in range(WARM_UP_CALLS))
 
 
 def _synchronize() -> None:
@@ -183,26 +207,7 @@ def _synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def _sample(
-    names: Iterable[str], clock: Callable[[str], float], seconds: float, precision: float
-) -> Samples:
-    """Take rounds of samples until the medians are known, or the time or the rounds are up."""
-    samples: Samples = {name: [] for name in names}
-    gc.collect()
-    start = time.monotonic()
-    for done in range(stopping.ROUNDS.stop - 1):
-        elapsed = time.monotonic() - start
-        if elapsed > LONGEST or (elapsed > seconds and done >= stopping.ROUNDS.start):
-            break
-        if stopping.enough(samples, precision):
-            break
-        for name in random.sample(list(samples), len(samples)):
-            samples[name].append(round(clock(name), 2))
-    return samples
-
-
-def _host_time(run: Run, burst: int, grad: bool) -> float:
-    calls = random.randint(burst // 2 + 1, burst)  # so that a solution cannot tell the last call
+def _host_time(run: Run, calls: int, grad: bool) -> float:
     _synchronize()
     with torch.set_grad_enabled(grad):
         start = time.perf_counter_ns()
@@ -211,28 +216,25 @@ def _host_time(run: Run, burst: int, grad: bool) -> float:
         return (time.perf_counter_ns() - start) / 1e3 / calls
 
 
-def _gpu_time(
-    ready: Ready,
-    flush: torch.Tensor,
-    spin: float,
-    before: Callable[[], None],
-    after: Callable[[], None],
-) -> float:
-    """Take one sample; `before` and `after` are queued on the timed stream but not timed."""
+def _gpu_time(contestant: Contestant, flush: torch.Tensor) -> float:
+    """Take one sample; the work around it is queued on the timed stream but not timed."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(int(spin * CYCLES_PER_MICROSECOND))
-    before()
-    run = ready()
-    flush.zero_()
-    start.record()
-    run()
-    end.record()
-    after()
+    torch.cuda._sleep(int(contestant.spin * CYCLES_PER_MICROSECOND))
+    contestant.before()
+    with torch.set_grad_enabled(contestant.grad):
+        run = contestant.ready()
+        flush.zero_()
+        start.record()
+        run()
+        end.record()
+    contestant.after()
     end.synchronize()
     return float(start.elapsed_time(end)) * 1e3
 
 
 def _twice_the_l2() -> torch.Tensor:
     """Return memory to write between two calls, so that the second finds the L2 cache cold."""
+    if not torch.cuda.is_available():
+        return torch.empty(0)
     size = torch.cuda.get_device_properties().L2_cache_size
     return torch.empty(2 * size, dtype=torch.uint8, device="cuda")

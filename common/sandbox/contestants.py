@@ -1,9 +1,9 @@
-"""The calls that the clock times beside each other: a solution's, the limits', a graph's replay."""
+"""The calls that the clock times beside a solution's: the limits, probes, the replay of a graph."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,12 +24,6 @@ def as_run(call: Any, backward: bool) -> Run:
     if not backward:
         return forward  # type: ignore[no-any-return]
     return lambda: torch.autograd.grad(forward(), wanted, upstream)
-
-
-def in_turn(runs: Iterable[Run]) -> Run:
-    """Return a call that makes the next one of `runs` each time."""
-    turn = itertools.cycle(runs)
-    return lambda: next(turn)()
 
 
 def copy(nbytes: int) -> Run:
@@ -56,8 +50,17 @@ def dense(products: Sequence[Product], dtype: torch.dtype) -> Run:
     return lambda: [torch.nn.functional.linear(*pair) for pair in factors]
 
 
-def captured(forwards: Sequence[Run]) -> Run | None:
-    """Capture each call as a CUDA graph; return their replays in turn, None where this fails.
+@dataclass(frozen=True)
+class Captured:
+    """A CUDA graph of one call."""
+
+    replay: Run
+    output: torch.Tensor
+    """The memory that each replay writes its output to."""
+
+
+def captured(forwards: Sequence[Run]) -> list[Captured]:
+    """Capture each call as a CUDA graph; return none where this fails.
 
     A call that waits for the GPU is found before the capture, since a capture that fails leaves
     torch's own random generator unusable in this process. The limits draw from their own.
@@ -67,17 +70,18 @@ def captured(forwards: Sequence[Run]) -> Run | None:
         for forward in forwards:
             forward()
         torch.cuda.set_sync_debug_mode("default")
-        return in_turn([_capture(forward).replay for forward in forwards])
+        return [_capture(forward) for forward in forwards]
     except Exception:  # the solution or torch may raise anything; there is no replay to time then
-        return None
+        return []
     finally:
         torch.cuda.set_sync_debug_mode("default")
         torch.cuda.synchronize()
 
 
-def _capture(forward: Run) -> torch.cuda.CUDAGraph:
+def _capture(forward: Run) -> Captured:
     graph = torch.cuda.CUDAGraph()
     # a capture that fails does not leave its stream again by itself
     with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
-        forward()
-    return graph
+        output = forward()
+    assert isinstance(output, torch.Tensor)
+    return Captured(graph.replay, output)

@@ -2,20 +2,41 @@
 
 Before each sample the inputs change in place, so that a result kept from an earlier call is wrong.
 They change on the timed stream, so that work on another stream reads the old values. The results of
-one sample, drawn at random, go back to the harness, which knows the right ones.
+one call of each turn, drawn once the call has returned, go back to the harness, which knows the
+right ones.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-import random
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+from torch.autograd.graph import increment_version
+
+from common.sandbox import contestants
+from common.sandbox.dice import below
+from common.sandbox.failures import Refused
 
 LARGEST_SHIFT = 1 << 40
+Results = tuple[torch.Tensor, ...]
+"""The output, and the gradients where backward is timed."""
+
+
+@dataclass(frozen=True)
+class Changing:
+    """An input that changes between samples."""
+
+    name: str
+    tensor: torch.Tensor
+    """The solution's own view of it, whose version a change increments."""
+    memory: torch.Tensor
+    """Its storage as bytes, `[elements, bytes of an element]`."""
+    unit: int = 1
+    """The elements that move together: one, or those of a row."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +47,33 @@ class TimedCall:
     wanted: list[torch.Tensor]
     """The inputs that take a gradient."""
     upstream: torch.Tensor
-    memory: list[torch.Tensor]
-    """The storage of each tensor that changes, `[elements, bytes of an element]`."""
-    results: dict[str, torch.Tensor]
-    """Where to keep the results, by name, the output first; empty if they are not to be kept."""
+    changing: Sequence[Changing] = ()
+    results: tuple[torch.Tensor, ...] = ()
+    """The memory to keep the results in, the output's first; empty if they are not to be kept."""
+
+
+class Made(NamedTuple):
+    """A call that was made, and its results."""
+
+    call: int
+    """The index of the call in the rotation."""
+    results: Results
+
+
+class Kept(NamedTuple):
+    """A call whose results go back to the harness."""
+
+    made: Made
+    shift: int
+    """The distance by which its inputs were shifted."""
 
 
 class Rotation:
     """Several inputs of one shape, taken in turn."""
+
+    def __len__(self) -> int:
+        """Return the number of inputs."""
+        return len(self._calls)
 
     def __init__(
         self,
@@ -48,67 +88,147 @@ class Rotation:
             backward: A run takes the gradients too.
             check: Raises if an output is not acceptable.
         """
-        self.kept: dict[str, int] = {}
-        """The index of the call whose results were kept, and the shift of its inputs."""
         self._calls, self._backward, self._check = calls, backward, check
-        self._drawn = [[torch.cat((m, m)) for m in call.memory] for call in calls]
-        self._turn = itertools.cycle(range(len(calls)))
+        self._drawn = [[torch.cat((c.memory, c.memory)) for c in call.changing] for call in calls]
         self._shifts = [0] * len(calls)
-        self._latest = 0
-        self._recent: deque[tuple[torch.Tensor, ...]] = deque(maxlen=len(calls) + 1)
-        self._chance, self._samples = random.Random(), 0
+        self._next = 0
+        self._alive: list[Made] = []
+        self._graphs: list[contestants.Captured] = []
+        self._kept: Kept | None = None
+        self._chances = 0
 
-    @property
-    def forwards(self) -> list[Callable[[], torch.Tensor]]:
-        """The forward of each call."""
-        return [call.forward for call in self._calls]
-
-    def renew(self) -> None:
-        """Shift every element of the inputs to another place, by an unforeseeable distance."""
-        for index, call in enumerate(self._calls):
-            self._shifts[index] = shift = self._chance.randrange(LARGEST_SHIFT)
-            for memory, drawn in zip(call.memory, self._drawn[index], strict=True):
-                if count := len(memory):
-                    memory.copy_(drawn[shift % count : shift % count + count])
+    # --- calls ------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Make the next call, with its backward where that is timed."""
-        call, output = self._forward()
-        self._recent.append(_with_gradients(call, output) if self._backward else (output,))
+        index = self._take_turn()
+        call = self._calls[index]
+        output = call.forward()
+        results = _with_gradients(call, output) if self._backward else (output,)
+        self._alive.append(Made(index, results))
 
     def begin(self) -> Callable[[], None]:
         """Run forward of the next call and return its backward."""
-        call, output = self._forward()
-        return lambda: self._recent.append(_with_gradients(call, output))
-
-    def _forward(self) -> tuple[TimedCall, torch.Tensor]:
-        self._latest = index = next(self._turn)
+        index = self._take_turn()
         call = self._calls[index]
-        return call, call.forward()
+        output = call.forward()
+        return lambda: self._alive.append(Made(index, _with_gradients(call, output)))
+
+    def capture(self) -> bool:
+        """Capture forward of two calls as CUDA graphs; return whether that is possible."""
+        self._graphs = contestants.captured([call.forward for call in self._calls[:2]])
+        return bool(self._graphs)
+
+    def replay(self) -> None:
+        """Replay the graph of the next call that has one."""
+        index = self._take_turn() % len(self._graphs)
+        graph = self._graphs[index]
+        graph.replay()
+        self._alive.append(Made(index, (graph.output,)))
+
+    def _take_turn(self) -> int:
+        index = self._next
+        self._next = (index + 1) % len(self._calls)
+        return index
+
+    # --- inputs -----------------------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Free the results, and shift all inputs by distances that nobody can foresee."""
+        self._alive.clear()
+        self._shifts = [below(LARGEST_SHIFT) for _ in self._calls]
+        if targets := [each.memory for call in self._calls for each in call.changing]:
+            torch._foreach_copy_(targets, list(self._shifted_inputs()))
+            increment_version([each.tensor for call in self._calls for each in call.changing])
+
+    def _shifted_inputs(self) -> Iterator[torch.Tensor]:
+        for call, drawn, shift in zip(self._calls, self._drawn, self._shifts, strict=True):
+            yield from map(functools.partial(_shifted, shift), call.changing, drawn)
+
+    def _check_inputs(self, made: Made) -> None:
+        """Raise Refused, MUTATED_INPUT, if the call changed an input."""
+        pairs = zip(self._calls[made.call].changing, self._drawn[made.call], strict=True)
+        for each, drawn in pairs:
+            if not torch.equal(each.memory, _shifted(self._shifts[made.call], each, drawn)):
+                raise Refused("MUTATED_INPUT", f"{each.name} changed in a timed call")
+
+    # --- results ----------------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """Check the latest output, and keep the results of one sample among all.
+        """Check one of the calls since the inputs changed, and keep its results with some chance.
 
-        Each sample has the same chance to be the one kept in the end. An exception of the check
-        is passed on.
+        Each sample of a turn has the same chance to be the one whose results are kept in the end.
+
+        Raises:
+            Refused: The output is not acceptable, a call changed an input, or results of several
+                calls lie in the same memory.
         """
-        self._check(self._recent[-1][0])
-        if not self._calls[self._latest].results:
+        made = self._drawn_of()
+        self._check(made.results[0])
+        if not self._calls[made.call].results:
             return
-        self._samples += 1
-        if self._chance.randrange(self._samples):
-            return
-        self.kept = {"call": self._latest, "shift": self._shifts[self._latest]}
-        targets = self._calls[self._latest].results.values()
-        for target, result in zip(targets, self._recent[-1], strict=True):
+        self.refuse_shared()
+        if self._drawn_now():
+            self._check_inputs(made)
+            self._kept = Kept(made, self._shifts[made.call])
+
+    def keep_in_passing(self) -> None:
+        """Keep the results of one of the calls with the same chance, and check nothing."""
+        made = self._drawn_of()
+        if self._calls[made.call].results and self._drawn_now():
+            self._kept = Kept(made, self._shifts[made.call])
+
+    def _drawn_of(self) -> Made:
+        """Return one of the calls since the inputs changed, drawn at random."""
+        return self._alive[below(len(self._alive))]
+
+    def _drawn_now(self) -> bool:
+        self._chances += 1
+        return not below(self._chances)
+
+    def delivered(self) -> dict[str, int] | None:
+        """Write the kept results to their memory; return the call and the shift of its inputs.
+
+        None where no result was to be kept.
+        """
+        kept, self._kept, self._chances = self._kept, None, 0
+        if kept is None:
+            return None
+        made, shift = kept
+        for target, result in zip(self._calls[made.call].results, made.results, strict=False):
             target.copy_(result.detach())
+        return {"call": made.call, "shift": shift}
 
-    @property
-    def shared(self) -> bool:
-        """Whether two outputs that were alive at the same time lie in the same memory."""
-        places = [result.data_ptr() for results in self._recent for result in results[:1]]
-        return len({place for place in places if place}) < sum(map(bool, places))
+    def forget(self) -> None:
+        """Free the results of all calls but the one that is kept."""
+        self._alive.clear()
+
+    def refuse_shared(self) -> None:
+        """Raise Refused, TAMPERED, where kept results of several calls lie in the same memory."""
+        if self._calls[0].results and overlap([made.results for made in self._alive]):
+            raise Refused("TAMPERED", "the results of several calls lie in the same memory")
 
 
-def _with_gradients(call: TimedCall, output: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _with_gradients(call: TimedCall, output: torch.Tensor) -> Results:
     return output, *torch.autograd.grad(output, call.wanted, call.upstream)
+
+
+def _shifted(shift: int, each: Changing, drawn: torch.Tensor) -> torch.Tensor:
+    count = len(each.memory)
+    start = shift * each.unit % count if count else 0
+    return drawn[start : start + count]
+
+
+def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:
+    """Return whether storages of two calls' results have bytes in common."""
+    spans = sorted(
+        span
+        for call in calls
+        for span in {_span(result) for result in call if result.untyped_storage().nbytes()}
+    )
+    return any(end > start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()

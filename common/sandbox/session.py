@@ -15,6 +15,7 @@ from common import ops
 from common.arena import Arena, Slot
 from common.sandbox import contract
 from common.sandbox.backend import INTERPRETED
+from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
 from common.sandbox.seal import Seal
 from common.spec import Op
@@ -43,6 +44,8 @@ class Session:
         self.inputs: dict[str, torch.Tensor] = {}
         self.output: torch.Tensor | None = None
         self.poison, self.backwards = 0.0, False
+        self.clock: Clock | None = None
+        self.probes: Probes | None = None
 
     def load(self, path: str, op: str) -> Reply:
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""
@@ -68,7 +71,7 @@ class Session:
 
     def let_go(self) -> None:
         """Release the shared memory, and the GPU memory that torch keeps for later."""
-        self.output, self.inputs = None, {}
+        self.output, self.inputs, self.clock = None, {}, None
         if self.arena:
             self.arena.close()
             self.arena = None

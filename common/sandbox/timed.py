@@ -1,4 +1,4 @@
-"""Timed calls, in a solution's process: samples beside eager and the limits, and a trace."""
+"""Timed calls, in a solution's process or in eager's: turns of samples, long runs, and a trace."""
 
 from __future__ import annotations
 
@@ -9,87 +9,118 @@ import torch
 
 from common.sandbox import clock, contestants, trace
 from common.sandbox.backend import INTERPRETED
-from common.sandbox.failures import Refused
-from common.sandbox.rotation import Rotation, TimedCall
+from common.sandbox.clock import Clock, Probes
+from common.sandbox.rotation import Changing, Rotation, TimedCall
 from common.sandbox.session import Session
 from common.sandbox.tunables import force
 from common.wire import Reply
 
 
-def time_solution(
-    session: Session, calls: list[Reply], results: list[Reply], baseline: Reply, **how: Any
+def begin_timing(
+    session: Session,
+    calls: list[Reply],
+    results: list[list[Reply]],
+    backward: bool,
+    limits: Reply | None = None,
+    choices: list[Any] | None = None,
 ) -> Reply:
-    """Take samples of the solution, of eager and of the limits in turn.
+    """Warm up the calls and keep the clock for the requests that follow.
 
     Args:
-        session: The solution's session.
+        session: The session.
         calls: The inputs of the rotation, all of one shape.
-        results: For each call the slots that its results may be kept in, by name.
-        baseline: The inputs of eager.
-        how: Further arguments of `clock.take_samples`.
-
-    Returns:
-        The samples of `clock.take_samples`, and as `kept` which call's results lie in its slots and
-        how far its inputs were shifted.
+        results: For each call the slots that its results may be kept in, the output's first; empty
+            if they are not to be kept.
+        backward: Time forward with backward instead of forward alone.
+        limits: `copy_bytes`, `products` and `dtype` of the limits to time beside the calls.
+        choices: Configurations to force on the solution's kernels; see `tunables.force`.
 
     Raises:
-        Refused: TAMPERED, where results that live at the same time lie in the same memory; or the
-            verdict of a sample's output.
+        Refused: TAMPERED, where results that live at the same time lie in the same memory.
     """
-    assert session.op is not None
-    rotated = [timed_call(session, *each) for each in zip(calls, results, strict=True)]
-    ours = Rotation(rotated, how["backward"], functools.partial(check_sample, session))
-    reference = TimedCall(*session.prepared(baseline, session.op.reference), memory=[], results={})
-    eager = Rotation([reference], how["backward"])
-    samples = clock.take_samples(ours, eager, **how)
+    if choices is not None:
+        force(session, choices)
+    rotated = [_timed_call(session, call, kept) for call, kept in zip(calls, results, strict=True)]
+    ours = Rotation(rotated, backward, functools.partial(check_sample, session))
+    session.clock = None  # first: it holds the memory of the case before
+    session.clock = Clock(ours, backward, _limits(**limits) if limits else {})
     session.hold()
-    if ours.shared and not session.prepare:
-        raise Refused("TAMPERED", "the results of several calls lie in the same memory")
-    return samples | {"kept": ours.kept}
+    return {}
 
 
-def timed_call(session: Session, call: Reply, results: Reply) -> TimedCall:
+def _timed_call(session: Session, call: Reply, results: list[Reply]) -> TimedCall:
     """Return one input of the rotation.
 
-    The inputs of a prepared call never change and its results are not kept: what a peer prepared
-    would not follow the change, and the call may write over what it was made of.
+    The inputs of a prepared call never change and its results are not kept: the result of a peer's
+    preparation would not follow the change, and the call may write over the preparation's.
     """
-    timed = session.prepared(call, session.function, session.prepare)
-    if session.prepare:
-        return TimedCall(*timed, memory=[], results={})
-    return TimedCall(
-        *timed,
-        memory=[session.elements(slot) for slot in changing(call)],
-        results={name: session.tensor(slot) for name, slot in results.items()},
-    )
+    forward, wanted, upstream = session.prepared(call, session.function, session.prepare)
+    if session.prepare or not results:
+        return TimedCall(forward, wanted, upstream)
+    tensors = {**forward.keywords, "upstream": upstream}
+    slots = {**call["tensors"], "upstream": call["upstream"]}
+    changing = [
+        Changing(name, tensors[name], session.elements(slots[name]), unit)
+        for name, unit in call["changing"].items()
+    ]
+    kept = tuple(session.tensor(slot) for slot in results)
+    return TimedCall(forward, wanted, upstream, changing, kept)
 
 
-def changing(call: Reply) -> list[Reply]:
-    """Return the slots whose elements move between timed calls, the upstream gradient's too."""
-    return [*(call["tensors"][name] for name in call["changing"]), call["upstream"]]
+def _limits(copy_bytes: int, products: list[Any], dtype: str) -> dict[str, contestants.Run]:
+    if not torch.cuda.is_available():
+        return {}
+    limits = {"copy": contestants.copy(copy_bytes)}
+    if products:
+        limits["dense"] = contestants.dense(products, getattr(torch, dtype))
+    return limits
 
 
 def check_sample(session: Session, output: torch.Tensor) -> None:
     """Check for tampering and check the output after one sample.
 
-    Both happen at every sample: what was replaced may be back in place at the end.
+    Both happen at every sample: a function that was replaced may be back in place at the end.
     """
     session.hold()
     session.check_output(output)
 
 
-def time_forced(session: Session, calls: list[Reply], choices: list[Any], **how: Any) -> Reply:
-    """Take samples of the solution alone, with chosen configurations of its kernels.
+def take_turn(session: Session, name: str, clock: clock.ByClock, rounds: int, burst: int) -> Reply:
+    """Take samples of one contestant; see `Clock.turn`.
 
-    Args:
-        session: The solution's session.
-        calls: The inputs, taken in turn.
-        choices: The configurations; see `tunables.force`.
-        how: Further arguments of `clock.take_samples_alone`.
+    Returns:
+        `samples` in microseconds, and as `kept` the call whose results lie in its slots and the
+        shift of its inputs; None where no results are kept.
     """
-    force(session, choices)
-    ours = [session.prepared(call, session.function) for call in calls]
-    return {"gpu": clock.take_samples_alone(ours, **how)}
+    timed = _clock(session)
+    samples = timed.turn(name, clock, rounds, burst)
+    session.hold()
+    return {"samples": samples, "kept": timed.ours.delivered()}
+
+
+def capture(session: Session) -> Reply:
+    """Return as `captured` whether the replay of forward's CUDA graph is a contestant now."""
+    return {"captured": _clock(session).capture()}
+
+
+def run_on(session: Session, name: str, rounds: int, renew: bool, run: bool) -> Reply:
+    """Make calls round after round; see `Clock.run_on`, and `take_turn` for `kept`."""
+    timed = _clock(session)
+    timed.run_on(name, rounds, renew, run)
+    session.hold()
+    return {"kept": timed.ours.delivered()}
+
+
+def probe(session: Session, clock: clock.ByClock, rounds: int) -> Reply:
+    """Return `samples` in microseconds of the probe; see `Probes`."""
+    if session.probes is None:
+        session.probes = Probes()
+    return {"samples": session.probes.take(clock, rounds)}
+
+
+def _clock(session: Session) -> Clock:
+    assert session.clock is not None, "nothing is being timed"
+    return session.clock
 
 
 def trace_calls(session: Session, call: Reply, backward: bool) -> Reply:

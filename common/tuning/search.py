@@ -20,7 +20,9 @@ from common.grading.problem import make_problem
 from common.grading.sweep import Sweep, tier_cases
 from common.grading.worker import Worker
 from common.measure import machine
-from common.measure.timing import ROTATION, lay_calls
+from common.measure.timed_process import Failed, LaidCalls, TimedProcess, lay_calls
+from common.measure.timing import PRECISION
+from common.measure.turns import take_turns
 from common.solutions import Solution, discover
 from common.spec import DIRECTIONS, Case, Direction, Op
 from common.tuning.kernels import (
@@ -35,6 +37,8 @@ from common.tuning.kernels import (
 from common.tuning.points import Config, Shape, Trial, Trials, TuningTask, fastest
 from common.wire import Reply
 
+INPUTS = 2
+"""Inputs that the timed calls take in turn."""
 SECONDS = 0.1
 """The time for the samples of one configuration; it is exceeded for the least number of samples."""
 HARMLESS = (None, "PASSED", "COMPILE_ERROR", "UNSUPPORTED")
@@ -42,17 +46,16 @@ HARMLESS = (None, "PASSED", "COMPILE_ERROR", "UNSUPPORTED")
 
 Choices = list[list[Any]]
 """Kernel, tokens, widths, dtype and configuration, as the solution's process takes them."""
-TimeCalls = Callable[[Worker, list[Reply], Direction, Choices], Reply]
+TimeCalls = Callable[[Worker, LaidCalls, Direction, Choices], Reply]
 
 
-def time_forced(
-    worker: Worker, calls: list[Reply], direction: Direction, choices: Choices
-) -> Reply:
+def time_forced(worker: Worker, laid: LaidCalls, direction: Direction, choices: Choices) -> Reply:
     """Return the GPU times of the calls under these configurations."""
-    backward = direction == "backward"
-    return worker.ask(
-        "time_forced", calls=calls, choices=choices, backward=backward, seconds=SECONDS
-    )
+    try:
+        timed = TimedProcess(worker, laid, direction, choices=choices)
+        return take_turns({"gpu": timed.turn("solution", "gpu")}, SECONDS, PRECISION["gpu"])
+    except Failed as failed:
+        return {"verdict": failed.verdict, "reason": failed.reason}
 
 
 def tune(
@@ -184,7 +187,7 @@ class _Search:
 
     def _asked(self, op: Op[Any], case: Case) -> tuple[dict[Shape, list[Direction]], Reply | None]:
         """Return the shapes that one call asks for, each with its directions, and the failure."""
-        (call,) = lay_calls(op, case, self._device, self._worker, 1)
+        (call,) = lay_calls(op, case, self._device, self._worker, 1).calls
         reply = self._worker.ask("lookups", call=call, choices=self._choices())
         self._recover(reply.get("verdict"))
         asked: dict[Shape, list[Direction]] = {}
@@ -217,17 +220,18 @@ class _Search:
         configs = self._kernels[task.shape.kernel].configs
         kept = [self._trials.find("timed", task, config) for config in configs]
         due = not all(kept)
-        calls = lay_calls(op, case, self._device, self._worker, ROTATION) if due else []
+        laid = lay_calls(op, case, self._device, self._worker, INPUTS) if due else None
         timed: list[Trial] = []
         for config, trial in zip(configs, kept, strict=True):
             yield ConfigTimed(task, len(timed), len(configs))
-            timed.append(trial or self._time_one(calls, task, config))
+            timed.append(trial or self._time_one(laid, task, config))
         yield ConfigTimed(task, len(timed), len(configs))
         return timed
 
-    def _time_one(self, calls: list[Reply], task: TuningTask, config: Config) -> Trial:
+    def _time_one(self, laid: LaidCalls | None, task: TuningTask, config: Config) -> Trial:
+        assert laid is not None
         choices = self._choices(task.shape, config)
-        reply = self._time_calls(self._worker, calls, task.direction, choices)
+        reply = self._time_calls(self._worker, laid, task.direction, choices)
         self._recover(reply.get("verdict"))
         if reply.get("verdict"):
             found = {"verdict": reply["verdict"], "reason": reply["reason"]}

@@ -16,7 +16,7 @@ from common.grading.tolerance import budget_of
 from common.measure import timing
 from common.paths import ROOT
 from common.solutions import Solution
-from tests.corpus import DEADLINE, expected, promised, small
+from tests.corpus import DEADLINE, baseline_of, expected, promised, small
 from tests.mutants import MUTATIONS, nothing
 
 CORPUS = {
@@ -69,6 +69,9 @@ NEEDED = ("7x130-float32", "5x2x3x12-float32-sparse")
 FOUND_IN_TIME = {
     "no_renewal": "replays_by_pointer",
     "no_shared_memory_check": "returns_one_buffer",
+    "no_look_at_a_timed_input": "mutates_when_timed",
+    "the_last_call_is_kept": "answers_one_in_sixteen",
+    "the harness has no clock of its own": "changes_the_end_alone",
     "no_modes": "works_before_its_time",
     "no_look_at_each_sample": "leaves_a_mode_for_a_while",
     "results are not compared": "does_less_when_timed",
@@ -157,12 +160,14 @@ def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypat
     kernel = FOUND_IN_TIME[mutation]
     short = {"gpu": 0.02, "host": 0.02}
     monkeypatch.setattr(timing, "SECONDS", {"gpu": short, "host": short})
-    if mutation not in MUTATIONS:
+    if mutation == "the harness has no clock of its own":
+        monkeypatch.setattr(timing.Stopwatch, "forged", nothing)
+    elif mutation not in MUTATIONS:
         monkeypatch.setattr(timing, "_wrong", nothing)
     solution = copy(kernel, tmp_path / mutation)
     op = ops.load(solution.op)
     (graded,) = mutants.grade(op, small(op), [solution])
-    times = timing.time_case(graded.problem, graded.worker, "forward")
+    times = timing.time_case(graded.problem, graded.worker, baseline_of(mutants, op), "forward")
     assert promised(CORPUS[kernel], "Timed") != "PASSED"
     assert "verdict" not in times
 

@@ -1,0 +1,141 @@
+"""Eager and the limits, timed in a process of their own, in turns with a solution's.
+
+Nothing that a solution leaves on in its own process (anomaly mode, say) reaches the unit of every
+speed. Work that it leaves on the GPU does; a probe shows it. The probe is fixed small work, timed
+before each turn and held against its time at the start of the run, when no solution had run.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from statistics import median
+from typing import Any
+
+from common.grading.problem import Problem
+from common.grading.sweep import Sweep
+from common.grading.worker import Worker
+from common.measure.timed_process import TimedProcess, Turn, lay_calls
+from common.paths import PEERS
+from common.sandbox.clock import ByClock
+from common.solutions import Solution
+from common.spec import Direction, Op, Work
+
+LANE = -1
+"""The lane of a sweep's worker that no graded case has."""
+SLOW = {"gpu": 1.25, "host": 1.5}
+"""The ratio of a probe's time to its calibrated time from which on it is slow, by clock."""
+CALIBRATION, LOOK = 30, 3
+"""Samples of the probe when it is calibrated, and before a turn, where the least counts."""
+TRIES, PAUSE = 10, 0.02
+"""How often a turn waits for a quick probe, and for how many seconds each time."""
+SUSTAINED = 0.5
+"""Seconds of a sustained run."""
+
+
+class Disturbed(Exception):
+    """The probe stays slow: something else is at work on the machine."""
+
+    def __init__(self, clock: ByClock, beside: float) -> None:
+        """Keep the clock, and the probe's time in microseconds beside the disturbance."""
+        super().__init__(f"the probe takes {beside:.1f} us by the {clock}'s clock")
+        self.clock = clock
+
+
+def eager(sweep: Sweep, op: Op[Any]) -> Worker:
+    """Return the worker of eager for the op, in which no case is graded."""
+    return sweep.worker(Solution(PEERS / "eager" / f"{op.name}.py", op.name), LANE)
+
+
+def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:
+    """Return the probe's median microseconds by clock; no solution may have run yet.
+
+    Without a GPU nothing that counts is timed, and no probe is slow.
+    """
+    clocks: tuple[ByClock, ...] = ("gpu", "host") if device == "cuda" else ()
+    return {clock: median(_probe(worker, clock, CALIBRATION)) for clock in clocks}
+
+
+class Baseline:
+    """Eager's process for one op, and its timed case."""
+
+    def __init__(self, worker: Worker, calibrated: dict[ByClock, float]) -> None:
+        """Take eager's worker, and the probe's times where nothing disturbs it."""
+        self._worker, self.calibrated = worker, calibrated
+        self.patient = True
+        """Whether a slow probe stops the clock; otherwise it is counted."""
+        self.slow_turns = 0
+        self._sustained: dict[tuple[str, Direction], dict[str, float]] = {}
+
+    def begin(self, problem: Problem, direction: Direction, work: Work) -> None:
+        """Get ready to time eager and the limits of a case.
+
+        Raises:
+            Failed: Eager cannot be run on the case.
+        """
+        self.slow_turns = 0
+        limits = {
+            "copy_bytes": work.bytes, "products": work.products, "dtype": problem.case.dtype,
+        }  # fmt: skip
+        self._case = (problem.case.name, direction)
+        device = problem.upstream.device.type
+        laid = lay_calls(problem.op, problem.case, device, self._worker, 1)
+        self._timed = TimedProcess(self._worker, laid, direction, limits)
+
+    def turn(self, name: str, clock: ByClock, burst: int = 1) -> Turn:
+        """Return a function that takes samples of `eager`, `copy` or `dense` behind a probe.
+
+        It raises Disturbed where the probe stays slow.
+        """
+        take = self._timed.turn("solution" if name == "eager" else name, clock, burst)
+
+        def behind_a_probe(rounds: int) -> list[float]:
+            if self._stays_slow(clock):
+                self.slow_turns += 1
+            return take(rounds)
+
+        return behind_a_probe
+
+    def _stays_slow(self, clock: ByClock) -> bool:
+        for _ in range(TRIES if self.patient else 1):
+            beside = self.slow_probe(clock)
+            if beside is None:
+                return False
+            time.sleep(PAUSE)
+        if self.patient:
+            raise Disturbed(clock, beside or 0.0)
+        return True
+
+    def slow_probe(self, clock: ByClock) -> float | None:
+        """Return the probe's time in microseconds if it is slow now, else None."""
+        least = min(_probe(self._worker, clock, LOOK))
+        usual = self.calibrated.get(clock, math.inf)
+        return least if least > SLOW[clock] * usual else None
+
+    def sustained(self, times: dict[str, float]) -> dict[str, float]:
+        """Return the sustained microseconds of eager and the dense products, once per case.
+
+        Args:
+            times: The times in microseconds that are expected, by contestant.
+        """
+        if self._case not in self._sustained:
+            self._sustained[self._case] = {
+                name: sustained(self._timed, "solution" if name == "eager" else name, each)
+                for name, each in times.items()
+            }
+        return self._sustained[self._case]
+
+    def release(self) -> None:
+        """Free the memory of the case."""
+        self._worker.release()
+
+
+def sustained(timed: TimedProcess, name: str, expected: float) -> float:
+    """Return the microseconds of a call that runs on and on, with nothing between two calls."""
+    calls = timed.inputs
+    rounds = max(round(1e6 * SUSTAINED / expected / calls), 1)
+    return round(1e6 * timed.seconds(name, rounds) / (rounds * calls), 2)
+
+
+def _probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
+    return list(worker.call("probe", clock=clock, rounds=rounds)["samples"])
