@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     import torch
 
 Direction = Literal["forward", "backward"]
-RankedBy = Literal["gpu", "host"]
+ByClock = Literal["gpu", "host"]
+"""A kind of time: the GPU's, or the host's until the call returns."""
 Tier = Literal["smoke", "matrix", "board", "plot"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 TIERS: tuple[Tier, ...] = ("smoke", "matrix", "board", "plot")
@@ -49,7 +50,7 @@ class Case:
     """The fields that hold the input's sizes."""
 
     dtype: str = "float32"
-    ranked_by: RankedBy = "gpu"
+    ranked_by: ByClock = "gpu"
     """The time by which the board ranks the case."""
     twin: bool = False
     """A board case, cut down to what Triton's interpreter can run."""

@@ -75,12 +75,12 @@ class FakeClock:
     def __init__(self, times, stop=None):
         self.times, self.stop, self.calls = times, stop, []
 
-    def __call__(self, worker, calls, direction, choices):
+    def __call__(self, worker, laid, direction, choices):
         if len(self.calls) == self.stop:
             raise KeyboardInterrupt
         self.calls.append((direction, choices))
         # forward alone, as a clock would have it: nothing takes a gradient
-        call = calls[0] if direction == "backward" else calls[0] | {"differentiable": []}
+        call = laid.calls[0] if direction == "backward" else laid.calls[0] | {"differentiable": []}
         reply = worker.ask("lookups", call=call, choices=choices)
         if reply.get("verdict"):
             return reply

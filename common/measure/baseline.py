@@ -17,9 +17,8 @@ from common.grading.sweep import Sweep
 from common.grading.worker import Worker
 from common.measure.timed_process import TimedProcess, Turn, lay_calls
 from common.paths import PEERS
-from common.sandbox.clock import ByClock
 from common.solutions import Solution
-from common.spec import Direction, Op, Work
+from common.spec import ByClock, Direction, Op, Work
 
 LANE = -1
 """The lane of a sweep's worker that no graded case has."""

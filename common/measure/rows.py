@@ -13,9 +13,8 @@ from common.measure.timing import CLOCK, time_case
 from common.records.fields import SCHEMA, Summary
 from common.records.runs import Record
 from common.records.writer import Samples
-from common.sandbox.clock import ByClock
 from common.solutions import Solution
-from common.spec import DIRECTIONS, Case, Direction, Op, Tier
+from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
 
 PATIENCE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
 """The share of the clocks' seconds that a case gets; the plots' cases are many, and not ranked."""

@@ -16,8 +16,7 @@ from common.grading.calls import CallSlots, Drawn, ResultKey, call_json, lay
 from common.grading.problem import OUTPUT
 from common.grading.worker import Worker
 from common.ops._draw import draw
-from common.sandbox.clock import ByClock
-from common.spec import Case, Direction, Op
+from common.spec import ByClock, Case, Direction, Op
 from common.wire import Reply
 
 FORWARD_ALONE = ("no_grad", "graph")

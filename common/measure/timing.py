@@ -23,8 +23,7 @@ from common.measure.baseline import Baseline, Disturbed, sustained
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Failed, Kept, LaidCalls, TimedProcess, Turn, lay_calls
 from common.measure.turns import Samples, take_turns
-from common.sandbox.clock import ByClock
-from common.spec import Case, Direction, Op, RankedBy
+from common.spec import ByClock, Case, Direction, Op
 from common.stats import median
 from common.wire import Reply
 
@@ -169,7 +168,7 @@ def _others(
     clock: ByClock,
     direction: Direction,
     products: bool,
-    ranked_by: RankedBy,
+    ranked_by: ByClock,
 ) -> dict[str, Turn]:
     """Return the turns beside the solution's by one clock: eager's, the limits', and its parts'."""
     burst = BURST[ranked_by]

@@ -21,7 +21,7 @@ import msgspec
 from common import paths
 from common.records import jsonl
 from common.records.fields import POWER_CAP, SCHEMA, Line, Selection, State, Summary
-from common.spec import Direction, RankedBy, Tier
+from common.spec import ByClock, Direction, Tier
 from common.verdicts import FINE
 
 
@@ -53,7 +53,7 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     params: dict[str, Any]
     """The fields of the case, by which plots select; see `Case.params`."""
     track: str
-    ranked_by: RankedBy
+    ranked_by: ByClock
     twin: bool = False
     direction: Direction
     verdict: str
@@ -134,7 +134,7 @@ class Past(Line, frozen=True, kw_only=True, tag="past"):
     tier: Tier = "board"
     verdict: str
     error: float | None = None
-    ranked_by: RankedBy
+    ranked_by: ByClock
     time: Summary | None = None
     eager: float | None = None
     """Eager's median."""

@@ -17,7 +17,6 @@ import gc
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
@@ -25,20 +24,18 @@ from common.sandbox import contestants
 from common.sandbox.contestants import Run
 from common.sandbox.dice import below
 from common.sandbox.rotation import Rotation
+from common.spec import ByClock
 
 Ready = Callable[[], Run]
 """Does the untimed part of a call and returns the timed part."""
-ByClock = Literal["gpu", "host"]
 
 WARM_UP_CALLS = 5
 MOST_ALIVE = 12
 """Calls whose results are alive at once before the samples, so that a ring of buffers shows."""
-RENEWAL = 100.0
-"""Microseconds in which the host queues a change of inputs."""
 CYCLES_PER_MICROSECOND = 2000
 LONGEST_SPIN = 5000.0
 QUEUING = 300.0
-"""Microseconds in which the host queues a copy or nine products."""
+"""Microseconds in which the host queues a copy or nine products, and the least spin."""
 PROBE_BYTES = 128 << 20
 PROBE_BURST = 30
 
@@ -55,15 +52,13 @@ class Contestant:
     before: Callable[[], None] = _nothing
     after: Callable[[], None] = _nothing
     grad: bool = True
-    slowest: float | None = None
-    """The longest host time so far, from which the GPU's spin is worked out."""
+    slowest: float = QUEUING / 2
+    """The longest time in microseconds that the host took to queue a call with the work before."""
 
     @property
     def spin(self) -> float:
-        """Return the microseconds in which the host queues the inputs' change and the call."""
-        if self.slowest is None:
-            return QUEUING
-        return min(2 * self.slowest + RENEWAL, LONGEST_SPIN)
+        """Return the microseconds for which the GPU spins, while the host queues a call."""
+        return min(2 * self.slowest, LONGEST_SPIN)
 
 
 class Clock:
@@ -79,13 +74,11 @@ class Clock:
         """
         self.ours = ours
         around = (ours.renew, ours.keep)
-        self.contestants = {"solution": Contestant(_at_once(ours.run), *around, slowest=0.0)}
+        self.contestants = {"solution": Contestant(_at_once(ours.run), *around)}
         if backward:
-            self.contestants["backward"] = Contestant(ours.begin, *around, slowest=0.0)
+            self.contestants["backward"] = Contestant(ours.begin, *around)
         else:
-            self.contestants["no_grad"] = Contestant(
-                _at_once(ours.run), *around, grad=False, slowest=0.0
-            )
+            self.contestants["no_grad"] = Contestant(_at_once(ours.run), *around, grad=False)
         for name, limit in limits.items():
             self.contestants[name] = Contestant(_at_once(limit))
         self._flush = _twice_the_l2()
@@ -97,11 +90,8 @@ class Clock:
         self.ours.refuse_shared()
         self.ours.forget()
         for contestant in self.contestants.values():
-            for _ in range(WARM_UP_CALLS):
-                longest = _host_time(contestant.ready(), 1, contestant.grad)
-                if contestant.slowest is not None:
-                    contestant.slowest = max(contestant.slowest, longest)
-            self.ours.forget()
+            _warm_up_alone(contestant)
+        self.ours.delivered()
         gc.collect()
         _synchronize()
 
@@ -111,6 +101,8 @@ class Clock:
             return False
         replay = _at_once(self.ours.replay)
         self.contestants["graph"] = Contestant(replay, self.ours.renew, self.ours.keep)
+        _warm_up_alone(self.contestants["graph"])
+        self.ours.delivered()
         return True
 
     def turn(self, name: str, clock: ByClock, rounds: int, burst: int = 1) -> list[float]:
@@ -133,8 +125,6 @@ class Clock:
         calls = burst // 2 + 1 + below(burst - burst // 2)
         sample = _host_time(contestant.ready(), calls, contestant.grad)
         contestant.after()
-        if contestant.slowest is not None:
-            contestant.slowest = max(contestant.slowest, sample)
         return sample
 
     def run_on(self, name: str, rounds: int, renew: bool, run: bool) -> None:
@@ -200,6 +190,18 @@ def _warm_up(run: Run, calls: int) -> None:
     for _ in range(calls):
         run()
     _synchronize()
+
+
+def _warm_up_alone(contestant: Contestant) -> None:
+    """Make a few calls as samples of GPU time do, and note how long the host takes to queue one."""
+    for _ in range(WARM_UP_CALLS):
+        _synchronize()
+        start = time.perf_counter_ns()
+        contestant.before()
+        with torch.set_grad_enabled(contestant.grad):
+            contestant.ready()()
+        contestant.slowest = max(contestant.slowest, (time.perf_counter_ns() - start) / 1e3)
+        contestant.after()
 
 
 def _synchronize() -> None:

@@ -60,14 +60,6 @@ class Made(NamedTuple):
     results: Results
 
 
-class Kept(NamedTuple):
-    """A call whose results go back to the harness."""
-
-    made: Made
-    shift: int
-    """The distance by which its inputs were shifted."""
-
-
 class Rotation:
     """Several inputs of one shape, taken in turn."""
 
@@ -94,7 +86,7 @@ class Rotation:
         self._next = 0
         self._alive: list[Made] = []
         self._graphs: list[contestants.Captured] = []
-        self._kept: Kept | None = None
+        self._kept: dict[str, int] | None = None
         self._chances = 0
 
     # --- calls ------------------------------------------------------------------------------------
@@ -170,13 +162,19 @@ class Rotation:
         self.refuse_shared()
         if self._drawn_now():
             self._check_inputs(made)
-            self._kept = Kept(made, self._shifts[made.call])
+            self._write(made)
 
     def keep_in_passing(self) -> None:
         """Keep the results of one of the calls with the same chance, and check nothing."""
         made = self._drawn_of()
         if self._calls[made.call].results and self._drawn_now():
-            self._kept = Kept(made, self._shifts[made.call])
+            self._write(made)
+
+    def _write(self, made: Made) -> None:
+        """Write a call's results to their memory now; the next replay overwrites its own."""
+        for target, result in zip(self._calls[made.call].results, made.results, strict=False):
+            target.copy_(result.detach())
+        self._kept = {"call": made.call, "shift": self._shifts[made.call]}
 
     def _drawn_of(self) -> Made:
         """Return one of the calls since the inputs changed, drawn at random."""
@@ -187,17 +185,12 @@ class Rotation:
         return not below(self._chances)
 
     def delivered(self) -> dict[str, int] | None:
-        """Write the kept results to their memory; return the call and the shift of its inputs.
+        """Return the call whose results were kept since the last time, and its inputs' shift.
 
         None where no result was to be kept.
         """
         kept, self._kept, self._chances = self._kept, None, 0
-        if kept is None:
-            return None
-        made, shift = kept
-        for target, result in zip(self._calls[made.call].results, made.results, strict=False):
-            target.copy_(result.detach())
-        return {"call": made.call, "shift": shift}
+        return kept
 
     def forget(self) -> None:
         """Free the results of all calls but the one that is kept."""

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from common.sandbox import clock, contestants, trace
+from common.sandbox import contestants, trace
 from common.sandbox.backend import INTERPRETED
 from common.sandbox.clock import Clock, Probes
 from common.sandbox.rotation import Changing, Rotation, TimedCall
 from common.sandbox.session import Session
 from common.sandbox.tunables import force
+from common.spec import ByClock
 from common.wire import Reply
 
 
@@ -85,7 +86,7 @@ def check_sample(session: Session, output: torch.Tensor) -> None:
     session.check_output(output)
 
 
-def take_turn(session: Session, name: str, clock: clock.ByClock, rounds: int, burst: int) -> Reply:
+def take_turn(session: Session, name: str, clock: ByClock, rounds: int, burst: int) -> Reply:
     """Take samples of one contestant; see `Clock.turn`.
 
     Returns:
@@ -111,7 +112,7 @@ def run_on(session: Session, name: str, rounds: int, renew: bool, run: bool) -> 
     return {"kept": timed.ours.delivered()}
 
 
-def probe(session: Session, clock: clock.ByClock, rounds: int) -> Reply:
+def probe(session: Session, clock: ByClock, rounds: int) -> Reply:
     """Return `samples` in microseconds of the probe; see `Probes`."""
     if session.probes is None:
         session.probes = Probes()
