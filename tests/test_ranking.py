@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from common.board.ranking import limit, rank, score, share
-from common.board.table import About
+from common.board.ranking import limit, rank, score, share, sustained_share
+from common.board.table import About, ranking
 from common.records.fields import SCHEMA, Summary
 from common.records.runs import Record, Results, Run
 
@@ -186,3 +186,56 @@ def test_a_track_is_ranked_by_its_own_cases_alone():
 
 def test_nothing_measured_is_no_board():
     assert rank([]) == []
+
+
+# --- what else a row says -------------------------------------------------------------------------
+
+
+def test_a_row_of_an_earlier_clock_is_ranked_beside_none_of_a_later_one():
+    old, new = row("alice/rope", us=1.0), row("bob/rope", clock=2)
+    assert places(old, replace(new, clock=1)) == [("alice/rope", 1), ("bob/rope", 2)]
+    assert places(old, new) == [("bob/rope", 1), ("alice/rope", None)]
+    last = ranked(old, new)[-1]
+    assert last.lacks == "measured by an earlier version of the clock"
+    assert last.covered == 0
+    assert places(old) == [("alice/rope", 1)], "alone it is ranked by its own"
+
+
+def test_a_row_whose_eager_is_apart_is_disturbed():
+    three = [row("alice/rope"), row("bob/rope", eager=20.9), row("carol/rope", eager=19.1)]
+    assert not [entry.disturbed for entry in ranked(*three) if entry.disturbed]
+    others = [*three[:2], row("carol/rope", eager=24.0)]
+    (found,) = [entry for entry in ranked(*others) if entry.disturbed]
+    assert found.solution == "carol/rope"
+    assert found.disturbed == [(others[2], "eager's time apart from the run's other rows")]
+    two = [row("alice/rope"), row("bob/rope", eager=99.0)]
+    assert not [entry.disturbed for entry in ranked(*two) if entry.disturbed], "which of the two?"
+    runs = [*three[:2], row("carol/rope", eager=24.0, run="r2")]
+    assert not [entry.disturbed for entry in ranked(*runs) if entry.disturbed], "another run's"
+
+
+def test_host_time_of_eager_may_differ_more():
+    def hosted(solution, eager):
+        host = {"solution": summary(10.0), "eager": summary(eager)}
+        return row(solution, ranked_by="host", host=host)
+
+    near = [hosted("alice/rope", 20.0), hosted("bob/rope", 20.0), hosted("carol/rope", 24.0)]
+    assert not [entry.disturbed for entry in ranked(*near) if entry.disturbed]
+    far = [*near[:2], hosted("carol/rope", 26.0)]
+    assert [entry.solution for entry in ranked(*far) if entry.disturbed] == ["carol/rope"]
+
+
+def test_slow_probes_are_named():
+    (entry,) = ranked(row(device_state={"slow_probes": 3}))
+    assert [words for _, words in entry.disturbed] == ["slow probes"]
+
+
+def test_the_sustained_share_is_that_of_dense_products_that_run_on():
+    times = {"solution": 8.0, "eager": 30.0, "dense": 6.0}
+    (entry,) = ranked(row(dense=7.0, sustained=times))
+    assert sustained_share(entry.worst_share) == pytest.approx(0.75)
+    (plain,) = ranked(row())
+    assert sustained_share(plain.worst_share) is None
+    (track,) = rank([row(dense=7.0, sustained=times)])
+    (cells,) = ranking(track, ABOUT, timed=True).rows
+    assert "70% of dense, sustained 75% (c1)" in cells

@@ -24,9 +24,11 @@ EXPLANATION = """\
 track's cases, of plain torch's median time over the solution's, taken in turn in one run, with its
 95 % interval. An entry whose interval reaches that of the leader of its group shares the leader's
 place. *Worst share of limit* is the case furthest from its limit: a copy of the same bytes or dense
-products of the same shapes, whichever takes longer, measured in the same run. *error / eager's* is
-the rounding error in units of plain torch's own. Names in parentheses are peers: libraries, not
-contributors. An entry that does not cover its whole track is not ranked.
+products of the same shapes, whichever takes longer, measured in the same run; *sustained* is the
+share of dense products where calls follow each other for half a second, as in a training step, and
+the GPU's power is the limit of both. *error / eager's* is the rounding error in units of plain
+torch's own. Names in parentheses are peers: libraries, not contributors. An entry that does not
+cover its whole track is not ranked.
 
 *Parts of a call* takes an op's small cases apart: the host's time to launch a call, with autograd
 and under `no_grad`; the GPU's time for a call that is queued already; and the GPU's time to replay

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from common import stats
@@ -18,6 +18,11 @@ from common.records.fields import Summary
 from common.records.runs import Record
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
+APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
+"""The share by which eager's time may differ from its median over a run, by the clock."""
+FEW = 3
+"""Fewer rows of a case do not tell which one is apart."""
+EAGER_APART = "eager's time apart from the run's other rows"
 Cell = tuple[str, str]
 """A case and a direction."""
 
@@ -39,9 +44,20 @@ class Entry:
     peer: bool
     cells: dict[Cell, Record]
     missing: tuple[Cell, ...]
-    """The track's cells that the solution did not pass."""
+    """The track's cells that the solution did not pass, or that an earlier clock measured."""
     score: Score | None = None
     rank: int | None = None
+    apart: frozenset[Cell] = frozenset()
+    """The cells in which eager's time is not that of the run's other rows; see `eager_apart`."""
+
+    @property
+    def disturbed(self) -> list[tuple[Record, str]]:
+        """Return each row whose times something else influenced, with the influences."""
+        words = {
+            cell: ", ".join(filter(None, [row.disturbed, EAGER_APART * (cell in self.apart)]))
+            for cell, row in self.cells.items()
+        }
+        return [(self.cells[cell], reasons) for cell, reasons in words.items() if reasons]
 
     @property
     def covered(self) -> int:
@@ -72,6 +88,8 @@ class Entry:
         if not rows:
             return "not measured yet" if self.missing else ""
         row = rows[0]
+        if row.verdict == "PASSED":
+            return "measured by an earlier version of the clock"
         more = f", and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
         return f"{row.verdict}: {row.reason} ({row.case} {row.direction}{more})"
 
@@ -88,16 +106,44 @@ class Track:
 
 def rank(records: Iterable[Record]) -> list[Track]:
     """Return every track of every op: ranked entries first, then those that do not cover it."""
+    rows = list(records)
+    apart = eager_apart(rows)
     tracks: dict[tuple[str, str], dict[str, dict[Cell, Record]]] = defaultdict(dict)
-    for row in records:
+    for row in rows:
         solutions = tracks[row.op, row.track]
         solutions.setdefault(row.solution, {})[row.case, row.direction] = row
-    return [_track(op, name, solutions) for (op, name), solutions in sorted(tracks.items())]
+    return [_track(op, name, solutions, apart) for (op, name), solutions in sorted(tracks.items())]
 
 
-def _track(op: str, name: str, solutions: dict[str, dict[Cell, Record]]) -> Track:
+def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
+    """Return the ids of the rows whose time of eager is not that of the run's other rows.
+
+    Eager's time of a case depends on nothing but the machine, so such a row was disturbed.
+    """
+    groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+    for row in rows:
+        if row.gpu:
+            groups[row.run, row.tier, row.op, row.case, row.direction].append(row)
+    found = set()
+    for group in groups.values():
+        middle = stats.median([median(row, "eager") for row in group])
+        for row in group:
+            far = abs(median(row, "eager") / middle - 1) > APART[row.ranked_by]
+            found |= {row.id} if far and len(group) >= FEW else set()
+    return found
+
+
+def _track(
+    op: str,
+    name: str,
+    solutions: dict[str, dict[Cell, Record]],
+    apart: Collection[tuple[str, ...]],
+) -> Track:
     cells = tuple(dict.fromkeys(cell for found in solutions.values() for cell in found))
-    entries = [_entry(solution, found, cells) for solution, found in solutions.items()]
+    clock = max(row.clock for found in solutions.values() for row in found.values())
+    entries = [
+        _entry(solution, found, cells, clock, apart) for solution, found in solutions.items()
+    ]
     ranked = sorted((e for e in entries if e.score), key=lambda e: -_value(e))
     others = sorted(
         (e for e in entries if not e.score), key=lambda e: (-e.covered, e.peer, e.solution)
@@ -105,12 +151,24 @@ def _track(op: str, name: str, solutions: dict[str, dict[Cell, Record]]) -> Trac
     return Track(op, name, cells, (*_numbered(ranked), *others))
 
 
-def _entry(solution: str, found: dict[Cell, Record], cells: Sequence[Cell]) -> Entry:
-    missing = tuple(c for c in cells if c not in found or found[c].verdict != "PASSED")
+def _entry(
+    solution: str,
+    found: dict[Cell, Record],
+    cells: Sequence[Cell],
+    clock: int,
+    apart: Collection[tuple[str, ...]],
+) -> Entry:
+    """Return an entry without its rank; rows of an earlier clock than `clock` do not count."""
+
+    def counts(cell: Cell) -> bool:
+        return cell in found and found[cell].verdict == "PASSED" and found[cell].clock == clock
+
+    missing = tuple(cell for cell in cells if not counts(cell))
     peer = next(iter(found.values())).peer
     timed = not missing and all(row.gpu for row in found.values())
     scored = score([found[cell] for cell in cells]) if timed else None
-    return Entry(solution, peer, found, missing, scored)
+    disturbed = frozenset(cell for cell, row in found.items() if row.id in apart)
+    return Entry(solution, peer, found, missing, scored, apart=disturbed)
 
 
 def score(rows: Sequence[Record]) -> Score:
@@ -170,6 +228,12 @@ def limit(row: Record) -> tuple[float, str]:
 def share(row: Record) -> float:
     """Return the share of its limit that the row reached, by GPU time."""
     return limit(row)[0] / row.gpu["solution"].median
+
+
+def sustained_share(row: Record) -> float | None:
+    """Return the share of dense products that the row reached where both run on and on."""
+    known = row.sustained
+    return known["dense"] / known["solution"] if known else None
 
 
 def _value(entry: Entry) -> float:

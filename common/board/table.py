@@ -7,7 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from common.board.comparison import SHORT, STEADY, Both, Move, Pair
-from common.board.ranking import LIMITS, Cell, Entry, Track, limit, median, rank, share
+from common.board.ranking import (
+    LIMITS,
+    Cell,
+    Entry,
+    Track,
+    limit,
+    median,
+    rank,
+    share,
+    sustained_share,
+)
 from common.records.runs import Record
 
 OPS = ("rope", "rotate_half", "masked_linear", "masked_ffn")
@@ -102,7 +112,7 @@ def marked(entries: Sequence[Entry], about: Mapping[str, About], timed: bool) ->
     The footnotes of the table explain the marks.
     """
     stale = any(_stale(entry, about) for entry in entries)
-    disturbed = timed and any(map(_disturbed, entries))
+    disturbed = timed and any(entry.disturbed for entry in entries)
     return named(entries[0]) + STALE * stale + DISTURBED * disturbed
 
 
@@ -119,19 +129,15 @@ def _stale(entry: Entry, about: Mapping[str, About]) -> bool:
     return known is not None and any(r.sources != known.digest for r in entry.cells.values())
 
 
-def _disturbed(entry: Entry) -> list[Record]:
-    return [row for row in entry.cells.values() if row.disturbed]
-
-
 def _disturbances(entries: Sequence[Entry]) -> list[str]:
     """Return one footnote: the kinds of disturbance, and the number of rows that had any."""
-    rows = [row for entry in entries for row in _disturbed(entry)]
-    if not rows:
+    reasons = [words for entry in entries for _, words in entry.disturbed]
+    if not reasons:
         return []
-    kinds = ", ".join(sorted({kind for row in rows for kind in row.disturbed.split(", ")}))
+    kinds = ", ".join(sorted({kind for words in reasons for kind in words.split(", ")}))
     timed = sum(bool(row.gpu) for entry in entries for row in entry.cells.values())
-    return [f"{DISTURBED} measured in part on a throttled or shared GPU: {kinds} ({len(rows)} of"
-            f" the table's {timed} timed rows)"]  # fmt: skip
+    return [f"{DISTURBED} measured in part on a throttled, shared or disturbed GPU: {kinds}"
+            f" ({len(reasons)} of the table's {timed} timed rows)"]  # fmt: skip
 
 
 def _speed(entry: Entry) -> str:
@@ -154,7 +160,9 @@ def _share(entry: Entry, where: bool) -> str:
     if entry.worst_share is None:
         return "–"
     row = entry.worst_share
-    return f"{percent(entry)} of {limit(row)[1]}" + f" ({_where(row)})" * where
+    steady = sustained_share(row)
+    long = f", sustained {steady:.0%}" if steady and where else ""
+    return f"{percent(entry)} of {limit(row)[1]}{long}" + f" ({_where(row)})" * where
 
 
 def _where(row: Record) -> str:
@@ -192,7 +200,8 @@ def _time(entry: Entry, cell: Cell) -> str:
         return ""
     if not row.gpu:
         return row.verdict
-    return f"{median(row):.1f}{DISTURBED * bool(row.disturbed)}{_alone(row)}"
+    disturbed = any(other is row for other, _ in entry.disturbed)
+    return f"{median(row):.1f}{DISTURBED * disturbed}{_alone(row)}"
 
 
 def _alone(row: Record) -> str:
