@@ -95,6 +95,7 @@ def test_backward_is_timed_with_forward_and_alone(on_cpu):
 def test_a_burst_is_of_half_its_calls_or_more(on_cpu, monkeypatch):
     bursts = set()
     ours = clock_of([], backward=False)
+    monkeypatch.setattr(clock, "WAKING", 0)
     monkeypatch.setattr(
         clock, "_host_time", lambda run, calls, grad: run() or bursts.add(calls) or 1
     )

@@ -69,6 +69,8 @@ class Bottleneck:
     limit: float
     limited_by: str
     """`copy` or `dense`, whichever limit is slower."""
+    sustained: float | None
+    """The share of dense products, where both run on and on."""
     of_peak: float | None
     """The least time by the datasheet, as a share of the GPU time."""
 
@@ -85,7 +87,7 @@ class Bottleneck:
 
 def bottleneck(row: Record, work: Work, peak: Peak | None, dtype: str) -> Bottleneck:
     """Return what binds a timed row; `work` is the work of one sample, backward included."""
-    from common.board.ranking import limit
+    from common.board.ranking import limit, sustained_share
 
     slowest, name = limit(row)
     gpu = row.gpu["solution"].median
@@ -96,6 +98,7 @@ def bottleneck(row: Record, work: Work, peak: Peak | None, dtype: str) -> Bottle
         no_grad=no_grad.median if no_grad else None,
         limit=slowest,
         limited_by=name,
+        sustained=sustained_share(row),
         of_peak=least(work, peak, dtype) / gpu if peak else None,
     )
 
@@ -183,13 +186,17 @@ def _print_counters(solution: Solution, timed: Iterable[tuple[Case, Direction]])
 
 HEADER = (
     "case", "direction", "MB", "GFLOP", "FLOP/byte", "GPU µs", "host µs", "no grad", "limit µs",
-    "reached", "of peak", "binds",
+    "reached", "sustained", "of peak", "binds",
 )  # fmt: skip
 LEGEND = (
     "host µs: one call on an idle GPU, or for small cases the mean of a burst; launch binds if that"
-    " is longer than GPU µs"
+    " is longer than GPU µs\n"
+    "reached, sustained: the share of the limit by single calls on an idle GPU, and by calls that"
+    " follow each other for half a second, where arithmetic binds. A GPU that runs"
+    " on and on lowers its clock to stay within its power, so that a kernel that draws less power"
+    " than the library's gains on it"
 )
-WIDTHS = (-44, -13, 9, 9, 9, 9, 9, 9, 15, 8, 8, 11)
+WIDTHS = (-44, -13, 9, 9, 9, 9, 9, 9, 15, 8, 10, 8, 11)
 """Of the columns; a negative width aligns to the left."""
 
 
@@ -228,6 +235,7 @@ def _cells(
         "" if found.no_grad is None else f"{found.no_grad:.1f}",
         f"{found.limited_by} {found.limit:.1f}",
         f"{found.reached:.0%}",
+        "" if found.sustained is None else f"{found.sustained:.0%}",
         "" if found.of_peak is None else f"{found.of_peak:.0%}",
         found.binds,
     )
