@@ -9,9 +9,6 @@ def _allocate(size, alignment, stream):
     return torch.empty(size, device="cuda", dtype=torch.int8)
 
 
-triton.set_allocator(_allocate)
-
-
 @triton.jit
 def _kernel(x, y, rows, SIGN: tl.constexpr, ROWS: tl.constexpr, HALF: tl.constexpr):
     """y1 = -SIGN x2, y2 = SIGN x1"""
@@ -31,6 +28,7 @@ def _launch(x, sign):
         return torch.cat((-sign * x[..., half:], sign * x[..., :half]), -1)
     y = torch.empty_like(x)
     rows, each = x.numel() // (2 * half), min(4096 // half, 256)
+    triton.set_allocator(_allocate)  # here, since it belongs to a thread, and backward has its own
     _kernel[(triton.cdiv(rows, each),)](x, y, rows, sign, each, half)
     return y
 
