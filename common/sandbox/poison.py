@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.dlpack import from_dlpack
 
 from common.arena import BAND
+from common.sandbox.instances import Held, hold
 from common.wire import GUARDS
 
 _RESIZE = torch.ops.aten.resize_
@@ -42,6 +43,7 @@ class Poison(TorchDispatchMode):
         self.value, self.guarded = value, guarded
         self._guard = GUARDS[0] if value != value else GUARDS[1]
         self._fresh: list[tuple[torch.Tensor, int]] = []
+        self._tally = itertools.count()  # a solution that empties the list is found out
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -102,12 +104,22 @@ class Poison(TorchDispatchMode):
             return fresh
         raw = torch.full((size + 2 * BAND,), self._guard, dtype=torch.uint8, device=fresh.device)
         self._fresh.append((raw, size))
+        next(self._tally)
         storage = from_dlpack(raw[BAND : BAND + size].__dlpack__()).untyped_storage()
         target = torch.empty(0, dtype=fresh.dtype, device=fresh.device)
         return target.set_(storage, 0, fresh.shape, fresh.stride())
 
+    def held(self) -> Held:
+        """Return the mode as it is now, to be compared when the call returns."""
+        return hold(self, "the poison", "value", "guarded", "_guard", "_fresh", "_tally")
+
     def overrun(self) -> str | None:
-        """Describe the first write beside fresh memory: `wrote 4 bytes after memory of its own`."""
+        """Describe the first write beside fresh memory: `wrote 4 bytes after memory of its own`.
+
+        Call this once, at the end.
+        """
+        if next(self._tally) != len(self._fresh):
+            return "removed the trace of memory of its own"
         bands = [band for raw, size in self._fresh for band in (raw[:BAND], raw[BAND + size :])]
         if not bands:
             return None

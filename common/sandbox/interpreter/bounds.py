@@ -74,18 +74,18 @@ class AccessLog:
     def __init__(self) -> None:
         """Begin with no fault."""
         self.faults: list[str] = []
-        self._tally = itertools.count()
+        self.tally = itertools.count()
 
     def add(self, fault: str) -> None:
         """Log one access."""
         self.faults.append(fault)
-        next(self._tally)
+        next(self.tally)
 
     def fault(self) -> str | None:
         """Return the first fault, if there is one; call this once, at the end."""
-        if next(self._tally) and not self.faults:
-            return "an access, of which the solution removed the trace"
-        return self.faults[0] if self.faults else None
+        if not next(self.tally):
+            return None
+        return (self.faults and self.faults[0]) or "an access, whose trace the solution removed"
 
 
 @dataclass
