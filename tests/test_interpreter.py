@@ -157,6 +157,28 @@ def test_an_access_inside_is_not_reported(name, accesses):
     assert accesses[name] == ""
 
 
+@pytest.mark.parametrize(
+    "way", ["table", "address", "integer", "reinterpreted", "choice", "made block"]
+)
+def test_an_address_may_lead_to_any_live_tensor(way, accesses):
+    """As entries of a table of pointers do, or a pointer that was an integer for a while."""
+    assert accesses[f"through {way}"] == ""
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("table past the end", "reads bytes 32 to 36 of a live tensor, which has 32,"),
+        ("table of what is gone", "reads bytes "),
+        ("integer to another", "reads bytes "),
+        ("input's neighbour", "reads bytes 32 to 36 of a live tensor, which has 32,"),
+    ],
+)
+def test_an_address_leads_nowhere_else(way, message, accesses):
+    """One that the kernel computed from an argument leads to that argument alone."""
+    assert accesses[f"through {way}"].startswith(message), accesses[f"through {way}"]
+
+
 def test_swallowing_the_exception_does_not_hide_it(accesses):
     assert accesses["swallowed"].startswith("reads")
 
