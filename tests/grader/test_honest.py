@@ -32,8 +32,7 @@ from tests import corpus
 
 HONEST = solutions.discover(ROOT / "tests" / "honest")
 MEANS_TO_TIME = set(
-    "captured_graph look_back_scan persistent_programs side_stream threads_write_slices "
-    "tickets_by_atomics vmapped_rows weight_gradients_on_streams".split()
+    "captured_graph look_back_scan side_stream threads_write_slices tickets_by_atomics".split()
 )
 TIMED = [solution for solution in HONEST if solution.handle in MEANS_TO_TIME]
 SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
