@@ -56,6 +56,7 @@ def expected() -> dict[str, torch.Tensor]:
     return {
         **{f"{name} add": values + values for name, values in integers.items()},
         **{f"{name} multiply": values * values for name, values in integers.items()},
+        "int32 count": 2 * (integers["int32"] > 0),
         "bfloat16 add": x + y,
         "bfloat16 multiply": x * y,
         "bfloat16 divide": x / y,
@@ -87,7 +88,7 @@ def _truncated(values: torch.Tensor) -> torch.Tensor:
 EXPECTED = expected()
 RIGHT_ALREADY = {
     *("bfloat16 less", "bfloat16 maximum", "bfloat16 max"),
-    *("bfloat16 to float32", "bfloat16 to float16", "ieee dot"),
+    *("bfloat16 to float32", "bfloat16 to float16", "ieee dot", "int32 count"),
     *(f"{name} {kind}" for name in INTEGERS for kind in ("add", "multiply")),
 }
 """Right without a patch; here so that no patch breaks them."""
@@ -154,6 +155,28 @@ def test_an_access_outside_is_named(name, message, accesses):
 )
 def test_an_access_inside_is_not_reported(name, accesses):
     assert accesses[name] == ""
+
+
+@pytest.mark.parametrize(
+    "way", ["table", "address", "integer", "reinterpreted", "choice", "made block"]
+)
+def test_an_address_may_lead_to_any_live_tensor(way, accesses):
+    """As entries of a table of pointers do, or a pointer that was an integer for a while."""
+    assert accesses[f"through {way}"] == ""
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("table past the end", "reads bytes 32 to 36 of a live tensor, which has 32,"),
+        ("table of what is gone", "reads bytes "),
+        ("integer to another", "reads bytes "),
+        ("input's neighbour", "reads bytes 32 to 36 of a live tensor, which has 32,"),
+    ],
+)
+def test_an_address_leads_nowhere_else(way, message, accesses):
+    """One that the kernel computed from an argument leads to that argument alone."""
+    assert accesses[f"through {way}"].startswith(message), accesses[f"through {way}"]
 
 
 def test_swallowing_the_exception_does_not_hide_it(accesses):

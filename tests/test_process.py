@@ -12,7 +12,7 @@ import pytest
 from common.grading.fork_server import ForkServer
 from common.paths import ROOT
 from common.sandbox.landlock import landlock_version
-from tests.asking import HALF, ask, lay, workers
+from tests.asking import HALF, RIGHT, ask, lay, workers
 
 SANDBOX = ROOT / "common" / "sandbox"
 
@@ -43,6 +43,72 @@ def test_the_signature_is_held_against_the_ops(worker, signature, reason):
         assert reason in reply["reason"]
     else:
         assert "signature" not in reply["reason"]
+
+
+CALLABLES = {
+    "a module": "class M(torch.nn.Module):\n    def forward(self, x{}):\n        return half(x)\n"
+    "rotate_half = M()",
+    "a compiled module": "class M(torch.nn.Module):\n    def forward(self, x{}):\n"
+    "        return half(x)\nrotate_half = torch.compile(M(), backend='eager')",
+    "an instance": "class C:\n    def __call__(self, x{}):\n        return half(x)\n"
+    "rotate_half = C()",
+    "a partial": "def f(x, block{}):\n    return half(x)\n"
+    "rotate_half = functools.partial(f, block=4)",
+    "a wrapper": "def f(x{}):\n    return half(x)\n@functools.wraps(f)\n"
+    "def rotate_half(*args, **kwargs):\n    return f(*args, **kwargs)",
+    "apply": "class F(torch.autograd.Function):\n    @staticmethod\n"
+    "    def forward(ctx, x{}):\n        return half(x)\n"
+    "    @staticmethod\n    def backward(ctx, grad):\n        return -half(grad)\n"
+    "rotate_half = F.apply",
+    "apply with a context": "class F(torch.autograd.Function):\n    @staticmethod\n"
+    "    def forward(x{}):\n        return half(x)\n"
+    "    @staticmethod\n    def setup_context(ctx, inputs, output):\n        pass\n"
+    "    @staticmethod\n    def backward(ctx, grad):\n        return -half(grad)\n"
+    "rotate_half = F.apply",
+    "TorchScript": "@torch.jit.script\ndef rotate_half(x{}):\n    a, b = x.chunk(2)\n"
+    "    return torch.cat((-b, a))",
+    "a script module": "class M(torch.nn.Module):\n    def forward(self, x{}):\n"
+    "        a, b = x.chunk(2)\n        return torch.cat((-b, a))\n"
+    "rotate_half = torch.jit.script(M())",
+    "an operator": "rotate_half = torch.library.custom_op('test_process::half', half_{0},"
+    " mutates_args=(), schema='(Tensor x{0}) -> Tensor')",
+    "an operator's packet": "o = torch.library.custom_op('test_process::half', half_{0},"
+    " mutates_args=(), schema='(Tensor x{0}) -> Tensor')\n"
+    "rotate_half = torch.ops.test_process.half",
+}
+"""What may be bound to the name of an op, with a place for an option."""
+SOURCE = """
+import functools
+import torch
+
+def half(x):
+    a, b = x.chunk(2)
+    return torch.cat((-b, a))
+
+half_ = half
+
+"""
+
+
+@pytest.mark.parametrize("kind", CALLABLES)
+def test_any_callable_with_the_signature_is_taken(worker, kind):
+    reply, result = ask(worker(SOURCE + CALLABLES[kind].format(""), "rotate_half"))
+    assert "verdict" not in reply, reply
+    assert result == RIGHT
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CALLABLES if "operator" not in kind])
+def test_any_callables_option_is_held_against_the_ops(worker, kind):
+    option = ", interleaved: bool = True" if "cript" in kind else ", interleaved=True"
+    reply = worker(SOURCE + CALLABLES[kind].format(option), "rotate_half").call("settle")
+    assert reply["verdict"] == "COMPILE_ERROR"
+    assert "interleaved must be False unless given" in reply["reason"]
+
+
+def test_a_callable_without_a_signature_says_so(worker):
+    reply = worker("rotate_half = type('', (), {'__call__': max})()", "rotate_half").call("settle")
+    assert reply["verdict"] == "COMPILE_ERROR"
+    assert "has no signature that Python can tell" in reply["reason"]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +151,7 @@ def rotate_half(x):
         frames.append([names["__name__"], frame.f_code.co_name, names is vars(process)])
         sealed = getattr(frame.f_locals.get("session"), "seal", None) or locals().get("sealed")
         frame = frame.f_back
-    found = {"loaded": loaded, "frames": frames, "sealed": [each.name for each in sealed._sealed]}
+    found = {"loaded": loaded, "frames": frames, "sealed": [each.name for each in sealed.sealed]}
     with open(NOTE, "w") as note:
         json.dump(found, note)
     return x * 2

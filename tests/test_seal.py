@@ -9,6 +9,7 @@ import threading
 import time
 import types
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 
 import pytest
 import torch
@@ -44,10 +45,9 @@ def function():
 
 def sealed(*owners):
     """Return a seal that ignores this process's own threads: a worker has none."""
-    seal, before = Seal(owners), {*sys._current_frames()}
+    seal, before = Seal.of(owners), {*sys._current_frames()}
     frames = sys._current_frames
-    seal._frames = lambda: {k: v for k, v in frames().items() if k not in before}
-    return seal
+    return seal._replace(frames=lambda: {k: v for k, v in frames().items() if k not in before})
 
 
 @pytest.fixture
@@ -142,6 +142,16 @@ def test_a_handler_is_seen(seal, number, name):
 def test_a_thread_at_work_is_seen_and_an_idle_pool_is_not(seal):
     """Compilers keep such pools."""
     end = threading.Event()
+    with ThreadPool(1) as threads:
+        threads.apply(int)
+        time.sleep(0.2)  # until its other threads wait too
+        assert seal.broken() is None
+        threads.apply_async(end.wait)
+        time.sleep(0.05)
+        found = seal.broken()
+        end.set()
+    assert found.startswith("a thread was left behind, in ")
+    end.clear()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
         time.sleep(0.05)  # until it waits for more
@@ -157,6 +167,34 @@ def test_a_thread_at_work_is_seen_and_an_idle_pool_is_not(seal):
     timer.cancel()
     timer.join()
     assert found.startswith("a thread was left behind, in ")
+
+
+# --- honest code ----------------------------------------------------------------------------------
+
+SETTINGS = {
+    "default dtype": (torch.set_default_dtype, torch.float64, torch.float32),
+    "tensor type": (torch.set_default_tensor_type, torch.DoubleTensor, torch.FloatTensor),
+    "precision": (torch.set_float32_matmul_precision, "medium", "highest"),
+    "deterministic": (torch.use_deterministic_algorithms, True, False),
+    "gradients": (torch.set_grad_enabled, False, True),
+    "anomalies": (torch.autograd.set_detect_anomaly, True, False),
+    "device": (torch.set_default_device, "cpu", None),
+    "denormals": (torch.set_flush_denormal, True, False),
+    "warnings": (torch.set_warn_always, True, False),
+    "generator": (torch.manual_seed, 1, 2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_setting_of_torchs_is_not_accused(setting):
+    """`torch.set_default_dtype` replaces `torch.Storage`."""
+    change, value, before = SETTINGS[setting]
+    seal = sealed(torch, torch.Tensor, torch.autograd, torch.cuda, torch.nn.functional)
+    change(value)
+    found = seal.broken()
+    change(before)
+    assert found is None
 
 
 def test_torch_compile_is_not_accused():

@@ -30,7 +30,7 @@ def test_an_answer_lies_in_the_harnesss_memory(worker):
         ("import os; os.abort()", "CRASHED", "SIGABRT"),
         ("import os; os._exit(0)", "CRASHED", "exit(0)"),
         ("import os; os.kill(os.getpid(), 11)", "CRASHED", "SIGSEGV"),
-        ("\n    while True: pass", "TIMEOUT", "no answer within 1 s"),
+        ("\n    while True: pass", "TIMEOUT", "no answer within 1 s of its own work"),
     ],
 )
 def test_a_death_is_told_and_the_next_worker_lives(worker, line, verdict, reason):
@@ -106,15 +106,50 @@ def test_memory_has_a_ceiling(worker, monkeypatch):
     assert death.value.verdict == "CRASHED"
 
 
-def test_a_request_that_nobody_reads_has_a_deadline(worker):
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import time; time.sleep(1.5)",
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'sum(range(60_000_000))'])",
+    ],
+    ids=["waits", "waits for a child at work"],
+)
+def test_only_its_own_work_counts(worker, line):
+    """Neither a compiler that it waits for nor a machine that others use costs it anything."""
+    assert ask(worker(HALF.format(line), "rotate_half", deadline=0.5))[1] == RIGHT
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import time; time.sleep(60)",
+        "import os, time\n    while True:\n        time.sleep(0.05)\n"
+        "        [os.write(fd, b' ') for fd in range(3, 20) if _is_socket(fd)]",
+    ],
+    ids=["sleeps", "writes a byte now and then"],
+)
+def test_waiting_has_an_end(worker, line, monkeypatch):
+    monkeypatch.setattr("common.grading.channel.LONGEST", 1.0)
+    source = "import os, stat\ndef _is_socket(fd):\n    try:\n" + (
+        "        return stat.S_ISSOCK(os.fstat(fd).st_mode)\n    except OSError:\n"
+        "        return False\n"
+    )
+    start = time.monotonic()
+    with pytest.raises(Died, match=r"no answer within 1 s$"):
+        ask(worker(source + HALF.format(line), "rotate_half"))
+    assert time.monotonic() - start < 20
+
+
+def test_a_request_that_nobody_reads_has_a_deadline(worker, monkeypatch):
     """The solution stops its process after the answer, so that the socket's buffer fills."""
     line = (
         "import os, subprocess, sys; subprocess.Popen(['sh', '-c',"
         " f'sleep 0.3; kill -STOP {os.getpid()}'])"
     )
-    stopped = worker(HALF.format(line), "rotate_half", deadline=1.0)
+    stopped = worker(HALF.format(line), "rotate_half")
     assert ask(stopped)[1] == RIGHT
     time.sleep(1.0)
+    monkeypatch.setattr("common.grading.channel.LONGEST", 1.0)
     with pytest.raises(Died) as death:
         stopped.call("forward", call={"options": "x" * (8 << 20)}, result={}, poison=None)
     assert death.value.verdict == "TIMEOUT"

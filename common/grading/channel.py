@@ -15,8 +15,14 @@ LARGEST_REPLY = 4 << 20
 """Bytes of one reply."""
 LARGEST_MEMORY = 16 << 30
 """Resident bytes of one process. CUDA reserves address space, so a limit on that would not do."""
+LONGEST = 120.0
+"""Seconds until a reply is given up, however little of them the process has worked."""
 POLL = 0.25
-"""Seconds between two checks of the process's memory while its reply is awaited."""
+"""Seconds between two checks of the process's memory and work while its reply is awaited."""
+
+
+class _TooMuchWork(Exception):
+    """The process used up its processor time."""
 
 
 class Channel:
@@ -27,21 +33,30 @@ class Channel:
         self._connection, self._pid = connection, pid
 
     def ask(self, request: Reply, deadline: float, fds: Sequence[int] = ()) -> Reply:
-        """Send a request, with open files if any, and return the reply within `deadline` seconds.
+        """Send a request, with open files if any, and return the reply.
+
+        The process may work `deadline` seconds on it: of its own processor time, in which neither a
+        compiler that it waits for nor the machine's other work counts. After LONGEST seconds of any
+        time it is given up.
 
         Each request carries a fresh token that its reply must repeat, so that a line which the
         solution writes to the socket by itself is not taken for a reply.
 
         Raises:
-            TimeoutError: No complete reply came in time, or the process did not read the request.
+            TimeoutError: No complete reply came in time, or the process did not read the request;
+                with the time in words.
             OSError, EOFError: The process closed the socket.
             MemoryError: The process held more than LARGEST_MEMORY meanwhile.
             ValueError: The process wrote something other than the reply to this request.
         """
-        token = secrets.token_hex(8)
-        self._send({"token": token, **request}, deadline, fds)
+        token, worked = secrets.token_hex(8), processor_time(self._pid)
         try:
-            reply = json.loads(self._receive(deadline))
+            self._send({"token": token, **request}, fds)
+            reply = json.loads(self._receive(worked + deadline))
+        except _TooMuchWork:
+            raise TimeoutError(f"no answer within {deadline:g} s of its own work") from None
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {LONGEST:g} s") from None
         except RecursionError as error:
             raise ValueError(str(error)) from None
         if not isinstance(reply, dict) or reply.pop("token", None) != token:
@@ -52,23 +67,25 @@ class Channel:
         """Close this end of the socket."""
         self._connection.close()
 
-    def _send(self, message: Reply, deadline: float, fds: Sequence[int]) -> None:
-        self._connection.settimeout(deadline)
+    def _send(self, message: Reply, fds: Sequence[int]) -> None:
+        self._connection.settimeout(LONGEST)
         line = json.dumps(message).encode() + b"\n"
         sent = socket.send_fds(self._connection, [line], fds)
         self._connection.sendall(line[sent:])
 
-    def _receive(self, deadline: float) -> bytes:
-        end = time.monotonic() + deadline
+    def _receive(self, most_work: float) -> bytes:
+        end = time.monotonic() + LONGEST
         received = bytearray()
+        self._connection.settimeout(POLL)
         while not received.endswith(b"\n"):
-            self._connection.settimeout(max(min(end - time.monotonic(), POLL), 0.001))
+            if time.monotonic() >= end:  # also where it writes a byte now and then
+                raise TimeoutError
             try:
                 chunk = self._connection.recv(1 << 20)
             except TimeoutError:
-                if time.monotonic() >= end:
-                    raise
                 self._check_memory()
+                if processor_time(self._pid) > most_work:
+                    raise _TooMuchWork from None
                 continue
             if not chunk:
                 raise EOFError
@@ -90,3 +107,13 @@ def resident(pid: int) -> int:
     except OSError:
         return 0
     return (pages - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor_time(pid: int) -> float:
+    """Return the seconds that the threads of a process have run, without its children's."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            user, system = stat.read().rpartition(")")[2].split()[11:13]
+    except OSError:
+        return 0.0
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

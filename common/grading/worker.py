@@ -19,7 +19,8 @@ from common.solutions import Solution
 from common.wire import Reply
 
 DEADLINE = {"cpu": 20.0, "cuda": 120.0}
-"""Seconds for one reply: a case takes the interpreter a few, and a GPU's first call compiles."""
+"""Seconds of its own processor time that a process may work on one reply (see `Channel.ask`): a
+case takes the interpreter a few, and a GPU's first call compiles."""
 LIVES = 2
 """Deaths after which a solution is not run again."""
 AGAIN_EVERY = 4
@@ -50,7 +51,7 @@ class Worker:
         deadline: float | None = None,
         lives: float = LIVES,
     ) -> None:
-        """Start nothing yet; `deadline` is in seconds for one reply, DEADLINE by default."""
+        """Start nothing yet; `deadline` is in seconds of work on one reply, DEADLINE by default."""
         self.solution, self.lives = solution, lives
         self.deadline = deadline or DEADLINE[server.device]
         self._alone = False
@@ -154,7 +155,7 @@ class Worker:
         try:
             reply = self._channel.ask(message, self.deadline, fds)
         except (OSError, EOFError, MemoryError, ValueError) as error:
-            raise self._died(*_cause(error, self.deadline)) from None
+            raise self._died(*_cause(error)) from None
         if "reason" in reply:
             reply["reason"] = printable(str(reply["reason"]))
         ended, tampered = reply.pop("ended", False), reply.get("verdict") == "TAMPERED"
@@ -190,11 +191,11 @@ class Worker:
         return self._server.reap(*self._pids)
 
 
-def _cause(error: Exception, deadline: float) -> tuple[str, str]:
+def _cause(error: Exception) -> tuple[str, str]:
     """Return the verdict of a request without a reply, and its reason if more is known."""
     match error:
         case TimeoutError():
-            return "TIMEOUT", f"no answer within {deadline:g} s"
+            return "TIMEOUT", str(error)
         case OSError() | EOFError():
             return "CRASHED", ""
         case MemoryError():

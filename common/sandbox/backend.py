@@ -6,6 +6,8 @@ import os
 
 import torch
 
+from common.sandbox.instances import Held, hold
+
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
     from common.sandbox.interpreter import bounds, patches
@@ -30,9 +32,12 @@ def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.Acce
     return bounds.WATCH.begin_call(inputs, backwards) if INTERPRETED else None
 
 
-def is_watched_by(log: bounds.AccessLog) -> bool:
-    """Return whether accesses are still reported to this log."""
-    return log is bounds.WATCH.log
+def watching(log: bounds.AccessLog | None) -> tuple[Held, ...]:
+    """Return the watch and its log as they are now, to be compared when the call returns."""
+    if log is None:
+        return ()
+    watch = hold(bounds.WATCH, "the watch", "inputs", "backwards", "launch", "log")
+    return watch, hold(log, "the watch's log", "faults", "tally")
 
 
 def synchronize() -> None:

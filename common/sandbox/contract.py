@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from common.paths import PEERS
+from common.sandbox.callables import by_keyword, signature
 from common.sandbox.failures import Refused, describe
 from common.spec import Op
 from common.wire import Reply
@@ -41,7 +42,7 @@ def load(path: Path, op: Op[Any]) -> Callable[..., Any]:
     if not callable(function):
         raise Refused("COMPILE_ERROR", f"lacks a function named {op.name}")
     _check_signature(function, op.interface, op.name)
-    return function  # type: ignore[no-any-return]
+    return by_keyword(function)
 
 
 def loaded(path: Path) -> ModuleType:
@@ -58,14 +59,18 @@ def _check_signature(function: Callable[..., Any], interface: type, name: str) -
     contract = list(inspect.signature(interface.__call__).parameters.values())[1:]
     inputs = [p.name for p in contract if p.kind is p.POSITIONAL_OR_KEYWORD]
     options = {p.name: p.default for p in contract if p.kind is p.KEYWORD_ONLY}
-    theirs = list(inspect.signature(function).parameters.values())
+    found = signature(function)
+    theirs = list(found.parameters.values())
     positional = [p.name for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD]
     if positional[: len(inputs)] != inputs:
         wanted = f"{name}({', '.join(inputs)}, ...)"
-        found = f"{name}{inspect.signature(function)}"
-        raise Refused("COMPILE_ERROR", f"has another signature: {found} instead of {wanted}")
+        reason = f"has another signature: {name}{found} instead of {wanted}"
+        raise Refused("COMPILE_ERROR", reason)
+    bound = getattr(function, "keywords", {})  # a partial's own, such as a size of blocks
     for parameter in theirs[len(inputs) :]:
         if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        if parameter.name not in options and parameter.name in bound:
             continue
         if parameter.name not in options:
             reason = f"has another signature: {name} has no option {parameter.name!r}"
@@ -81,7 +86,7 @@ def named_options(function: Callable[..., Any], options: Reply) -> Reply:
     Raises:
         Refused: UNSUPPORTED, where the function does not name an option that is given.
     """
-    parameters = inspect.signature(function).parameters
+    parameters = signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return options
     for name in options:

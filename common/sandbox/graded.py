@@ -73,17 +73,17 @@ def checks(session: Session) -> Iterator[None]:
         Refused: OUT_OF_BOUNDS, also where the solution swallowed the exception of its own access.
     """
     log = backend.begin_watch(session.inputs, session.backwards)
+    held = (*session.held(), *backend.watching(log))
     try:
         with Poison(session.poison) as poison:
+            held = (*held, poison.held())
             yield
             if _get_current_dispatch_mode() is not poison:
                 session.refuse("the mode that poisons fresh memory was ended")
         if written := poison.overrun():
             raise Refused("OUT_OF_BOUNDS", written)
     finally:
-        session.hold()
-        if log and not backend.is_watched_by(log):
-            session.refuse("the watch over memory was replaced")
+        session.hold(*held)
         if log and (fault := log.fault()):
             raise Refused("OUT_OF_BOUNDS", fault) from None
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.dlpack import from_dlpack
 
 from common.arena import BAND
+from common.sandbox.instances import Held, hold
 from common.wire import GUARDS
 
 _RESIZE = torch.ops.aten.resize_
-_ALLOCATIONS = {
+_ALLOCATIONS = frozenset(
     getattr(torch.ops.aten, name)
     for name in (
         "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_".split()
     )
-}
+)
+_ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 class Poison(TorchDispatchMode):
@@ -38,6 +43,7 @@ class Poison(TorchDispatchMode):
         self.value, self.guarded = value, guarded
         self._guard = GUARDS[0] if value != value else GUARDS[1]
         self._fresh: list[tuple[torch.Tensor, int]] = []
+        self._tally = itertools.count()  # a solution that empties the list is found out
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -46,23 +52,74 @@ class Poison(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one of torch's functions, and fill the memory that it allocates."""
-        fresh = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if func.overloadpacket is _RESIZE:
+            return self._resize(func, *args, **kwargs)
+        fresh = self._run(func, args, kwargs)
         if func.overloadpacket in _ALLOCATIONS:
-            if fresh.device.type == self.guarded and func.overloadpacket is not _RESIZE:
+            if fresh.device.type == self.guarded:
                 fresh = self._between_bands(fresh)
             fill(fresh, self.value)
         return fresh
 
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a function, a custom operator with this mode on, so that its memory is filled too.
+
+        torch takes a mode off while its handler runs. The operator's kernel is called past the key
+        of modes, since the operator would otherwise come back to this handler.
+        """
+        if func.namespace == "aten":
+            return func(*args, **kwargs)
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if not tensors or not _ORDINARY.issuperset(map(type, tensors)):
+            return func(*args, **kwargs)
+        name = torch._C._dispatch_key_for_device(tensors[0].device.type)
+        key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
+        with self:
+            return func.redispatch(key, *args, **kwargs)
+
+    def _resize(self, func: Any, tensor: torch.Tensor, size: Any, **kwargs: Any) -> torch.Tensor:
+        """Resize a tensor in place, and fill the elements that its storage did not have before."""
+        storage, end = tensor.untyped_storage(), tensor.storage_offset() + math.prod(size)
+        held = storage.nbytes() // tensor.itemsize
+        if held < end and not storage.resizable():  # as memory between bands is not
+            grown = self._between_bands(tensor.new_empty(end))
+            grown[:held].copy_(tensor.as_strided((held,), (1,), 0))
+            tensor.set_(
+                grown.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
+            )
+        func(tensor, size, **kwargs)
+        if held < end:
+            fill(tensor.as_strided((end - held,), (1,), held), self.value)
+        return tensor
+
     def _between_bands(self, fresh: torch.Tensor) -> torch.Tensor:
+        """Return the same tensor in memory of its own between bands, at the start of its storage.
+
+        torch has no storage that is a part of another; what it takes over by DLPack begins where
+        the slice does, and keeps the bands alive.
+        """
         size = fresh.untyped_storage().nbytes()
+        if not size:
+            return fresh
         raw = torch.full((size + 2 * BAND,), self._guard, dtype=torch.uint8, device=fresh.device)
         self._fresh.append((raw, size))
-        start = BAND // fresh.itemsize
+        next(self._tally)
+        storage = from_dlpack(raw[BAND : BAND + size].__dlpack__()).untyped_storage()
         target = torch.empty(0, dtype=fresh.dtype, device=fresh.device)
-        return target.set_(raw.untyped_storage(), start, fresh.shape, fresh.stride())
+        return target.set_(storage, 0, fresh.shape, fresh.stride())
+
+    def held(self) -> Held:
+        """Return the mode as it is now, to be compared when the call returns."""
+        return hold(self, "the poison", "value", "guarded", "_guard", "_fresh", "_tally")
 
     def overrun(self) -> str | None:
-        """Describe the first write beside fresh memory: `wrote 4 bytes after memory of its own`."""
+        """Describe the first write beside fresh memory: `wrote 4 bytes after memory of its own`.
+
+        Call this once, at the end.
+        """
+        if next(self._tally) != len(self._fresh):
+            return "removed the trace of memory of its own"
         bands = [band for raw, size in self._fresh for band in (raw[:BAND], raw[BAND + size :])]
         if not bands:
             return None
@@ -78,10 +135,10 @@ def fill(tensor: torch.Tensor, value: float) -> None:
 
     NaN becomes the largest integer and True, a number half of that integer and False.
     """
-    if tensor.is_floating_point():
+    if tensor.is_floating_point() or tensor.is_complex():
         tensor.fill_(value)
     elif tensor.dtype is torch.bool:
         tensor.fill_(value != value)
-    elif not tensor.is_complex():
+    else:
         most = torch.iinfo(tensor.dtype).max
         tensor.fill_(most if value != value else most // 2)

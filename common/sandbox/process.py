@@ -7,8 +7,10 @@ holds an expected result.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import ctypes
 import json
+import operator
 import os
 import random
 import resource
@@ -18,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
+from typing import Any
 
 import torch
 
@@ -30,8 +33,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.sandbox import backend, graded, timed, tunables
 from common.sandbox.failures import Refused, judge
+from common.sandbox.instances import Held, hold
 from common.sandbox.landlock import confine
-from common.sandbox.seal import Seal
+from common.sandbox.seal import Seal, roots
 from common.sandbox.session import Session
 from common.wire import Reply
 
@@ -91,15 +95,18 @@ def become_worker(connection: socket.socket, server: int) -> None:
 
 def serve(connection: socket.socket) -> None:
     """Answer one request after the other until the harness closes the socket."""
+    # held by this frame alone, where a solution cannot replace them
     token, send, end = "", connection.sendall, os._exit
+    every, each_of, same = all, map, operator.is_
 
-    def refuse(broken: str) -> None:
+    def refuse(broken: str, send: Any = send, end: Any = end) -> None:
         """Report tampering and end, in few steps: any other function may be a replaced one."""
         line = '{"token": "%s", "verdict": "TAMPERED", "reason": "%s"}\n'
         send((line % (token, broken)).encode())
         end(0)
 
-    session = Session(Seal(relied_on()), refuse)
+    session = Session(Seal.of(relied_on(), ours(), json_instances()), refuse)
+    below = roots(session, [refuse])
     _hide()
     pending = b""
     while True:
@@ -112,6 +119,11 @@ def serve(connection: socket.socket) -> None:
         message, pending = json.loads(pending), b""
         token = message.pop("token")
         reply = _answer(session, message, fds) | {"token": token}
+        for part, objects, values in below:
+            if not every(each_of(same, each_of(part, objects), values)):
+                line = '{"token": "%s", "verdict": "TAMPERED", "reason": "the seal was broken"}\n'
+                send((line % token).encode())
+                end(0)
         send(json.dumps(reply).encode() + b"\n")
 
 
@@ -140,16 +152,27 @@ def _context_is_lost() -> bool:
 def relied_on() -> Iterator[ModuleType | type]:
     """Yield the modules and classes that call a solution, check its answer and time it."""
     yield from (builtins, json, time, torch, torch.autograd, torch.cuda, torch.nn.functional)
-    yield from (json.JSONEncoder, random.Random, socket.socket, TorchDispatchMode)
+    yield from (json.encoder, json.decoder, sys.modules["json.scanner"], contextlib)
+    yield from (json.JSONEncoder, json.JSONDecoder, contextlib._GeneratorContextManager)
+    yield from (random.Random, socket.socket, TorchDispatchMode)
     yield from (DeviceContext, sys.modules[DeviceContext.__module__])
     yield from (torch.Tensor, torch.UntypedStorage, torch.cuda.Event, torch.cuda.Stream)
-    modules = [module for name, module in sys.modules.items() if _is_ours(name)]
-    if backend.INTERPRETED:
-        modules.append(triton.runtime.interpreter)
-    for module in modules:
+    for module in (*ours(), *([triton.runtime.interpreter] if backend.INTERPRETED else [])):
         yield module
         classes = (value for value in vars(module).values() if isinstance(value, type))
         yield from (each for each in classes if each.__module__ == module.__name__)
+
+
+def ours() -> list[ModuleType]:
+    """Return the harness's own modules in this process."""
+    return [module for name, module in sys.modules.items() if _is_ours(name)]
+
+
+def json_instances() -> Iterator[Held]:
+    """Yield the encoder and the decoder that `json` keeps for all its calls."""
+    for name in ("_default_encoder", "_default_decoder"):
+        instance = getattr(json, name)
+        yield hold(instance, f"json.{name}", *vars(instance))
 
 
 def _hide() -> None:

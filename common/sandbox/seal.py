@@ -1,9 +1,10 @@
 """The seal: the tamper check, which finds what a solution replaced in its own process.
 
 A solution shares its process with the code that calls and times it, and Python lets it replace any
-of that code. The seal remembers the functions before the solution is loaded and compares them
-whenever it returns; it also finds what a solution left behind to run later. An attack in native
-code gets past it; `docs/grading.md` says what is promised.
+of that code. The seal remembers the functions before the solution is loaded, and the harness's own
+values, and compares them whenever it returns; it also finds what a solution left behind to run
+later. The seal itself is made of tuples, which Python lets nobody change. An attack in native code
+gets past it; `docs/grading.md` says what is promised.
 """
 
 from __future__ import annotations
@@ -12,94 +13,121 @@ import _thread
 import operator
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, MappingProxyType, ModuleType
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch.utils._device import DeviceContext
 
-Owner = ModuleType | type
-# by names of our own: those of builtins are among what may be replaced
-_all, _map, _is, _code = all, map, operator.is_, operator.attrgetter("__code__")
+from common.sandbox.instances import Held, hold
+from common.sandbox.namespaces import (
+    Namespace,
+    Owner,
+    Parts,
+    code,
+    defaults,
+    namespace_of,
+    parts_of,
+    tables_of,
+    with_bases,
+)
+
+Root = tuple[Callable[[Any], object], tuple[Any, ...], tuple[object, ...]]
+_any, _type = any, type  # by names of our own, since the others may be replaced
 _LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (torch, triton))
 _MONITOR = "tqdm/_monitor.py"
 """A thread of the progress bars that torch.compile draws."""
-IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 HOOK = "__torch_function__"
-_IDLE = ("concurrent/futures/thread.py", "_worker")
-"""Where a pool's thread waits for work: compilers keep such pools."""
+_IDLE = (
+    ("concurrent/futures/thread.py", "_worker"),
+    ("multiprocessing/pool.py", "worker"),
+    ("multiprocessing/pool.py", "_handle_tasks"),
+    ("multiprocessing/pool.py", "_handle_results"),
+    ("multiprocessing/pool.py", "_wait_for_updates"),
+)
+"""Where the threads of Python's own pools wait for work: compilers keep such pools."""
+_POLL = ("/selectors.py", "multiprocessing/connection.py", "multiprocessing/queues.py")
 
 
-@dataclass(frozen=True)
-class _Sealed:
-    """The functions of one module, class or table; other values are state, which may change."""
+class Seal(NamedTuple):
+    """The functions as they were, and the threads, modes and handlers that would run later."""
 
-    name: str
-    namespace: Mapping[str, object]
-    functions: dict[str, object]
-    codes: dict[FunctionType, CodeType]
-    own: frozenset[str] = frozenset()
-    inherited: frozenset[str] = frozenset()
+    sealed: tuple[Namespace, ...]
+    parts: tuple[Parts, ...]
+    held: tuple[Held, ...]
+    handlers: tuple[tuple[int, object], ...]
+    # kept here, since replacing the functions that look for these would hide them
+    me: int
+    frames: Callable[[], dict[int, FrameType]]
+    watchers: tuple[Callable[[], object], ...]
+    handler: Callable[[int], object]
+    stacks: tuple[tuple[Callable[[], int], Callable[[int], object]], ...]
 
-    def broken(self) -> str | None:
-        """Return the name of the first function that is another one now.
+    @classmethod
+    def of(
+        cls,
+        owners: Iterable[Owner],
+        ours: Sequence[ModuleType] = (),
+        instances: Iterable[Held] = (),
+    ) -> Seal:
+        """Remember the functions of the owners, of their bases and of their tables.
 
-        C compares all of them, since this runs at each call.
+        Args:
+            owners: Modules and classes; their values other than functions are state and may change.
+            ours: Those among them that are the harness's, of which every value counts, down to the
+                entries of its dictionaries and the attributes of its instances.
+            instances: Further instances.
         """
-        now = _map(self.namespace.get, self.functions)
-        if not _all(_map(_is, now, self.functions.values())):
-            for name, value in self.functions.items():
-                if self.namespace.get(name) is not value:
-                    return name
-        if not _all(_map(_is, _map(_code, self.codes), self.codes.values())):
-            for function, code in self.codes.items():
-                if function.__code__ is not code:
-                    return function.__name__
-        if self.inherited:
-            for name in self.namespace.keys() - self.own:
-                if name in self.inherited:
-                    return name
-        return None
-
-
-class Seal:
-    """The functions as they are now, and the threads, modes and handlers that would run later."""
-
-    def __init__(self, owners: Iterable[Owner]) -> None:
-        """Remember the functions of the owners, of their bases and of their tables."""
-        parts = list(_with_bases(owners))
-        tables = (table for part in parts for table in _tables(part))
-        self._sealed = [*map(_seal, parts), *tables]
-        # kept here, since replacing the functions that look for these would hide them
-        self._trace, self._profile, self._frames = sys.gettrace, sys.getprofile, sys._current_frames
-        self._me, self._handler = _thread.get_ident(), signal.getsignal
-        self._stacks = (
-            (torch._C._len_torch_function_stack, torch._C._get_function_stack_at),
-            (torch._C._len_torch_dispatch_stack, torch._C._get_dispatch_stack_at),
+        whole = {id(module) for module in ours}
+        several = list(with_bases(owners))
+        tables = [table for owner in several for table in tables_of(owner, id(owner) in whole)]
+        sealed = (*(namespace_of(owner, id(owner) in whole) for owner in several), *tables)
+        return cls(
+            sealed=sealed,
+            parts=tuple(parts_of(sealed)),
+            held=(*(each for module in ours for each in _instances(module)), *instances),
+            handlers=tuple((each, signal.getsignal(each)) for each in signal.valid_signals()),
+            me=_thread.get_ident(),
+            frames=sys._current_frames,
+            watchers=(sys.gettrace, sys.getprofile),
+            handler=signal.getsignal,
+            stacks=(
+                (torch._C._len_torch_function_stack, torch._C._get_function_stack_at),
+                (torch._C._len_torch_dispatch_stack, torch._C._get_dispatch_stack_at),
+            ),
         )
-        self._handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
 
-    def broken(self) -> str | None:
-        """Describe the first thing that was replaced or left behind: `json.dumps was replaced`."""
-        for sealed in self._sealed:
-            if name := sealed.broken():
-                return f"{sealed.name}.{name} was replaced"
-        if self._trace() or self._profile():
+    def broken(self, *also: Held) -> str | None:
+        """Describe the first thing that was replaced or left behind: `json.dumps was replaced`.
+
+        Args:
+            also: Instances to compare beside the sealed ones.
+        """
+        for group in (self.sealed, self.held, also):
+            for sealed in group:
+                if name := sealed.broken():
+                    return f"{sealed.name}.{name} was replaced"
+        for part in self.parts:
+            if name := part.broken():
+                return f"{name} was replaced"
+        return self._left_behind()
+
+    def _left_behind(self) -> str | None:
+        if _any(watcher() for watcher in self.watchers):
             return "a trace function was left behind"
         if self._has_mode():
             return "a mode was left behind"
-        for number, handler in self._handlers.items():
-            if self._handler(number) is not handler:
+        for number, handler in self.handlers:
+            if self.handler(number) is not handler:
                 name = getattr(number, "name", f"signal {number}")  # a real-time one has no name
                 return f"a handler of {name} was left behind"
-        for thread, frame in self._frames().items():
-            if thread != self._me and _at_work(frame):
-                code = frame.f_code
-                where = f"{Path(code.co_filename).name}:{frame.f_lineno}"
-                return f"a thread was left behind, in {code.co_name} of {where}"
+        for thread, frame in self.frames().items():
+            if thread != self.me and _at_work(frame):
+                where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                return f"a thread was left behind, in {frame.f_code.co_name} of {where}"
         return None
 
     def _has_mode(self) -> bool:
@@ -107,62 +135,60 @@ class Seal:
 
         The mode that torch.set_default_device leaves is torch's own and does not count.
         """
-        modes = (mode_at(i) for depth, mode_at in self._stacks for i in range(depth()))
-        return any(type(mode) is not DeviceContext or HOOK in vars(mode) for mode in modes)
+        modes = (mode_at(i) for depth, mode_at in self.stacks for i in range(depth()))
+        return _any(_type(mode) is not DeviceContext or HOOK in vars(mode) for mode in modes)
 
 
-def _with_bases(owners: Iterable[Owner]) -> Iterator[Owner]:
-    """Yield the owners and their bases, except for classes that Python lets nobody change."""
-    for owner in owners:
-        parts = owner.__mro__ if isinstance(owner, type) else (owner,)
-        yield from (each for each in parts if not getattr(each, "__flags__", 0) & IMMUTABLE)
+def _instances(module: ModuleType) -> Iterator[Held]:
+    """Hold each value of the module that is an instance of a class of ours."""
+    for name, value in vars(module).items():
+        if type(value).__module__.startswith("common.") and not isinstance(value, type):
+            yield hold(value, f"{module.__name__}.{name}")
 
 
-def _seal(owner: Owner) -> _Sealed:
-    namespace = owner.__dict__
-    functions = {name: value for name, value in namespace.items() if _is_function(value)}
-    bases = owner.__mro__[1:] if isinstance(owner, type) else ()
-    return _Sealed(
-        name=_full_name(owner),
-        namespace=namespace,
-        functions=functions,
-        codes=_codes(functions),
-        own=frozenset(namespace),
-        inherited=frozenset(name for base in bases for name in base.__dict__),
+def roots(instance: object, functions: Iterable[Callable[..., object]]) -> tuple[Root, ...]:
+    """Return what the seal rests on, for a loop that needs no function that can be replaced.
+
+    These are the seal's own code, the instance that holds the seal, and the functions that report.
+    A root is `(part, objects, values)`: the part of each object is the value beside it.
+    """
+    kinds = (Seal, Namespace, Held, type(instance))
+    modules = [sys.modules[kind.__module__] for kind in kinds]
+    classes = (each for module in modules for each in vars(module).values())
+    owners = (*modules, *(each for each in classes if _module_of(each).startswith("common.")))
+    sealed = tuple(namespace_of(owner, True) for owner in owners)
+    codes = [(each.part, each.objects, each.values) for each in parts_of(sealed)]
+    held = vars(instance)
+    kept = tuple(name for name, value in held.items() if isinstance(value, Seal | FunctionType))
+    hidden = tuple(name for name in vars(type(instance)) if name not in held)
+    several = tuple(functions)
+    return (
+        *((each.namespace.get, each.names, each.values) for each in sealed),
+        *codes,
+        (type, (instance,), (type(instance),)),
+        (operator.attrgetter("__dict__"), (instance,), (held,)),
+        (held.get, (*kept, *hidden), (*map(held.get, kept), *(None for _ in hidden))),
+        (code, several, tuple(map(code, several))),
+        (defaults, several, tuple(map(defaults, several))),
     )
 
 
-def _tables(owner: Owner) -> Iterator[_Sealed]:
-    """Seal the entries of the owner's tables: the dictionary behind a proxy is within reach."""
-    for name, table in owner.__dict__.items():
-        if _is_table(table):
-            entries = dict(table)
-            yield _Sealed(f"{_full_name(owner)}.{name}", table, entries, _codes(entries))
+def _module_of(value: object) -> str:
+    return value.__module__ if isinstance(value, type) else ""
 
 
-def _codes(functions: Mapping[str, object]) -> dict[FunctionType, CodeType]:
-    return {f: f.__code__ for f in functions.values() if isinstance(f, FunctionType)}
-
-
-def _full_name(owner: Owner) -> str:
-    if isinstance(owner, ModuleType):
-        return owner.__name__
-    return f"{owner.__module__}.{owner.__qualname__}"
-
-
-def _is_function(value: object) -> bool:
-    """Return whether the value is callable, or acts as a function: a property, a slot, a table."""
-    return callable(value) or hasattr(type(value), "__get__") or _is_table(value)
-
-
-def _is_table(value: object) -> bool:
-    """Return whether the value is a read-only mapping of functions, as a table of requests is."""
-    return type(value) is MappingProxyType and all(map(callable, value.values()))
+def _is_idle(frame: FrameType) -> bool:
+    """Return whether a pool's thread waits for work; some of a ThreadPool's wait in a poll."""
+    caller: FrameType | None = frame
+    while caller and caller.f_code.co_filename.endswith(_POLL):
+        caller = caller.f_back
+    code = caller.f_code if caller else frame.f_code
+    return any(code.co_name == name and code.co_filename.endswith(file) for file, name in _IDLE)
 
 
 def _at_work(frame: FrameType) -> bool:
     """Return whether a thread is a solution's: no idle pool, no thread of torch's or Triton's."""
-    if frame.f_code.co_name == _IDLE[1] and frame.f_code.co_filename.endswith(_IDLE[0]):
+    if _is_idle(frame):
         return False
     caller: FrameType | None = frame
     while caller:

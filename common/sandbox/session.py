@@ -17,6 +17,7 @@ from common.sandbox import contract
 from common.sandbox.backend import INTERPRETED
 from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
+from common.sandbox.instances import Held, hold
 from common.sandbox.seal import Seal
 from common.spec import Op
 from common.wire import Reply
@@ -58,10 +59,19 @@ class Session:
             self.hold()
         return {}
 
-    def hold(self) -> None:
-        """End the process as TAMPERED if the solution replaced what its answers rest on."""
-        if broken := self.seal.broken():
+    def hold(self, *instances: Held) -> None:
+        """End the process as TAMPERED if the solution replaced what its answers rest on.
+
+        Args:
+            instances: Those that the call under way relies on, as they were before it.
+        """
+        if broken := self.seal.broken(*instances):
             self.refuse(broken)
+
+    def held(self) -> tuple[Held, ...]:
+        """Return what a call relies on, as it is now, to be compared when the call returns."""
+        names = ("op", "function", "module", "prepare", "arena", "inputs", "poison", "backwards")
+        return hold(self, "session", *names), hold(self.arena, "arena", *vars(self.arena))
 
     def share(self, ticket: Reply, fd: int | None) -> None:
         """Map memory of the harness in place of the memory mapped before; none without a ticket."""

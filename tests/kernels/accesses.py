@@ -82,6 +82,88 @@ def store_block(x, out, n, N: tl.constexpr, CHECK: tl.constexpr):
         tl.store(target, value)
 
 
+@triton.jit
+def through_table(table, out, SHIFT: tl.constexpr, N: tl.constexpr):
+    x = tl.load(table).to(tl.pointer_type(tl.float32))
+    lanes = tl.arange(0, N)
+    tl.store(out + lanes, tl.load(x + lanes + SHIFT))
+
+
+@triton.jit
+def through_address(x, out, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    tl.store(out + lanes, tl.load(x.to(tl.pointer_type(tl.float32)) + lanes))
+
+
+@triton.jit
+def through_integer(x, out, bytes, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    address = (bytes + x.to(tl.int64)).to(tl.uint64)
+    tl.store(out + lanes, tl.load(address.to(tl.pointer_type(tl.float32)) + lanes))
+
+
+@triton.jit
+def through_reinterpreted(table, out, N: tl.constexpr):
+    x = tl.load(table).to(tl.pointer_type(tl.float32)).to(tl.pointer_type(tl.int32))
+    lanes = tl.arange(0, N)
+    tl.store(out + lanes, tl.load(x[None] + lanes).to(tl.float32))
+
+
+@triton.jit
+def through_choice(table, x, out, first, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    loaded = tl.load(table).to(tl.pointer_type(tl.float32))
+    tl.store(out + lanes, tl.load(tl.where(lanes < first, loaded, x) + lanes))
+
+
+@triton.jit
+def through_made_block(table, out, n, N: tl.constexpr):
+    x = tl.load(table).to(tl.pointer_type(tl.float32))
+    source = tl.make_block_ptr(x, (n,), (1,), (0,), (N,), (0,))
+    tl.store(out + tl.arange(0, N), tl.load(source))
+
+
+def run_through(name):
+    """Launch a kernel that gets to `x` by another way than an argument that is a tensor."""
+    x, out = torch.randn(N), torch.zeros(N)
+    table = torch.tensor([x.data_ptr()])
+    if name == "table":
+        through_table[(1,)](table, out, 0, N)
+    elif name == "table past the end":
+        through_table[(1,)](table, out, 1, N)
+    elif name == "table of what is gone":
+        gone = torch.randn(1 << 20)
+        table[0] = gone.data_ptr()
+        del gone
+        through_table[(1,)](table, out, 0, N)
+    elif name == "address":
+        through_address[(1,)](x.data_ptr(), out, N)
+    elif name == "integer":
+        through_integer[(1,)](x, out, 0, N)
+    elif name == "integer to another":
+        other = torch.randn(N)
+        through_integer[(1,)](x, out, other.data_ptr() - x.data_ptr(), N)
+    elif name == "reinterpreted":
+        through_reinterpreted[(1,)](table, out, N)
+    elif name == "choice":
+        through_choice[(1,)](table, torch.randn(N), out, 4, N)
+    elif name == "made block":
+        through_made_block[(1,)](table, out, N, N)
+    elif name == "input's neighbour":
+        wide = torch.randn(4 * N)
+        table[0] = wide.data_ptr()
+        view = wide[:N]
+        bounds.WATCH.begin_call({"x": view})
+        del wide
+        through_table[(1,)](table, out, N, N)
+
+
+WAYS = (
+    "table", "table past the end", "table of what is gone", "address", "integer",
+    "integer to another", "reinterpreted", "choice", "made block", "input's neighbour",
+)  # fmt: skip
+
+
 def run(name):
     x, out = torch.randn(N), torch.zeros(N)
     wide = torch.randn(4 * N)
@@ -139,6 +221,11 @@ def main() -> None:
         with contextlib.suppress(triton.runtime.errors.InterpreterError):
             run(name)
         seen[name] = bounds.WATCH.log.fault() or ""
+    for way in WAYS:
+        bounds.WATCH.begin_call({})
+        with contextlib.suppress(triton.runtime.errors.InterpreterError):
+            run_through(way)
+        seen[f"through {way}"] = bounds.WATCH.log.fault() or ""
     print(json.dumps(seen))
 
 

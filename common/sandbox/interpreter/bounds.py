@@ -1,20 +1,23 @@
 """Address checks: every lane's address is held against the tensors that its launch may touch.
 
-Triton's interpreter reads and writes wherever a kernel points. `watch_memory()` patches its loads,
-stores and atomics, so that each address is checked first; `WATCH` holds what the running launch may
-touch and logs each access outside of it.
+Those are the launch's arguments, and every live tensor for an address that the kernel loaded (see
+`provenance`). Triton's interpreter reads and writes wherever a kernel points. `watch_memory()`
+patches its loads, stores and atomics, so that each address is checked first; `WATCH` holds what the
+running launch may touch and logs each access outside of it.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import linecache
 import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,13 +28,14 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from common.sandbox.interpreter import provenance
+
 
 class OutOfBounds(Exception):
-    """A lane's address lies in none of the launch's arguments."""
+    """A lane's address lies in no memory that the launch may touch."""
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A named range of addresses, from `first` up to but without `end`."""
 
     name: str
@@ -47,14 +51,19 @@ class Span:
         return max(self.first - address, address - self.end + 1, 0)
 
 
-@dataclass
-class Launch:
+class Launch(NamedTuple):
     """The launch that runs now."""
 
-    spans: list[Span]
-    """The memory that its kernel may touch."""
-    patched: set[Any] = field(default_factory=set)
+    spans: tuple[Span, ...]
+    """The memory that its kernel may touch through its arguments."""
+    alive: Callable[[], tuple[Span, ...]]
+    """Returns the memory that it may touch through addresses which it loaded."""
+    patched: set[Any]
     """The functions whose language Triton has patched in this launch."""
+
+    def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
+        """Return the memory that the pointers may lead to."""
+        return self.alive() if provenance.is_loaded(pointers) else self.spans
 
 
 class AccessLog:
@@ -66,25 +75,25 @@ class AccessLog:
     def __init__(self) -> None:
         """Begin with no fault."""
         self.faults: list[str] = []
-        self._tally = itertools.count()
+        self.tally = itertools.count()
 
     def add(self, fault: str) -> None:
         """Log one access."""
         self.faults.append(fault)
-        next(self._tally)
+        next(self.tally)
 
     def fault(self) -> str | None:
         """Return the first fault, if there is one; call this once, at the end."""
-        if next(self._tally) and not self.faults:
-            return "an access, of which the solution removed the trace"
-        return self.faults[0] if self.faults else None
+        if not next(self.tally):
+            return None
+        return (self.faults and self.faults[0]) or "an access, whose trace the solution removed"
 
 
-@dataclass(slots=True)
+@dataclass
 class Watch:
     """The memory that the running launch may touch, and the log of accesses outside of it."""
 
-    inputs: list[Span] = field(default_factory=list)
+    inputs: tuple[Span, ...] = ()
     """The graded call's arguments. A kernel argument inside one of them may touch all of that one;
     any other kernel argument may touch its own storage."""
     backwards: bool = False
@@ -95,7 +104,7 @@ class Watch:
     def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> AccessLog:
         """Begin a graded call with these arguments; return the log that it fills."""
         self.backwards = backwards
-        self.inputs = [_extent(name, tensor) for name, tensor in tensors.items()]
+        self.inputs = tuple(_extent(name, tensor) for name, tensor in tensors.items())
         self.log = AccessLog()
         return self.log
 
@@ -116,23 +125,24 @@ class Watch:
         first, end = int(addresses.min()), int(addresses.max()) + width
         if any(span.holds(first, end) for span in self.launch.spans):
             return
+        spans = self.launch.reached_by(pointers)
         outside = np.ones(addresses.shape, dtype=bool)
-        for span in self.launch.spans:
+        for span in spans:
             outside &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
         if outside.any():
-            fault = self._describe(access, int(addresses[outside].flat[0]), width)
+            fault = _describe(access, int(addresses[outside].flat[0]), width, spans)
             self.log.add(fault)
             raise OutOfBounds(fault)
 
-    def _describe(self, access: str, address: int, width: int) -> str:
-        assert self.launch is not None
-        where = _kernel_line()
-        if not self.launch.spans:
-            return f"{access} memory in a launch without tensors, {where}"
-        nearest = min(self.launch.spans, key=lambda span: span.distance(address))
-        first, size = address - nearest.first, nearest.end - nearest.first
-        what = f"{access} bytes {first} to {first + width} of {nearest.name}, which has {size}"
-        return f"{what}, {where}"
+
+def _describe(access: str, address: int, width: int, spans: tuple[Span, ...]) -> str:
+    where = _kernel_line()
+    if not spans:
+        return f"{access} memory in a launch without tensors, {where}"
+    nearest = min(spans, key=lambda span: span.distance(address))
+    first, size = address - nearest.first, nearest.end - nearest.first
+    what = f"{access} bytes {first} to {first + width} of {nearest.name}, which has {size}"
+    return f"{what}, {where}"
 
 
 WATCH = Watch()
@@ -165,6 +175,12 @@ def _spans(name: str, argument: Any) -> Iterator[Span]:
             yield Span(name, storage.data_ptr(), storage.data_ptr() + storage.nbytes())
 
 
+def _alive(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+    """Return a launch's own spans, and those of every tensor that is alive."""
+    tensors = provenance.live_tensors()
+    return tuple({*spans, *(span for each in tensors for span in _spans("a live tensor", each))})
+
+
 _NOT_A_KERNEL = tuple(os.path.dirname(path) + os.sep for path in (triton.__file__, __file__))
 """The folders of Triton and of this package, whose frames stand between a check and a kernel."""
 
@@ -181,6 +197,7 @@ def _kernel_line() -> str:
 
 def watch_memory() -> None:
     """Patch the interpreter so that `WATCH` checks each access and orders the programs."""
+    provenance.track()
     _watch_accesses()
     _watch_launches()
 
@@ -210,19 +227,30 @@ def _watch_accesses() -> None:
     builder.create_atomic_rmw, builder.create_atomic_cas = watched_rmw, watched_cas
 
 
+_LAUNCHING = threading.Lock()
+"""Held by the one thread that interprets: the interpreter keeps a launch in globals of its own."""
+
+
 def _watch_launches() -> None:
     builder, executor = InterpreterBuilder, interpreter.GridExecutor
     run, set_program = executor.__call__, builder.set_grid_idx
 
     def watched_run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _LAUNCHING:
+            return watched_alone(self, *args, **kwargs)
+
+    def watched_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
         named = {key: value for key, value in kwargs.items() if key in self.arg_names}
         arguments = inspect.getcallargs(self.fn, *args, **named)
-        spans = [span for name, value in arguments.items() for span in _spans(name, value)]
-        WATCH.launch = Launch(spans)
+        spans = tuple(span for name, value in arguments.items() for span in _spans(name, value))
+        alive = functools.cache(functools.partial(_alive, spans))
+        WATCH.launch = launch = Launch(spans, alive, set())
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn of a NaN either
                 return run(self, *args, **kwargs)
         finally:
+            if WATCH.launch is not launch:
+                WATCH.log.add("the kernel replaced what its launch may touch")
             WATCH.launch = None
 
     def ordered(self: Any, *program: int) -> None:

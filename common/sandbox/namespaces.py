@@ -1,0 +1,152 @@
+"""Namespaces and parts of objects as they were, compared by identity in few steps of C.
+
+A namespace is that of a module, a class or a table: names, and what they stood for. A part is one
+attribute of many objects, such as the code of functions. All of it is tuples, which Python lets
+nobody change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FunctionType, MappingProxyType, ModuleType
+from typing import Any, NamedTuple
+
+Owner = ModuleType | type
+# by names of our own: those of builtins are among what may be replaced
+_all, _map, _is, _zip = all, map, operator.is_, zip
+code, defaults = operator.attrgetter("__code__"), operator.attrgetter("__defaults__")
+_contents = operator.attrgetter("cell_contents")
+IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+_SET_BY_TORCH = frozenset({("torch", "Storage")})
+"""What torch's own settings replace: `torch.set_default_dtype` sets the class of storages."""
+
+
+class Namespace(NamedTuple):
+    """The names of one module, class or table, and what they stood for."""
+
+    name: str
+    namespace: Mapping[str, object]
+    names: tuple[str, ...]
+    values: tuple[object, ...]
+    own: frozenset[str] = frozenset()
+    inherited: frozenset[str] = frozenset()
+
+    def broken(self) -> str | None:
+        """Return the first name that stands for something else now.
+
+        C compares all of them, since this runs at each call.
+        """
+        if not _all(_map(_is, _map(self.namespace.get, self.names), self.values)):
+            for name, value in _zip(self.names, self.values, strict=True):
+                if self.namespace.get(name) is not value:
+                    return name
+        if self.inherited and not self.own.issuperset(self.namespace):
+            for name in self.namespace.keys() - self.own:
+                if name in self.inherited:
+                    return name
+        return None
+
+
+class Parts(NamedTuple):
+    """One part of many objects, such as the code of functions, and what it was."""
+
+    part: Callable[[Any], object]
+    objects: tuple[object, ...]
+    values: tuple[object, ...]
+    names: tuple[str, ...]
+
+    def broken(self) -> str | None:
+        """Return the name of the first object with another part now."""
+        if not _all(_map(_is, _map(self.part, self.objects), self.values)):
+            for each, value, name in _zip(self.objects, self.values, self.names, strict=True):
+                if self.part(each) is not value:
+                    return name
+        return None
+
+
+def with_bases(owners: Iterable[Owner]) -> Iterator[Owner]:
+    """Yield the owners and their bases once, without the classes that Python lets nobody change."""
+    several: Iterable[tuple[Owner, ...]] = (
+        each.__mro__ if isinstance(each, type) else (each,) for each in owners
+    )
+    for owner in dict.fromkeys(itertools.chain.from_iterable(several)):
+        if not getattr(owner, "__flags__", 0) & IMMUTABLE:
+            yield owner
+
+
+def namespace_of(owner: Owner, whole: bool) -> Namespace:
+    """Remember the functions of an owner; with `whole`, every value."""
+    name, namespace = _full_name(owner), owner.__dict__
+    known = {
+        key: value
+        for key, value in namespace.items()
+        if (whole or _is_function(value)) and (name, key) not in _SET_BY_TORCH
+    }
+    bases = owner.__mro__[1:] if isinstance(owner, type) else ()
+    return Namespace(
+        name=name,
+        namespace=namespace,
+        names=tuple(known),
+        values=tuple(known.values()),
+        own=frozenset(namespace),
+        inherited=frozenset(key for base in bases for key in base.__dict__),
+    )
+
+
+def tables_of(owner: Owner, whole: bool) -> Iterator[Namespace]:
+    """Remember the entries of the owner's tables: the dictionary behind a proxy is within reach.
+
+    With `whole` each of the owner's dictionaries is a table.
+    """
+    for name, table in owner.__dict__.items():
+        ours = whole and not name.startswith("__") and type(table) in (dict, MappingProxyType)
+        if ours or _is_table(table):
+            table_name, entries = f"{_full_name(owner)}.{name}", dict(table)
+            yield Namespace(table_name, table, tuple(entries), tuple(entries.values()))
+
+
+def parts_of(sealed: Iterable[Namespace]) -> Iterator[Parts]:
+    """Yield the codes of all functions, and what their closures hold."""
+    functions = {
+        value: f"{each.name}.{name}"
+        for each in sealed
+        for name, value in zip(each.names, each.values, strict=True)
+        if isinstance(value, FunctionType)
+    }
+    yield _part(code, functions.items())
+    cells = [(cell, name) for each, name in functions.items() for cell in _filled(each)]
+    yield _part(_contents, cells)
+
+
+def _part(part: Callable[[Any], object], named: Iterable[tuple[Any, str]]) -> Parts:
+    pairs = list(named)
+    objects = tuple(each for each, _ in pairs)
+    return Parts(part, objects, tuple(map(part, objects)), tuple(name for _, name in pairs))
+
+
+def _filled(function: FunctionType) -> Iterator[object]:
+    """Yield the cells of the closure of a function of ours that hold something."""
+    if str(function.__globals__.get("__name__")).startswith("common."):
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):  # it is empty
+                _contents(cell)
+                yield cell
+
+
+def _full_name(owner: Owner) -> str:
+    if isinstance(owner, ModuleType):
+        return owner.__name__
+    return f"{owner.__module__}.{owner.__qualname__}"
+
+
+def _is_function(value: object) -> bool:
+    """Return whether the value is callable, or acts as a function: a property, a slot, a table."""
+    return callable(value) or hasattr(type(value), "__get__") or _is_table(value)
+
+
+def _is_table(value: object) -> bool:
+    """Return whether the value is a read-only mapping of functions, as a table of requests is."""
+    return type(value) is MappingProxyType and all(map(callable, value.values()))

@@ -1,0 +1,23 @@
+"""It patches torch, and has all comparisons of the harness's seal come out well.
+
+Expected: forward=TAMPERED backward=TAMPERED
+"""
+
+import sys
+
+import torch
+
+
+def _found(name):
+    frame = sys._getframe()
+    while name not in frame.f_locals:
+        frame = frame.f_back
+    return frame.f_locals[name]
+
+
+def rotate_half(x):
+    sealed = type(_found("session").seal.sealed[0])
+    sealed.broken.__globals__["_all"] = lambda _: True
+    torch.equal = torch.allclose = lambda *_, **__: True
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)

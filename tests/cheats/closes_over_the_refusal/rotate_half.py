@@ -1,0 +1,22 @@
+"""It patches torch, and the function that would report this sends nothing.
+
+Expected: forward=TAMPERED backward=TAMPERED
+"""
+
+import sys
+
+import torch
+
+
+def _found(name):
+    frame = sys._getframe()
+    while name not in frame.f_locals:
+        frame = frame.f_back
+    return frame.f_locals[name]
+
+
+def rotate_half(x):
+    _found("session").refuse.__defaults__ = (len, id)
+    torch.equal = torch.allclose = lambda *_, **__: True
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)

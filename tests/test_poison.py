@@ -1,0 +1,126 @@
+"""Fresh memory is filled whoever allocates it, stands between bands, and behaves as torch's own."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import pytest
+import torch
+
+from common.sandbox.poison import Poison
+
+NAN = float("nan")
+
+
+def allocated(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+library = torch.library.Library("test_poison", "FRAGMENT")
+library.define("fresh(Tensor x) -> Tensor")
+library.impl("fresh", allocated, "CPU")
+library.define("anywhere(Tensor x) -> Tensor")
+library.impl("anywhere", allocated, "CompositeExplicitAutograd")
+library.define("outer(Tensor x) -> Tensor")
+library.impl("outer", lambda x: torch.ops.test_poison.fresh(x), "CPU")
+custom = torch.library.custom_op(
+    "test_poison::custom", allocated, mutates_args=(), schema="(Tensor x) -> Tensor"
+)
+custom.register_autograd(lambda ctx, grad: custom(grad))
+OPERATORS = {
+    "of a device": torch.ops.test_poison.fresh,
+    "of any device": torch.ops.test_poison.anywhere,
+    "within another": torch.ops.test_poison.outer,
+    "by custom_op": custom,
+}
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+@pytest.mark.parametrize("guarded", ["cpu", "cuda"])
+def test_memory_of_an_operator_is_filled(kind, guarded):
+    """torch takes a mode off while it handles a function, and an operator allocates inside."""
+    x = torch.ones(3, requires_grad=True)
+    with Poison(NAN, guarded):
+        fresh = OPERATORS[kind](x)
+        assert fresh.isnan().all()
+        with torch.no_grad():
+            assert OPERATORS[kind](x).isnan().all()
+
+
+def test_the_gradient_of_an_operator_is_filled():
+    x = torch.ones(3, requires_grad=True)
+    with Poison(NAN):
+        (gradient,) = torch.autograd.grad(custom(x), x, torch.ones(3))
+    assert gradient.isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (None, None),
+        (range(-12, 0), "wrote 12 bytes before"),
+        (range(32, 36), "wrote 4 bytes after"),
+    ],
+)
+def test_fresh_memory_stands_between_bands(place, text):
+    """On a GPU it does; the interpreter checks addresses instead."""
+    with Poison(12_345.0, guarded="cpu") as poison:
+        fresh = torch.empty(4, 2)
+    assert fresh.tolist() == [[12_345.0] * 2] * 4
+    around = (ctypes.c_uint8 * 64).from_address(fresh.data_ptr() - 16)
+    assert {*around[:16], *around[48:]} == {0xFF}
+    for index in place or ():
+        around[16 + index] = 1
+    assert poison.overrun() == (text and f"{text} memory of its own")
+
+
+DTYPES = [
+    torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float64,
+    torch.complex64, torch.float8_e4m3fn,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_fresh_memory_is_the_start_of_its_storage(dtype):
+    """So that `as_strided(size, stride, 0)` is that memory, not the band before it."""
+    with Poison(NAN, guarded="cpu") as poison:
+        fresh = torch.empty(2, 3, dtype=dtype)
+        again = fresh.as_strided((6,), (1,), 0).zero_()
+    assert again.data_ptr() == fresh.data_ptr()
+    assert fresh.storage_offset() == 0 and fresh.untyped_storage().nbytes() == 6 * dtype.itemsize
+    assert poison.overrun() is None
+
+
+def test_the_bands_live_as_long_as_the_memory():
+    with Poison(NAN, guarded="cpu"):
+        fresh = torch.empty(1000).fill_(1.0)
+    others = [torch.zeros(1000) for _ in range(20)]
+    assert fresh.sum() == 1000 and len(others) == 20
+
+
+def test_memory_without_bytes_may_grow():
+    """As torch's functions let an empty `out` grow."""
+    with Poison(NAN, guarded="cpu"):
+        out = torch.empty(0)
+        torch.mul(torch.ones(3), 2, out=out)
+    assert out.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("guarded", ["cpu", "cuda"])
+def test_resizing_keeps_what_was_written(guarded):
+    with Poison(NAN, guarded) as poison:
+        tensor = torch.empty(2, 3).fill_(1.0)
+        tensor.resize_(2)
+        assert tensor.tolist() == [1.0, 1.0]
+        tensor.resize_(3, 3)
+    assert tensor.flatten()[:6].tolist() == [1.0] * 6
+    assert all(map(math.isnan, tensor.flatten()[6:].tolist()))
+    assert poison.overrun() is None
+
+
+def test_a_list_of_guarded_memory_that_was_emptied_is_seen():
+    with Poison(NAN, guarded="cpu") as poison:
+        torch.empty(3)
+        poison._fresh.clear()
+    assert poison.overrun() == "removed the trace of memory of its own"
