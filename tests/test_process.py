@@ -208,8 +208,8 @@ def rotate_half(x):
     [
         ("frame.f_globals['REQUESTS'] = dict(frame.f_globals['REQUESTS'])", "REQUESTS"),
         (
-            "gc.get_referents(frame.f_globals['REQUESTS'])[0]['time'] = print",
-            "REQUESTS.time",
+            "gc.get_referents(frame.f_globals['REQUESTS'])[0]['turn'] = print",
+            "REQUESTS.turn",
         ),
     ],
 )

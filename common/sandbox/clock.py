@@ -16,13 +16,14 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from common.sandbox import contestants
 from common.sandbox.contestants import Run
 from common.sandbox.dice import below
+from common.sandbox.instances import Held, hold
 from common.sandbox.rotation import Rotation
 from common.spec import ByClock
 
@@ -51,8 +52,8 @@ class Contestant:
     """A kind of call that is timed, and the untimed work around each sample."""
 
     ready: Ready
-    before: Callable[[], None] = _nothing
-    after: Callable[[], None] = _nothing
+    before: Callable[[], None] = field(default_factory=lambda: _nothing)
+    after: Callable[[], None] = field(default_factory=lambda: _nothing)
     grad: bool = True
     slowest: float = QUEUING / 2
     """The longest time in microseconds that the host took to queue a call with the work before."""
@@ -96,6 +97,15 @@ class Clock:
         self.ours.delivered()
         gc.collect()
         _synchronize()
+
+    def held(self) -> tuple[Held, ...]:
+        """Return what the samples rest on, as it is now, to be compared after them."""
+        ours = hold(self.ours, "rotation", "_calls", "_drawn", "_backward", "_check", "_graphs")
+        several = (
+            hold(each, f"contestant {name}", "ready", "before", "after", "grad")
+            for name, each in self.contestants.items()
+        )
+        return hold(self, "clock", "ours", "contestants", "_flush"), ours, *several
 
     def capture(self) -> bool:
         """Make the replay of forward's CUDA graphs a contestant, if it can be captured."""

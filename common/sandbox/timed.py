@@ -94,8 +94,9 @@ def take_turn(session: Session, name: str, clock: ByClock, rounds: int, burst: i
         shift of its inputs; None where no results are kept.
     """
     timed = _clock(session)
+    held = (*session.held(), *timed.held())
     samples = timed.turn(name, clock, rounds, burst)
-    session.hold()
+    session.hold(*held)
     return {"samples": samples, "kept": timed.ours.delivered()}
 
 
@@ -107,8 +108,9 @@ def capture(session: Session) -> Reply:
 def run_on(session: Session, name: str, rounds: int, renew: bool, run: bool) -> Reply:
     """Make calls round after round; see `Clock.run_on`, and `take_turn` for `kept`."""
     timed = _clock(session)
+    held = (*session.held(), *timed.held())
     timed.run_on(name, rounds, renew, run)
-    session.hold()
+    session.hold(*held)
     return {"kept": timed.ours.delivered()}
 
 
