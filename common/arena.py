@@ -138,7 +138,7 @@ class Arena:
             start = slot.start // dtype.itemsize + offset
             return view.set_(self._map.untyped_storage(), start, size, stride)
         if not slot.nbytes:
-            return torch.empty(size, dtype=dtype)
+            return torch.empty(size, dtype=dtype, device="cpu")
         raw = torch.frombuffer(self._map, dtype=torch.uint8, count=slot.nbytes, offset=slot.start)
         return raw.view(dtype).as_strided(size, stride, offset)
 

@@ -160,6 +160,19 @@ def _is_zombie(pid: int) -> bool:
         return stat.read().rpartition(")")[2].split()[0] == "Z"
 
 
+def test_an_empty_tensor_lies_where_the_arena_does():
+    """Also where a solution has set torch's default device."""
+    import torch
+
+    empty = torch.empty(0, 3)
+    slot = lay_out([("empty", empty)])["empty"]
+    arena = Arena("cpu", slot.end)
+    with torch.device("meta"):
+        seen = arena.tensor(slot)
+    arena.close()
+    assert seen.device.type == "cpu" and seen.shape == empty.shape
+
+
 def test_a_view_stays_the_view_it_was(tmp_path):
     import torch
 

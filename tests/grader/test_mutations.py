@@ -26,11 +26,17 @@ CORPUS = {
 }
 FOUND_INSIDE = {
     "no_poison": "unwritten_tail",
+    "no_reentry": "operator_forgets_its_last",
     "no_seal": "patches_time",
     "no_code_in_the_seal": "rewrites_its_caller",
+    "no_values_in_the_seal": "orders_its_watch_anew",
+    "no_instances": "widens_the_watch",
+    "no_hidden_methods": "hides_the_poison",
+    "no_roots": "replaces_the_seal",
     "no_threads": "fills_later",
     "no_modes": "leaves_a_mode",
     "no_watch": "swallows_out_of_bounds",
+    "no_provenance": "table_past_the_end",
     "no_tally": "forgets_out_of_bounds",
     "no_other_order": "depends_on_program_order",
     "no_alias_check": "returns_its_input",
