@@ -46,9 +46,8 @@ class Slot:
     @property
     def far(self) -> bool:
         """Whether the elements lie so far apart that the memory between them is left alone."""
-        return (
-            self.nbytes > FAR * max(math.prod(self.size), 1) * getattr(torch, self.dtype).itemsize
-        )
+        itemsize: int = getattr(torch, self.dtype).itemsize
+        return self.nbytes > FAR * max(math.prod(self.size), 1) * itemsize
 
     def json(self) -> dict[str, Any]:
         """Return the slot as plain data."""
