@@ -42,7 +42,8 @@ def compare(
     truth, budget = problem.truth[name], problem.budgets[name]
     if not truth.numel():
         return [], None
-    findings = differing(name, first, second)
+    same = "the same inputs" + (", the second beside another call" if again is not None else "")
+    findings = differing(name, first, second, same)
     if findings:
         findings += _foreign(name, first, second, truth)
     wrong, ratio = check_values(first, truth, budget, problem.slack)
@@ -80,13 +81,15 @@ def altered(name: str, first: torch.Tensor, later: torch.Tensor) -> list[Finding
     return [Finding("INCORRECT_NUMERICAL", reason)] if found else []
 
 
-def differing(name: str, first: torch.Tensor, second: torch.Tensor) -> list[Finding]:
+def differing(
+    name: str, first: torch.Tensor, second: torch.Tensor, same: str = "the same inputs"
+) -> list[Finding]:
     """Return a finding if two results of the same inputs differ in any bit."""
     if torch.equal(_bits(first), _bits(second)):
         return []
     where = first_index(_bits(first) != _bits(second))
     values = f"{first[where].item():.8g}, then {second[where].item():.8g}"
-    return [Finding("NONDETERMINISTIC", f"{_at(name, where)} was {values} on the same inputs")]
+    return [Finding("NONDETERMINISTIC", f"{_at(name, where)} was {values} on {same}")]
 
 
 def label(name: str) -> str:
