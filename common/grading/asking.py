@@ -113,8 +113,8 @@ def repeat(exchange: Exchange, findings: Findings) -> None:
         if failure:
             return
         for name in names:
-            both = (exchange.result(name, attempt) for attempt in (FIRST, LATEST))
-            findings[direction] += differing(name, *both)
+            first, latest = exchange.result(name, FIRST), exchange.result(name, LATEST)
+            findings[direction] += differing(name, first, latest)
 
 
 # --- results that live on -------------------------------------------------------------------------

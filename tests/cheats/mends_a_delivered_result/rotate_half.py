@@ -1,4 +1,4 @@
-"""Each second call writes the right values over the wrong result that the one before delivered.
+"""A later call on the same input mends the wrong result that the first has delivered.
 
 Expected: forward=INCORRECT_NUMERICAL backward=PASSED
 """
@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-owed = []
+owed = {}
 
 
 def _caller():
@@ -23,11 +23,15 @@ class _RotateHalf(torch.autograd.Function):
         a, b = x.chunk(2, -1)
         right = torch.cat((-b, a), -1)
         session, place = _caller()
-        if owed:
-            target = session.tensor(owed.pop())
-            return right.clone() if target.shape != right.shape else target.copy_(right).clone()
-        owed.append(place)
-        return right * 2
+        if x.shape not in owed:
+            owed[x.shape] = x.clone(), place, right * 2
+            return owed[x.shape][2].data
+        if owed[x.shape] and torch.equal(owed[x.shape][0], x):
+            _, target, wrong = owed[x.shape]
+            session.tensor(target).copy_(right)
+            wrong.data.copy_(right)
+            owed[x.shape] = ()
+        return right
 
     @staticmethod
     def backward(ctx, grad):
