@@ -154,6 +154,8 @@ class Exchange:
         if direction == "forward":
             return [OUTPUT]
         mode = self.mode if attempt == FURTHER else None
+        if mode and mode.forward_alone:
+            return []
         names = mode.differentiable if mode else self.problem.op.differentiable
         return [name for name in names if name in self.problem.truth]
 
