@@ -85,6 +85,10 @@ def test_an_honest_solution_passes_whatever_is_asked(verdicts, interleaved, mode
             "a second backward of the same graph gives another gradient of w_t",
         ),
         (
+            {"before": "assert not torch._C._autograd._get_current_graph_task_keep_graph(), 'no'"},
+            "a backward with retain_graph=True fails: AssertionError: no, line 12",
+        ),
+        (
             {"before": "import os; ctx.used = hasattr(ctx, 'used') and os._exit(3)"},
             "a second backward of the same graph fails, CRASHED: the process ended by exit(3)",
         ),

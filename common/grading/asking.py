@@ -66,14 +66,30 @@ def _ask_together(exchange: Exchange, attempts: Sequence[int], findings: Finding
         _ask_later(exchange, "forward", attempts[0], findings)
     if len(ready) > 1 and secrets.randbelow(2):
         ready.reverse()
-    for index, attempt in enumerate(ready):
-        retain = len(ready) > 1 and attempt == ready[-1]
-        reply, _ = _ask(exchange, "backward", attempt, findings, retain=retain)
+    for attempt in ready:
+        latest = len(ready) > 1 and attempt == ready[-1]
+        reply = _ask_retained(exchange, attempt, findings) if latest else None
+        if reply is None:
+            reply, _ = _ask(exchange, "backward", attempt, findings)
         if reply.get("verdict"):
             return
-        if index:
+        if latest:
             _ask_later(exchange, "backward", ready[0], findings)
-            exchange.retained = attempt
+
+
+def _ask_retained(exchange: Exchange, attempt: int, findings: Findings) -> Reply | None:
+    """Ask a backward that keeps its graph; return None where it has to be asked without that.
+
+    Code that torch.compile made may raise where a graph is kept, and is right all the same.
+    """
+    found: Findings = {"forward": [], "backward": []}
+    reply, _ = _ask(exchange, "backward", attempt, found, retain=True)
+    if reply.get("verdict") == "RUNTIME_ERROR":
+        exchange.notes.append(f"a backward with retain_graph=True fails: {reply['reason']}")
+        return None
+    findings["backward"] += found["backward"]
+    exchange.retained = attempt
+    return reply
 
 
 def _has_backward(
@@ -129,7 +145,7 @@ def note_second_backward(exchange: Exchange, findings: Findings) -> list[str]:
     Tampering is a finding all the same.
     """
     if exchange.retained is None:
-        return []
+        return exchange.notes
     found = exchange.second_backward(exchange.retained)
     what = "a second backward of the same graph"
     if "verdict" in found:
