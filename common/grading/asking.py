@@ -68,10 +68,9 @@ def _ask_together(exchange: Exchange, attempts: Sequence[int], findings: Finding
         ready.reverse()
     for attempt in ready:
         latest = len(ready) > 1 and attempt == ready[-1]
-        reply = _ask_retained(exchange, attempt, findings) if latest else None
-        if reply is None:
-            reply, _ = _ask(exchange, "backward", attempt, findings)
-        if reply.get("verdict"):
+        retained = _ask_retained(exchange, attempt, findings) if latest else None
+        answer = retained or _ask(exchange, "backward", attempt, findings)[0]
+        if answer.get("verdict"):
             return
         if latest:
             _ask_later(exchange, "backward", ready[0], findings)
