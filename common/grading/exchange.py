@@ -60,7 +60,8 @@ class Exchange:
     def _drawn(self) -> tuple[bool, Mode | None]:
         """Draw whether two calls live at the same time, and the further mode if there is one.
 
-        Inputs whose elements lie gigabytes apart are laid once.
+        Inputs whose elements lie gigabytes apart are laid once, and so are those of a case that
+        takes more than half of a GPU's memory.
         """
         chance = self.worker.chance
         interleaved = chance.once_in(OTHER_EVERY, "other inputs")
@@ -69,7 +70,7 @@ class Exchange:
         mode = None
         if not chance.in_turn(MODE_EVERY, "a mode"):
             mode = several[chance.in_turn(len(several), "the mode")]
-        return interleaved and not far, mode
+        return interleaved and not far and _has_room_for_two(self.problem), mode
 
     def _guard_bands(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield each guard band with the name of the tensor before it, which the first lacks."""
@@ -206,6 +207,17 @@ class Exchange:
                     where = f"before {self._bands[index + 1][0]}"
                 return f"wrote {len(written)} bytes {where}"
         return None
+
+
+def _has_room_for_two(problem: Problem) -> bool:
+    """Return whether two cases of this size fit the GPU; its free memory is not asked.
+
+    A solution could take that, to be spared the question.
+    """
+    if problem.upstream.device.type != "cuda":
+        return True
+    needed = problem.op.room * problem.op.work(problem.case, "forward").bytes
+    return bool(2 * needed <= torch.cuda.get_device_properties().total_memory)
 
 
 def gaps_of(tensor: torch.Tensor) -> torch.Tensor | None:
