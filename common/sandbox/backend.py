@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+from collections.abc import Iterator
 
 import torch
 
@@ -11,6 +14,9 @@ from common.sandbox.instances import Held, hold
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
     from common.sandbox.interpreter import bounds, patches
+
+LAG = 10_000_000
+"""The GPU's clock cycles by which its default stream lags behind another: a few milliseconds."""
 
 
 def install() -> None:
@@ -38,6 +44,24 @@ def watching(log: bounds.AccessLog | None) -> tuple[Held, ...]:
         return ()
     watch = hold(bounds.WATCH, "the watch", "inputs", "backwards", "launch", "log")
     return watch, hold(log, "the watch's log", "faults", "tally")
+
+
+@contextlib.contextmanager
+def another_stream() -> Iterator[None]:
+    """Run what is inside on a GPU stream that is not the default one, which lags behind.
+
+    Work that a solution puts on the default stream by mistake is then late.
+    """
+    with torch.cuda.stream(torch.cuda.default_stream()):
+        torch.cuda._sleep(LAG)
+    with torch.cuda.stream(_side_stream()):
+        yield
+
+
+@functools.cache
+def _side_stream() -> torch.cuda.Stream:
+    """Return one stream for all calls: torch keeps free memory for each stream apart."""
+    return torch.cuda.Stream()
 
 
 def synchronize() -> None:

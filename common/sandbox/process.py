@@ -53,6 +53,7 @@ REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
         "load": Session.load,
         "forward": graded.forward,
         "backward": graded.backward,
+        "deliver": graded.deliver,
         "begin_timing": timed.begin_timing,
         "turn": timed.take_turn,
         "capture": timed.capture,

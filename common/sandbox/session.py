@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +27,28 @@ from common.wire import Reply
 OPS = {name: ops.load(name) for name in ops.names()}
 """Every op, imported before any solution: an op imported later could be one that it replaced."""
 
+RENEWALS = 1 << 20
+"""The versions left to a timed input, which changes in place between calls."""
+
+
+@dataclass
+class Call:
+    """One graded call, with what it holds until the harness has compared it."""
+
+    inputs: dict[str, torch.Tensor]
+    poison: float
+    """What fresh memory holds."""
+    backwards: bool
+    """Whether the interpreter runs the programs of a launch from the last to the first."""
+    place: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    """The stream that forward, backward and the delivery of their results run on."""
+    results: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The output as `output`, and the gradients by argument."""
+
+    def held(self) -> Held:
+        """Return what the checks rest on, as it is now, to be compared when the call returns."""
+        return hold(self, "the call", "inputs", "poison", "backwards", "place")
+
 
 class Session:
     """One solution in its process, and the call under way."""
@@ -42,11 +66,11 @@ class Session:
         self.module: ModuleType | None = None
         self.prepare: Callable[..., Any] | None = None
         self.arena: Arena | None = None
-        self.inputs: dict[str, torch.Tensor] = {}
-        self.output: torch.Tensor | None = None
-        self.poison, self.backwards = 0.0, False
+        self.calls: dict[int, Call] = {}
+        """The calls whose results are alive, by attempt."""
         self.clock: Clock | None = None
         self.probes: Probes | None = None
+        self._version = 0
 
     def load(self, path: str, op: str) -> Reply:
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""
@@ -70,7 +94,7 @@ class Session:
 
     def held(self) -> tuple[Held, ...]:
         """Return what a call relies on, as it is now, to be compared when the call returns."""
-        names = ("op", "function", "module", "prepare", "arena", "inputs", "poison", "backwards")
+        names = ("op", "function", "module", "prepare", "arena", "calls")
         return hold(self, "session", *names), hold(self.arena, "arena", *vars(self.arena))
 
     def share(self, ticket: Reply, fd: int | None) -> None:
@@ -81,7 +105,7 @@ class Session:
 
     def let_go(self) -> None:
         """Release the shared memory, and the GPU memory that torch keeps for later."""
-        self.output, self.inputs, self.clock = None, {}, None
+        self.calls, self.clock = {}, None
         if self.arena:
             self.arena.close()
             self.arena = None
@@ -90,9 +114,16 @@ class Session:
             torch.cuda.empty_cache()
 
     def tensor(self, slot: Reply) -> torch.Tensor:
-        """Return the slot of shared memory as a tensor."""
+        """Return the slot of shared memory as a tensor, with a version that none had before.
+
+        The harness may have changed the memory. A solution that keeps what it derived from an
+        argument under `(data_ptr(), _version)` must not find it for another content.
+        """
         assert self.arena is not None
-        return self.arena.tensor(Slot(**slot))
+        tensor = self.arena.tensor(Slot(**slot))
+        self._version += 1
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (self._version,))
+        return tensor
 
     def elements(self, slot: Reply) -> torch.Tensor:
         """Return the slot's whole storage as bytes, `[elements, bytes of an element]`."""
@@ -126,7 +157,9 @@ class Session:
         Forward is the bare function with its arguments, since anything around it would be timed
         too, or what a peer's `prepare` returns for these arguments.
         """
+        self.calls = {}
         inputs, options = self.bind(call)
+        self._version += RENEWALS
         wanted = [inputs[name] for name in call["differentiable"]]
         upstream = self.tensor(call["upstream"])
         if prepare:
