@@ -81,6 +81,9 @@ class TierReport:
                 self._unsupported[found.solution][found.reason] += 1
             elif found.verdict not in FINE:
                 failures[found.verdict, found.reason].append(found.direction)
+            if self.verbose and isinstance(found, Verdict):
+                for note in found.notes:
+                    print(f"{found.solution} {found.case} {found.direction}, a note: {note}")
         for (verdict, reason), where in failures.items():
             self.failed = True
             solution, case = directions[0].solution, directions[0].case

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -11,6 +15,9 @@ from common.sandbox.instances import Held, hold
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
     from common.sandbox.interpreter import bounds, patches
+
+LAG = 10_000_000
+"""The GPU's clock cycles by which its default stream lags behind another: a few milliseconds."""
 
 
 def install() -> None:
@@ -38,6 +45,16 @@ def watching(log: bounds.AccessLog | None) -> tuple[Held, ...]:
         return ()
     watch = hold(bounds.WATCH, "the watch", "inputs", "backwards", "launch", "log")
     return watch, hold(log, "the watch's log", "faults", "tally")
+
+
+def another_stream() -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """Return a function that enters a GPU stream of its own, which the default one lags behind.
+
+    Work that a solution puts on the default stream by mistake is then late.
+    """
+    torch.cuda.synchronize()
+    torch.cuda._sleep(LAG)
+    return functools.partial(torch.cuda.stream, torch.cuda.Stream())
 
 
 def synchronize() -> None:
