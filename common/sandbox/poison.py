@@ -53,7 +53,7 @@ class Poison(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one of torch's functions, and fill the memory that it allocates."""
         kwargs = kwargs or {}
-        if func.overloadpacket is _RESIZE:
+        if func.overloadpacket is _RESIZE and type(args[0]) in _ORDINARY:
             return self._resize(func, *args, **kwargs)
         fresh = self._run(func, args, kwargs)
         if func.overloadpacket in _ALLOCATIONS:
