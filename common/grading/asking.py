@@ -27,7 +27,6 @@ Findings = dict[Direction, list[Finding]]
 
 def ask_attempts(exchange: Exchange, findings: Findings) -> list[int]:
     """Make the attempts, as long as forward answers; return those that were made."""
-    further = _ask_without_gradient(exchange)
     asked: list[int] = []
     for attempts in ((FIRST,), (OTHER, LATEST)) if exchange.interleaved else ((FIRST,), (LATEST,)):
         if OTHER in attempts and DEATHS & {found.verdict for found in findings["backward"]}:
@@ -36,25 +35,17 @@ def ask_attempts(exchange: Exchange, findings: Findings) -> list[int]:
         _ask_together(exchange, attempts, findings)
         if not exchange.answered["forward"].issuperset(asked):
             break
-    findings["forward"] += further
     return asked
 
 
-def _ask_without_gradient(exchange: Exchange) -> list[Finding]:
-    """Ask the further mode's forward first, where it has no backward; return forward's findings.
-
-    First, since what a solution keeps of it may not serve the calls that have a backward.
-    """
-    found: Findings = {"forward": [], "backward": []}
-    if exchange.mode and exchange.mode.forward_alone:
-        exchange.lay_inputs(FURTHER)
-        _ask(exchange, "forward", FURTHER, found)
-    return found["forward"]
-
-
 def ask_further(exchange: Exchange, findings: Findings) -> None:
-    """Ask forward and backward in the further mode, which comes last if it has a backward."""
-    if exchange.mode and not exchange.mode.forward_alone:
+    """Ask in the further mode, if nothing is wrong with forward.
+
+    Last, since a table that a solution keeps may be filled in any mode: one that was made in
+    inference mode serves no call that has a backward.
+    """
+    dead = DEATHS & {found.verdict for found in findings["backward"]}
+    if exchange.mode and not findings["forward"] and not dead:
         _ask_together(exchange, (FURTHER,), findings)
 
 
@@ -75,28 +66,43 @@ def _ask_together(exchange: Exchange, attempts: Sequence[int], findings: Finding
         _ask_later(exchange, "forward", attempts[0], findings)
     if len(ready) > 1 and secrets.randbelow(2):
         ready.reverse()
-    for index, attempt in enumerate(ready):
-        retain = len(ready) > 1 and attempt == ready[-1]
-        reply, _ = _ask(exchange, "backward", attempt, findings, retain=retain)
-        if reply.get("verdict"):
+    for attempt in ready:
+        latest = len(ready) > 1 and attempt == ready[-1]
+        retained = _ask_retained(exchange, attempt, findings) if latest else None
+        answer = retained or _ask(exchange, "backward", attempt, findings)[0]
+        if answer.get("verdict"):
             return
-        if index:
+        if latest:
             _ask_later(exchange, "backward", ready[0], findings)
-            exchange.retained = attempt
+
+
+def _ask_retained(exchange: Exchange, attempt: int, findings: Findings) -> Reply | None:
+    """Ask a backward that keeps its graph; return None where it has to be asked without that.
+
+    Code that torch.compile made may raise where a graph is kept, and is right all the same.
+    """
+    found: Findings = {"forward": [], "backward": []}
+    reply, _ = _ask(exchange, "backward", attempt, found, retain=True)
+    if reply.get("verdict") == "RUNTIME_ERROR":
+        exchange.notes.append(f"a backward with retain_graph=True fails: {reply['reason']}")
+        return None
+    findings["backward"] += found["backward"]
+    exchange.retained = attempt
+    return reply
 
 
 def _has_backward(
     exchange: Exchange, attempt: int, reply: Reply, failure: Finding | None, findings: Findings
 ) -> bool:
     """Return whether the output can be differentiated; if not, add that to backward's findings."""
-    if not exchange.names("backward", attempt):
+    if not exchange.names("backward", attempt) or (attempt == FURTHER and findings["backward"]):
         return False
     if failure and failure.verdict in ("INCORRECT_SHAPE", "INCORRECT_DTYPE"):
         findings["backward"].append(failure)
         return False
     if not reply.get("differentiable"):
         verdict, reason = "UNSUPPORTED", "the output has no grad_fn"
-        if attempt == FURTHER and exchange.answered["backward"] and exchange.mode:
+        if attempt == FURTHER and exchange.mode:
             verdict, reason = "INCORRECT_NUMERICAL", f"{reason} {exchange.mode.text}"
         findings["backward"].append(Finding(verdict, reason))
         return False
@@ -138,7 +144,7 @@ def note_second_backward(exchange: Exchange, findings: Findings) -> list[str]:
     Tampering is a finding all the same.
     """
     if exchange.retained is None:
-        return []
+        return exchange.notes
     found = exchange.second_backward(exchange.retained)
     what = "a second backward of the same graph"
     if "verdict" in found:

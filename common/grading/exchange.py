@@ -38,6 +38,8 @@ class Exchange:
         self.answered: dict[Direction, set[int]] = {"forward": set(), "backward": set()}
         self.retained: int | None = None
         """The attempt whose graph can be differentiated once more."""
+        self.notes: list[str] = []
+        """Lines on what decides nothing."""
         self._inputs = call_tensors(problem.arguments, problem.upstream)
         self._gaps = {name: gaps_of(tensor) for name, tensor in self._inputs.items()}
         self.interleaved, self.mode = self._drawn()
@@ -154,6 +156,8 @@ class Exchange:
         if direction == "forward":
             return [OUTPUT]
         mode = self.mode if attempt == FURTHER else None
+        if mode and mode.forward_alone:
+            return []
         names = mode.differentiable if mode else self.problem.op.differentiable
         return [name for name in names if name in self.problem.truth]
 

@@ -44,8 +44,7 @@ def grade(problem: Problem, worker: Worker, repeats: int = 0) -> dict[Direction,
     graded = [direction for direction in DIRECTIONS if exchange.names(direction)]
     outcomes = {each: _compare(exchange, each, asked, findings[each]) for each in graded}
     notes = [] if any(findings.values()) else asking.note_second_backward(exchange, findings)
-    if not any(findings.values()):
-        asking.ask_further(exchange, findings)
+    asking.ask_further(exchange, findings)
     for direction in graded:
         _compare_further(exchange, direction, findings[direction])
     for _ in range(repeats):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 
@@ -47,14 +46,22 @@ def watching(log: bounds.AccessLog | None) -> tuple[Held, ...]:
     return watch, hold(log, "the watch's log", "faults", "tally")
 
 
-def another_stream() -> Callable[[], contextlib.AbstractContextManager[Any]]:
-    """Return a function that enters a GPU stream of its own, which the default one lags behind.
+@contextlib.contextmanager
+def another_stream() -> Iterator[None]:
+    """Run what is inside on a GPU stream that is not the default one, which lags behind.
 
     Work that a solution puts on the default stream by mistake is then late.
     """
-    torch.cuda.synchronize()
-    torch.cuda._sleep(LAG)
-    return functools.partial(torch.cuda.stream, torch.cuda.Stream())
+    with torch.cuda.stream(torch.cuda.default_stream()):
+        torch.cuda._sleep(LAG)
+    with torch.cuda.stream(_side_stream()):
+        yield
+
+
+@functools.cache
+def _side_stream() -> torch.cuda.Stream:
+    """Return one stream for all calls: torch keeps free memory for each stream apart."""
+    return torch.cuda.Stream()
 
 
 def synchronize() -> None:

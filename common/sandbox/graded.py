@@ -50,7 +50,7 @@ def forward(
     """
     session.calls = {each: session.calls[each] for each in alive}
     inputs, options = session.bind(call)
-    place = backend.another_stream() if setting == "stream" else contextlib.nullcontext
+    place = backend.another_stream if setting == "stream" else contextlib.nullcontext
     made = Call(inputs, POISONS[0] if poison is None else poison, backwards, place)
     with checks(session, made), GRAD_MODES.get(setting, contextlib.nullcontext)():
         assert session.function is not None

@@ -153,6 +153,7 @@ class Session:
         Forward is the bare function with its arguments, since anything around it would be timed
         too, or what a peer's `prepare` returns for these arguments.
         """
+        self.calls = {}
         inputs, options = self.bind(call)
         self._version += RENEWALS
         wanted = [inputs[name] for name in call["differentiable"]]
