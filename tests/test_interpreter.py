@@ -56,6 +56,7 @@ def expected() -> dict[str, torch.Tensor]:
     return {
         **{f"{name} add": values + values for name, values in integers.items()},
         **{f"{name} multiply": values * values for name, values in integers.items()},
+        "int32 count": 2 * (integers["int32"] > 0),
         "bfloat16 add": x + y,
         "bfloat16 multiply": x * y,
         "bfloat16 divide": x / y,
@@ -87,7 +88,7 @@ def _truncated(values: torch.Tensor) -> torch.Tensor:
 EXPECTED = expected()
 RIGHT_ALREADY = {
     *("bfloat16 less", "bfloat16 maximum", "bfloat16 max"),
-    *("bfloat16 to float32", "bfloat16 to float16", "ieee dot"),
+    *("bfloat16 to float32", "bfloat16 to float16", "ieee dot", "int32 count"),
     *(f"{name} {kind}" for name in INTEGERS for kind in ("add", "multiply")),
 }
 """Right without a patch; here so that no patch breaks them."""

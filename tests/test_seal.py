@@ -9,6 +9,7 @@ import threading
 import time
 import types
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 
 import pytest
 import torch
@@ -141,6 +142,16 @@ def test_a_handler_is_seen(seal, number, name):
 def test_a_thread_at_work_is_seen_and_an_idle_pool_is_not(seal):
     """Compilers keep such pools."""
     end = threading.Event()
+    with ThreadPool(1) as threads:
+        threads.apply(int)
+        time.sleep(0.2)  # until its other threads wait too
+        assert seal.broken() is None
+        threads.apply_async(end.wait)
+        time.sleep(0.05)
+        found = seal.broken()
+        end.set()
+    assert found.startswith("a thread was left behind, in ")
+    end.clear()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
         time.sleep(0.05)  # until it waits for more

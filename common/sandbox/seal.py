@@ -41,8 +41,15 @@ _LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (torch,
 _MONITOR = "tqdm/_monitor.py"
 """A thread of the progress bars that torch.compile draws."""
 HOOK = "__torch_function__"
-_IDLE = ("concurrent/futures/thread.py", "_worker")
-"""Where a pool's thread waits for work: compilers keep such pools."""
+_IDLE = (
+    ("concurrent/futures/thread.py", "_worker"),
+    ("multiprocessing/pool.py", "worker"),
+    ("multiprocessing/pool.py", "_handle_tasks"),
+    ("multiprocessing/pool.py", "_handle_results"),
+    ("multiprocessing/pool.py", "_wait_for_updates"),
+)
+"""Where the threads of Python's own pools wait for work: compilers keep such pools."""
+_POLL = ("/selectors.py", "multiprocessing/connection.py", "multiprocessing/queues.py")
 
 
 class Seal(NamedTuple):
@@ -170,9 +177,18 @@ def _module_of(value: object) -> str:
     return value.__module__ if isinstance(value, type) else ""
 
 
+def _is_idle(frame: FrameType) -> bool:
+    """Return whether a pool's thread waits for work; some of a ThreadPool's wait in a poll."""
+    caller: FrameType | None = frame
+    while caller and caller.f_code.co_filename.endswith(_POLL):
+        caller = caller.f_back
+    code = caller.f_code if caller else frame.f_code
+    return any(code.co_name == name and code.co_filename.endswith(file) for file, name in _IDLE)
+
+
 def _at_work(frame: FrameType) -> bool:
     """Return whether a thread is a solution's: no idle pool, no thread of torch's or Triton's."""
-    if frame.f_code.co_name == _IDLE[1] and frame.f_code.co_filename.endswith(_IDLE[0]):
+    if _is_idle(frame):
         return False
     caller: FrameType | None = frame
     while caller:

@@ -35,6 +35,8 @@ def binary(x, y, out, N: tl.constexpr, KIND: tl.constexpr):
         tl.store(out + lanes, tl.fma(a, b, a))
     elif KIND == "clamp":
         tl.store(out + lanes, tl.clamp(a, -b, b))
+    elif KIND == "count":
+        tl.store(out + lanes, (a > 0).to(tl.int32) + (b > 0).to(tl.int32))
     elif KIND == "constant":
         tl.store(out + lanes, a + tl.full((N,), 1.5, tl.bfloat16))
 
@@ -134,6 +136,7 @@ RUNS = {
     "ieee dot": (run_dot, torch.float32, "ieee"),
     **{f"{name} {kind}": (run_integers, getattr(torch, name), kind)
        for name in ("int8", "int16", "int32", "int64") for kind in ("add", "multiply")},
+    "int32 count": (run_integers, torch.int32, "count"),
     "autotune": (run_tuned,),
 }  # fmt: skip
 

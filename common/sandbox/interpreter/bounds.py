@@ -14,6 +14,7 @@ import itertools
 import linecache
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -226,11 +227,19 @@ def _watch_accesses() -> None:
     builder.create_atomic_rmw, builder.create_atomic_cas = watched_rmw, watched_cas
 
 
+_LAUNCHING = threading.Lock()
+"""Held by the one thread that interprets: the interpreter keeps a launch in globals of its own."""
+
+
 def _watch_launches() -> None:
     builder, executor = InterpreterBuilder, interpreter.GridExecutor
     run, set_program = executor.__call__, builder.set_grid_idx
 
     def watched_run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _LAUNCHING:
+            return watched_alone(self, *args, **kwargs)
+
+    def watched_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
         named = {key: value for key, value in kwargs.items() if key in self.arg_names}
         arguments = inspect.getcallargs(self.fn, *args, **named)
         spans = tuple(span for name, value in arguments.items() for span in _spans(name, value))

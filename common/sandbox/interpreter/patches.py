@@ -85,7 +85,8 @@ def _cast(method: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
             if ir.ROUNDING_MODE.RTZ in rounding:
                 return TensorHandle((values.view(np.uint32) >> 16).astype(np.uint16), tl.bfloat16)
             return TensorHandle(to_bfloat16(values), tl.bfloat16)
-        if src.dtype.scalar == dst_type.scalar:
+        # a comparison of int32 gives a handle of int32 that holds booleans
+        if src.dtype.scalar == dst_type.scalar and src.data.dtype != np.bool_:
             return src
         return method(self, src, dst_type, *rounding)
 
