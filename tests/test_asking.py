@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from common import ops
+from common.commands.check import TierReport
 from common.grading import grade as grading
 from common.grading.chance import LONGEST_WAIT, Chance
+from common.grading.exchange import _has_room_for_two
 from common.grading.modes import modes
 from common.grading.sweep import Sweep
 from common.solutions import Solution
+from common.verdicts import Verdict
 from tests.asking import Chosen
 
 CHANCE = "common.grading.worker.Chance"
@@ -203,6 +207,14 @@ def test_a_table_kept_for_each_width_is_no_fault(verdicts):
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
 
 
+@pytest.mark.parametrize("mode", [NO_GRAD, X_ALONE])
+def test_what_backward_changed_is_not_forwards(verdicts, mode):
+    """Also where forward is asked after it, and two sets of inputs are laid."""
+    source = SAVES.format(**{**RIGHT, "before": "grad.mul_(2)"})
+    found = verdicts(source, mode=mode, interleaved=True)
+    assert [v.verdict for v in found.values()] == ["PASSED", "MUTATED_INPUT"], found
+
+
 def test_a_solution_without_gradients_is_unsupported_in_backward_alone(verdicts):
     source = (
         "import torch\n\ndef masked_linear(x, w_v, w_t, mask):\n"
@@ -223,6 +235,17 @@ def test_modes_of_a_gpu_have_a_stream_and_parts_are_never_whole():
         frozen = [mode.differentiable for mode in several if not mode.setting]
         assert frozen and op.differentiable not in frozen
         assert op.differentiable[1:] in frozen
+
+
+@pytest.mark.parametrize(("memory", "room"), [(8 << 30, False), (139 << 30, True)])
+def test_two_cases_have_to_fit_the_gpu(monkeypatch, memory, room):
+    case = next(case for case in MASKED.cases("board") if case.tokens == 63488)
+    problem = SimpleNamespace(op=MASKED, case=case, upstream=torch.zeros(0, device="meta"))
+    assert _has_room_for_two(problem)
+    problem.upstream = SimpleNamespace(device=torch.device("cuda"))
+    properties = SimpleNamespace(total_memory=memory)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: properties)
+    assert _has_room_for_two(problem) == room
 
 
 # --- chance and comparisons -----------------------------------------------------------------------
@@ -265,3 +288,11 @@ def test_versions_never_come_again(verdicts):
     found = verdicts(source, interleaved=True, mode=WEIGHTS_ALONE)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
     assert torch.zeros(1)._version == 0, "a new tensor's, which was every argument's"
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_check_shows_notes_where_it_shows_each_case(verbose, capsys):
+    passed = Verdict("a/rope", "rope", "7x2", "backward", "PASSED", notes=("a second one fails",))
+    TierReport("smoke", verbose).add([passed])
+    shown = "a/rope 7x2 backward, a note: a second one fails\n"
+    assert capsys.readouterr().out == (shown if verbose else "")

@@ -60,7 +60,8 @@ class Exchange:
     def _drawn(self) -> tuple[bool, Mode | None]:
         """Draw whether two calls live at the same time, and the further mode if there is one.
 
-        Inputs whose elements lie gigabytes apart are laid once.
+        Inputs whose elements lie gigabytes apart are laid once, and so are those of a case that
+        takes more than half of a GPU's memory.
         """
         chance = self.worker.chance
         interleaved = chance.once_in(OTHER_EVERY, "other inputs")
@@ -69,7 +70,7 @@ class Exchange:
         mode = None
         if not chance.in_turn(MODE_EVERY, "a mode"):
             mode = several[chance.in_turn(len(several), "the mode")]
-        return interleaved and not far, mode
+        return interleaved and not far and _has_room_for_two(self.problem), mode
 
     def _guard_bands(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield each guard band with the name of the tensor before it, which the first lacks."""
@@ -81,7 +82,10 @@ class Exchange:
                 yield name, self._arena.band_after(slot)
 
     def lay_inputs(self, attempt: int) -> None:
-        """Write the guard bytes of this attempt, and its inputs as they were drawn."""
+        """Write the guard bytes of this attempt, and its inputs as they were drawn.
+
+        The inputs of other attempts are written again too: what one call changed is found once.
+        """
         self._guard = GUARDS[attempt % len(GUARDS)]
         for _, band in self._bands:
             band.fill_(self._guard)
@@ -89,8 +93,9 @@ class Exchange:
         for name, tensor in call_tensors(problem.arguments, problem.upstream).items():
             slot, laid, gaps = self.slots[attempt].inputs[name], content(tensor), self._gaps[name]
             laid = laid if gaps is None else laid.masked_fill(gaps, self._guard)
-            self._arena.content(slot).copy_(laid)
             self._laid[slot] = name, laid
+        for slot, (_, laid) in self._laid.items():
+            self._arena.content(slot).copy_(laid)
 
     def _problem(self, attempt: int) -> Problem:
         return self.problem.other if attempt == OTHER else self.problem
@@ -206,6 +211,17 @@ class Exchange:
                     where = f"before {self._bands[index + 1][0]}"
                 return f"wrote {len(written)} bytes {where}"
         return None
+
+
+def _has_room_for_two(problem: Problem) -> bool:
+    """Return whether two cases of this size fit the GPU; its free memory is not asked.
+
+    A solution could take that, to be spared the question.
+    """
+    if problem.upstream.device.type != "cuda":
+        return True
+    needed = problem.op.room * problem.op.work(problem.case, "forward").bytes
+    return bool(2 * needed <= torch.cuda.get_device_properties().total_memory)
 
 
 def gaps_of(tensor: torch.Tensor) -> torch.Tensor | None:
