@@ -75,7 +75,7 @@ MUTATIONS = {
     "no_poison": (poison, "fill", nothing),
     "no_reentry": (poison.Poison, "_run", _at_once),
     "no_seal": (namespaces.Namespace, "broken", nothing),
-    "no_code_in_the_seal": (namespaces, "FunctionType", type(None)),
+    "no_code_in_the_seal": (namespaces, "FunctionType", Below),
     "no_values_in_the_seal": (process, "OURS", []),
     "no_instances": (instances.Held, "broken", nothing),
     "no_hidden_methods": (instances, "_methods", lambda kind: frozenset()),
