@@ -21,7 +21,6 @@ from common.sandbox import (
     rotation,
     seal,
     server,
-    timed,
 )
 from common.sandbox.interpreter import bounds
 from common.sandbox.session import Session
@@ -75,23 +74,21 @@ MUTATIONS = {
     "no_poison": (poison, "fill", nothing),
     "no_reentry": (poison.Poison, "_run", _at_once),
     "no_seal": (namespaces.Namespace, "broken", nothing),
-    "no_code_in_the_seal": (namespaces, "FunctionType", type(None)),
+    "no_code_in_the_seal": (namespaces, "FunctionType", Below),
     "no_values_in_the_seal": (process, "OURS", []),
     "no_instances": (instances.Held, "broken", nothing),
     "no_hidden_methods": (instances, "_methods", lambda kind: frozenset()),
     "no_roots": (Below, "take", staticmethod(nothing_below)),
     "no_threads": (seal, "_at_work", lambda frame: False),
     "no_modes": (seal.Seal, "_has_mode", nothing),
-    "no_look_at_each_sample": (timed, "check_sample", Session.check_output),
     "no_watch": (bounds.Watch, "check", nothing),
     "no_provenance": (bounds.Launch, "reached_by", _anywhere),
     "no_tally": (bounds.AccessLog, "fault", _by_the_list),
     "no_other_order": (bounds.Watch, "begin_call", _forwards(bounds.Watch.begin_call)),
     "no_alias_check": (arena.Arena, "holds", lambda self, tensor: False),
-    "no_renewal": (rotation.Rotation, "_shift", nothing),
+    "no_renewal": (rotation.Rotation, "renew", rotation.Rotation.forget),
     "no_shared_memory_check": (rotation.Rotation, "refuse_shared", nothing),
     "no_look_at_a_timed_input": (rotation.Rotation, "_check_inputs", nothing),
-    "the_last_call_is_kept": (rotation.Rotation, "_drawn_of", lambda self: self._alive[-1]),
 }
 SHOWN = {module.__name__: module for module in process.ours()}
 OWNERS, process.OURS = list(process.relied_on()), process.ours()

@@ -207,6 +207,14 @@ def test_a_table_kept_for_each_width_is_no_fault(verdicts):
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
 
 
+@pytest.mark.parametrize("mode", [NO_GRAD, X_ALONE])
+def test_what_backward_changed_is_not_forwards(verdicts, mode):
+    """Also where forward is asked after it, and two sets of inputs are laid."""
+    source = SAVES.format(**{**RIGHT, "before": "grad.mul_(2)"})
+    found = verdicts(source, mode=mode, interleaved=True)
+    assert [v.verdict for v in found.values()] == ["PASSED", "MUTATED_INPUT"], found
+
+
 def test_a_solution_without_gradients_is_unsupported_in_backward_alone(verdicts):
     source = (
         "import torch\n\ndef masked_linear(x, w_v, w_t, mask):\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
@@ -17,6 +18,7 @@ from common.ops._draw import draw
 from common.sandbox.clock import WARM_UP_CALLS
 from common.sandbox.failures import Refused
 from common.sandbox.rotation import Changing, Rotation, TimedCall, overlap
+from common.sandbox.timed import check_sample
 from common.spec import Work
 
 ROPE = ops.load("rope")
@@ -118,6 +120,24 @@ def test_every_samples_output_is_checked():
     ours.run()
     with pytest.raises(ValueError, match="8 elements"):
         ours.keep()
+
+
+def test_tampering_is_looked_for_after_every_sample():
+    class Session:
+        looked = []
+
+        def hold(self):
+            self.looked.append("for tampering")
+
+        def check_output(self, output):
+            self.looked.append(output.numel())
+
+    ours, *_ = rotation(check=functools.partial(check_sample, Session()))
+    for _ in range(3):
+        ours.renew()
+        ours.run()
+        ours.keep()
+    assert Session.looked == ["for tampering", 8] * 3
 
 
 def test_an_input_that_a_timed_call_changes_is_seen():

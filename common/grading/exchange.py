@@ -82,7 +82,10 @@ class Exchange:
                 yield name, self._arena.band_after(slot)
 
     def lay_inputs(self, attempt: int) -> None:
-        """Write the guard bytes of this attempt, and its inputs as they were drawn."""
+        """Write the guard bytes of this attempt, and its inputs as they were drawn.
+
+        The inputs of other attempts are written again too: what one call changed is found once.
+        """
         self._guard = GUARDS[attempt % len(GUARDS)]
         for _, band in self._bands:
             band.fill_(self._guard)
@@ -90,8 +93,9 @@ class Exchange:
         for name, tensor in call_tensors(problem.arguments, problem.upstream).items():
             slot, laid, gaps = self.slots[attempt].inputs[name], content(tensor), self._gaps[name]
             laid = laid if gaps is None else laid.masked_fill(gaps, self._guard)
-            self._arena.content(slot).copy_(laid)
             self._laid[slot] = name, laid
+        for slot, (_, laid) in self._laid.items():
+            self._arena.content(slot).copy_(laid)
 
     def _problem(self, attempt: int) -> Problem:
         return self.problem.other if attempt == OTHER else self.problem

@@ -105,12 +105,10 @@ EVERY_MODE = 5
 NEEDED = ("7x130-float32", "5x2x3x12-float32-sparse")
 FOUND_IN_TIME = {
     "no_renewal": "replays_by_pointer",
-    "no_shared_memory_check": "returns_one_buffer",
+    "no_shared_memory_check": "ring_of_buffers",
     "no_look_at_a_timed_input": "mutates_when_timed",
-    "the_last_call_is_kept": "answers_one_in_sixteen",
     "the harness has no clock of its own": "changes_the_end_alone",
     "no_modes": "works_before_its_time",
-    "no_look_at_each_sample": "leaves_a_mode_for_a_while",
     "results are not compared": "does_less_when_timed",
 }
 """Checks of timed calls."""
