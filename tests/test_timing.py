@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from typing import ClassVar
 
 import pytest
 import torch
@@ -124,7 +125,7 @@ def test_every_samples_output_is_checked():
 
 def test_tampering_is_looked_for_after_every_sample():
     class Session:
-        looked = []
+        looked: ClassVar = []
 
         def hold(self):
             self.looked.append("for tampering")
