@@ -19,6 +19,9 @@ from common.verdicts import VERDICTS
 from common.wire import OUTPUT, Reply
 
 DEATHS = {"CRASHED", "TIMEOUT"}
+THREADS = "Inplace update to inference tensor outside InferenceMode"
+"""torch's words where another thread writes to a tensor of inference mode, which each thread enters
+for itself. A pool of threads that writes slices is no fault; it is noted."""
 Findings = dict[Direction, list[Finding]]
 
 
@@ -47,6 +50,9 @@ def ask_further(exchange: Exchange, findings: Findings) -> None:
     dead = DEATHS & {found.verdict for found in findings["backward"]}
     if exchange.mode and not findings["forward"] and not dead:
         _ask_together(exchange, (FURTHER,), findings)
+        for found in [each for each in findings["forward"] if THREADS in each.reason]:
+            findings["forward"].remove(found)
+            exchange.notes.append(found.reason)
 
 
 def _ask_together(exchange: Exchange, attempts: Sequence[int], findings: Findings) -> None:

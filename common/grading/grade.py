@@ -45,6 +45,7 @@ def grade(problem: Problem, worker: Worker, repeats: int = 0) -> dict[Direction,
     outcomes = {each: _compare(exchange, each, asked, findings[each]) for each in graded}
     notes = [] if any(findings.values()) else asking.note_second_backward(exchange, findings)
     asking.ask_further(exchange, findings)
+    notes = list(dict.fromkeys((*notes, *exchange.notes)))
     for direction in graded:
         _compare_further(exchange, direction, findings[direction])
     for _ in range(repeats):
@@ -56,7 +57,7 @@ def grade(problem: Problem, worker: Worker, repeats: int = 0) -> dict[Direction,
             direction,
             findings[direction],
             outcomes[direction],
-            notes if direction == "backward" else [],
+            notes,
         )
         for direction in graded
     }

@@ -1,0 +1,27 @@
+"""Choices that nobody foresees, and notes, which decide nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.commands.check import TierReport
+from common.grading.chance import LONGEST_WAIT, Chance
+from common.verdicts import Verdict
+
+
+def test_a_choice_is_never_certain_to_fail_and_comes_in_time():
+    chance = Chance()
+    made = [chance.once_in(4, "this") for _ in range(4000)]
+    gaps = [len(gap) for gap in "".join(map(str, map(int, made))).split("1")]
+    assert max(gaps) <= LONGEST_WAIT * 4
+    assert 0 in gaps, "also right after it came"
+    assert 800 < sum(made) < 1400
+    assert sorted(chance.in_turn(5, "that") for _ in range(10)) == sorted(2 * [*range(5)])
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_check_shows_notes_where_it_shows_each_case(verbose, capsys):
+    passed = Verdict("a/rope", "rope", "7x2", "backward", "PASSED", notes=("a second one fails",))
+    TierReport("smoke", verbose).add([passed])
+    shown = "a/rope 7x2 backward, a note: a second one fails\n"
+    assert capsys.readouterr().out == (shown if verbose else "")
