@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import math
 import mmap
 import os
 import threading
@@ -21,6 +22,9 @@ Key = TypeVar("Key", bound=Hashable)
 ALIGNMENT = 512
 BAND = 1024
 """The least bytes of a guard band: before the first tensor, between two and after the last."""
+FAR = 1024
+"""A storage of so many bytes for each byte of an element is handled by its elements alone: a view
+whose rows lie 2 GB apart has pages for these rows, and none for the memory between them."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,12 @@ class Slot:
     def end(self) -> int:
         """The place behind the slot and its guard band, where the next slot may start."""
         return self.start + -(-self.nbytes // ALIGNMENT) * ALIGNMENT + BAND
+
+    @property
+    def far(self) -> bool:
+        """Whether the elements lie so far apart that the memory between them is left alone."""
+        itemsize: int = getattr(torch, self.dtype).itemsize
+        return self.nbytes > FAR * max(math.prod(self.size), 1) * itemsize
 
     def json(self) -> dict[str, Any]:
         """Return the slot as plain data."""
@@ -120,6 +130,10 @@ class Arena:
         """Return the slot's storage as uint8."""
         return self._view(slot, torch.uint8, 0, (slot.nbytes,), (1,))
 
+    def content(self, slot: Slot) -> torch.Tensor:
+        """Return what a copy of the slot's tensor consists of; see `content`."""
+        return _integers(self.tensor(slot)) if slot.far else self.bytes_of(slot)
+
     def tensor(self, slot: Slot) -> torch.Tensor:
         """Return the slot's tensor, as the view that the slot was made for."""
         return self._view(slot, getattr(torch, slot.dtype), slot.offset, slot.size, slot.stride)
@@ -159,8 +173,8 @@ class Arena:
         return self.bytes_of(Slot(start, end - start, "uint8", (end - start,), (1,)))
 
     def put(self, slot: Slot, tensor: torch.Tensor) -> None:
-        """Copy the tensor's whole storage into the slot that was made for it."""
-        self.bytes_of(slot).copy_(storage_bytes(tensor))
+        """Copy the tensor's content into the slot that was made for it."""
+        self.content(slot).copy_(content(tensor))
 
     def settle(self) -> None:
         """Wait until all writes are done, since the other process has a CUDA stream of its own."""
@@ -181,9 +195,23 @@ def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
+def content(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what a copy of the tensor consists of, as integers: its whole storage as uint8.
+
+    Where the elements lie far apart (see `FAR`) these are the elements alone, in its shape.
+    """
+    return _integers(tensor) if slot_like(tensor, 0).far else storage_bytes(tensor)
+
+
+def _integers(tensor: torch.Tensor) -> torch.Tensor:
+    names = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.detach().view(names[tensor.itemsize])
+
+
 def words(raw: torch.Tensor) -> torch.Tensor:
-    """Return the bytes as int64 where they divide evenly, which makes comparing them faster."""
-    return raw.view(torch.int64) if raw.numel() % 8 == 0 else raw
+    """Return bytes as int64 where they divide evenly, which makes comparing them faster."""
+    evenly = raw.dtype is torch.uint8 and raw.dim() == 1 and raw.numel() % 8 == 0
+    return raw.view(torch.int64) if evenly and raw.is_contiguous() else raw
 
 
 def shifted(tensor: torch.Tensor, shift: int) -> torch.Tensor:

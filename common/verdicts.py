@@ -40,6 +40,8 @@ class Verdict:
     reason: str = ""
     error: float | None = None
     """The solution's error in units of eager's own: rms, or the largest one on small tensors."""
+    notes: tuple[str, ...] = ()
+    """Lines on what decides nothing, such as a second backward of one graph that fails."""
 
     @property
     def fine(self) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 Reply = dict[str, Any]
 """One JSON object, with `verdict` and `reason` if the request failed."""
 
+OUTPUT = "output"
+"""The name of the output among the results; a gradient is named after its argument."""
 POISONS = (float("nan"), 12_345.0)
 """The fill of fresh memory in the first and in the second run, so that an element that was never
 written differs between the two."""

@@ -25,6 +25,21 @@ def rotate_half(x):
 RIGHT = [-3.0, -4.0, 1.0, 2.0]
 
 
+class Chosen:
+    """The choices of a worker's cases, made by a test instead of by chance."""
+
+    def __init__(self, interleaved: bool = False, mode: int | None = None) -> None:
+        """Choose whether two calls live at the same time, and the index of the further mode."""
+        self.interleaved, self.mode = interleaved, mode
+
+    def once_in(self, every: int, what: str) -> bool:
+        return self.interleaved
+
+    def in_turn(self, among: int, what: str) -> int:
+        chosen = among if self.mode is None else self.mode
+        return int(self.mode is None) if what == "a mode" else chosen
+
+
 @contextlib.contextmanager
 def workers(server: ForkServer, folder: Path) -> Iterator[Callable[..., Worker]]:
     """Yield a function that starts a worker for a source text; end those that it started."""

@@ -11,17 +11,19 @@ import torch
 from common import ops
 from common.arena import Arena
 from common.grading.compare import _stayed
-from common.grading.exchange import Exchange
+from common.grading.exchange import FIRST, LATEST, OTHER, Exchange
 from common.grading.grade import grade
 from common.grading.problem import OUTPUT, Problem, make_problem, solve
 from common.grading.sweep import Sweep
 from common.ops._draw import draw
 from common.solutions import Solution
 from common.wire import GUARDS
+from tests.asking import Chosen
 
 ROPE = ops.load("rope")
 CASES = {case.name: case for case in ROPE.cases("smoke")}
 CASE = CASES["sbhd-7x2x3x16-float32"]
+CHANCE = "common.grading.worker.Chance"
 
 
 def test_seeds_decide_the_inputs_and_nothing_else_does():
@@ -159,14 +161,14 @@ def test_a_write_between_a_views_elements_is_a_mutation(grade_source):
 
 @pytest.mark.parametrize(("layout", "count"), [("strided", 150), ("offset", 3), ("transposed", 0)])
 def test_between_a_views_elements_is_the_guard_and_no_element_is(layout, count):
-    """However far the elements are shifted."""
+    """Also where the inputs are others."""
     case = CASES[f"sbhd-5x2x3x12-float32-d2=8-{layout}"]
-    worker = SimpleNamespace(ask_again=lambda: True, arena=lambda nbytes: Arena("cpu", nbytes))
+    worker = SimpleNamespace(chance=Chosen(True), arena=lambda nbytes: Arena("cpu", nbytes))
     exchange = Exchange(make_problem(ROPE, case, 0, "cpu"), worker)
-    slot = exchange.slots.inputs["t"]
-    memory = exchange._arena.bytes_of(slot)
-    for attempt in exchange.attempts:
+    for attempt in (FIRST, OTHER, LATEST):
         exchange.lay_inputs(attempt)
+        slot = exchange.slots[attempt].inputs["t"]
+        memory = exchange._arena.bytes_of(slot)
         guards = (memory == GUARDS[attempt % 2]).view(-1, 4).all(1)
         assert guards.sum() == len(guards) - 360 == count
         assert not guards.as_strided(slot.size, slot.stride, slot.offset).any()
@@ -192,17 +194,21 @@ def rope(t, freqs):
 """
 
 
-@pytest.mark.parametrize("turn", [0, 1])
-def test_a_death_in_backward_leaves_forward_its_verdict(grade_source, monkeypatch, turn):
-    """Also where one more answer would be asked for."""
-    monkeypatch.setattr("common.grading.worker.Worker.ask_again", lambda worker: bool(turn))
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("mode", [None, 0])
+def test_a_death_in_backward_leaves_forward_its_verdict(
+    grade_source, monkeypatch, interleaved, mode
+):
+    """Also where further answers would be asked for."""
+    monkeypatch.setattr(CHANCE, lambda: Chosen(interleaved, mode))
     verdicts = grade_source(DIES_IN_BACKWARD)
     assert verdicts["forward"].verdict == "PASSED"
     assert verdicts["backward"].verdict == "CRASHED"
     assert "SIGABRT" in verdicts["backward"].reason
 
 
-def test_wrong_once_and_unsupported_then_is_not_unsupported(grade_source):
+def test_wrong_once_and_unsupported_then_is_not_unsupported(grade_source, monkeypatch):
+    monkeypatch.setattr(CHANCE, Chosen)
     source = (
         "calls = []\n\ndef rope(t, freqs):\n    calls.append(1)\n"
         "    if len(calls) > 1:\n        raise NotImplementedError('later')\n    return t * 3\n"
@@ -247,7 +253,7 @@ def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward
     replies = {"forward": forward or right, "backward": backward}
     worker = SimpleNamespace(
         solution=SimpleNamespace(name="somebody/rope"),
-        ask_again=lambda: False,
+        chance=Chosen(),
         arena=lambda nbytes: Arena("cpu", nbytes),
         ask=lambda request, **arguments: replies[request],
     )

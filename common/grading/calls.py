@@ -51,23 +51,23 @@ def result_slots(
 def reserve(
     worker: Worker,
     calls: Sequence[Mapping[str, torch.Tensor]],
-    results: Mapping[ResultKey, torch.Tensor],
+    results: Sequence[Mapping[ResultKey, torch.Tensor]],
 ) -> tuple[Arena, list[CallSlots]]:
-    """Reserve shared memory for the inputs of several calls and the results of each.
+    """Reserve shared memory for the inputs of several calls and for the results of each.
 
     The memory of the results is filled with GARBAGE, that of the inputs holds anything.
     """
     laid = lay_out(
         ((index, key), tensor)
-        for index, inputs in enumerate(calls)
-        for key, tensor in (*inputs.items(), *results.items())
+        for index, (inputs, wanted) in enumerate(zip(calls, results, strict=True))
+        for key, tensor in (*inputs.items(), *wanted.items())
     )
     slots = [
         CallSlots(
             {name: laid[index, name] for name in inputs},
-            {key: laid[index, key] for key in results},
+            {key: laid[index, key] for key in wanted},
         )
-        for index, inputs in enumerate(calls)
+        for index, (inputs, wanted) in enumerate(zip(calls, results, strict=True))
     ]
     arena = worker.arena(max(slot.end for slot in laid.values()))
     for call in slots:
@@ -81,7 +81,7 @@ def lay(
 ) -> tuple[Arena, list[CallSlots]]:
     """Reserve shared memory for several calls, and copy their inputs into it."""
     tensors = [call_tensors(*drawn) for drawn in draws]
-    arena, slots = reserve(worker, tensors, results)
+    arena, slots = reserve(worker, tensors, [results] * len(tensors))
     for call, inputs in zip(slots, tensors, strict=True):
         for name, slot in call.inputs.items():
             arena.put(slot, inputs[name])

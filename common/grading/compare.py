@@ -34,7 +34,7 @@ def compare(
         name: The result: `output`, or the argument whose gradient it is.
         first: The result of the first run.
         second: The result of the second run, on the same inputs.
-        again: The result of a run on other inputs, if there was one.
+        again: The result of a run on `problem.other`, if there was one.
 
     Returns:
         The findings, and the error in units of eager's own, if both are known.
@@ -42,7 +42,8 @@ def compare(
     truth, budget = problem.truth[name], problem.budgets[name]
     if not truth.numel():
         return [], None
-    findings = differing(name, first, second)
+    same = "the same inputs" + (", the second beside another call" if again is not None else "")
+    findings = differing(name, first, second, same)
     if findings:
         findings += _foreign(name, first, second, truth)
     wrong, ratio = check_values(first, truth, budget, problem.slack)
@@ -51,16 +52,44 @@ def compare(
     elif again is not None and _stayed(first, again, truth):
         reason = f"{label(name)} stayed what it was when the inputs changed"
         findings.append(Finding("TAMPERED", reason))
+    elif again is not None and not findings:
+        findings += wrong_values(problem.other, name, again, "of a call on other inputs")
     return findings, ratio
 
 
-def differing(name: str, first: torch.Tensor, second: torch.Tensor) -> list[Finding]:
+def wrong_values(problem: Problem, name: str, result: torch.Tensor, which: str) -> list[Finding]:
+    """Return a finding if a result of a further call differs from the oracle's.
+
+    Args:
+        problem: The problem with the oracle's results.
+        name: The result: `output`, or the argument whose gradient it is.
+        result: The result.
+        which: The call in words, for the reason.
+    """
+    if not result.numel():
+        return []
+    wrong, _ = check_values(result, problem.truth[name], problem.budgets[name], problem.slack)
+    if not wrong:
+        return []
+    return [Finding("INCORRECT_NUMERICAL", f"{_at(name, wrong.index)}, {which}: {wrong.text}")]
+
+
+def altered(name: str, first: torch.Tensor, later: torch.Tensor) -> list[Finding]:
+    """Return a finding if one call's result changed when another call was made beside it."""
+    found = differing(name, first, later)
+    reason = f"{label(name)} of one call changed when the next was made, as if both shared memory"
+    return [Finding("INCORRECT_NUMERICAL", reason)] if found else []
+
+
+def differing(
+    name: str, first: torch.Tensor, second: torch.Tensor, same: str = "the same inputs"
+) -> list[Finding]:
     """Return a finding if two results of the same inputs differ in any bit."""
     if torch.equal(_bits(first), _bits(second)):
         return []
     where = first_index(_bits(first) != _bits(second))
     values = f"{first[where].item():.8g}, then {second[where].item():.8g}"
-    return [Finding("NONDETERMINISTIC", f"{_at(name, where)} was {values} on the same inputs")]
+    return [Finding("NONDETERMINISTIC", f"{_at(name, where)} was {values} on {same}")]
 
 
 def label(name: str) -> str:

@@ -1,173 +1,98 @@
 """The verdict of one solution on one case, in each direction.
 
-`grade` has the solution's process answer (`exchange.py`), collects findings from its replies, from
-the shared memory and from the values (`compare.py`), and takes the earliest cause for the verdict.
-The oracle's results never leave the harness's process.
+`grade` has the solution's process asked (`asking.py`), collects findings from its replies, from the
+shared memory and from the values (`compare.py`), and takes the earliest cause for the verdict. The
+oracle's results never leave the harness's process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass
 
-from common.grading.compare import Finding, compare, differing, label
-from common.grading.exchange import AGAIN, Exchange
-from common.grading.problem import OUTPUT, Problem
+from common.grading import asking
+from common.grading.asking import Findings
+from common.grading.compare import Finding, compare, wrong_values
+from common.grading.exchange import FIRST, FURTHER, LATEST, OTHER, Exchange
+from common.grading.problem import Problem
 from common.grading.worker import Worker
 from common.spec import DIRECTIONS, Direction
 from common.verdicts import FINE, VERDICTS, Verdict
-from common.wire import Reply
 
-DEATHS = {"CRASHED", "TIMEOUT"}
-LATEST = 1
-"""The attempt that is made last, and that further answers repeat."""
 ORDER = list(VERDICTS)
 
-Findings = dict[Direction, list[Finding]]
+
+@dataclass
+class Outcome:
+    """The comparisons of one direction's results with the oracle's."""
+
+    compared: int = 0
+    """The results that were compared: without any there is nothing that could pass."""
+    error: float | None = None
+    """The largest error in units of eager's own."""
 
 
 def grade(problem: Problem, worker: Worker, repeats: int = 0) -> dict[Direction, Verdict]:
     """Return the verdicts of the worker's solution on a problem.
 
-    The solution answers twice and in some cases once more on other inputs; where nothing is wrong
-    after that, it answers `repeats` times more.
+    The solution answers twice, in some cases once more on other inputs or in a further mode; where
+    nothing is wrong after that, it answers `repeats` times more.
     """
     exchange = Exchange(problem, worker)
     findings: Findings = {"forward": [], "backward": []}
-    asked = _ask_attempts(exchange, findings)
-    errors = {
-        direction: _compare(exchange, direction, asked, findings[direction])
-        for direction in DIRECTIONS
-    }
+    asked = asking.ask_attempts(exchange, findings)
+    graded = [direction for direction in DIRECTIONS if exchange.names(direction)]
+    outcomes = {each: _compare(exchange, each, asked, findings[each]) for each in graded}
+    notes = [] if any(findings.values()) else asking.note_second_backward(exchange, findings)
+    if not any(findings.values()):
+        asking.ask_further(exchange, findings)
+    for direction in graded:
+        _compare_further(exchange, direction, findings[direction])
     for _ in range(repeats):
-        _repeat(exchange, findings)
+        asking.repeat(exchange, findings)
     return {
-        direction: _verdict(problem, worker, direction, findings[direction], errors[direction])
-        for direction in DIRECTIONS
+        direction: _verdict(
+            problem,
+            worker,
+            direction,
+            findings[direction],
+            outcomes[direction],
+            notes if direction == "backward" else [],
+        )
+        for direction in graded
     }
 
 
-# --- requests -------------------------------------------------------------------------------------
-
-
-def _ask_attempts(exchange: Exchange, findings: Findings) -> list[int]:
-    """Make the attempts, as long as forward answers; return those that were made."""
-    asked = []
-    for attempt in exchange.attempts:
-        if attempt == AGAIN and DEATHS & {found.verdict for found in findings["backward"]}:
-            continue  # one more death in backward, and forward would not be asked any more
-        asked.append(attempt)
-        _ask_attempt(exchange, attempt, findings)
-        if attempt not in exchange.answered["forward"]:
-            break
-    return asked
-
-
-def _ask_attempt(exchange: Exchange, attempt: int, findings: Findings) -> None:
-    """Ask for one forward and, where its output allows that, one backward."""
-    exchange.lay_inputs(attempt)
-    reply, failure = _ask(exchange, "forward", attempt)
-    if failure:
-        findings["forward"].append(failure)
-    if reply.get("verdict"):
-        findings["backward"].append(Finding(reply["verdict"], reply["reason"]))
-    elif not reply.get("differentiable"):
-        findings["backward"].append(Finding("UNSUPPORTED", "the output has no grad_fn"))
-    elif failure and failure.verdict in ("INCORRECT_SHAPE", "INCORRECT_DTYPE"):
-        findings["backward"].append(failure)
-    else:
-        _, failure = _ask(exchange, "backward", attempt)
-        if failure:
-            findings["backward"].append(failure)
-
-
-def _repeat(exchange: Exchange, findings: Findings) -> None:
-    """Ask for the latest attempt once more, in its own place, if nothing is wrong so far."""
-    for direction in DIRECTIONS:
-        if findings[direction]:
-            return
-        _, failure = _ask(exchange, direction, LATEST)
-        if failure:
-            findings[direction].append(failure)
-            return
-        for name in _result_names(exchange.problem, direction):
-            both = (exchange.result(name, attempt) for attempt in (0, LATEST))
-            findings[direction] += differing(name, *both)
-
-
-def _ask(exchange: Exchange, direction: Direction, attempt: int) -> tuple[Reply, Finding | None]:
-    """Return the reply to one request, and the finding that it leads to before any comparison."""
-    forward = direction == "forward"
-    reply = exchange.forward(attempt) if forward else exchange.backward(attempt)
-    results: dict[str, Reply | None] = {OUTPUT: reply} if forward else reply
-    if not _is_reply(reply, results, _result_names(exchange.problem, direction)):
-        reply = {"verdict": "CRASHED", "reason": "the process wrote what is no reply"}
-    return reply, _failure(reply, results, exchange)
-
-
-def _result_names(problem: Problem, direction: Direction) -> list[str]:
-    return [OUTPUT] if direction == "forward" else list(problem.op.differentiable)
-
-
-# --- findings -------------------------------------------------------------------------------------
-
-
-def _is_reply(reply: Reply, results: dict[str, Reply | None], names: Iterable[str]) -> bool:
-    """Return whether the reply is a failure in words, or describes each result that was asked for.
-
-    Only a comparison can pass: a process that says `PASSED` of itself sent no reply.
-    """
-    if "verdict" in reply:
-        failures = [verdict for verdict in VERDICTS if verdict != "PASSED"]
-        return reply["verdict"] in failures and "reason" in reply
-    return results.keys() == set(names) and all(map(_is_result, results.values()))
-
-
-def _is_result(result: Any) -> bool:
-    return result is None or (
-        isinstance(result, dict)
-        and isinstance(result.get("shape"), list)
-        and isinstance(result.get("dtype"), str)
-    )
-
-
-def _failure(reply: Reply, results: dict[str, Reply | None], exchange: Exchange) -> Finding | None:
-    """Return the first failure in the reply, the shared memory, or a result's shape and dtype."""
-    if reply.get("verdict"):
-        return Finding(reply["verdict"], reply["reason"])
-    if overrun := exchange.overrun():
-        return Finding("OUT_OF_BOUNDS", overrun)
-    if changed := exchange.changed():
-        return Finding("MUTATED_INPUT", f"{changed} changed")
-    for name, result in results.items():
-        if result is None:
-            return Finding("INCORRECT_NUMERICAL", f"{label(name)} is None")
-        wanted = exchange.slots.results[name, 0]
-        if tuple(result["shape"]) != wanted.size:
-            reason = f"{label(name)} has shape {result['shape']}, expected {list(wanted.size)}"
-            return Finding("INCORRECT_SHAPE", reason)
-        if result["dtype"] != wanted.dtype:
-            reason = f"{label(name)} is {result['dtype']}, expected {wanted.dtype}"
-            return Finding("INCORRECT_DTYPE", reason)
-    return None
+# --- values ---------------------------------------------------------------------------------------
 
 
 def _compare(
     exchange: Exchange, direction: Direction, asked: Collection[int], findings: list[Finding]
-) -> float | None:
-    """Add the findings from the values, if every attempt has them; return the largest error."""
-    answered = exchange.answered[direction]
+) -> Outcome:
+    """Compare the results, if every attempt has them, and add what is found."""
+    answered, outcome = exchange.answered[direction], Outcome()
     if not answered.issuperset(asked):
-        if answered and {found.verdict for found in findings} == {"UNSUPPORTED"}:
+        if answered - {FURTHER} and {found.verdict for found in findings} == {"UNSUPPORTED"}:
             findings.append(Finding("NONDETERMINISTIC", "unsupported in one run of two"))
-        return None
+        return outcome
     errors = []
-    for name in _result_names(exchange.problem, direction):
-        results = [exchange.result(name, attempt) for attempt in sorted(answered)]
-        found, error = compare(exchange.problem, name, *results)
+    for name in exchange.names(direction):
+        attempts = [each for each in (FIRST, LATEST, OTHER) if each in asked]
+        found, error = compare(exchange.problem, name, *map(exchange.result, [name] * 3, attempts))
         findings += found
         errors.append(error)
-    return max((error for error in errors if error is not None), default=None)
+    outcome.compared = len(errors)
+    outcome.error = max((error for error in errors if error is not None), default=None)
+    return outcome
+
+
+def _compare_further(exchange: Exchange, direction: Direction, findings: list[Finding]) -> None:
+    """Compare the results of the further mode, if nothing else is wrong with this direction."""
+    if findings or exchange.mode is None or FURTHER not in exchange.answered[direction]:
+        return
+    for name in exchange.names(direction, FURTHER):
+        result = exchange.result(name, FURTHER)
+        findings += wrong_values(exchange.problem, name, result, exchange.mode.text)
 
 
 # --- the verdict ----------------------------------------------------------------------------------
@@ -178,12 +103,17 @@ def _verdict(
     worker: Worker,
     direction: Direction,
     findings: list[Finding],
-    error: float | None,
+    outcome: Outcome,
+    notes: list[str],
 ) -> Verdict:
-    """Return the earliest cause as the verdict; a failure comes before `UNSUPPORTED`."""
-    passed = Finding("PASSED", "")
+    """Return the earliest cause as the verdict; a failure comes before `UNSUPPORTED`.
+
+    Only compared results pass, whatever the replies said.
+    """
+    nothing = Finding("CRASHED", "no result was compared")
+    without = Finding("PASSED", "") if outcome.compared else nothing
     verdict, reason = min(
-        findings or [passed],
+        findings or [without],
         key=lambda found: (found.verdict in FINE, ORDER.index(found.verdict)),
     )
     return Verdict(
@@ -193,5 +123,6 @@ def _verdict(
         direction=direction,
         verdict=verdict,
         reason=reason,
-        error=error if verdict == "PASSED" else None,
+        error=outcome.error if verdict == "PASSED" else None,
+        notes=tuple(notes) if verdict == "PASSED" else (),
     )

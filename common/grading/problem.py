@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import secrets
+import threading
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,9 +12,8 @@ import torch
 from common.grading.tolerance import FEW_ELEMENTS, Budget, budget_of, larger
 from common.ops._draw import draw
 from common.spec import Case, Op
+from common.wire import OUTPUT as OUTPUT
 
-OUTPUT = "output"
-"""The name of the output among the results; a gradient is named after its argument."""
 DRAWS_OF_FEW = 8
 """Draws from which small tensors take their budget."""
 
@@ -28,6 +29,30 @@ class Problem:
     truth: dict[str, torch.Tensor]
     """By result, in float64."""
     budgets: dict[str, Budget]
+    _others: list[Problem] = field(default_factory=list, repr=False, compare=False)
+    _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    @property
+    def other(self) -> Problem:
+        """Return the same case with other inputs, drawn once for all workers that are asked it.
+
+        Its budgets are at least these: on few elements eager may be lucky.
+        """
+        with self._lock:
+            if not self._others:
+                self._others.append(self._redrawn())
+            return self._others[0]
+
+    def _redrawn(self) -> Problem:
+        device = self.upstream.device.type
+        arguments, upstream = draw(self.op, self.case, secrets.randbits(48), device)
+        truth = solve(self.op, arguments, upstream, double=True)
+        eager = solve(self.op, arguments, upstream)
+        budgets = {
+            name: larger(budget_of(eager[name], truth[name], self.case.apart), budget)
+            for name, budget in self.budgets.items()
+        }
+        return Problem(self.op, self.case, arguments, upstream, truth, budgets)
 
     @property
     def slack(self) -> float:

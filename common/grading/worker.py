@@ -7,12 +7,12 @@ it and answers each request with one reply. The other side is `common/sandbox/`.
 from __future__ import annotations
 
 import contextlib
-import secrets
 import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from common.arena import Arena
+from common.grading.chance import Chance
 from common.grading.channel import Channel
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.solutions import Solution
@@ -22,8 +22,6 @@ DEADLINE = {"cpu": 20.0, "cuda": 120.0}
 """Seconds for one reply: a case takes the interpreter a few, and a GPU's first call compiles."""
 LIVES = 2
 """Deaths after which a solution is not run again."""
-AGAIN_EVERY = 4
-"""One case in so many asks for a further answer; see `exchange.AGAIN`."""
 
 
 class Died(Exception):
@@ -54,7 +52,7 @@ class Worker:
         self.solution, self.lives = solution, lives
         self.deadline = deadline or DEADLINE[server.device]
         self._alone = False
-        self._turn = secrets.randbelow(AGAIN_EVERY)
+        self.chance = Chance()
         self._server = server
         self._pids = (0, 0)  # of the fork server, and of the process
         self._channel: Channel | None = None
@@ -99,11 +97,6 @@ class Worker:
             yield
         finally:
             self._alone = False
-
-    def ask_again(self) -> bool:
-        """Return whether to ask a further answer of this case, which no solution can foresee."""
-        self._turn += 1
-        return self._turn % AGAIN_EVERY == 0
 
     def arena(self, nbytes: int) -> Arena:
         """Return the memory shared with the process, of at least so many bytes."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
     from common.sandbox.interpreter import bounds, patches
+
+LAG = 10_000_000
+"""The GPU's clock cycles by which its default stream lags behind another: a few milliseconds."""
 
 
 def install() -> None:
@@ -33,6 +40,16 @@ def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.Acce
 def is_watched_by(log: bounds.AccessLog) -> bool:
     """Return whether accesses are still reported to this log."""
     return log is bounds.WATCH.log
+
+
+def another_stream() -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """Return a function that enters a GPU stream of its own, which the default one lags behind.
+
+    Work that a solution puts on the default stream by mistake is then late.
+    """
+    torch.cuda.synchronize()
+    torch.cuda._sleep(LAG)
+    return functools.partial(torch.cuda.stream, torch.cuda.Stream())
 
 
 def synchronize() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
@@ -12,59 +14,92 @@ from common.arena import dtype_name
 from common.sandbox import backend
 from common.sandbox.failures import Refused
 from common.sandbox.poison import Poison
-from common.sandbox.session import Session
-from common.wire import POISONS, Reply
+from common.sandbox.session import Call, Session
+from common.wire import OUTPUT, POISONS, Reply
+
+GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = MappingProxyType(
+    {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
+)
+"""The modes of autograd that a setting may name."""
 
 
 def forward(
-    session: Session, call: Reply, result: Reply, poison: float | None, backwards: bool = False
+    session: Session,
+    call: Reply,
+    result: Reply,
+    poison: float | None,
+    backwards: bool = False,
+    attempt: int = 0,
+    alive: Sequence[int] = (),
+    setting: str = "",
 ) -> Reply:
     """Call the solution once and copy its output into the slot `result`.
 
     Args:
-        session: The solution's session; keeps the output for `backward`.
+        session: The solution's session; keeps the call for `backward`.
         call: The arguments; see `grading.calls.call_json`.
         result: The slot of the output.
         poison: What fresh memory holds; None stands for NaN, which JSON lacks.
         backwards: Under the interpreter, run the programs of a launch from the last to the first.
+        attempt: The number under which the call is kept.
+        alive: The earlier calls that are kept beside it.
+        setting: Where the call runs; see `grading.modes.Mode`.
 
     Returns:
         The output's shape and dtype, and whether it is differentiable.
     """
-    session.backwards = backwards
-    session.poison = POISONS[0] if poison is None else poison
-    session.inputs, options = session.bind(call)
-    with checks(session):
+    session.calls = {each: session.calls[each] for each in alive}
+    inputs, options = session.bind(call)
+    place = backend.another_stream() if setting == "stream" else contextlib.nullcontext
+    made = Call(inputs, POISONS[0] if poison is None else poison, backwards, place)
+    with checks(session, made), GRAD_MODES.get(setting, contextlib.nullcontext)():
         assert session.function is not None
-        output: torch.Tensor = session.function(**session.inputs, **options)
+        output: torch.Tensor = session.function(**inputs, **options)
         session.check_output(output)
-        session.output = output
-    return _deliver(session, output, result) | {"differentiable": output.requires_grad}
+    made.results[OUTPUT] = output
+    session.calls[attempt] = made
+    return _deliver(session, made, OUTPUT, result) | {"differentiable": output.requires_grad}
 
 
-def backward(session: Session, upstream: Reply, results: Reply) -> Reply:
-    """Copy the gradients of the last forward into their slots.
+def backward(
+    session: Session, upstream: Reply, results: Reply, attempt: int = 0, retain: bool = False
+) -> Reply:
+    """Copy the gradients of a call into their slots.
+
+    Args:
+        session: The solution's session, with the call.
+        upstream: The slot of the upstream gradient.
+        results: The slot of each gradient, by input.
+        attempt: The number of the call.
+        retain: Keep the graph for a second backward.
 
     Returns:
         By input the gradient's shape and dtype, or None where autograd gives no gradient.
     """
-    assert session.output is not None
-    inputs = {name: session.inputs[name] for name in results}
+    call = session.calls[attempt]
+    wanted = [call.inputs[name] for name in results]
     gradient = session.tensor(upstream)
-    with checks(session):
+    with checks(session, call):
         gradients = torch.autograd.grad(
-            session.output, list(inputs.values()), gradient, allow_unused=True
+            call.results[OUTPUT], wanted, gradient, allow_unused=True, retain_graph=retain
         )
-        session.output = None
+        if not retain:
+            del call.results[OUTPUT]
+    call.results |= dict(zip(results, gradients, strict=True))
     return {
-        name: None if grad is None else _deliver(session, grad, results[name])
-        for name, grad in zip(inputs, gradients, strict=True)
+        name: None if grad is None else _deliver(session, call, name, results[name])
+        for name, grad in zip(results, gradients, strict=True)
     }
 
 
+def deliver(session: Session, attempt: int, name: str, result: Reply) -> Reply:
+    """Copy a result of an earlier call into its slot once more, as it is by now."""
+    return _deliver(session, session.calls[attempt], name, result)
+
+
 @contextlib.contextmanager
-def checks(session: Session) -> Iterator[None]:
-    """Poison fresh memory and check addresses while a solution's code runs inside.
+def checks(session: Session, call: Call) -> Iterator[None]:
+    """Poison fresh memory and check addresses while a solution's code runs inside, in its place.
 
     In the interpreter every address that a kernel touches is held against its launch's arguments;
     on a GPU the guard bands around fresh memory are compared at the end.
@@ -72,14 +107,15 @@ def checks(session: Session) -> Iterator[None]:
     Raises:
         Refused: OUT_OF_BOUNDS, also where the solution swallowed the exception of its own access.
     """
-    log = backend.begin_watch(session.inputs, session.backwards)
+    log = backend.begin_watch(call.inputs, call.backwards)
     try:
-        with Poison(session.poison) as poison:
-            yield
-            if _get_current_dispatch_mode() is not poison:
-                session.refuse("the mode that poisons fresh memory was ended")
-        if written := poison.overrun():
-            raise Refused("OUT_OF_BOUNDS", written)
+        with call.place():
+            with Poison(call.poison) as poison:
+                yield
+                if _get_current_dispatch_mode() is not poison:
+                    session.refuse("the mode that poisons fresh memory was ended")
+            if written := poison.overrun():
+                raise Refused("OUT_OF_BOUNDS", written)
     finally:
         session.hold()
         if log and not backend.is_watched_by(log):
@@ -88,19 +124,19 @@ def checks(session: Session) -> Iterator[None]:
             raise Refused("OUT_OF_BOUNDS", fault) from None
 
 
-def _deliver(session: Session, tensor: torch.Tensor, result: Reply) -> Reply:
+def _deliver(session: Session, call: Call, name: str, result: Reply) -> Reply:
     """Copy a result into its slot if it has the slot's shape and dtype; return both.
 
     Raises:
         Refused: RUNTIME_ERROR, where the result is on another device; TAMPERED, where it changed
             after it was returned.
     """
-    target = session.tensor(result)
+    tensor, target = call.results[name], session.tensor(result)
     if tensor.device.type != target.device.type:
         reason = f"a result lies on {tensor.device.type}, expected {target.device.type}"
         raise Refused("RUNTIME_ERROR", reason)
     if tensor.shape == target.shape and tensor.dtype == target.dtype:
-        with torch.no_grad():
+        with torch.no_grad(), call.place():
             target.copy_(tensor.detach())
             # work queued on the call's stream is in the copy; work on another may come later
             backend.synchronize()

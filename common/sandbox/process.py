@@ -49,6 +49,7 @@ REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
         "load": Session.load,
         "forward": graded.forward,
         "backward": graded.backward,
+        "deliver": graded.deliver,
         "time": timed.time_solution,
         "time_forced": timed.time_forced,
         "trace": timed.trace_calls,

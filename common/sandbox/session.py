@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +25,24 @@ from common.wire import Reply
 OPS = {name: ops.load(name) for name in ops.names()}
 """Every op, imported before any solution: an op imported later could be one that it replaced."""
 
+RENEWALS = 1 << 20
+"""The versions left to a timed input, which changes in place between calls."""
+
+
+@dataclass
+class Call:
+    """One graded call, with what it holds until the harness has compared it."""
+
+    inputs: dict[str, torch.Tensor]
+    poison: float
+    """What fresh memory holds."""
+    backwards: bool
+    """Whether the interpreter runs the programs of a launch from the last to the first."""
+    place: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    """The stream that forward, backward and the delivery of their results run on."""
+    results: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The output as `output`, and the gradients by argument."""
+
 
 class Session:
     """One solution in its process, and the call under way."""
@@ -40,9 +60,9 @@ class Session:
         self.module: ModuleType | None = None
         self.prepare: Callable[..., Any] | None = None
         self.arena: Arena | None = None
-        self.inputs: dict[str, torch.Tensor] = {}
-        self.output: torch.Tensor | None = None
-        self.poison, self.backwards = 0.0, False
+        self.calls: dict[int, Call] = {}
+        """The calls whose results are alive, by attempt."""
+        self._version = 0
 
     def load(self, path: str, op: str) -> Reply:
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""
@@ -68,7 +88,7 @@ class Session:
 
     def let_go(self) -> None:
         """Release the shared memory, and the GPU memory that torch keeps for later."""
-        self.output, self.inputs = None, {}
+        self.calls = {}
         if self.arena:
             self.arena.close()
             self.arena = None
@@ -77,9 +97,16 @@ class Session:
             torch.cuda.empty_cache()
 
     def tensor(self, slot: Reply) -> torch.Tensor:
-        """Return the slot of shared memory as a tensor."""
+        """Return the slot of shared memory as a tensor, with a version that none had before.
+
+        The harness may have changed the memory. A solution that keeps what it derived from an
+        argument under `(data_ptr(), _version)` must not find it for another content.
+        """
         assert self.arena is not None
-        return self.arena.tensor(Slot(**slot))
+        tensor = self.arena.tensor(Slot(**slot))
+        self._version += 1
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (self._version,))
+        return tensor
 
     def elements(self, slot: Reply) -> torch.Tensor:
         """Return the slot's whole storage as bytes, `[elements, bytes of an element]`."""
@@ -114,6 +141,7 @@ class Session:
         too, or what a peer's `prepare` returns for these arguments.
         """
         inputs, options = self.bind(call)
+        self._version += RENEWALS
         wanted = [inputs[name] for name in call["differentiable"]]
         upstream = self.tensor(call["upstream"])
         if prepare:

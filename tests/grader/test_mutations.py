@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common import ops, solutions
-from common.grading import compare, exchange, problem, worker
+from common.grading import asking, chance, compare, exchange, grade, problem, worker
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
 from common.measure import timing
@@ -18,6 +18,18 @@ from common.paths import ROOT
 from common.solutions import Solution
 from tests.corpus import DEADLINE, expected, promised, small
 from tests.mutants import MUTATIONS, nothing
+
+TOGETHER = asking._ask_together
+
+
+def one_by_one(several, attempts, findings):
+    for attempt in attempts:
+        TOGETHER(several, (attempt,), findings)
+
+
+def in_shared_memory(several, name, attempt):
+    return several._arena.tensor(several.slots[attempt].results[name, attempt])
+
 
 CORPUS = {
     solution.handle: solution
@@ -57,7 +69,25 @@ FOUND_OUTSIDE = {
         compare, "_bits", lambda tensor: tensor.new_zeros(1), "nondeterministic_rounding",
     ),
     "the inputs never change": (
-        worker.Worker, "ask_again", lambda self: False, "replays_by_shape",
+        chance.Chance, "once_in", lambda *_: False, "replays_by_shape",
+    ),
+    "other inputs are laid, yet not compared with the truth": (
+        compare, "wrong_values", lambda *_: [], "wrong_on_other_inputs",
+    ),
+    "results stay in the shared memory": (
+        exchange.Exchange, "_present", in_shared_memory, "mends_a_delivered_result",
+    ),
+    "results are not looked at again": (
+        asking, "_ask_later", nothing, "one_gradient_buffer",
+    ),
+    "two calls never live at once": (
+        asking, "_ask_together", one_by_one, "one_workspace_for_all_layers",
+    ),
+    "modes are not compared": (
+        grade, "_compare_further", nothing, "wrong_without_grad",
+    ),
+    "nothing is frozen": (
+        asking, "ask_further", nothing, "frozen_weights_freeze_all",
     ),
     "rows are judged together": (
         problem, "budget_of", lambda eager, truth, apart: budget_of(eager, truth),
@@ -65,6 +95,7 @@ FOUND_OUTSIDE = {
     ),
 }  # fmt: skip
 """A check of the harness's: where it is, what stands in its place, and the kernel."""
+EVERY_MODE = 5
 NEEDED = ("7x130-float32", "5x2x3x12-float32-sparse")
 FOUND_IN_TIME = {
     "no_renewal": "replays_by_pointer",
@@ -86,7 +117,7 @@ def copy(kernel: str, folder: Path) -> Solution:
 def cases(op: str):
     """A few, and those that one of the kernels is about."""
     several = list(ops.load(op).cases("smoke"))
-    return [*several[:4], *(case for case in several if case.apart or case.name in NEEDED)]
+    return [*several[:EVERY_MODE], *(case for case in several if case.apart or case.name in NEEDED)]
 
 
 def verdicts(sweep: Sweep, kernels: list[Solution]) -> dict[Solution, dict[str, set[str]]]:
@@ -104,9 +135,10 @@ def missed(solution: Solution, found: dict[str, set[str]]) -> bool:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def every_case_asks_again():
+def every_case_is_asked_further():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "AGAIN_EVERY", 1)
+        patch.setattr(exchange, "OTHER_EVERY", 1)
+        patch.setattr(exchange, "MODE_EVERY", 1)
         yield
 
 

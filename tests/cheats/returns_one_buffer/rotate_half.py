@@ -1,6 +1,6 @@
 """Every result of a shape lies in the same memory and overwrites the one before.
 
-Expected: forward=PASSED backward=PASSED
+Expected: forward=INCORRECT_NUMERICAL backward=PASSED
 Timed: TAMPERED
 """
 
@@ -15,7 +15,8 @@ class _Half(torch.autograd.Function):
         key = (x.shape, x.dtype)
         buffers.setdefault(key, torch.empty(x.shape, dtype=x.dtype, device=x.device))
         a, b = x.chunk(2, -1)
-        return buffers[key].copy_(torch.cat((-b, a), -1)).view(x.shape)
+        memory = buffers[key].copy_(torch.cat((-b, a), -1)).untyped_storage()
+        return x.new_empty(0).set_(memory, 0, x.shape)  # no view for autograd
 
     @staticmethod
     def backward(ctx, grad):

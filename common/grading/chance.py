@@ -1,0 +1,36 @@
+"""The choices of one worker's cases that its solution may not foresee."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter, defaultdict
+
+LONGEST_WAIT = 2
+"""A choice that is made once in so many cases comes at the latest after twice as many."""
+
+
+class Chance:
+    """Unforeseeable choices, which come often enough for a tier of twenty cases to have each."""
+
+    def __init__(self) -> None:
+        """Begin with no choice made."""
+        self._waits: Counter[str] = Counter()
+        self._bags: dict[str, list[int]] = defaultdict(list)
+
+    def once_in(self, every: int, what: str) -> bool:
+        """Return True once in so many calls on average, whatever the calls before returned.
+
+        Only a long wait ends for certain: no call is ever certain to return False.
+        """
+        self._waits[what] += 1
+        chosen = not secrets.randbelow(every) or self._waits[what] > LONGEST_WAIT * every
+        if chosen:
+            self._waits[what] = 0
+        return chosen
+
+    def in_turn(self, among: int, what: str) -> int:
+        """Return a number below `among`: each comes once in so many calls, in a random order."""
+        bag = self._bags[what]
+        if not bag:
+            bag += secrets.SystemRandom().sample(range(among), among)
+        return bag.pop()

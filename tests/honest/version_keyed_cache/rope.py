@@ -1,0 +1,16 @@
+"""cos and sin are kept under the address and the version of freqs, which name its content."""
+
+import torch
+
+tables = {}
+
+
+def rope(t, freqs):
+    key = (freqs.data_ptr(), freqs._version, freqs.shape, freqs.stride(), t.dtype)
+    if key not in tables:
+        tables.clear()
+        tables[key] = freqs.cos().to(t.dtype), freqs.sin().to(t.dtype)
+    cos, sin = (table[: t.shape[0]].clone() for table in tables[key])
+    turned, passed = t[..., : freqs.shape[-1]], t[..., freqs.shape[-1] :]
+    a, b = turned.chunk(2, -1)
+    return torch.cat((turned * cos + torch.cat((-b, a), -1) * sin, passed), -1)

@@ -1,0 +1,266 @@
+"""The further requests of a case: two calls that live at once, modes, a second backward."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from common import ops
+from common.grading import grade as grading
+from common.grading.chance import LONGEST_WAIT, Chance
+from common.grading.modes import modes
+from common.grading.sweep import Sweep
+from common.solutions import Solution
+from tests.asking import Chosen
+
+CHANCE = "common.grading.worker.Chance"
+MASKED = ops.load("masked_linear")
+CASES = {case.name: case for case in MASKED.cases("smoke")}
+CASE = CASES["37x72x100-float32-random"]
+NO_GRAD, INFERENCE, X_ALONE, WEIGHTS_ALONE = range(4)
+
+SAVES = """
+import torch
+
+class MaskedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w_v, w_t, mask):
+        ctx.save_for_backward(x, w_v, w_t, mask[:, None])
+        return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
+
+    @staticmethod
+    def backward(ctx, grad):
+        {before}
+        x, w_v, w_t, mask = ctx.saved_tensors
+        d_x = torch.where(mask, grad @ w_v, grad @ w_t) if ctx.needs_input_grad[0] else None
+        d_v, d_t = (grad * mask).T @ x, (grad * ~mask).T @ x
+        return d_x, d_v, d_t * {factor}, None
+
+def masked_linear(x, w_v, w_t, mask):
+    {first}
+    return MaskedLinear.apply(x, w_v, w_t, mask)
+"""
+RIGHT = {"before": "pass", "factor": "1", "first": "pass"}
+
+
+@pytest.fixture
+def verdicts(tmp_path, fork_server, monkeypatch):
+    """Return a function from the source of a masked_linear, and choices, to its verdicts."""
+
+    def start(source, case=CASE, **chosen):
+        monkeypatch.setattr(CHANCE, lambda: Chosen(**chosen))
+        path = tmp_path / "somebody" / "masked_linear.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source)
+        with Sweep("cpu", server=fork_server) as sweep:
+            (found,) = sweep.grade(MASKED, [case], [Solution(path, "masked_linear")])
+        return found.verdicts
+
+    return start
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("mode", [None, *range(5)])
+def test_an_honest_solution_passes_whatever_is_asked(verdicts, interleaved, mode):
+    """It honours needs_input_grad."""
+    found = verdicts(SAVES.format(**RIGHT), interleaved=interleaved, mode=mode)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert not found["backward"].notes
+
+
+# --- a second backward of one graph ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        (
+            {"before": "ctx.used = hasattr(ctx, 'used'); assert not ctx.used, 'once alone'"},
+            "a second backward of the same graph fails, RUNTIME_ERROR: AssertionError: once alone",
+        ),
+        (
+            {"before": "ctx.used = hasattr(ctx, 'used')", "factor": "(2 if ctx.used else 1)"},
+            "a second backward of the same graph gives another gradient of w_t",
+        ),
+        (
+            {"before": "import os; ctx.used = hasattr(ctx, 'used') and os._exit(3)"},
+            "a second backward of the same graph fails, CRASHED: the process ended by exit(3)",
+        ),
+    ],
+)
+def test_a_second_backward_is_a_note_and_no_verdict(verdicts, changes, note):
+    source = SAVES.format(**{**RIGHT, **changes})
+    found = verdicts(source, interleaved=True)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert [line[: len(note)] for line in found["backward"].notes] == [note]
+    assert "notes" in dataclasses.asdict(found["backward"])
+    assert not verdicts(source, interleaved=False)["backward"].notes
+
+
+# --- two calls at once ----------------------------------------------------------------------------
+
+STATEFUL = """
+import torch
+
+memory = {{}}
+stack = []
+
+class MaskedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w_v, w_t, mask):
+        {save}
+        ctx.save_for_backward(w_v, w_t, mask[:, None])
+        return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
+
+    @staticmethod
+    def backward(ctx, grad):
+        {load}
+        w_v, w_t, mask = ctx.saved_tensors
+        d_x = torch.where(mask, grad @ w_v, grad @ w_t)
+        return d_x, (grad * mask).T @ x, (grad * ~mask).T @ x, None
+
+def masked_linear(x, w_v, w_t, mask):
+    return MaskedLinear.apply(x, w_v, w_t, mask)
+"""
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_stack_of_saved_tensors_serves_one_order_alone(verdicts, monkeypatch, order):
+    """The first backward is of either call; a stack is right for the latest, as in a model."""
+    monkeypatch.setattr("common.grading.asking.secrets.randbelow", lambda most: order)
+    source = STATEFUL.format(save="stack.append(x.clone())", load="x = stack.pop()")
+    found = verdicts(source, interleaved=True)
+    if order:
+        assert found["backward"].verdict == "PASSED", found["backward"]
+    else:
+        assert found["backward"].reason.endswith("the same inputs, the second beside another call")
+    assert found["forward"].verdict == "PASSED"
+    assert verdicts(source)["backward"].verdict == "PASSED", "one call at a time cannot show it"
+
+
+def test_an_output_that_the_next_call_overwrites_is_named(verdicts):
+    source = (
+        "import torch\n\nkept = {}\n\ndef masked_linear(x, w_v, w_t, mask):\n"
+        "    right = torch.where(mask[:, None], x @ w_v.T, x @ w_t.T).detach()\n"
+        "    return kept.setdefault(right.shape, torch.empty_like(right)).copy_(right)\n"
+    )
+    found = verdicts(source, interleaved=True)["forward"]
+    assert found.verdict == "INCORRECT_NUMERICAL"
+    assert found.reason.startswith("output of one call changed when the next was made")
+
+
+@pytest.mark.parametrize("dies", ["forward", "backward"])
+@pytest.mark.parametrize("call", [2, 3])
+def test_a_death_amid_two_calls_is_that_and_no_error_of_the_harness(verdicts, dies, call):
+    count = (
+        "memory['n'] = memory.get('n', 0) + 1\n"
+        f"        if memory['n'] == {call}: __import__('os').abort()"
+    )
+    save, load = "ctx.x = x.clone()", "x = ctx.x"
+    save, load = (
+        f"{text}\n        {count}" if each == dies else text
+        for each, text in (("forward", save), ("backward", load))
+    )
+    found = verdicts(STATEFUL.format(save=save, load=load), interleaved=True)
+    assert found[dies].verdict == "CRASHED", found
+    assert "SIGABRT" in found[dies].reason
+
+
+# --- modes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "first", "wanted"),
+    [
+        (NO_GRAD, "if not torch.is_grad_enabled(): return x * 2", "INCORRECT_SHAPE"),
+        (INFERENCE, "if torch.is_inference_mode_enabled(): 1 / 0", "RUNTIME_ERROR"),
+        (X_ALONE, "if not w_v.requires_grad: raise NotImplementedError", "UNSUPPORTED"),
+        (WEIGHTS_ALONE, "if not x.requires_grad: 1 / 0", "RUNTIME_ERROR"),
+    ],
+)
+def test_a_mode_counts_to_forward(verdicts, mode, first, wanted):
+    found = verdicts(SAVES.format(**{**RIGHT, "first": first}), mode=mode)
+    assert found["forward"].verdict == wanted, found["forward"]
+    assert found["forward"].reason.endswith(modes(MASKED, "cpu")[mode].text)
+    assert found["backward"].verdict == "PASSED"
+
+
+def test_what_inference_mode_leaves_behind_serves_training(verdicts):
+    """A table made in inference mode cannot be saved for backward: a model's evaluation, then
+    training."""
+    source = (
+        "import functools\nimport torch\n\n@functools.cache\n"
+        "def ones(count):\n    return torch.ones(count, 1)\n\n"
+        "def masked_linear(x, w_v, w_t, mask):\n"
+        "    return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T) * ones(len(x))\n"
+    )
+    assert verdicts(source)["forward"].verdict == "PASSED"
+    found = verdicts(source, mode=INFERENCE)
+    assert {v.verdict for v in found.values()} == {"RUNTIME_ERROR"}
+    assert "Inference tensors cannot be saved" in found["forward"].reason
+
+
+def test_a_solution_without_gradients_is_unsupported_in_backward_alone(verdicts):
+    source = (
+        "import torch\n\ndef masked_linear(x, w_v, w_t, mask):\n"
+        "    return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T).detach()\n"
+    )
+    for mode in range(5):
+        for interleaved in (False, True):
+            found = verdicts(source, mode=mode, interleaved=interleaved)
+            assert [v.verdict for v in found.values()] == ["PASSED", "UNSUPPORTED"], found
+
+
+def test_modes_of_a_gpu_have_a_stream_and_parts_are_never_whole():
+    for op in map(ops.load, ops.names()):
+        several = modes(op, "cpu")
+        assert {mode.setting for mode in modes(op, "cuda")} - {m.setting for m in several} == {
+            "stream"
+        }
+        frozen = [mode.differentiable for mode in several if not mode.setting]
+        assert frozen and op.differentiable not in frozen
+        assert op.differentiable[1:] in frozen
+
+
+# --- chance and comparisons -----------------------------------------------------------------------
+
+
+def test_a_choice_is_never_certain_to_fail_and_comes_in_time():
+    chance = Chance()
+    made = [chance.once_in(4, "this") for _ in range(4000)]
+    gaps = [len(gap) for gap in "".join(map(str, map(int, made))).split("1")]
+    assert max(gaps) <= LONGEST_WAIT * 4
+    assert 0 in gaps, "also right after it came"
+    assert 800 < sum(made) < 1400
+    assert sorted(chance.in_turn(5, "that") for _ in range(10)) == sorted(2 * [*range(5)])
+
+
+def test_without_a_comparison_nothing_passes(verdicts, monkeypatch):
+    monkeypatch.setattr(grading, "_compare", lambda *_: grading.Outcome())
+    found = verdicts(SAVES.format(**RIGHT))
+    assert {(v.verdict, v.reason) for v in found.values()} == {
+        ("CRASHED", "no result was compared")
+    }
+
+
+def test_empty_results_are_compared_by_shape_and_dtype(verdicts):
+    found = verdicts(SAVES.format(**RIGHT), CASES["0x16x24-float32-span"])
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"]
+    source = "def masked_linear(x, w_v, w_t, mask):\n    return (x @ w_v.T).double()\n"
+    found = verdicts(source, CASES["0x16x24-float32-span"])
+    assert found["forward"].verdict == "INCORRECT_DTYPE"
+
+
+def test_versions_never_come_again(verdicts):
+    """However often the same memory is bound."""
+    source = (
+        "import torch\n\nseen = set()\n\ndef masked_linear(x, w_v, w_t, mask):\n"
+        "    keys = {(each.data_ptr(), each._version) for each in (x, w_v, w_t, mask)}\n"
+        "    assert not keys & seen\n    seen.update(keys)\n"
+        "    return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)\n"
+    )
+    found = verdicts(source, interleaved=True, mode=WEIGHTS_ALONE)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert torch.zeros(1)._version == 0, "a new tensor's, which was every argument's"

@@ -1,0 +1,28 @@
+"""Every call puts x into one workspace, which backward reads: two layers' calls share it.
+
+Expected: forward=PASSED backward=INCORRECT_NUMERICAL
+"""
+
+import torch
+
+workspaces = {}
+
+
+class _MaskedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w_v, w_t, mask):
+        key = (x.shape, x.dtype, x.device)
+        kept = workspaces.setdefault(key, torch.empty(x.shape, dtype=x.dtype, device=x.device))
+        ctx.x = kept.copy_(x)
+        ctx.save_for_backward(w_v, w_t, mask[:, None])
+        return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
+
+    @staticmethod
+    def backward(ctx, grad):
+        w_v, w_t, mask = ctx.saved_tensors
+        d_x = torch.where(mask, grad @ w_v, grad @ w_t)
+        return d_x, (grad * mask).T @ ctx.x, (grad * ~mask).T @ ctx.x, None
+
+
+def masked_linear(x, w_v, w_t, mask):
+    return _MaskedLinear.apply(x, w_v, w_t, mask)
