@@ -120,7 +120,7 @@ class Case:
     @property
     def unusual(self) -> list[str]:
         """The parts of the name that say the layouts and values, where they are not the default."""
-        parts = [self.layout] * (self.layout != "contiguous")
+        parts: list[str] = [self.layout] * (self.layout != "contiguous")
         parts += [f"upstream={self.upstream}"] * (self.upstream != "contiguous")
         return parts + [self.values] * (self.values != "normal")
 

@@ -46,10 +46,11 @@ class Problem:
     def _redrawn(self) -> Problem:
         device = self.upstream.device.type
         arguments, upstream = draw(self.op, self.case, secrets.randbits(48), device)
-        truth = solve(self.op, arguments, upstream, double=True)
-        eager = solve(self.op, arguments, upstream)
+        gradients = "backward" in self.case.directions
+        truth = solve(self.op, arguments, upstream, double=True, gradients=gradients)
+        eager = solve(self.op, arguments, upstream, gradients=gradients)
         budgets = {
-            name: larger(budget_of(eager[name], truth[name], self.case.apart), budget)
+            name: larger(budget_of(eager[name], truth[name], self.case.sliced), budget)
             for name, budget in self.budgets.items()
         }
         return Problem(self.op, self.case, arguments, upstream, truth, budgets)

@@ -100,15 +100,14 @@ def draw_weights(
         shapes: The shape of each weight of one side, `[out_features, in_features]`.
         generator: The source of the values, and their device.
     """  # fmt: skip
-    layouts = case.weights or ("contiguous",) * len(names)
     drawn = {}
-    for index, (name, layout) in enumerate(zip(names, layouts, strict=True)):
+    for index, name in enumerate(names):
         shape = shapes[index % len(shapes)]
         values = randn(shape, case.dtype, "contiguous", generator, shape[1] ** -0.5)
         chosen = "all" if index < len(shapes) else "none"
         if case.values == "infinite" and case.mask != chosen:
             values[:, ::7] = torch.inf
-        drawn[name] = place(values, layout)
+        drawn[name] = place(values, case.weights[index] if case.weights else "contiguous")
     return drawn
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from allpairspy import AllPairs
 
 Factors = Mapping[str, Sequence[Any]]
-"""The values of each factor, such as `{"dtype": ("float32", "float16"), "starts": (False, True)}`."""
+"""The values of each factor: `{"dtype": ("float32", "float16"), "interleaved": (False, True)}`."""
 Row = dict[str, Any]
 """One value of each factor, or of some."""
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
@@ -71,7 +71,7 @@ def _left(pairs: Iterable[Pair], rows: Iterable[Row]) -> list[Pair]:
 
 
 def _row_of(missing: Sequence[Pair], factors: Factors, exclusions: Sequence[Exclusion]) -> Row:
-    """Return a row with the first missing pair, and with as many others as a greedy choice finds."""
+    """Return a row with the first missing pair, and greedily with as many others as it can have."""
 
     def gain(row: Row) -> int:
         return sum(dict(pair).items() <= row.items() for pair in missing)

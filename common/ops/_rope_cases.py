@@ -101,6 +101,7 @@ def _extended(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: A
 
 def _smoke() -> Iterator[RopeCase]:
     yield from _smoke_sizes()
+    yield from _smoke_alone()
     yield from _smoke_values()
     for table in (CORE, EXTENDED):
         yield from map(case_of, pairwise(table, EXCLUDED))
@@ -120,7 +121,18 @@ def _smoke_sizes() -> Iterator[RopeCase]:
     for s, b, h in ((1, 1, 1), (0, 2, 3), (3, 0, 2)):
         yield _core(s, b, h, 4)
     yield _core(3, 2, 2, 16, layout="far", dtype="bfloat16")
-    yield _extended(0, 0, 2, 16, 8, tensor_format="thd", lengths=(8, 0, 16), cp_size=4, cp_rank=3)
+
+
+def _smoke_alone() -> Iterator[RopeCase]:
+    """Yield each further option alone, for a solution that takes no other."""
+    yield _extended(5, 2, 3, 16, 12, interleaved=True)
+    for tensor_format in ("sbhd", "bshd"):
+        yield _extended(5, 3, 2, 16, 8, starts=True, tensor_format=tensor_format)
+        yield _extended(6, 2, 2, 16, 8, cp_size=3, cp_rank=1, tensor_format=tensor_format)
+    thd: dict[str, Any] = {"tensor_format": "thd"}
+    yield _extended(0, 0, 2, 16, 8, **thd, lengths=(8, 0, 16), cp_size=4, cp_rank=3)
+    yield _extended(0, 0, 3, 16, 8, **thd, lengths=(5, 0, 1, 9), dtype="bfloat16")
+    yield _extended(0, 0, 1, 16, 8, **thd, lengths=(30, *(1, 0, 0) * 25), ends_layout="sparse")
 
 
 def _smoke_values() -> Iterator[RopeCase]:
@@ -161,8 +173,8 @@ EXTENDED: Factors = {
     "starts": ("none", "contiguous", "sparse"),
     "cp": ((1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (5, 4)),
 }
-"""All options: thd with the layout of cu_seqlens, the layout of start_positions, and `cp` as the size
-and the rank."""
+"""All options: `thd, sparse` has a sparse cu_seqlens, `starts` says how start_positions lies in
+memory, and `cp` is the size and the rank."""
 PARALLEL = EXTENDED["cp"][1:]
 EXCLUDED = (
     Exclusion(

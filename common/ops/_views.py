@@ -62,7 +62,7 @@ def place(values: torch.Tensor, layout: Layout) -> torch.Tensor:
 
 
 def _empty(like: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Return a view of the layout, of the shape and dtype of `like`, with zeros or nothing in it."""
+    """Return a view of the layout, of the shape and dtype of `like`: zeros, or nothing yet."""
     shape = tuple(like.shape)
     *rows, width = shape
     if layout == "strided":

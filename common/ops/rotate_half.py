@@ -100,20 +100,25 @@ FACTORS: Factors = {
 }
 
 
-def _smoke() -> Iterator[RotateHalfCase]:
-    def case(*shape: int, **fields: Any) -> RotateHalfCase:
-        track = "extended" if fields.get("interleaved") else "core"
-        return RotateHalfCase(shape=shape, track=track, **fields)
+def _case(*shape: int, **fields: Any) -> RotateHalfCase:
+    track = "extended" if fields.get("interleaved") else "core"
+    return RotateHalfCase(shape=shape, track=track, **fields)
 
-    yield case(10, 2, 4, 8)
-    for row in pairwise(FACTORS):
-        yield case(*row.pop("shape"), **row)
+
+def _smoke() -> Iterator[RotateHalfCase]:
+    yield _case(10, 2, 4, 8)
+    yield from _smoke_pairs()
     for shape in ((2,), (1, 1, 1, 2), (0, 2, 3, 8), (3, 2, 0), (7, 130)):
-        yield case(*shape)
+        yield _case(*shape)
     for values in ("zeros", "subnormal", "huge"):
-        yield case(5, 2, 12, values=values, dtype="float16")
-        yield case(5, 2, 12, values=values, interleaved=True)
-    yield case(3, 2, 16, layout="far", dtype="bfloat16")
+        yield _case(5, 2, 12, values=values, dtype="float16")
+        yield _case(5, 2, 12, values=values, interleaved=True)
+    yield _case(3, 2, 16, layout="far", dtype="bfloat16")
+
+
+def _smoke_pairs() -> Iterator[RotateHalfCase]:
+    for row in pairwise(FACTORS):
+        yield _case(*row.pop("shape"), **row)
 
 
 def _matrix() -> Iterator[RotateHalfCase]:
