@@ -206,7 +206,6 @@ def _smoke_values(several: Iterable[Values]) -> Iterator[MaskedCase]:
     yield _case(20, 40, 24, values="huge", mask="random")
     for mask in ("all", "none"):
         yield _case(20, 40, 24, values="infinite", mask=mask)
-        yield _case(20, 40, 24, values="infinite", mask=mask, dtype="bfloat16")
 
 
 FACTORS: Factors = {
