@@ -135,7 +135,7 @@ def _smoke_alone() -> Iterator[RopeCase]:
     thd: dict[str, Any] = {"tensor_format": "thd"}
     yield _extended(0, 0, 2, 16, 8, **thd, lengths=(8, 0, 16), cp_size=4, cp_rank=3)
     yield _extended(0, 0, 3, 16, 8, **thd, lengths=(5, 0, 1, 9), dtype="bfloat16")
-    yield _extended(0, 0, 1, 16, 8, **thd, lengths=(22, *(1, 0, 0) * 22), ends_layout="sparse")
+    yield _extended(0, 0, 1, 16, 8, **thd, lengths=(24, *(1, 0, 0) * 24), ends_layout="sparse")
 
 
 def _smoke_values() -> Iterator[RopeCase]:
