@@ -14,6 +14,18 @@ Direction = Literal["forward", "backward"]
 ByClock = Literal["gpu", "host"]
 """A kind of time: the GPU's, or the host's until the call returns."""
 Tier = Literal["smoke", "matrix", "board", "plot"]
+Layout = Literal[
+    "contiguous", "strided", "offset", "transposed", "reversed", "sparse", "expanded", "far"
+]
+"""A tensor's place in memory; `ops/_views.py` says more of each."""
+Values = Literal["normal", "zeros", "subnormal", "huge", "infinite"]
+"""Special values among an input's normal ones:
+
+* zeros: every other slice of the first dimension is zero
+* subnormal: most lie below the dtype's smallest normal number
+* huge: one element is 10,000 times as large or more
+* infinite: in weights that no token chooses, so that none of them reaches the output
+"""
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 TIERS: tuple[Tier, ...] = ("smoke", "matrix", "board", "plot")
 TIMED: tuple[Tier, ...] = ("board", "plot")
@@ -23,6 +35,9 @@ TIMED: tuple[Tier, ...] = ("board", "plot")
 # most 1.2; float16 accumulation at K = 1024 reaches 2 to 4.
 SLACK: Mapping[str, float] = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 """How many times eager's own error a solution may err, by dtype."""
+
+ITEMSIZE: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of an element, by dtype."""
 
 Product = tuple[int, int, int]
 """m, k and n of a dense product `[m, k] @ [k, n]`."""
@@ -55,12 +70,36 @@ class Case:
     twin: bool = False
     """A board case, cut down to what Triton's interpreter can run."""
     apart: bool = False
-    """The slices along the first dimension differ in magnitude, so each is judged by itself."""
+    """The slices along the first dimension differ in magnitude."""
+    layout: Layout = "contiguous"
+    """The place in memory of the first argument."""
+    upstream: Layout = "contiguous"
+    """The place in memory of the upstream gradient."""
+    values: Values = "normal"
+    """Special values in the first argument, or in weights."""
 
     @property
     def name(self) -> str:
         """The key of the case in records and test ids, unique among the op's cases."""
         raise NotImplementedError
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions that the case asks for.
+
+        Forward alone where weights are infinite: eager's own gradient is NaN there.
+        """
+        return ("forward",) if self.values == "infinite" else DIRECTIONS
+
+    @property
+    def sliced(self) -> bool:
+        """Whether each slice along the first dimension is judged by itself, not all together."""
+        return self.apart or self.values == "huge"
+
+    @property
+    def span(self) -> int:
+        """The bytes that a far view spans, 0 in other cases: 4 GiB and more for a half type."""
+        return 2**31 * ITEMSIZE[self.dtype] if "far" in (self.layout, self.upstream) else 0
 
     @property
     def params(self) -> dict[str, Param]:
@@ -78,6 +117,13 @@ class Case:
             for name, value in values.items()
             if name in always or (name not in _USES and value != defaults[name])
         }
+
+    @property
+    def unusual(self) -> list[str]:
+        """The parts of the name that say the layouts and values, where they are not the default."""
+        parts: list[str] = [self.layout] * (self.layout != "contiguous")
+        parts += [f"upstream={self.upstream}"] * (self.upstream != "contiguous")
+        return parts + [self.values] * (self.values != "normal")
 
     def track_of(self, direction: Direction) -> str:
         """Return the table of the leaderboard in which this direction of the case counts."""

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from itertools import product
 from math import prod
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -12,8 +13,8 @@ import torch
 
 from common import ops
 from common.ops._draw import draw
-from common.ops._views import Layout
-from common.spec import DIRECTIONS, TIERS
+from common.ops._views import place
+from common.spec import DIRECTIONS, TIERS, Layout
 
 ALL = [ops.load(name) for name in ops.names()]
 every_op = pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
@@ -48,7 +49,17 @@ def test_every_tier_but_plot_has_cases(op, tier):
 def test_smoke_has_every_dtype_and_layout(op):
     smoke = list(op.cases("smoke"))
     assert {case.dtype for case in smoke} == {"float32", "bfloat16", "float16"}
-    assert {case.layout for case in smoke} == set(get_args(Layout))
+    layouts = {case.layout for case in smoke} | {case.upstream for case in smoke}
+    assert layouts == set(get_args(Layout))
+
+
+@every_op
+def test_smoke_has_special_values_and_one_far_view(op):
+    smoke = list(op.cases("smoke"))
+    further = {"infinite"} if op.name.startswith("masked") else {"subnormal"}
+    assert {case.values for case in smoke} >= {"normal", "zeros", "huge"} | further
+    (far,) = (case for case in smoke if case.span)
+    assert far.layout == "far"
 
 
 @every_op
@@ -66,6 +77,8 @@ def test_inputs_draw_and_pass_through_the_reference(op, case):
     assert output.dtype == first.dtype == getattr(torch, case.dtype)
     assert output.shape[:-1] == first.shape[:-1]
     assert output.isfinite().all()
+    infinite = any(t.isinf().any() for t in tensors(arguments).values())
+    assert infinite == (case.values == "infinite")
 
 
 @every_case
@@ -83,9 +96,51 @@ def test_no_reference_runs_to_draw_inputs(op, case):
     arguments, upstream = draw(dataclasses.replace(op, reference=refuse), case, 0, "cpu")
     assert tuple(upstream.shape) == op.output(case)
     assert upstream.dtype == arguments[op.differentiable[0]].dtype
-    views = not all(tensor.is_contiguous() for tensor in tensors(arguments).values())
-    backwards = upstream.permute(*reversed(range(upstream.dim())))
-    assert (backwards if views else upstream).is_contiguous()
+    assert_lies(upstream, case.upstream)
+
+
+def assert_lies(tensor, layout):
+    """Fail unless the tensor has the strides, the offset and the storage of its layout."""
+    expected = place(torch.zeros(tensor.shape, dtype=tensor.dtype), layout)
+    assert tensor.stride() == expected.stride()
+    assert tensor.storage_offset() == expected.storage_offset()
+    assert tensor.untyped_storage().nbytes() == expected.untyped_storage().nbytes()
+
+
+@every_case
+def test_each_tensor_lies_as_the_case_says(op, case):
+    arguments, one = drawn(op, case), ("freqs", "starts", "ends", "mask")
+    names = dict(zip(one, ("freqs", "start_positions", "cu_seqlens", "mask"), strict=True))
+    layouts = {names[each]: getattr(case, f"{each}_layout", None) for each in one}
+    layouts[op.differentiable[0]] = case.layout
+    weights = getattr(case, "weights", ()) or ("contiguous",) * len(op.differentiable[1:])
+    layouts |= dict(zip(op.differentiable[1:], weights, strict=False))
+    for name, tensor in tensors(arguments).items():
+        assert_lies(tensor, layouts[name])
+
+
+@pytest.mark.parametrize("layout", get_args(Layout))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int32, torch.bool])
+def test_a_place_keeps_the_values(layout, dtype):
+    values = torch.randint(-9, 9, (3, 4, 5)).to(dtype)
+    placed = place(values, layout)
+    expected = values[:1].expand(3, 4, 5) if layout == "expanded" else values
+    assert torch.equal(placed, expected)
+    assert (placed.stride() == values.stride()) == (layout in ("contiguous", "offset"))
+
+
+@pytest.mark.parametrize("rows", [3, 4, 38])
+def test_a_far_view_passes_int32_by_its_product_alone_and_takes_no_memory(rows):
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    before = resident()
+    placed = place(torch.ones(rows, 24, dtype=torch.bfloat16), "far")
+    step = placed.stride(0)
+    assert step < 2**31 <= (rows - 1) * step
+    assert step % 16 == 0
+    assert 2**32 <= placed.untyped_storage().nbytes() < 2**32 + 2**12
+    assert resident() - before < 2**28
 
 
 @every_op
@@ -127,7 +182,8 @@ def test_views_are_drawn_as_views(op):
     for case in op.cases("smoke"):
         tensor = drawn(op, case)[op.differentiable[0]]
         plain = tensor.is_contiguous() and not tensor.storage_offset()
-        assert plain == (case.layout == "contiguous"), case.name
+        single = 1 in tensor.shape[:2]  # swapping it with another dimension changes nothing
+        assert plain == (case.layout == "contiguous") or single, case.name
 
 
 @every_op

@@ -78,10 +78,14 @@ def test_halves_of_freqs_differ_unless_paired(case):
 
 
 @every_case
-def test_there_are_more_frequencies_than_positions(case):
+def test_there_are_as_many_frequencies_as_the_case_says(case):
     arguments = drawn(OP, case)
-    used = [position for _, position in tokens(**arguments)]
-    assert max(used, default=-1) + 1 < arguments["freqs"].shape[0]
+    used = max((position for _, position in tokens(**arguments)), default=-1) + 1
+    spare = arguments["freqs"].shape[0] - used
+    # the first rank has the last chunk of each sequence
+    assert spare > 0 if case.spare or case.cp_rank else spare == 0
+    if not case.spare and case.cp_rank:
+        assert len(arguments["freqs"]) == case.positions * case.cp_size
 
 
 def test_minimum_bytes_by_hand():

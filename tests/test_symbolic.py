@@ -22,7 +22,11 @@ installed = pytest.mark.skipif(
         ("one_feature_too_many/rope", "sbhd-9x1x1x6-float32", "writes outside of y, line 29"),
         ("one_head_only/rope", "sbhd-7x2x3x16-float32", "reads outside of x, line 23 of rope.py"),
         ("one_element_too_many/rotate_half", "10x2x4x8-float32", "writes outside of y, line 20"),
-        ("freqs_stride_ignored/rope", "sbhd-5x2x3x12-float32-d2=8-strided", "outside of freqs"),
+        (
+            "freqs_stride_ignored/rope",
+            "sbhd-5x2x3x12-float32-d2=8-freqs=strided",
+            "outside of freqs",
+        ),
     ],
 )
 def test_the_corpus_is_found(kernel, case, where):

@@ -31,9 +31,9 @@ def run(options: argparse.Namespace) -> int:
     target = options.json and shared.writable(options.json)
     device = shared.device(options)
     verdicts: list[Verdict] = []
-    for forward, backward in _graded(chosen, device, options):
-        print(_line(forward, backward), flush=True)
-        verdicts += forward, backward
+    for found in _graded(chosen, device, options):
+        print(_line(found), flush=True)
+        verdicts += found
     if target:
         rows = [dataclasses.asdict(verdict) for verdict in verdicts]
         target.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n")
@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _graded(
     chosen: Sequence[Solution], device: str, options: argparse.Namespace
-) -> Iterator[tuple[Verdict, Verdict]]:
-    """Yield the forward and the backward verdict of each solution and case."""
+) -> Iterator[list[Verdict]]:
+    """Yield the verdicts of each solution and case, one for each direction that the case has."""
     from common.grading.sweep import Sweep, repeats, tier_cases
 
     todo = list(tier_cases(chosen, options.tier, device, options.sample))
@@ -52,13 +52,13 @@ def _graded(
     with Sweep(device, quiet=not options.verbose, overlap=True) as sweep:
         for op, cases in todo:
             for graded in sweep.grade(op, cases, chosen, repeats=again):
-                yield graded.verdicts["forward"], graded.verdicts["backward"]
+                yield list(graded.verdicts.values())
 
 
-def _line(forward: Verdict, backward: Verdict) -> str:
-    words = [f"{forward.solution:28} {forward.case:44}"]
-    for verdict in (forward, backward):
+def _line(found: Sequence[Verdict]) -> str:
+    words = [f"{found[0].solution:28} {found[0].case:44}"]
+    for verdict in found:
         error = "" if verdict.error is None else f" {verdict.error:.2f}"
         words.append(f"{verdict.verdict}{error}")
-    reasons = dict.fromkeys(v.reason for v in (forward, backward) if v.reason)
+    reasons = dict.fromkeys(verdict.reason for verdict in found if verdict.reason)
     return "  ".join([*words, *reasons])

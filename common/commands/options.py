@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from common.board.table import About
 
-NEEDED = ("torch", "triton", "numpy", "msgspec")
+NEEDED = ("torch", "triton", "numpy", "msgspec", "allpairspy")
 """Packages without which nothing can be graded."""
 
 

@@ -46,10 +46,11 @@ class Problem:
     def _redrawn(self) -> Problem:
         device = self.upstream.device.type
         arguments, upstream = draw(self.op, self.case, secrets.randbits(48), device)
-        truth = solve(self.op, arguments, upstream, double=True)
-        eager = solve(self.op, arguments, upstream)
+        gradients = "backward" in self.case.directions
+        truth = solve(self.op, arguments, upstream, double=True, gradients=gradients)
+        eager = solve(self.op, arguments, upstream, gradients=gradients)
         budgets = {
-            name: larger(budget_of(eager[name], truth[name], self.case.apart), budget)
+            name: larger(budget_of(eager[name], truth[name], self.case.sliced), budget)
             for name, budget in self.budgets.items()
         }
         return Problem(self.op, self.case, arguments, upstream, truth, budgets)
@@ -73,34 +74,47 @@ def make_problem(op: Op[Any], case: Case, seed: int, device: str) -> Problem:
         device: `cpu` or `cuda`.
     """
     arguments, upstream = draw(op, case, seed, device)
-    truth = solve(op, arguments, upstream, double=True)
-    eager = solve(op, arguments, upstream)
-    budgets = {name: budget_of(eager[name], truth[name], case.apart) for name in truth}
+    gradients = "backward" in case.directions
+    truth = solve(op, arguments, upstream, double=True, gradients=gradients)
+    eager = solve(op, arguments, upstream, gradients=gradients)
+    budgets = {name: budget_of(eager[name], truth[name], case.sliced) for name in truth}
     if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
         for again in range(1, DRAWS_OF_FEW):
             drawn = draw(op, case, seed + again, device)
-            other, exact = solve(op, *drawn), solve(op, *drawn, double=True)
+            other = solve(op, *drawn, gradients=gradients)
+            exact = solve(op, *drawn, double=True, gradients=gradients)
             for name, budget in budgets.items():
-                budgets[name] = larger(budget, budget_of(other[name], exact[name], case.apart))
+                budgets[name] = larger(budget, budget_of(other[name], exact[name], case.sliced))
     return Problem(op, case, arguments, upstream, truth, budgets)
 
 
 def solve(
-    op: Op[Any], arguments: dict[str, Any], upstream: torch.Tensor, double: bool = False
+    op: Op[Any],
+    arguments: dict[str, Any],
+    upstream: torch.Tensor,
+    double: bool = False,
+    gradients: bool = True,
 ) -> dict[str, torch.Tensor]:
     """Return the reference's output and gradients, by name.
 
-    With `double`, every floating-point argument is float64, rope's freqs too: that is the oracle.
+    Args:
+        op: The op.
+        arguments: The arguments of one call.
+        upstream: The gradient of the output.
+        double: Make every floating-point argument float64, rope's freqs too: that is the oracle.
+        gradients: Compute them too; without, the output alone costs a third of the work.
     """
 
     def prepared(name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
         value = value.double() if double else value
-        return value.detach().requires_grad_(name in op.differentiable)
+        return value.detach().requires_grad_(gradients and name in op.differentiable)
 
     ready = {name: prepared(name, value) for name, value in arguments.items()}
     output = op.reference(**ready)
+    if not gradients:
+        return {OUTPUT: output}
     wanted = [ready[name] for name in op.differentiable]
-    gradients = torch.autograd.grad(output, wanted, upstream.double() if double else upstream)
-    return {OUTPUT: output.detach(), **dict(zip(op.differentiable, gradients, strict=True))}
+    found = torch.autograd.grad(output, wanted, upstream.double() if double else upstream)
+    return {OUTPUT: output.detach(), **dict(zip(op.differentiable, found, strict=True))}

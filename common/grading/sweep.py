@@ -80,13 +80,22 @@ def tier_cases(
     if tier in LARGE and device == "cpu":
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
     for op in map(ops.load, sorted({solution.op for solution in solutions})):
-        cases = list(op.tier(tier, device))
+        cases = [case for case in op.tier(tier, device) if _fits(case, device)]
         if not cases:  # only the ops of the seeds' plots have any in the tier `plot`
             continue
         if sample and sample < len(cases):
             chosen = sorted(random.Random(0).sample(range(len(cases)), sample))
             cases = [cases[index] for index in chosen]
         yield op, cases
+
+
+def _fits(case: Case, device: str) -> bool:
+    """Return whether the memory that the case's far view spans is free, three times over.
+
+    The drawn inputs span it, the memory that the solution's process shares, and the inputs of a
+    further draw. On a CPU only the pages of the view's elements are taken.
+    """
+    return device == "cpu" or 3 * case.span <= torch.cuda.mem_get_info()[0]
 
 
 def repeats(tier: Tier, device: str) -> int:
@@ -195,6 +204,7 @@ class Sweep:
         if self.device == "cuda":
             largest = max((op.work(case, "forward").bytes for case in cases), default=0)
             free, _ = torch.cuda.mem_get_info()
+            free -= 3 * max((case.span for case in cases), default=0)
             lanes = min(lanes, free // max(op.room * max(solutions, 1) * largest, 1))
         return max(lanes, 1)
 

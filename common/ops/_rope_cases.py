@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from common.ops._views import Layout
-from common.spec import Case, Direction, Tier
+from common.ops._pairs import Exclusion, Factors, Row, pairwise
+from common.spec import Case, Direction, Layout, Tier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,14 @@ class RopeCase(Case):
     * far: as model, from position 1,000,000 on
     * paired: as model, with one angle for both features of a pair, as some libraries need it
     """
+    spare: bool = True
+    """freqs has more positions than are used, so that reading past the last one goes unnoticed."""
     scale: float = 1.0
     """The standard deviation of t."""
-    layout: Layout = "contiguous"
+    freqs_layout: Layout = "contiguous"
+    starts_layout: Layout = "contiguous"
+    ends_layout: Layout = "contiguous"
+    """The place of cu_seqlens in memory."""
 
     @property
     def name(self) -> str:
@@ -55,9 +60,12 @@ class RopeCase(Case):
         parts += [f"d2={self.d2}"] * (self.d2 != self.d)
         parts += ["interleaved"] * self.interleaved + ["starts"] * self.starts
         parts += [f"cp={self.cp_rank}of{self.cp_size}"] * (self.cp_size > 1)
-        parts += [self.layout] * (self.layout != "contiguous")
+        parts += self.unusual
+        for tensor in ("freqs", "starts", "ends"):
+            layout = getattr(self, f"{tensor}_layout")
+            parts += [f"{tensor}={layout}"] * (layout != "contiguous")
         parts += [self.angles] * (self.angles in ("far", "paired")) + ["apart"] * self.apart
-        parts += ["twin"] * self.twin
+        parts += ["tight"] * (not self.spare) + ["twin"] * self.twin
         return "-".join(parts)
 
     def track_of(self, direction: Direction) -> str:
@@ -92,61 +100,136 @@ def _extended(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: A
 
 
 def _smoke() -> Iterator[RopeCase]:
-    for dtype in ("float32", "bfloat16", "float16"):
-        yield _core(7, 2, 3, 16, dtype=dtype, angles="model")
-        yield _core(5, 2, 3, 80, 24, dtype=dtype, tensor_format="bshd")
-        yield _extended(5, 2, 3, 16, 12, dtype=dtype, interleaved=True)
-        lengths = (5, 0, 1, 9)
-        yield _extended(0, 0, 3, 16, 8, dtype=dtype, tensor_format="thd", lengths=lengths)
-    yield from _smoke_core()
-    yield from _smoke_extended()
+    yield from _smoke_sizes()
+    yield from _smoke_alone()
+    yield from _smoke_values()
+    for table in (CORE, EXTENDED):
+        yield from map(case_of, pairwise(table, EXCLUDED))
 
 
-def _smoke_core() -> Iterator[RopeCase]:
+def _smoke_sizes() -> Iterator[RopeCase]:
+    yield _core(7, 2, 3, 16, angles="model")
     yield _core(20, 1, 2, 64, 32, dtype="bfloat16")
-    yield _core(9, 1, 1, 6)
+    yield _core(5, 2, 3, 80, 24, tensor_format="bshd", dtype="float16")
     yield _core(4, 3, 2, 96, 40)
-    yield _core(17, 1, 2, 22, 10, scale=100.0)
     yield _core(3, 2, 10, 2)
     # more than one tile along each dimension in turn
     yield _core(70, 1, 1, 4)
     yield _core(2, 1, 35, 4)
     yield _core(2, 19, 1, 4)
     yield _core(2, 1, 1, 150, 132)
+    for s, b, h in ((1, 1, 1), (0, 2, 3), (3, 0, 2)):
+        yield _core(s, b, h, 4)
+    yield _core(3, 2, 2, 16, layout="far", dtype="bfloat16")
+
+
+def _smoke_alone() -> Iterator[RopeCase]:
+    """Yield each layout and further option alone, for a solution that takes no other."""
+    for layout in ("strided", "offset", "transposed", "sparse"):
+        yield _core(5, 2, 3, 12, 8, layout=layout)
+    yield _core(5, 2, 3, 12, 8, freqs_layout="strided")
+    yield _extended(5, 2, 3, 16, 12, interleaved=True)
+    for tensor_format in ("sbhd", "bshd"):
+        yield _extended(5, 3, 2, 16, 8, starts=True, tensor_format=tensor_format)
+        yield _extended(6, 2, 2, 16, 8, cp_size=3, cp_rank=1, tensor_format=tensor_format)
+    thd: dict[str, Any] = {"tensor_format": "thd"}
+    yield _extended(0, 0, 2, 16, 8, **thd, lengths=(8, 0, 16), cp_size=4, cp_rank=3)
+    yield _extended(0, 0, 3, 16, 8, **thd, lengths=(5, 0, 1, 9), dtype="bfloat16")
+    yield _extended(0, 0, 1, 16, 8, **thd, lengths=(24, *(1, 0, 0) * 24), ends_layout="sparse")
+
+
+def _smoke_values() -> Iterator[RopeCase]:
+    yield _core(17, 1, 2, 22, 10, scale=100.0)
     yield _core(6, 2, 2, 34, 2, tensor_format="bshd", dtype="float16", scale=100.0)
     yield _core(9, 2, 2, 32, apart=True)
     yield _core(5, 2, 2, 32, angles="far")
-    yield _core(5, 2, 2, 32, angles="far", dtype="bfloat16")
-    for dtype in ("float32", "bfloat16"):
-        yield _core(9, 2, 3, 32, angles="paired", dtype=dtype)
-        yield _core(6, 1, 2, 40, 24, angles="paired", dtype=dtype, tensor_format="bshd")
-    yield _core(5, 2, 2, 16, angles="paired", layout="strided", dtype="float16")
-    for layout in ("strided", "offset", "transposed", "sparse"):
-        yield _core(5, 2, 3, 12, 8, layout=layout)
-        yield _core(5, 2, 3, 12, layout=layout, tensor_format="bshd", dtype="bfloat16")
-    for s, b, h in ((1, 1, 1), (0, 2, 3), (3, 0, 2)):
-        yield _core(s, b, h, 4)
+    yield _core(9, 2, 3, 32, angles="paired", dtype="bfloat16")
+    for values in ("zeros", "subnormal", "huge"):
+        yield _core(5, 2, 3, 16, 12, values=values, dtype="float16")
+    yield _core(5, 2, 3, 16, 12, values="huge", tensor_format="bshd")
 
 
-def _smoke_extended() -> Iterator[RopeCase]:
-    yield _extended(6, 2, 3, 12, interleaved=True, tensor_format="bshd", layout="strided")
-    for tensor_format in ("sbhd", "bshd"):
-        yield _extended(4, 3, 2, 16, 8, starts=True, tensor_format=tensor_format)
-        for rank in (0, 1):
-            fields = {"cp_size": 2, "cp_rank": rank, "tensor_format": tensor_format}
-            yield _extended(6, 2, 2, 16, 8, **fields)
-    yield _extended(4, 2, 2, 16, cp_size=4, cp_rank=2, interleaved=True)
-    paired: dict[str, Any] = {"angles": "paired", "dtype": "bfloat16"}
-    yield _extended(6, 2, 2, 32, 16, interleaved=True, **paired)
-    yield _extended(6, 3, 2, 32, starts=True, **paired)
-    thd: dict[str, Any] = {"tensor_format": "thd"}
-    yield _extended(0, 0, 2, 32, **thd, **paired, lengths=(5, 0, 1, 9))
-    yield _extended(0, 0, 2, 32, **thd, **paired, lengths=(5, 3), starts=True)
-    yield _extended(0, 0, 2, 10, **thd, lengths=(3, 1), starts=True)
-    yield _extended(0, 0, 2, 10, 6, **thd, lengths=(6, 2), interleaved=True, layout="strided")
-    for rank in (0, 1, 3):
-        yield _extended(0, 0, 2, 16, 8, **thd, lengths=(8, 0, 16), cp_size=4, cp_rank=rank)
+# --- pairs of options -----------------------------------------------------------------------------
 
+CORE: Factors = {
+    "tensor_format": ("sbhd", "bshd"),
+    "dtype": ("float32", "bfloat16", "float16"),
+    "layout": ("contiguous", "strided", "offset", "transposed", "sparse"),
+    "upstream": ("contiguous", "strided", "expanded", "reversed"),
+    "freqs_layout": ("contiguous", "strided", "offset", "sparse"),
+    "angles": ("random", "model", "far", "paired"),
+    "spare": (True, False),
+    "rotated": ("all", "part"),
+    "sequences": ("one", "few"),
+    "length": ("even", "odd"),
+    "d": (16, 22),
+    "h": (1, 3),
+}
+"""The options of any solution, so that one that takes no further option has every pair of them."""
+EXTENDED: Factors = {
+    **CORE,
+    "tensor_format": ("sbhd", "bshd", "thd", "thd, sparse"),
+    "layout": ("contiguous", "strided", "transposed", "sparse"),
+    "freqs_layout": ("contiguous", "strided", "sparse"),
+    "sequences": ("one", "few", "many"),
+    "interleaved": (False, True),
+    "starts": ("none", "contiguous", "sparse"),
+    "cp": ((1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (5, 4)),
+}
+"""All options: `thd, sparse` has a sparse cu_seqlens, `starts` says how start_positions lies in
+memory, and `cp` is the size and the rank."""
+PARALLEL = EXTENDED["cp"][1:]
+EXCLUDED = (
+    Exclusion(
+        "start_positions with context parallelism: TransformerEngine refuses it",
+        starts=("contiguous", "sparse"), cp=PARALLEL,
+    ),
+    Exclusion(
+        "an odd length with context parallelism: a rank holds two chunks of one length",
+        length=("odd",), cp=PARALLEL,
+    ),
+)  # fmt: skip
+"""The pairs that cannot be had."""
+MANY = 73
+"""More sequences than the 64 of a kernel that searches them in one block."""
+
+
+def case_of(row: Row) -> RopeCase:
+    """Return the case of a table's row, as small as its options allow."""
+    row = dict(row)
+    rotated, sequences, length = (row.pop(name) for name in ("rotated", "sequences", "length"))
+    starts, (cp_size, cp_rank) = row.pop("starts", "none"), row.pop("cp", (1, 0))
+    tensor_format, _, ends_layout = row.pop("tensor_format").partition(", ")
+    further = starts != "none" or cp_size > 1 or row.get("interleaved") or tensor_format == "thd"
+    return RopeCase(
+        track="extended" if further else "core",
+        tensor_format=tensor_format,
+        ends_layout=ends_layout or "contiguous",
+        starts=starts != "none",
+        starts_layout="contiguous" if starts == "none" else starts,
+        cp_size=cp_size,
+        cp_rank=cp_rank,
+        d2=row["d"] if rotated == "all" else row["d"] - 6,
+        **_sizes(tensor_format, sequences, length == "even", cp_size),
+        **row,
+    )
+
+
+def _sizes(tensor_format: str, sequences: str, even: bool, cp_size: int) -> dict[str, Any]:
+    """Return `s` and `b`, or the lengths, of which one in seven is not 0 where there are many.
+
+    A batch, in which no kernel searches for its sequence, has nine at most.
+    """
+    if tensor_format != "thd":
+        s, b = {"one": (5, 1), "few": (3, 2), "many": (1, 9)}[sequences]
+        return {"s": s + even, "b": b}
+    unit = 2 * cp_size if even else 1
+    many = tuple(int(index % 7 == 0) for index in range(MANY))
+    counts = {"one": (7,), "few": (3, 0, 1, 5), "many": many}[sequences]
+    return {"lengths": tuple(count * unit for count in counts)}
+
+
+# --- the other tiers ------------------------------------------------------------------------------
 
 GRID = range(128, 1985, 64)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)

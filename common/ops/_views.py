@@ -1,13 +1,15 @@
-"""Random tensors as users hold them: contiguous, or views that a careless kernel misreads."""
+"""Tensors as users hold them: contiguous, or views that a careless kernel misreads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 
-Layout = Literal["contiguous", "strided", "offset", "transposed", "sparse"]
+from common.spec import Layout, Values
+
+HUGE = {"float32": 1e6, "bfloat16": 1e6, "float16": 1e4}
+"""The one huge element, by dtype; the square of float16's would be infinite."""
 
 
 def randn(
@@ -16,35 +18,66 @@ def randn(
     layout: Layout,
     generator: torch.Generator,
     scale: float = 1.0,
+    values: Values = "normal",
 ) -> torch.Tensor:
-    """Draw normal values; the elements that lie between those of a view are random too.
+    """Draw normal values, some of them special, in a layout.
 
     Args:
         shape: The shape of the result.
         dtype: The dtype's name in torch.
-        layout: How the result lies in memory.
-
-            * contiguous: as torch allocates it
-            * strided: in rows longer than its own, as a slice of a packed projection
-            * offset: contiguous, three elements past an aligned address
-            * transposed: with the first two dimensions swapped
-            * sparse: as every other element of the last dimension
+        layout: The result's place in memory; see `place`.
         generator: The source of the values, and their device.
         scale: The values' standard deviation.
+        values: The special ones among them; see `spec.Values`. Infinite ones are the op's matter.
     """
+    drawn = torch.randn(tuple(shape), generator=generator, device=generator.device).mul_(scale)
+    if values == "subnormal":
+        drawn *= torch.finfo(getattr(torch, dtype)).smallest_normal / 4
+    elif values == "zeros":
+        drawn[::2] = 0
+    elif values == "huge":
+        drawn[tuple(size // 2 for size in shape)] = HUGE[dtype]
+    return place(drawn.to(getattr(torch, dtype)), layout)
 
-    def fresh(*sizes: int) -> torch.Tensor:
-        drawn = torch.randn(sizes, generator=generator, device=generator.device)
-        return drawn.mul_(scale).to(getattr(torch, dtype))
 
+def place(values: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Return the values as a view of this layout, in memory of its own that is otherwise zero.
+
+    * contiguous: as torch allocates it
+    * strided: in rows longer than its own, as a slice of a packed projection
+    * offset: contiguous, three elements past an aligned address
+    * transposed: with the first two dimensions swapped
+    * reversed: with all dimensions in the opposite order
+    * sparse: as every other element of the last dimension
+    * expanded: its first slice of the first dimension with several, repeated by a stride of 0
+    * far: the slices of the first dimension so far apart that the last begins past 2^31 elements,
+      though the stride is below; the memory between them is never touched
+    """
+    if layout == "contiguous" or not values.numel():
+        return values
+    if layout == "expanded":
+        several = next((dim for dim, size in enumerate(values.shape) if size > 1), 0)
+        return values.narrow(several, 0, 1).clone().expand(values.shape)
+    return _empty(values, layout).copy_(values)
+
+
+def _empty(like: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Return a view of the layout, of the shape and dtype of `like`: zeros, or nothing yet."""
+    shape = tuple(like.shape)
     *rows, width = shape
     if layout == "strided":
-        return fresh(*rows, width + 5)[..., 2 : 2 + width]
+        return like.new_zeros(*rows, width + 5)[..., 2 : 2 + width]
     if layout == "offset":
-        return fresh(torch.Size(shape).numel() + 3)[3:].view(*shape)
+        return like.new_zeros(like.numel() + 3)[3:].view(shape)
     if layout == "transposed":
         first, second, *rest = shape
-        return fresh(second, first, *rest).transpose(0, 1)
+        return like.new_zeros(second, first, *rest).transpose(0, 1)
+    if layout == "reversed":
+        return like.new_zeros(shape[::-1]).permute(*reversed(range(len(shape))))
     if layout == "sparse":
-        return fresh(*rows, 2 * width)[..., ::2]
-    return fresh(*shape)
+        return like.new_zeros(*rows, 2 * width)[..., ::2]
+    assert layout == "far", layout
+    count, (_, *inner) = shape[0], torch.empty(shape, device="meta").stride()
+    step = 2**31 // (count - 1) // 16 * 16 + 16  # from 3 slices on below 2^31
+    memory = like.new_empty((count - 1) * step + like[0].numel())  # on a CPU without pages yet
+    return memory.as_strided(shape, (step, *inner))

@@ -48,13 +48,15 @@ def reference(
     return torch.where(mask[:, None], linear(x, w_v), linear(x, w_t))
 
 
+WEIGHTS = ("w_v", "w_t")
+
+
 def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
     """Draw the arguments of one call."""
     in_features, out_features = case.widths
     return {
         "x": _masked.draw_x(case, generator),
-        "w_v": _masked.draw_weight(case, out_features, in_features, generator),
-        "w_t": _masked.draw_weight(case, out_features, in_features, generator),
+        **_masked.draw_weights(case, WEIGHTS, [(out_features, in_features)], generator),
         "mask": _masked.draw_mask(case, generator),
     }
 
@@ -79,9 +81,15 @@ OP = Op(
     name="masked_linear",
     interface=MaskedLinear,
     reference=reference,
-    differentiable=("x", "w_v", "w_t"),
+    differentiable=("x", *WEIGHTS),
     tracks=_masked.TRACKS,
-    cases=functools.partial(_masked.cases, model=(1024, 1024), wide=(4096, 14336)),
+    cases=functools.partial(
+        _masked.cases,
+        model=(1024, 1024),
+        wide=(4096, 14336),
+        weights=len(WEIGHTS),
+        values=("zeros", "subnormal", "huge"),
+    ),
     twin=_masked.twin,
     draw=draw,
     output=lambda case: (case.tokens, case.widths[1]),

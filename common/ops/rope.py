@@ -19,7 +19,7 @@ import torch
 
 from common.ops import rotate_half
 from common.ops._rope_cases import RopeCase, cases, twin
-from common.ops._views import Layout, randn
+from common.ops._views import place, randn
 from common.spec import Direction, Op, Work
 
 
@@ -71,6 +71,7 @@ def reference(
     cp_rank: int = 0,
 ) -> torch.Tensor:
     """Rotate in plain torch, with the roundings of TransformerEngine's unfused code."""
+    assert start_positions is None or cp_size == 1, "start_positions with context parallelism"
     if tensor_format == "thd":
         assert cu_seqlens is not None, "thd needs cu_seqlens"
         lengths = (cu_seqlens // cp_size).diff().tolist()
@@ -121,18 +122,30 @@ def draw(case: RopeCase, generator: torch.Generator) -> dict[str, Any]:
     }
     if case.lengths:
         ends = torch.tensor((0, *case.lengths), device=device).cumsum(0)
-        arguments["cu_seqlens"] = ends.to(torch.int32)
+        arguments["cu_seqlens"] = place(ends.to(torch.int32), case.ends_layout)
     if case.starts:
-        many = len(case.lengths) or case.b
-        arguments["start_positions"] = torch.randint(
-            LARGEST_START + 1, (many,), generator=generator, device=device, dtype=torch.int32
-        )
+        arguments["start_positions"] = place(_starts(case, generator), case.starts_layout)
     return arguments
+
+
+def _starts(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
+    """Draw the first position of each sequence, int32 `[b]`; the longest has the largest."""
+    lengths = case.lengths or (case.s,) * case.b
+    starts = torch.randint(
+        LARGEST_START + 1,
+        (len(lengths),),
+        generator=generator,
+        device=generator.device,
+        dtype=torch.int32,
+    )
+    if lengths:
+        starts[lengths.index(max(lengths))] = LARGEST_START
+    return starts
 
 
 def _tokens(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
     """Draw t; where the case is `apart`, each row is 100 times as large as the one before."""
-    t = randn(case.shape, case.dtype, case.layout, generator, case.scale)
+    t = randn(case.shape, case.dtype, case.layout, generator, case.scale, case.values)
     if not case.apart:
         return t
     powers = 100.0 ** torch.arange(-(len(t) // 2), len(t) - len(t) // 2, device=t.device)
@@ -140,23 +153,24 @@ def _tokens(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
 
 
 def _angles(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
-    """Draw freqs, float32 `[s2, 1, 1, d2]`, with more positions than the case uses."""
+    """Draw freqs, float32 `[s2, 1, 1, d2]`: the positions that the case uses, and spare ones."""
     device = generator.device
     used = case.positions * case.cp_size + LARGEST_START * case.starts
     if case.angles == "random":
         # Compiler_Study's grid has them twice as long as t
-        layout: Layout = "strided" if case.layout == "strided" else "contiguous"
-        return randn((2 * used + 1, 1, 1, case.d2), "float32", layout, generator)
-    position = torch.arange(used + 3, device=device, dtype=torch.float32)
+        positions = 2 * used + 1 if case.spare else used
+        return randn((positions, 1, 1, case.d2), "float32", case.freqs_layout, generator)
+    position = torch.arange(used + 3 * case.spare, device=device, dtype=torch.float32)
     position += 1_000_000 * (case.angles == "far")
     feature = torch.arange(case.d2, device=device)
+    base: int | torch.Tensor = 10_000
     if case.angles == "paired":
         pair = feature // 2 if case.interleaved else feature % max(case.d2 // 2, 1)
-        return torch.outer(position, 10_000 ** (-2 * pair / max(case.d2, 1)))[:, None, None, :]
-    feature = feature % max(case.d2 // 2, 1)
-    other = torch.arange(case.d2, device=device) >= case.d2 // 2
-    frequency = (10_000 + 5_000 * other) ** (-2 * feature / max(case.d2, 1))
-    return torch.outer(position, frequency)[:, None, None, :]
+    else:
+        pair = feature % max(case.d2 // 2, 1)
+        base = 10_000 + 5_000 * (feature >= case.d2 // 2)
+    angles = torch.outer(position, base ** (-2 * pair / max(case.d2, 1)))[:, None, None, :]
+    return place(angles, case.freqs_layout)
 
 
 def work(case: RopeCase, direction: Direction) -> Work:

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 import torch
 
-from common.ops._views import Layout, randn
+from common.ops._pairs import Factors, pairwise
+from common.ops._views import randn
 from common.spec import Case, Direction, Op, Tier, Work
 
 
@@ -51,15 +52,13 @@ class RotateHalfCase(Case):
     track: str
     shape: tuple[int, ...]
     interleaved: bool = False
-    layout: Layout = "contiguous"
 
     @property
     def name(self) -> str:
         """`8192x2x32x128-bfloat16`: x's shape, its dtype, then what is not the default."""
         parts = ["x".join(map(str, self.shape)), self.dtype]
-        parts += ["interleaved"] * self.interleaved
-        parts += [self.layout] * (self.layout != "contiguous") + ["twin"] * self.twin
-        return "-".join(parts)
+        parts += ["interleaved"] * self.interleaved + self.unusual
+        return "-".join(parts + ["twin"] * self.twin)
 
     def track_of(self, direction: Direction) -> str:
         """Return the case's own track, in either direction."""
@@ -68,7 +67,7 @@ class RotateHalfCase(Case):
 
 def draw(case: RotateHalfCase, generator: torch.Generator) -> dict[str, Any]:
     """Draw the arguments of one call."""
-    x = randn(case.shape, case.dtype, case.layout, generator)
+    x = randn(case.shape, case.dtype, case.layout, generator, values=case.values)
     return {"x": x, "interleaved": case.interleaved}
 
 
@@ -92,20 +91,34 @@ def twin(case: RotateHalfCase) -> RotateHalfCase:
     return dataclasses.replace(case, shape=(8, 2, *case.shape[2:]), twin=True)
 
 
-def _smoke() -> Iterator[RotateHalfCase]:
-    def case(*shape: int, **fields: Any) -> RotateHalfCase:
-        track = "extended" if fields.get("interleaved") else "core"
-        return RotateHalfCase(shape=shape, track=track, **fields)
+FACTORS: Factors = {
+    "shape": ((10, 2, 4, 8), (3, 2, 5, 22), (7, 130), (37, 6)),
+    "dtype": ("float32", "bfloat16", "float16"),
+    "interleaved": (False, True),
+    "layout": ("contiguous", "strided", "offset", "transposed", "reversed", "sparse"),
+    "upstream": ("contiguous", "strided", "expanded", "reversed"),
+}
 
-    for dtype in ("float32", "bfloat16", "float16"):
-        yield case(10, 2, 4, 8, dtype=dtype)
-        yield case(3, 2, 5, 22, dtype=dtype)
-        yield case(3, 2, 5, 22, dtype=dtype, interleaved=True)
-    for layout in ("strided", "offset", "transposed", "sparse"):
-        yield case(5, 2, 3, 12, layout=layout)
-        yield case(5, 2, 3, 12, layout=layout, interleaved=True)
+
+def _case(*shape: int, **fields: Any) -> RotateHalfCase:
+    track = "extended" if fields.get("interleaved") else "core"
+    return RotateHalfCase(shape=shape, track=track, **fields)
+
+
+def _smoke() -> Iterator[RotateHalfCase]:
+    yield _case(10, 2, 4, 8)
+    yield from _smoke_pairs()
     for shape in ((2,), (1, 1, 1, 2), (0, 2, 3, 8), (3, 2, 0), (7, 130)):
-        yield case(*shape)
+        yield _case(*shape)
+    for values in ("zeros", "subnormal", "huge"):
+        yield _case(5, 2, 12, values=values, dtype="float16")
+        yield _case(5, 2, 12, values=values, interleaved=True)
+    yield _case(3, 2, 16, layout="far", dtype="bfloat16")
+
+
+def _smoke_pairs() -> Iterator[RotateHalfCase]:
+    for row in pairwise(FACTORS):
+        yield _case(*row.pop("shape"), **row)
 
 
 def _matrix() -> Iterator[RotateHalfCase]:

@@ -1,0 +1,139 @@
+"""Each pair of options has a smoke case, or a reason why it can have none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from common import ops
+from common.ops import _masked, _rope_cases, rotate_half
+from common.ops._pairs import Exclusion, all_pairs, impossible, pairs_of, pairwise
+from common.ops._rope_cases import CORE, EXCLUDED, EXTENDED, case_of
+from common.paths import ROOT
+
+ROPE = ops.load("rope")
+TABLES = {
+    "rope, core": (CORE, EXCLUDED),
+    "rope": (EXTENDED, EXCLUDED),
+    "rotate_half": (rotate_half.FACTORS, ()),
+    "masked_linear": (_masked.factors(2), ()),
+    "masked_ffn": (_masked.factors(6), ()),
+}
+every_table = pytest.mark.parametrize("name", TABLES)
+USUAL = {name: values[0] for name, values in EXTENDED.items()}
+FIVE = Exclusion("five", a=(5,), b=(5, 6))
+SMALL = {"a": (4, 5), "b": (5, 6, 7), "c": (True, False)}
+
+
+@every_table
+def test_each_pair_has_a_row_or_a_reason(name):
+    factors, exclusions = TABLES[name]
+    had = {pair for row in pairwise(factors, exclusions) for pair in pairs_of(row)}
+    never = impossible(factors, exclusions)
+    assert had | never.keys() == set(all_pairs(factors))
+    assert not had & never.keys()
+    assert all(never.values()), "each has a reason"
+
+
+def test_only_the_named_pairs_of_rope_cannot_be_had():
+    parallel = EXTENDED["cp"][1:]
+    assert impossible(EXTENDED, EXCLUDED).keys() == {
+        *(
+            (("starts", starts), ("cp", cp))
+            for starts in ("contiguous", "sparse")
+            for cp in parallel
+        ),
+        *((("length", "odd"), ("cp", cp)) for cp in parallel),
+    }
+
+
+def forbidden():
+    for exclusion in EXCLUDED:
+        (one, values), (other, others) = exclusion.values.items()
+        for value in values:
+            for second in others:
+                yield pytest.param(
+                    {one: value, other: second}, id=f"{one}={value}-{other}={second}"
+                )
+
+
+@pytest.mark.parametrize("pair", list(forbidden()))
+def test_an_excluded_pair_has_no_answer(pair):
+    """An exclusion that nothing asks for fails here: the reference would take the case."""
+    case = case_of(USUAL | pair)
+    arguments = ROPE.draw(case, torch.Generator().manual_seed(0))
+    with pytest.raises((AssertionError, RuntimeError)):
+        ROPE.reference(**arguments)
+
+
+def test_the_usual_row_has_an_answer():
+    case = case_of(USUAL)
+    ROPE.reference(**ROPE.draw(case, torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize("op", ops.names())
+def test_every_row_is_a_smoke_case(op):
+    smoke = {case.name for case in ops.load(op).cases("smoke")}
+    tables = {
+        "rope": [case_of(row) for table in (CORE, EXTENDED) for row in pairwise(table, EXCLUDED)],
+        "rotate_half": list(rotate_half._smoke_pairs()),
+        "masked_linear": list(_masked._smoke_pairs(2)),
+        "masked_ffn": list(_masked._smoke_pairs(6)),
+    }
+    assert len(tables[op]) >= 15
+    assert {case.name for case in tables[op]} <= smoke
+
+
+def test_a_row_says_the_same_as_its_case():
+    for row in pairwise(EXTENDED, EXCLUDED):
+        case = case_of(row)
+        same = ("dtype", "layout", "upstream", "freqs_layout", "angles", "spare", "d", "h")
+        assert all(getattr(case, name) == row[name] for name in (*same, "interleaved"))
+        assert row["tensor_format"].startswith(case.tensor_format)
+        assert (case.ends_layout == "sparse") == (row["tensor_format"] == "thd, sparse")
+        assert (case.cp_size, case.cp_rank) == row["cp"]
+        assert row["starts"] == (case.starts_layout if case.starts else "none")
+        assert (case.d2 == case.d) == (row["rotated"] == "all")
+        count = len(case.lengths) or case.b
+        few, many = (4, 64) if case.lengths else (2, 8)
+        assert {"one": count == 1, "few": count == few, "many": count > many}[row["sequences"]]
+        mine = [length // case.cp_size for length in case.lengths] or [case.s]
+        assert any(length % 2 for length in mine) == (row["length"] == "odd")
+
+
+def test_an_exclusion_is_kept_and_the_table_still_whole():
+    rows = pairwise(SMALL, [FIVE])
+    assert not [row for row in rows if FIVE.holds_for(row)]
+    had = {pair for row in rows for pair in pairs_of(row)}
+    assert set(all_pairs(SMALL)) - had == impossible(SMALL, [FIVE]).keys()
+    assert set(impossible(SMALL, [FIVE]).values()) == {"five"}
+
+
+def test_two_exclusions_make_a_third():
+    """Where a is 5, b is 7; where c holds, b is not 7."""
+    third = impossible(SMALL, [FIVE, Exclusion("seven", b=(7,), c=(True,))])
+    assert third[("a", 5), ("c", True)] == "five; seven"
+
+
+def test_the_table_does_not_depend_on_the_hash_seed():
+    script = """
+from common import ops
+for op in map(ops.load, ops.names()):
+    print([case.name for case in op.cases("smoke")])
+"""
+
+    def names(seed):
+        environment = {"PYTHONHASHSEED": seed, "PATH": ""}
+        command = [sys.executable, "-c", script]
+        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        return ran.stdout
+
+    assert names("1") == names("2") != ""
+
+
+def test_rope_names_every_size_of_context_parallelism():
+    assert {case.cp_size for case in ROPE.cases("smoke")} == {1, 2, 3, 4, 5}
+    assert _rope_cases.MANY > 64

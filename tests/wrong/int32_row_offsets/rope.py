@@ -1,0 +1,43 @@
+"""A row's offset is a product in int32, which wraps where rows lie far apart.
+
+Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _copy(x, y, stride, width, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    value = tl.load(x + tl.program_id(0) * stride + column, column < width)
+    tl.store(y + tl.program_id(0) * width + column, value, column < width)
+
+
+class _Dense(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        if not x.numel() or not x[0].is_contiguous():
+            return x.contiguous().clone()
+        y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        width = x[0].numel()
+        _copy[(len(x),)](x, y, x.stride(0), width, triton.next_power_of_2(width))
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def _rotate(t, angles):
+    d2 = angles.shape[-1]
+    x, rest = t[..., :d2], t[..., d2:]
+    x1, x2 = x.chunk(2, dim=-1)
+    turned = torch.cat((-x2, x1), dim=-1)
+    y = x * angles.cos().to(t.dtype) + turned * angles.sin().to(t.dtype)
+    return torch.cat((y, rest), dim=-1)
+
+
+def rope(t, freqs):
+    return _rotate(_Dense.apply(t), freqs[: len(t)])

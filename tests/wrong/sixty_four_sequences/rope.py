@@ -1,0 +1,24 @@
+"""The sequences of thd are searched in one block of 64; the tokens of any further count on.
+
+Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+"""
+
+import torch
+
+
+def _rotate(t, angles):
+    d2 = angles.shape[-1]
+    x, rest = t[..., :d2], t[..., d2:]
+    x1, x2 = x.chunk(2, dim=-1)
+    turned = torch.cat((-x2, x1), dim=-1)
+    y = x * angles.cos().to(t.dtype) + turned * angles.sin().to(t.dtype)
+    return torch.cat((y, rest), dim=-1)
+
+
+def rope(t, freqs, *, tensor_format="sbhd", cu_seqlens=None):
+    if tensor_format != "thd":
+        raise NotImplementedError(tensor_format)
+    ends = torch.cat((cu_seqlens[:64], cu_seqlens[-1:]))
+    token = torch.arange(len(t), device=t.device)
+    sequence = torch.bucketize(token, ends[1:-1], right=True)
+    return _rotate(t, freqs[token - ends[sequence], 0])
