@@ -102,7 +102,7 @@ FOUND_OUTSIDE = {
 }  # fmt: skip
 """A check of the harness's: where it is, what stands in its place, and the kernel."""
 EVERY_MODE = 5
-NEEDED = ("7x130-float32", "10x2x4x8-float32-sparse")
+NEEDED = ("7x130-float32", "7x130-float16-sparse")
 FOUND_IN_TIME = {
     "no_renewal": "replays_by_pointer",
     "no_shared_memory_check": "ring_of_buffers",
