@@ -19,7 +19,7 @@ from tests.asking import Chosen
 CHANCE = "common.grading.worker.Chance"
 MASKED = ops.load("masked_linear")
 CASES = {case.name: case for case in MASKED.cases("smoke")}
-CASE = CASES["37x72x100-float32-random"]
+CASE = CASES["37x72x100-bfloat16-random"]
 NO_GRAD, INFERENCE, X_ALONE, WEIGHTS_ALONE = range(4)
 
 SAVES = """
@@ -209,7 +209,7 @@ def test_a_table_kept_for_each_width_is_no_fault(verdicts):
     """Made in inference mode it could not be saved for backward: that mode is asked last."""
     source = (
         "import functools\nimport torch\n\n@functools.cache\n"
-        "def ones(count):\n    return torch.ones(count, 1)\n\n"
+        "def ones(count):\n    return torch.ones(count, 1, dtype=torch.bfloat16)\n\n"
         "def masked_linear(x, w_v, w_t, mask):\n"
         "    return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T) * ones(len(x))\n"
     )

@@ -49,7 +49,8 @@ def halves(tmp_path):
 
     def start(sweep, several, count):
         op = ops.load("rotate_half")
-        cases = itertools.islice(op.cases("smoke"), count)
+        plain = (case for case in op.cases("smoke") if not case.interleaved)
+        cases = itertools.islice(plain, count)
         graded = sweep.grade(op, cases, [write(*one) for one in several.items()])
         return [(each.solution.handle, each.verdicts["forward"]) for each in graded]
 

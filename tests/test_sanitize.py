@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from common import cli
 from common.commands import options, sanitize
@@ -20,6 +21,7 @@ from common.tools import compute_sanitizer, triton_viz
 def test_the_command_line_chooses_the_tools(monkeypatch, given, tools):
     asked = []
     monkeypatch.setattr(options, "device", lambda options: "cuda")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
     monkeypatch.setattr(sanitize, "sanitize", lambda *args: asked.append(args) or not given)
     with pytest.raises(SystemExit) as ended:
         cli.main(["sanitize", "--only", "house", "--op", "rope", *given])
