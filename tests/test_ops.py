@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from common import ops
+from common.grading.problem import make_problem
 from common.ops._draw import draw
 from common.ops._views import place
 from common.spec import DIRECTIONS, TIERS, Layout
@@ -206,3 +207,17 @@ def test_work_is_at_least_reading_and_writing_every_element(op):
         work = op.work(case, direction)
         assert work.bytes >= 2 * prod(case.shape) * getattr(torch, case.dtype).itemsize
         assert work.flops > 0
+
+
+def test_the_reference_gets_no_far_view():
+    """cuBLAS cannot read one, and the budget is eager's on the same values."""
+    op, seen = ops.load("masked_linear"), []
+
+    def spy(x, *others):
+        seen.append(x.is_contiguous())
+        return op.reference(x, *others)
+
+    (far,) = (case for case in op.cases("smoke") if case.span)
+    problem = make_problem(dataclasses.replace(op, reference=spy), far, 0, "cpu")
+    assert len(seen) > 1 and all(seen)
+    assert not problem.arguments["x"].is_contiguous(), "the solution gets one"

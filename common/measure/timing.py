@@ -204,7 +204,8 @@ def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> Non
 def _wrong(problem: Problem, kept: Kept) -> str | None:
     """Describe the first wrong value of a timed call."""
     arguments, upstream = _as_they_were(kept)
-    truth = solve(problem.op, arguments, upstream, double=True)
+    gradients = len(kept.results) > 1
+    truth = solve(problem.op, arguments, upstream, double=True, gradients=gradients)
     for name, result in kept.results.items():
         if truth[name].numel():
             found, _ = check_values(result, truth[name], problem.budgets[name], problem.slack)
