@@ -213,9 +213,9 @@ def test_the_reference_gets_no_far_view():
     """cuBLAS cannot read one, and the budget is eager's on the same values."""
     op, seen = ops.load("masked_linear"), []
 
-    def spy(x, *others):
+    def spy(x, **others):
         seen.append(x.is_contiguous())
-        return op.reference(x, *others)
+        return op.reference(x, **others)
 
     (far,) = (case for case in op.cases("smoke") if case.span)
     problem = make_problem(dataclasses.replace(op, reference=spy), far, 0, "cpu")
