@@ -91,7 +91,7 @@ def test_two_sets_of_far_inputs_are_never_laid(problem):
     assert not exchange.interleaved
     assert exchange.slots[FIRST] is exchange.slots[LATEST]
     assert exchange.slots[FIRST].inputs["x"].far
-    assert exchange._gaps == {"x": None, "upstream": None}
+    assert exchange.memory._gaps == {"x": None, "upstream": None}
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.float32, torch.int64])

@@ -168,11 +168,11 @@ def test_between_a_views_elements_is_the_guard_and_no_element_is(layout, count):
     for attempt in (FIRST, OTHER, LATEST):
         exchange.lay_inputs(attempt)
         slot = exchange.slots[attempt].inputs["t"]
-        memory = exchange._arena.bytes_of(slot)
+        memory = exchange.memory.arena.bytes_of(slot)
         guards = (memory == GUARDS[attempt % 2]).view(-1, 4).all(1)
         assert guards.sum() == len(guards) - 360 == count
         assert not guards.as_strided(slot.size, slot.stride, slot.offset).any()
-        assert exchange.changed() is None
+        assert exchange.memory.changed() is None
 
 
 DIES_IN_BACKWARD = """

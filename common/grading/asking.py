@@ -224,9 +224,9 @@ def _failure(reply: Reply, results: dict[str, Reply | None], exchange: Exchange)
     """Return the first failure in the reply, the shared memory, or a result's shape and dtype."""
     if reply.get("verdict"):
         return _failure_in_words(reply)
-    if overrun := exchange.overrun():
+    if overrun := exchange.memory.overrun():
         return Finding("OUT_OF_BOUNDS", overrun)
-    if changed := exchange.changed():
+    if changed := exchange.memory.changed():
         return Finding("MUTATED_INPUT", f"{changed} changed")
     for name, result in results.items():
         if result is None:

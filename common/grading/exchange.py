@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
-from common.arena import Slot, content, slot_like, words
+from common.arena import slot_like
 from common.grading.calls import ResultKey, call_json, call_tensors, reserve, result_slots
+from common.grading.guarded import GuardedMemory
 from common.grading.modes import Mode, modes
 from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import Worker
@@ -24,12 +25,10 @@ MODE_EVERY = 4
 
 
 class Exchange:
-    """One case's inputs and results in shared memory, with guard bands between them.
+    """One case's inputs and results in guarded memory, and the requests that use them.
 
-    A solution is asked in several attempts; each has results of its own. Between the tensors, and
-    between the elements of a view, lie guard bytes that differ from one attempt to the next:
-    `| guard | t | guard | freqs | guard | upstream | guard | output 0 | ...`. Where two calls live
-    at the same time, LATEST has inputs of its own behind these.
+    A solution is asked in several attempts; each has results of its own. Where two calls live at
+    the same time, LATEST has inputs of its own too.
     """
 
     def __init__(self, problem: Problem, worker: Worker) -> None:
@@ -41,7 +40,6 @@ class Exchange:
         self.notes: list[str] = []
         """Lines on what decides nothing."""
         self._inputs = call_tensors(problem.arguments, problem.upstream)
-        self._gaps = {name: gaps_of(tensor) for name, tensor in self._inputs.items()}
         self.interleaved, self.mode = self._drawn()
         attempts = [[FIRST, LATEST]]
         if self.interleaved:
@@ -49,12 +47,10 @@ class Exchange:
         if self.mode:
             attempts[0].append(FURTHER)
         results = [result_slots(problem, problem.truth, each) for each in attempts]
-        self._arena, self._sets = reserve(worker, [self._inputs] * len(attempts), results)
-        pairs = zip(attempts, self._sets, strict=True)
+        arena, sets = reserve(worker, [self._inputs] * len(attempts), results)
+        self.memory = GuardedMemory(arena, sets, self._inputs)
+        pairs = zip(attempts, sets, strict=True)
         self.slots = {attempt: slots for several, slots in pairs for attempt in several}
-        self._bands = list(self._guard_bands())
-        self._guard = 0
-        self._laid: dict[Slot, tuple[str, torch.Tensor]] = {}
         self._delivered: dict[ResultKey, torch.Tensor] = {}
 
     def _drawn(self) -> tuple[bool, Mode | None]:
@@ -72,30 +68,11 @@ class Exchange:
             mode = several[chance.in_turn(len(several), "the mode")]
         return interleaved and not far and _has_room_for_two(self.problem), mode
 
-    def _guard_bands(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield each guard band with the name of the tensor before it, which the first lacks."""
-        yield "", self._arena.band_before_all()
-        for slots in self._sets:
-            for name, slot in slots.inputs.items():
-                yield name, self._arena.band_after(slot)
-            for (name, _), slot in slots.results.items():
-                yield name, self._arena.band_after(slot)
-
     def lay_inputs(self, attempt: int) -> None:
-        """Write the guard bytes of this attempt, and its inputs as they were drawn.
-
-        The inputs of other attempts are written again too: what one call changed is found once.
-        """
-        self._guard = GUARDS[attempt % len(GUARDS)]
-        for _, band in self._bands:
-            band.fill_(self._guard)
+        """Write the guard bytes of this attempt, and its inputs as they were drawn."""
         problem = self._problem(attempt)
-        for name, tensor in call_tensors(problem.arguments, problem.upstream).items():
-            slot, laid, gaps = self.slots[attempt].inputs[name], content(tensor), self._gaps[name]
-            laid = laid if gaps is None else laid.masked_fill(gaps, self._guard)
-            self._laid[slot] = name, laid
-        for slot, (_, laid) in self._laid.items():
-            self._arena.content(slot).copy_(laid)
+        tensors = call_tensors(problem.arguments, problem.upstream)
+        self.memory.lay(self.slots[attempt], tensors, GUARDS[attempt % len(GUARDS)])
 
     def _problem(self, attempt: int) -> Problem:
         return self.problem.other if attempt == OTHER else self.problem
@@ -154,7 +131,7 @@ class Exchange:
             self._delivered[name, attempt] = self._present(name, attempt)
 
     def _present(self, name: str, attempt: int) -> torch.Tensor:
-        return self._arena.tensor(self.slots[attempt].results[name, attempt]).clone()
+        return self.memory.arena.tensor(self.slots[attempt].results[name, attempt]).clone()
 
     def names(self, direction: Direction, attempt: int = FIRST) -> list[str]:
         """Return the names of the results that an attempt has in this direction."""
@@ -187,31 +164,6 @@ class Exchange:
         names = self.names("backward", attempt)
         return {name: self._present(name, attempt) if reply.get(name) else None for name in names}
 
-    # --- checks of the memory ---------------------------------------------------------------------
-
-    def changed(self) -> str | None:
-        """Return the first argument with other bytes in its memory than were laid there."""
-        for slot, (name, laid) in self._laid.items():
-            present = self._arena.content(slot)
-            if not torch.equal(words(present), words(laid)):
-                return "the upstream gradient" if name == "upstream" else name
-        return None
-
-    def overrun(self) -> str | None:
-        """Describe the first write into a guard band: `wrote 4 bytes after t`."""
-        if bool((torch.cat([band for _, band in self._bands]) == self._guard).all()):
-            return None
-        for index, (name, band) in enumerate(self._bands):
-            written = (band != self._guard).nonzero()
-            if len(written):
-                after = index and int(written[0]) < len(band) // 2
-                if after or index == len(self._bands) - 1:
-                    where = f"after {name}"
-                else:
-                    where = f"before {self._bands[index + 1][0]}"
-                return f"wrote {len(written)} bytes {where}"
-        return None
-
 
 def _has_room_for_two(problem: Problem) -> bool:
     """Return whether two cases of this size fit the GPU; its free memory is not asked.
@@ -222,16 +174,3 @@ def _has_room_for_two(problem: Problem) -> bool:
         return True
     needed = problem.op.room * problem.op.work(problem.case, "forward").bytes
     return bool(2 * needed <= torch.cuda.get_device_properties().total_memory)
-
-
-def gaps_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return a mask of the storage's bytes that belong to no element; None where all do.
-
-    None as well where the elements lie far apart: that memory is left alone.
-    """
-    count = tensor.untyped_storage().nbytes() // tensor.itemsize
-    if count == tensor.numel() or slot_like(tensor, 0).far:
-        return None
-    free = torch.ones(count, dtype=torch.bool, device=tensor.device)
-    free.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
-    return free.repeat_interleave(tensor.itemsize)

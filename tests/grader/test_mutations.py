@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common import ops, solutions
-from common.grading import asking, chance, compare, exchange, grade, problem, worker
+from common.grading import asking, chance, compare, exchange, grade, guarded, problem, worker
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
 from common.measure import timing
@@ -28,7 +28,7 @@ def one_by_one(several, attempts, findings):
 
 
 def in_shared_memory(several, name, attempt):
-    return several._arena.tensor(several.slots[attempt].results[name, attempt])
+    return several.memory.arena.tensor(several.slots[attempt].results[name, attempt])
 
 
 CORPUS = {
@@ -56,7 +56,7 @@ FOUND_INSIDE = {
 """A check in the solution's own process, and the kernel that it alone finds."""
 FOUND_OUTSIDE = {
     "guard bands are not looked at": (
-        exchange.Exchange, "overrun", nothing, "writes_behind_its_input",
+        guarded.GuardedMemory, "overrun", nothing, "writes_behind_its_input",
     ),
     "guard bands hold the same in both runs": (
         exchange, "GUARDS", (0x45, 0x45), "reads_behind_its_input",
@@ -65,9 +65,9 @@ FOUND_OUTSIDE = {
         exchange, "POISONS", (1.0, 1.0), "unwritten_tail",
     ),
     "elements stand without guards between them": (
-        exchange, "gaps_of", nothing, "reads_between_elements",
+        guarded, "gaps_of", nothing, "reads_between_elements",
     ),
-    "arguments are not looked at": (exchange.Exchange, "changed", nothing, "gradient_mutated"),
+    "arguments are not looked at": (guarded.GuardedMemory, "changed", nothing, "gradient_mutated"),
     "values are not compared": (
         compare, "check_values", lambda *_: (None, 1.0), "rotate_half_wrong_sign",
     ),
@@ -177,7 +177,8 @@ def test_a_check_inside_is_needed(mutation, inside):
 
 @pytest.fixture(scope="module")
 def sweep():
-    with Sweep("cpu", deadline=DEADLINE) as sweep:
+    """One lane for each solution, so that its worker's choices come in turn."""
+    with Sweep("cpu", deadline=DEADLINE, overlap=False) as sweep:
         yield sweep
 
 
