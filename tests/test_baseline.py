@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from common.measure import baseline, timing
-from common.measure.baseline import Baseline, Disturbed
+from common.measure.baseline import Baseline, BaselineFailed, Disturbed
 from common.measure.timed_process import Failed
 from common.measure.timing import ATTEMPTS, Forged
 
@@ -18,9 +18,10 @@ class Worker:
     def __init__(self, *times):
         self.times, self.renewed = iter(times), 0
 
-    def call(self, request, clock, rounds):
+    def ask(self, request, clock, rounds):
         assert request == "probe"
-        return {"samples": [next(self.times)] * rounds}
+        found = next(self.times)
+        return found if isinstance(found, dict) else {"samples": [found] * rounds}
 
     def renew(self):
         self.renewed += 1
@@ -53,15 +54,21 @@ def test_the_probe_is_calibrated_by_its_median():
 
 
 def test_a_turn_waits_until_the_probe_is_quick():
-    made = of(139.0, 139.0, 10.0)
+    made = of(139.0, 139.0, 10.0, 10.0)
     assert made.turn("eager", "gpu")(2) == ["solution"] * 2
     assert not made.slow_turns
-    assert next(made._worker.times, None) is None, "it was asked three times"
+    assert next(made._worker.times, None) is None, "three times before, and once after"
+
+
+def test_a_turn_after_which_the_probe_is_slow_is_taken_again():
+    made, taken = of(10.0, 139.0, 10.0, 10.0), []
+    made._timed.turn = lambda name, clock, burst: lambda rounds: taken.append(name) or [len(taken)]
+    assert made.turn("copy", "gpu")(1) == [2]
 
 
 @pytest.mark.parametrize(("clock", "fine", "slow"), [("gpu", 12.4, 12.6), ("host", 14.9, 15.1)])
 def test_a_probe_that_stays_slow_stops_the_clock(clock, fine, slow):
-    assert of(fine).turn("copy", clock)(1) == ["copy"]
+    assert of(fine, fine).turn("copy", clock)(1) == ["copy"]
     made = of(*[slow] * baseline.TRIES)
     with pytest.raises(Disturbed, match=f"the probe takes {slow} us by the {clock}'s clock"):
         made.turn("copy", clock)(1)
@@ -108,6 +115,32 @@ def test_a_disturbance_that_goes_on_without_the_solution_is_anothers(undisturbed
     assert (found, worker.renewed, made.patient) == ({"gpu": {}}, 1, False)
 
 
+def test_a_failure_of_eager_is_no_solutions(undisturbed):
+    dead = {"verdict": "CRASHED", "reason": "the process ended by SIGKILL"}
+    made = of(dead)
+    with pytest.raises(BaselineFailed, match="eager's process failed: the process ended"):
+        made.turn("eager", "gpu")(1)
+    failed = BaselineFailed("out of memory")
+    with pytest.raises(BaselineFailed):
+        undisturbed(of(), *[failed] * ATTEMPTS)
+    made = of()
+    found, worker = undisturbed(made, failed, {"gpu": {}})
+    assert (found, worker.renewed, made._worker.renewed) == ({"gpu": {}}, 0, 1)
+
+
+def test_a_case_that_eager_cannot_run_leaves_a_row_without_times(monkeypatch):
+    def fail(*args):
+        raise BaselineFailed("eager's process failed: out of memory")
+
+    class Released(Worker):
+        def release(self):
+            pass
+
+    monkeypatch.setattr(timing, "_undisturbed", fail)
+    found = timing.time_case(None, Released(), of(), "forward")
+    assert found == {"unmeasured": "not timed: eager's process failed: out of memory"}
+
+
 def test_a_forged_time_is_forged_each_time(undisturbed):
     forged = Forged("TAMPERED", "too short")
     with pytest.raises(Forged):
@@ -124,7 +157,7 @@ def test_the_sustained_times_of_a_case_are_measured_once():
             next(self.runs)
             return {"solution": 30e-6, "dense": 5e-6}[name] * rounds * self.inputs
 
-    made = of()
+    made = of(10.0)
     made._timed, made._case = Long(), ("case", "forward")
     for _ in range(2):
         assert made.sustained({"eager": 20.0, "dense": 4.0}) == {"eager": 30.0, "dense": 5.0}

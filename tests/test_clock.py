@@ -123,11 +123,11 @@ def test_a_long_run_makes_its_calls_with_new_inputs_or_changes_them_alone():
     ours = Clock(Rotation([call(), call()], backward=False), False, {})
     for renew in (True, False):
         seen.clear()
-        ours.run_on("solution", 20, renew=renew, run=True)
+        ours.run_on("solution", 20, renew=renew, run=True, wait=True)
         assert len(seen) == 40
         assert len(set(seen)) > 2 if renew else len(set(seen)) <= 2
     seen.clear()
-    ours.run_on("solution", 40, renew=True, run=False)
+    ours.run_on("solution", 40, renew=True, run=False, wait=False)
     assert not seen
 
 

@@ -201,6 +201,15 @@ def test_a_row_of_an_earlier_clock_is_ranked_beside_none_of_a_later_one():
     assert places(old) == [("alice/rope", 1)], "alone it is ranked by its own"
 
 
+def test_a_row_without_times_makes_no_clock_old():
+    """A solution that failed, and a row for which eager could not be timed."""
+    old = row("alice/rope")
+    assert places(old, failed("bob/rope", clock=2))[0] == ("alice/rope", 1)
+    untimed = row("bob/rope", gpu={}, host={}, clock=2, reason="not timed: out of memory")
+    assert places(old, untimed) == [("alice/rope", 1), ("bob/rope", None)]
+    assert ranked(old, untimed)[-1].lacks == "not timed: out of memory"
+
+
 def test_a_row_whose_eager_is_apart_is_disturbed():
     three = [row("alice/rope"), row("bob/rope", eager=20.9), row("carol/rope", eager=19.1)]
     assert not [entry.disturbed for entry in ranked(*three) if entry.disturbed]

@@ -86,7 +86,8 @@ class Entry:
         """Return why the entry is not ranked: its first failure, else its first missing cell."""
         rows = self.failures or [self.cells[c] for c in self.missing if c in self.cells]
         if not rows:
-            return "not measured yet" if self.missing else ""
+            untimed = [row.reason for row in self.cells.values() if row.reason]
+            return "not measured yet" if self.missing else (untimed or [""])[0]
         row = rows[0]
         if row.verdict == "PASSED":
             return "measured by an earlier version of the clock"
@@ -140,7 +141,8 @@ def _track(
     apart: Collection[tuple[str, ...]],
 ) -> Track:
     cells = tuple(dict.fromkeys(cell for found in solutions.values() for cell in found))
-    clock = max(row.clock for found in solutions.values() for row in found.values())
+    timed = [row for found in solutions.values() for row in found.values() if row.gpu]
+    clock = max((row.clock for row in timed), default=0)
     entries = [
         _entry(solution, found, cells, clock, apart) for solution, found in solutions.items()
     ]
@@ -161,7 +163,8 @@ def _entry(
     """Return an entry without its rank; rows of an earlier clock than `clock` do not count."""
 
     def counts(cell: Cell) -> bool:
-        return cell in found and found[cell].verdict == "PASSED" and found[cell].clock == clock
+        row = found.get(cell)
+        return row is not None and row.verdict == "PASSED" and (row.clock == clock or not row.gpu)
 
     missing = tuple(cell for cell in cells if not counts(cell))
     peer = next(iter(found.values())).peer

@@ -90,9 +90,7 @@ class Worker:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Blame the fork server's end on this solution, since no other is asked meanwhile."""
-        if self._channel and not self._server.runs(self._pids[0]):  # it ended before this
-            self._channel.close()
-            self._channel = None
+        self.refresh()
         self._alone = True
         try:
             yield
@@ -119,9 +117,16 @@ class Worker:
             self._arena.close()
             self._arena = None
 
+    def refresh(self) -> None:
+        """Forget a process whose fork server has ended; the next call starts another."""
+        if self._channel and not self._server.runs(self._pids[0]):
+            self._channel.close()
+            self._channel = None
+
     def renew(self) -> None:
         """End the process in whatever state it is; the next call starts another."""
-        self._stop()
+        with contextlib.suppress(ServerEnded):
+            self._stop()
 
     def close(self) -> None:
         """End the process and free the shared memory."""

@@ -7,25 +7,28 @@ before each turn and held against its time at the start of the run, when no solu
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from statistics import median
+from collections.abc import Iterator
 from typing import Any
 
+from common.grading.fork_server import ServerEnded
 from common.grading.problem import Problem
 from common.grading.sweep import Sweep
 from common.grading.worker import Worker
-from common.measure.timed_process import TimedProcess, Turn, lay_calls
+from common.measure.timed_process import Failed, TimedProcess, Turn, is_samples, lay_calls
 from common.paths import PEERS
 from common.solutions import Solution
 from common.spec import ByClock, Direction, Op, Work
+from common.stats import median
 
 LANE = -1
 """The lane of a sweep's worker that no graded case has."""
 SLOW = {"gpu": 1.25, "host": 1.5}
 """The ratio of a probe's time to its calibrated time from which on it is slow, by clock."""
 CALIBRATION, LOOK = 30, 3
-"""Samples of the probe when it is calibrated, and before a turn, where the least counts."""
+"""Samples of the probe when it is calibrated, and before a turn; their median counts."""
 TRIES, PAUSE = 10, 0.02
 """How often a turn waits for a quick probe, and for how many seconds each time."""
 SUSTAINED = 0.5
@@ -41,9 +44,15 @@ class Disturbed(Exception):
         self.clock = clock
 
 
+class BaselineFailed(Exception):
+    """Eager's process did not answer as it must; no solution is at fault."""
+
+
 def eager(sweep: Sweep, op: Op[Any]) -> Worker:
     """Return the worker of eager for the op, in which no case is graded."""
-    return sweep.worker(Solution(PEERS / "eager" / f"{op.name}.py", op.name), LANE)
+    worker = sweep.worker(Solution(PEERS / "eager" / f"{op.name}.py", op.name), LANE)
+    worker.lives = math.inf
+    return worker
 
 
 def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:
@@ -70,7 +79,7 @@ class Baseline:
         """Get ready to time eager and the limits of a case.
 
         Raises:
-            Failed: Eager cannot be run on the case.
+            BaselineFailed: Eager cannot be run on the case.
         """
         self.slow_turns = 0
         limits = {
@@ -78,22 +87,30 @@ class Baseline:
         }  # fmt: skip
         self._case = (problem.case.name, direction)
         device = problem.upstream.device.type
-        laid = lay_calls(problem.op, problem.case, device, self._worker, 1)
-        self._timed = TimedProcess(self._worker, laid, direction, limits)
+        self._worker.refresh()
+        with _eagers_own_faults():
+            laid = lay_calls(problem.op, problem.case, device, self._worker, 1)
+            self._timed = TimedProcess(self._worker, laid, direction, limits)
 
     def turn(self, name: str, clock: ByClock, burst: int = 1) -> Turn:
-        """Return a function that takes samples of `eager`, `copy` or `dense` behind a probe.
+        """Return a function that takes samples of `eager`, `copy` or `dense` between two probes.
 
-        It raises Disturbed where the probe stays slow.
+        A turn after which the probe is slow is taken again. The function raises Disturbed where the
+        probe stays slow, and BaselineFailed.
         """
         take = self._timed.turn("solution" if name == "eager" else name, clock, burst)
 
-        def behind_a_probe(rounds: int) -> list[float]:
-            if self._stays_slow(clock):
-                self.slow_turns += 1
-            return take(rounds)
+        def between_probes(rounds: int) -> list[float]:
+            for _ in range(TRIES):
+                if self._stays_slow(clock):
+                    self.slow_turns += 1
+                with _eagers_own_faults():
+                    samples = take(rounds)
+                if not self.patient or self.slow_probe(clock, 1) is None:
+                    break
+            return samples
 
-        return behind_a_probe
+        return between_probes
 
     def _stays_slow(self, clock: ByClock) -> bool:
         for _ in range(TRIES if self.patient else 1):
@@ -105,11 +122,17 @@ class Baseline:
             raise Disturbed(clock, beside or 0.0)
         return True
 
-    def slow_probe(self, clock: ByClock) -> float | None:
+    def slow_probe(self, clock: ByClock, samples: int = LOOK) -> float | None:
         """Return the probe's time in microseconds if it is slow now, else None."""
-        least = min(_probe(self._worker, clock, LOOK))
-        usual = self.calibrated.get(clock, math.inf)
-        return least if least > SLOW[clock] * usual else None
+        usual = self.calibrated.get(clock)
+        if usual is None:
+            return None
+        now = median(_probe(self._worker, clock, samples))
+        return now if now > SLOW[clock] * usual else None
+
+    def restart(self) -> None:
+        """End eager's process; the next request starts another."""
+        self._worker.renew()
 
     def sustained(self, times: dict[str, float]) -> dict[str, float]:
         """Return the sustained microseconds of eager and the dense products, once per case.
@@ -118,10 +141,13 @@ class Baseline:
             times: The times in microseconds that are expected, by contestant.
         """
         if self._case not in self._sustained:
-            self._sustained[self._case] = {
-                name: sustained(self._timed, "solution" if name == "eager" else name, each)
-                for name, each in times.items()
-            }
+            if self._stays_slow("gpu"):
+                self.slow_turns += 1
+            with _eagers_own_faults():
+                self._sustained[self._case] = {
+                    name: sustained(self._timed, "solution" if name == "eager" else name, each)
+                    for name, each in times.items()
+                }
         return self._sustained[self._case]
 
     def release(self) -> None:
@@ -137,4 +163,17 @@ def sustained(timed: TimedProcess, name: str, expected: float) -> float:
 
 
 def _probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
-    return list(worker.call("probe", clock=clock, rounds=rounds)["samples"])
+    with _eagers_own_faults():
+        reply = worker.ask("probe", clock=clock, rounds=rounds)
+        if not is_samples(reply.get("samples"), rounds):
+            raise Failed("CRASHED", str(reply.get("reason", "the probe has no samples")))
+    return list(reply["samples"])
+
+
+@contextlib.contextmanager
+def _eagers_own_faults() -> Iterator[None]:
+    """Raise BaselineFailed for a failure of eager's process, which no solution answers for."""
+    try:
+        yield
+    except (Failed, ServerEnded) as error:
+        raise BaselineFailed(f"eager's process failed: {error}") from None

@@ -50,8 +50,11 @@ def measure(
         def skip(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
             return (solution.name, op.name, case.name) in done
 
-        again = repeats(tier, sweep.device)
+        again, latest = repeats(tier, sweep.device), None
         for graded in sweep.grade(op, cases, solutions, skip, again):
+            if graded.case != latest:  # eager's memory of the case before
+                beside.release()
+            latest = graded.case
             yield [
                 _measured(beside, graded, direction, run, digests[graded.solution], tier)
                 for direction in DIRECTIONS
@@ -101,7 +104,7 @@ def _measured(
         device_state=times.get("device_state", {}),
         tier=tier,
     )
-    return Measured(row, Samples.of(row, gpu, host) if times else None)
+    return Measured(row, Samples.of(row, gpu, host) if gpu or host else None)
 
 
 def _summaries(times: dict[str, list[float]]) -> dict[str, Summary]:
@@ -116,4 +119,4 @@ def time_graded(
         times = time_case(graded.problem, graded.worker, beside, direction, patience)
     if times.get("verdict"):
         return {}, times["verdict"], f"while timed: {times['reason']}"
-    return times, "PASSED", ""
+    return times, "PASSED", times.pop("unmeasured", "")

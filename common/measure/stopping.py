@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from common.stats import interval, median
 
-ROUNDS = range(10, 201)
-"""The numbers of samples of each contestant: at least 10, at most 200."""
-TURN = 10
+ROUNDS = range(15, 201)
+"""The numbers of samples of each contestant: at least 15, at most 200."""
+TURN = 5
 """The samples of a turn; the intervals, which cost milliseconds, are checked after each round."""
 LONGEST = 3.0
 """Seconds after which a clock stops even before the least samples."""

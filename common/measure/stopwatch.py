@@ -3,7 +3,9 @@
 The process takes the samples, so Python in it can forge them. Beside each of its turns the harness
 therefore asks for a run of calls, whose number it alone draws, and measures it from request to
 reply. The calls of a round have an input each, and all inputs change before the round, so that no
-call can return an earlier one's results; a run of the changes alone is subtracted.
+call can return an earlier one's results; a run of the changes alone is subtracted. A run that does
+not wait for the GPU takes the calls' host time. One that waits takes their host time or their GPU
+time, whichever is longer, since calls that follow each other wait for the slower of the two.
 
 A call may take three tenths longer by the stopwatch than the process reports. For example, runs of
 2.4, 1.9 and 2.1 ms for 90 calls are fine where 20 us are reported: 1.9 ms / 90 is 21 us.
@@ -13,8 +15,10 @@ from __future__ import annotations
 
 import math
 import secrets
+from dataclasses import dataclass
 
 from common.measure.timed_process import TimedProcess, Turn
+from common.spec import ByClock
 
 SLACK = 1.3
 """How many times the reported time a call may take by the stopwatch."""
@@ -25,14 +29,26 @@ TRIES = 30
 """Further runs where those beside the turns are too long: others may have disturbed them all."""
 
 
-class Stopwatch:
-    """The shortest time of a call by the harness's clock, over runs beside a process's turns."""
+@dataclass
+class Shortest:
+    """The least seconds by call, of runs with calls and of runs of the inputs' changes alone."""
 
-    def __init__(self, timed: TimedProcess) -> None:
-        """Measure nothing yet."""
-        self._timed = timed
-        self._whole: dict[int, float] = {}
-        self._changes: dict[int, float] = {}
+    whole: float = math.inf
+    changes: float = math.inf
+
+    @property
+    def call(self) -> float:
+        """Return the microseconds of a call."""
+        return 1e6 * (self.whole - self.changes)
+
+
+class Stopwatch:
+    """The shortest times of a call by the harness's clock, over runs beside a process's turns."""
+
+    def __init__(self, timed: TimedProcess, ranked_by: ByClock) -> None:
+        """Measure nothing yet; the time that ranks the case is the one to be checked."""
+        self._timed, self._ranked_by = timed, ranked_by
+        self._host, self._both = Shortest(), Shortest()
 
     def beside(self, take: Turn) -> Turn:
         """Return a function that takes a turn and measures a run after it."""
@@ -45,33 +61,46 @@ class Stopwatch:
         return taken
 
     def measure(self, reported: float) -> None:
-        """Measure one run of calls that are reported to take so many microseconds each."""
+        """Measure a run of each kind, of calls that are reported to take so many microseconds."""
         least = math.ceil(RUN / max(reported, 1.0) / self._timed.inputs)
-        rounds = least + secrets.randbelow(2)
-        for times, run in ((self._whole, True), (self._changes, False)):
-            seconds = self._timed.seconds("solution", rounds, renew=True, run=run)
-            times[rounds] = min(seconds, times.get(rounds, math.inf))
+        self._run(self._host, least + secrets.randbelow(2), wait=False)
+        if self._ranked_by == "gpu":
+            self._run(self._both, least + secrets.randbelow(2), wait=True)
 
-    @property
-    def shortest(self) -> float:
-        """Return the least microseconds that a call took."""
-        return min(
-            1e6 * (whole - self._changes[rounds]) / (rounds * self._timed.inputs)
-            for rounds, whole in self._whole.items()
-        )
+    def _run(self, shortest: Shortest, rounds: int, wait: bool) -> None:
+        calls = rounds * self._timed.inputs
+
+        def seconds(run: bool) -> float:
+            return self._timed.seconds("solution", rounds, renew=True, run=run, wait=wait) / calls
+
+        shortest.whole = min(shortest.whole, seconds(run=True))
+        shortest.changes = min(shortest.changes, seconds(run=False))
 
     def forged(self, reported: float) -> str | None:
         """Return why the calls cannot take the reported microseconds; None if they can.
 
         Args:
-            reported: The longer of a call's host time and GPU time. Calls that follow each other
-                wait for the one that takes longer.
+            reported: The host time or the GPU time of a call, whichever ranks the case. A GPU time
+                below the host time cannot be told apart from it, and is forged down to it at most.
         """
         for _ in range(TRIES):
-            if self._whole and self.shortest <= SLACK * reported:
+            if self._measured and self._excess(reported) <= 0:
                 return None
             self.measure(reported)
+        took = (self._both if self._ranked_by == "gpu" else self._host).call
         return (
             f"it reports {reported:.3g} us a call, and by the harness's clock a call takes"
-            f" {self.shortest:.3g} us at least"
+            f" {took:.3g} us at least"
         )
+
+    @property
+    def _measured(self) -> bool:
+        """Return whether the runs with calls took longer than those without."""
+        kinds = [self._host, self._both] if self._ranked_by == "gpu" else [self._host]
+        return all(0 < kind.call < math.inf for kind in kinds)
+
+    def _excess(self, reported: float) -> float:
+        """Return the microseconds by which the stopwatch's time is too long."""
+        if self._ranked_by == "host":
+            return self._host.call - SLACK * reported
+        return self._both.call - SLACK * max(reported, self._host.call)

@@ -132,12 +132,16 @@ class TimedProcess:
         """Return whether the replay of forward's CUDA graphs can be timed, as `graph`."""
         return self._ask("capture").get("captured") is True
 
-    def seconds(self, name: str, rounds: int, renew: bool = False, run: bool = True) -> float:
+    def seconds(
+        self, name: str, rounds: int, renew: bool = False, run: bool = True, wait: bool = True
+    ) -> float:
         """Return the seconds of a long run, by the harness's own clock; see `Clock.run_on`."""
+        self._ask("settle")  # a run that did not wait may have left work
+        how = {"name": name, "rounds": rounds, "renew": renew, "run": run, "wait": wait}
         start = time.perf_counter()
-        reply = self._ask("run_on", name=name, rounds=rounds, renew=renew, run=run)
+        reply = self._ask("run_on", **how)
         elapsed = time.perf_counter() - start
-        if run:
+        if run and wait:
             self._keep("run on", reply)
         return elapsed
 

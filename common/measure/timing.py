@@ -19,7 +19,7 @@ from common.grading.problem import OUTPUT, Problem, solve
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
 from common.measure import device, limits
-from common.measure.baseline import Baseline, Disturbed, sustained
+from common.measure.baseline import Baseline, BaselineFailed, Disturbed, sustained
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Failed, Kept, LaidCalls, TimedProcess, Turn, lay_calls
 from common.measure.turns import Samples, take_turns
@@ -67,12 +67,14 @@ def time_case(
     Returns:
         `gpu` and `host`, the samples by contestant in microseconds; `sustained`, the microseconds
         of calls that run on and on, where arithmetic binds; and `device_state`. Or a `verdict` with
-        its `reason`.
+        its `reason`; or `unmeasured`, the reason for which eager could not be timed.
     """
     try:
         return _undisturbed(problem, worker, baseline, direction, patience)
     except Failed as failed:
         return {"verdict": failed.verdict, "reason": failed.reason}
+    except BaselineFailed as failed:
+        return {"unmeasured": f"not timed: {failed}"}
     finally:
         worker.release()
 
@@ -84,17 +86,20 @@ class Forged(Failed):
 def _undisturbed(
     problem: Problem, worker: Worker, baseline: Baseline, direction: Direction, patience: float
 ) -> Reply:
-    """Time the case, again where something disturbed it that ended with the solution's process.
+    """Time the case, again after a disturbance, a time that seems forged, or a failure of eager.
 
-    A disturbance that does not end with it is another's; the row then says so. A time that the
-    stopwatch contradicts is taken again too, since others may have slowed the stopwatch alone.
+    Others on the machine may have caused any of these. A disturbance is the solution's if it ends
+    with the solution's process each time; if it goes on, it is another's, and the row says so.
     """
     baseline.patient = True
     for _ in range(ATTEMPTS):
         try:
             return _time(problem, worker, baseline, direction, patience)
+        except BaselineFailed as found:
+            baseline.restart()
+            failed: Exception = found
         except Forged as found:
-            failed: Failed = found
+            failed = found
         except Disturbed as met:
             worker.renew()
             time.sleep(RECOVERY)
@@ -143,7 +148,7 @@ def _times(
     case, work = problem.case, problem.op.timed_work(problem.case, direction)
     clocks: list[ByClock] = ["host", "gpu"] if problem.upstream.is_cuda else ["host"]
     clocks.sort(key=lambda clock: clock == case.ranked_by)
-    watch, times = Stopwatch(timed), {clock: Samples() for clock in clocks}
+    watch, times = Stopwatch(timed, case.ranked_by), {clock: Samples() for clock in clocks}
     for clock in clocks:
         solution = timed.turn("solution", clock, BURST[case.ranked_by])
         turns = {"solution": watch.beside(solution) if clock == clocks[-1] else solution}
@@ -156,8 +161,7 @@ def _times(
         if direction == "forward" and timed.capture():
             graph = {"graph": timed.turn("graph", "gpu")}
             gpu |= take_turns(graph, patience * SECONDS[case.ranked_by]["gpu"], PRECISION["gpu"])
-    reported = max(median(samples["solution"]) for samples in times.values())
-    if reason := watch.forged(reported):
+    if reason := watch.forged(median(times[clocks[-1]]["solution"])):
         raise Forged("TAMPERED", reason)
     return times
 
@@ -182,7 +186,7 @@ def _others(
 def _sustained(timed: TimedProcess, baseline: Baseline, gpu: Samples) -> dict[str, float]:
     """Return the times of calls that run on and on, where dense products are the slower limit."""
     medians = {name: median(samples) for name, samples in gpu.items()}
-    if medians.get("dense", 0.0) < medians.get("copy", 1.0):
+    if "dense" not in medians or medians["dense"] < medians["copy"]:
         return {}
     known = baseline.sustained({name: medians[name] for name in ("eager", "dense")})
     return {"solution": sustained(timed, "solution", medians["solution"]), **known}

@@ -31,7 +31,7 @@ Ready = Callable[[], Run]
 """Does the untimed part of a call and returns the timed part."""
 
 WARM_UP_CALLS = 5
-MOST_ALIVE = 12
+MOST_ALIVE = 17
 """Calls whose results are alive at once before the samples, so that a ring of buffers shows."""
 CYCLES_PER_MICROSECOND = 2000
 LONGEST_SPIN = 5000.0
@@ -100,7 +100,9 @@ class Clock:
 
     def held(self) -> tuple[Held, ...]:
         """Return what the samples rest on, as it is now, to be compared after them."""
-        ours = hold(self.ours, "rotation", "_calls", "_drawn", "_backward", "_check", "_graphs")
+        ours = hold(
+            self.ours, "rotation", "_calls", "_drawn", "_inputs", "_backward", "_check", "_graphs"
+        )
         several = (
             hold(each, f"contestant {name}", "ready", "before", "after", "grad")
             for name, each in self.contestants.items()
@@ -129,7 +131,9 @@ class Clock:
         contestant = self.contestants[name]
         if clock == "host":
             self._wake(contestant)
-        return [round(self._sample(contestant, clock, burst), 2) for _ in range(rounds)]
+        samples = [round(self._sample(contestant, clock, burst), 2) for _ in range(rounds)]
+        _synchronize()  # the harness reads the kept results in another CUDA context
+        return samples
 
     def _wake(self, contestant: Contestant) -> None:
         """Make untimed calls, since the processor has slept since the last turn."""
@@ -147,14 +151,15 @@ class Clock:
         contestant.after()
         return sample
 
-    def run_on(self, name: str, rounds: int, renew: bool, run: bool) -> None:
-        """Make the calls of a contestant round after round, and wait for the last.
+    def run_on(self, name: str, rounds: int, renew: bool, run: bool, wait: bool) -> None:
+        """Make the calls of a contestant round after round.
 
         Args:
             name: The contestant; a round of a solution calls it on each of its inputs.
             rounds: The number of rounds.
             renew: Change the inputs before each round.
             run: Make the calls; otherwise the inputs change and nothing else happens.
+            wait: Wait for the GPU at the end.
         """
         contestant, ours = self.contestants[name], self.ours
         one, prepare = contestant.ready(), ours.renew if renew else ours.forget
@@ -164,9 +169,11 @@ class Clock:
             if run:
                 for _ in range(calls):
                     one()
-            if run and calls > 1:
+            if run and wait and calls > 1:
                 ours.keep_in_passing()
-        _synchronize()
+        ours.forget()  # so that freeing them is in the time of the calls
+        if wait:
+            _synchronize()
 
 
 class Probes:

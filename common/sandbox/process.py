@@ -44,7 +44,8 @@ LARGEST_DATA = 8 << 30
 
 
 def settle(session: Session) -> Reply:
-    """Answer nothing, in proof that the request before is done with."""
+    """Wait for the GPU and answer nothing, in proof that the request before is done with."""
+    backend.synchronize()
     return {}
 
 

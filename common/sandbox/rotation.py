@@ -81,7 +81,10 @@ class Rotation:
             check: Raises if an output is not acceptable.
         """
         self._calls, self._backward, self._check = calls, backward, check
-        self._drawn = [[torch.cat((c.memory, c.memory)) for c in call.changing] for call in calls]
+        self._drawn = tuple(
+            tuple(torch.cat((each.memory, each.memory)) for each in call.changing) for call in calls
+        )
+        self._inputs = tuple(_span(each.memory) for call in calls for each in call.changing)
         self._shifts = [0] * len(calls)
         self._next = 0
         self._alive: list[Made] = []
@@ -165,9 +168,12 @@ class Rotation:
             self._write(made)
 
     def keep_in_passing(self) -> None:
-        """Keep the results of one of the calls with the same chance, and check nothing."""
+        """Keep the results of one of the calls with the same chance; check their class alone."""
         made = self._drawn_of()
-        if self._calls[made.call].results and self._drawn_now():
+        if not self._calls[made.call].results:
+            return
+        self._refuse_lazy()
+        if self._drawn_now():
             self._write(made)
 
     def _write(self, made: Made) -> None:
@@ -198,8 +204,24 @@ class Rotation:
 
     def refuse_shared(self) -> None:
         """Raise Refused, TAMPERED, where kept results of several calls lie in the same memory."""
-        if self._calls[0].results and overlap([made.results for made in self._alive]):
+        if not self._calls[0].results:
+            return
+        self._refuse_lazy()
+        if overlap([list(filter(self._is_fresh, made.results)) for made in self._alive]):
             raise Refused("TAMPERED", "the results of several calls lie in the same memory")
+
+    def _refuse_lazy(self) -> None:
+        """Raise Refused, TAMPERED, where a result is of a class that could compute it later."""
+        for made in self._alive:
+            for result in made.results:
+                if type(result) is not torch.Tensor:
+                    reason = f"a result is a {type(result).__name__}, which may not hold its values"
+                    raise Refused("TAMPERED", reason)
+
+    def _is_fresh(self, result: torch.Tensor) -> bool:
+        """Return whether a result is not in an input; a gradient may be the upstream one."""
+        place = result.data_ptr()
+        return not any(first <= place < end for first, end in self._inputs)
 
 
 def _with_gradients(call: TimedCall, output: torch.Tensor) -> Results:
@@ -213,15 +235,23 @@ def _shifted(shift: int, each: Changing, drawn: torch.Tensor) -> torch.Tensor:
 
 
 def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:
-    """Return whether storages of two calls' results have bytes in common."""
-    spans = sorted(
-        span
-        for call in calls
-        for span in {_span(result) for result in call if result.untyped_storage().nbytes()}
-    )
+    """Return whether results of two calls have bytes in common; those of one call may have."""
+    spans = sorted(span for call in calls for span in _merged(call))
     return any(end > start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
+def _merged(results: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    """Return the spans of one call's results, those with bytes in common as one."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(_span(result) for result in results if result.numel()):
+        if merged and start < merged[-1][1]:
+            start, end = merged[-1][0], max(end, merged.pop()[1])
+        merged.append((start, end))
+    return merged
+
+
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    storage = tensor.untyped_storage()
-    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    """Return the addresses from a tensor's first element up to the end of its last one."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    extent = sum((size - 1) * stride for size, stride in sizes) + 1 if tensor.numel() else 0
+    return tensor.data_ptr(), tensor.data_ptr() + extent * tensor.element_size()

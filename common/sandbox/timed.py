@@ -43,7 +43,6 @@ def begin_timing(
         force(session, choices)
     rotated = [_timed_call(session, call, kept) for call, kept in zip(calls, results, strict=True)]
     ours = Rotation(rotated, backward, functools.partial(check_sample, session))
-    session.clock = None  # first: it holds the memory of the case before
     session.clock = Clock(ours, backward, _limits(**limits) if limits else {})
     session.hold()
     return {}
@@ -105,11 +104,11 @@ def capture(session: Session) -> Reply:
     return {"captured": _clock(session).capture()}
 
 
-def run_on(session: Session, name: str, rounds: int, renew: bool, run: bool) -> Reply:
+def run_on(session: Session, name: str, rounds: int, renew: bool, run: bool, wait: bool) -> Reply:
     """Make calls round after round; see `Clock.run_on`, and `take_turn` for `kept`."""
     timed = _clock(session)
     held = (*session.held(), *timed.held())
-    timed.run_on(name, rounds, renew, run)
+    timed.run_on(name, rounds, renew, run, wait)
     session.hold(*held)
     return {"kept": timed.ours.delivered()}
 
