@@ -31,8 +31,10 @@ class Chosen:
     def __init__(self, interleaved: bool = False, mode: int | None = None) -> None:
         """Choose whether two calls live at the same time, and the index of the further mode."""
         self.interleaved, self.mode = interleaved, mode
+        self.asked: list[str] = []
 
     def once_in(self, every: int, what: str) -> bool:
+        self.asked.append(what)
         return self.interleaved
 
     def in_turn(self, among: int, what: str) -> int:

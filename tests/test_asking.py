@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from common import ops
+from common.grading import asking
 from common.grading import grade as grading
 from common.grading.exchange import _has_room_for_two
 from common.grading.modes import modes
 from common.grading.sweep import Sweep
+from common.grading.worker import LIVES
 from common.solutions import Solution
 from tests.asking import Chosen
 
@@ -50,13 +52,14 @@ RIGHT = {"before": "pass", "factor": "1", "first": "pass"}
 def verdicts(tmp_path, fork_server, monkeypatch):
     """Return a function from the source of a masked_linear, and choices, to its verdicts."""
 
-    def start(source, case=CASE, **chosen):
+    def start(source, case=CASE, repeats=0, lives=LIVES, **chosen):
         monkeypatch.setattr(CHANCE, lambda: Chosen(**chosen))
         path = tmp_path / "somebody" / "masked_linear.py"
         path.parent.mkdir(exist_ok=True)
         path.write_text(source)
-        with Sweep("cpu", server=fork_server) as sweep:
-            (found,) = sweep.grade(MASKED, [case], [Solution(path, "masked_linear")])
+        with Sweep("cpu", server=fork_server, lives=lives) as sweep:
+            solutions = [Solution(path, "masked_linear")]
+            (found,) = sweep.grade(MASKED, [case], solutions, repeats=repeats)
         return found.verdicts
 
     return start
@@ -102,6 +105,37 @@ def test_a_second_backward_is_a_note_and_no_verdict(verdicts, changes, note):
     assert [line[: len(note)] for line in found["backward"].notes] == [note]
     assert "notes" in dataclasses.asdict(found["backward"])
     assert not verdicts(source, interleaved=False)["backward"].notes
+
+
+def test_a_death_in_the_second_backward_costs_no_life(verdicts):
+    before = "import os; ctx.used = hasattr(ctx, 'used') and os._exit(3)"
+    source = SAVES.format(**{**RIGHT, "before": before})
+    found = verdicts(source, interleaved=True, mode=NO_GRAD, repeats=1, lives=1)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert len(found["backward"].notes) == 1
+
+
+def test_what_the_second_backward_writes_is_no_finding(verdicts):
+    before = "ctx.used = hasattr(ctx, 'used') and bool(grad.mul_(2).sum())"
+    source = SAVES.format(**{**RIGHT, "before": before})
+    found = verdicts(source, interleaved=True, repeats=1)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_retained_backward_is_asked_again_of_a_living_process_alone(alive):
+    failure = {"verdict": "RUNTIME_ERROR", "reason": "the CUDA context is lost"}
+    exchange = SimpleNamespace(
+        worker=SimpleNamespace(alive=alive),
+        backward=lambda attempt, retain: dict(failure),
+        names=lambda *_: ["x"],
+        notes=[],
+        retained=None,
+    )
+    findings = {"forward": [], "backward": []}
+    reply = asking._ask_retained(exchange, asking.OTHER, findings)
+    assert (reply is None) == alive == bool(exchange.notes)
+    assert [found.verdict for found in findings["backward"]] == ["RUNTIME_ERROR"] * (not alive)
 
 
 # --- two calls at once ----------------------------------------------------------------------------
@@ -181,7 +215,7 @@ def test_a_death_amid_two_calls_is_that_and_no_error_of_the_harness(verdicts, di
     [
         (NO_GRAD, "if not torch.is_grad_enabled(): return x * 2", "INCORRECT_SHAPE"),
         (INFERENCE, "if torch.is_inference_mode_enabled(): 1 / 0", "RUNTIME_ERROR"),
-        (X_ALONE, "if not w_v.requires_grad: raise NotImplementedError", "UNSUPPORTED"),
+        (X_ALONE, "if not w_v.requires_grad: 1 / 0", "RUNTIME_ERROR"),
         (WEIGHTS_ALONE, "if not x.requires_grad: 1 / 0", "RUNTIME_ERROR"),
     ],
 )
@@ -190,6 +224,16 @@ def test_a_mode_counts_to_forward(verdicts, mode, first, wanted):
     assert found["forward"].verdict == wanted, found["forward"]
     assert found["forward"].reason.endswith(modes(MASKED, "cpu")[mode].text)
     assert found["backward"].verdict == "PASSED"
+
+
+@pytest.mark.parametrize("place", ["first", "before"])
+def test_what_a_mode_leaves_unsupported_is_noted(verdicts, place):
+    """Coverage must not depend on the draw."""
+    condition = {"first": "not w_v.requires_grad", "before": "not ctx.needs_input_grad[1]"}[place]
+    source = SAVES.format(**{**RIGHT, place: f"if {condition}: raise NotImplementedError('some')"})
+    found = verdicts(source, mode=X_ALONE)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert found["forward"].notes == (f"some, {modes(MASKED, 'cpu')[X_ALONE].text}",)
 
 
 def test_threads_that_write_slices_are_noted(verdicts):
@@ -244,7 +288,19 @@ def test_modes_of_a_gpu_have_a_stream_and_parts_are_never_whole():
         }
         frozen = [mode.differentiable for mode in several if not mode.setting]
         assert frozen and op.differentiable not in frozen
+        assert len({*frozen}) == len(frozen)
         assert op.differentiable[1:] in frozen
+
+
+def test_a_part_comes_once():
+    for _ in range(40):
+        parts = [mode.differentiable for mode in modes(MASKED, "cpu") if not mode.setting]
+        assert len({*parts}) == 3
+
+
+def test_an_empty_part_is_named():
+    (mode,) = (mode for mode in modes(ops.load("rotate_half"), "cpu") if not mode.setting)
+    assert mode.text == "where no input takes a gradient"
 
 
 @pytest.mark.parametrize(("memory", "room"), [(8 << 30, False), (139 << 30, True)])

@@ -19,8 +19,8 @@ from common.solutions import Solution
 from common.wire import Reply
 
 DEADLINE = {"cpu": 20.0, "cuda": 120.0}
-"""Seconds of its own processor time that a process may work on one reply (see `Channel.ask`): a
-case takes the interpreter a few, and a GPU's first call compiles."""
+"""Seconds that a process may work on one reply (see `Channel.ask`): a case takes the interpreter a
+few, and a GPU's first call compiles."""
 LIVES = 2
 """Deaths after which a solution is not run again."""
 
@@ -98,6 +98,20 @@ class Worker:
             yield
         finally:
             self._alone = False
+
+    @contextlib.contextmanager
+    def forgiving(self) -> Iterator[None]:
+        """Count no death meanwhile, since what is asked decides nothing."""
+        deaths = list(self._deaths)
+        try:
+            yield
+        finally:
+            self._deaths = deaths
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended since the last request."""
+        return self._channel is not None
 
     def arena(self, nbytes: int) -> Arena:
         """Return the memory shared with the process, of at least so many bytes."""
