@@ -159,7 +159,7 @@ class Exchange:
 
         Results that were delivered stay as they are, and a death of the process does not count.
         """
-        with self.worker.forgiving():
+        with self.worker.deaths.uncounted():
             reply = self._ask_backward(attempt, False)
         if "verdict" in reply:
             return reply
