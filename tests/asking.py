@@ -5,13 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
+from common import ops
 from common.arena import Slot, lay_out
 from common.grading.fork_server import ForkServer
-from common.grading.worker import Worker
+from common.grading.sweep import Sweep
+from common.grading.worker import LIVES, Worker
 from common.solutions import Solution
+from common.spec import Direction
+from common.verdicts import Verdict
 from common.wire import Reply
 
 HALF = """
@@ -24,6 +30,31 @@ def rotate_half(x):
 """
 RIGHT = [-3.0, -4.0, 1.0, 2.0]
 
+MASKED = ops.load("masked_linear")
+CASES = {case.name: case for case in MASKED.cases("smoke")}
+SAVES = """
+import torch
+
+class MaskedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w_v, w_t, mask):
+        ctx.save_for_backward(x, w_v, w_t, mask[:, None])
+        return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
+
+    @staticmethod
+    def backward(ctx, grad):
+        {before}
+        x, w_v, w_t, mask = ctx.saved_tensors
+        d_x = torch.where(mask, grad @ w_v, grad @ w_t) if ctx.needs_input_grad[0] else None
+        d_v, d_t = (grad * mask).T @ x, (grad * ~mask).T @ x
+        return d_x, d_v, d_t * {factor}, None
+
+def masked_linear(x, w_v, w_t, mask):
+    {first}
+    return MaskedLinear.apply(x, w_v, w_t, mask)
+"""
+AS_IT_IS = {"before": "pass", "factor": "1", "first": "pass"}
+
 
 class Chosen:
     """The choices of a worker's cases, made by a test instead of by chance."""
@@ -31,8 +62,10 @@ class Chosen:
     def __init__(self, interleaved: bool = False, mode: int | None = None) -> None:
         """Choose whether two calls live at the same time, and the index of the further mode."""
         self.interleaved, self.mode = interleaved, mode
+        self.asked: list[str] = []
 
     def once_in(self, every: int, what: str) -> bool:
+        self.asked.append(what)
         return self.interleaved
 
     def in_turn(self, among: int, what: str) -> int:
@@ -75,3 +108,24 @@ def lay(worker: Worker) -> tuple[Reply, Slot]:
         "differentiable": ["x"], "changing": ["x"], "upstream": slots["x"].json(),
     }  # fmt: skip
     return call, slots["result"]
+
+
+def verdicts_of(
+    server: ForkServer,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    case: str = "37x72x100-bfloat16-random",
+    repeats: int = 0,
+    lives: float = LIVES,
+    **chosen: Any,
+) -> dict[Direction, Verdict]:
+    """Return the verdicts of a source text of masked_linear, with these choices."""
+    monkeypatch.setattr("common.grading.worker.Chance", lambda: Chosen(**chosen))
+    path = folder / "somebody" / "masked_linear.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(source)
+    with Sweep("cpu", server=server, lives=lives) as sweep:
+        solutions = [Solution(path, "masked_linear")]
+        (found,) = sweep.grade(MASKED, [CASES[case]], solutions, repeats=repeats)
+    return found.verdicts

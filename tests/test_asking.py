@@ -1,72 +1,33 @@
-"""The further requests of a case: two calls that live at once, modes, a second backward."""
+"""The further requests of a case: two calls that live at once, a second backward."""
 
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from common import ops
+from common.grading import asking
 from common.grading import grade as grading
 from common.grading.exchange import _has_room_for_two
-from common.grading.modes import modes
-from common.grading.sweep import Sweep
-from common.solutions import Solution
-from tests.asking import Chosen
+from tests.asking import AS_IT_IS, MASKED, SAVES, verdicts_of
 
-CHANCE = "common.grading.worker.Chance"
-MASKED = ops.load("masked_linear")
-CASES = {case.name: case for case in MASKED.cases("smoke")}
-CASE = CASES["37x72x100-bfloat16-random"]
-NO_GRAD, INFERENCE, X_ALONE, WEIGHTS_ALONE = range(4)
-
-SAVES = """
-import torch
-
-class MaskedLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, w_v, w_t, mask):
-        ctx.save_for_backward(x, w_v, w_t, mask[:, None])
-        return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
-
-    @staticmethod
-    def backward(ctx, grad):
-        {before}
-        x, w_v, w_t, mask = ctx.saved_tensors
-        d_x = torch.where(mask, grad @ w_v, grad @ w_t) if ctx.needs_input_grad[0] else None
-        d_v, d_t = (grad * mask).T @ x, (grad * ~mask).T @ x
-        return d_x, d_v, d_t * {factor}, None
-
-def masked_linear(x, w_v, w_t, mask):
-    {first}
-    return MaskedLinear.apply(x, w_v, w_t, mask)
-"""
-RIGHT = {"before": "pass", "factor": "1", "first": "pass"}
+NO_GRAD, _, _, WEIGHTS_ALONE = range(4)
 
 
 @pytest.fixture
 def verdicts(tmp_path, fork_server, monkeypatch):
     """Return a function from the source of a masked_linear, and choices, to its verdicts."""
-
-    def start(source, case=CASE, **chosen):
-        monkeypatch.setattr(CHANCE, lambda: Chosen(**chosen))
-        path = tmp_path / "somebody" / "masked_linear.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(source)
-        with Sweep("cpu", server=fork_server) as sweep:
-            (found,) = sweep.grade(MASKED, [case], [Solution(path, "masked_linear")])
-        return found.verdicts
-
-    return start
+    return partial(verdicts_of, fork_server, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("mode", [None, *range(5)])
 def test_an_honest_solution_passes_whatever_is_asked(verdicts, interleaved, mode):
     """It honours needs_input_grad."""
-    found = verdicts(SAVES.format(**RIGHT), interleaved=interleaved, mode=mode)
+    found = verdicts(SAVES.format(**AS_IT_IS), interleaved=interleaved, mode=mode)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
     assert not found["backward"].notes
 
@@ -96,12 +57,43 @@ def test_an_honest_solution_passes_whatever_is_asked(verdicts, interleaved, mode
     ],
 )
 def test_a_second_backward_is_a_note_and_no_verdict(verdicts, changes, note):
-    source = SAVES.format(**{**RIGHT, **changes})
+    source = SAVES.format(**{**AS_IT_IS, **changes})
     found = verdicts(source, interleaved=True)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
     assert [line[: len(note)] for line in found["backward"].notes] == [note]
     assert "notes" in dataclasses.asdict(found["backward"])
     assert not verdicts(source, interleaved=False)["backward"].notes
+
+
+def test_a_death_in_the_second_backward_costs_no_life(verdicts):
+    before = "import os; ctx.used = hasattr(ctx, 'used') and os._exit(3)"
+    source = SAVES.format(**{**AS_IT_IS, "before": before})
+    found = verdicts(source, interleaved=True, mode=NO_GRAD, repeats=1, lives=1)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert len(found["backward"].notes) == 1
+
+
+def test_what_the_second_backward_writes_is_no_finding(verdicts):
+    before = "ctx.used = hasattr(ctx, 'used') and bool(grad.mul_(2).sum())"
+    source = SAVES.format(**{**AS_IT_IS, "before": before})
+    found = verdicts(source, interleaved=True, repeats=1)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_retained_backward_is_asked_again_of_a_living_process_alone(alive):
+    failure = {"verdict": "RUNTIME_ERROR", "reason": "the CUDA context is lost"}
+    exchange = SimpleNamespace(
+        worker=SimpleNamespace(alive=alive),
+        backward=lambda attempt, retain: dict(failure),
+        names=lambda *_: ["x"],
+        notes=[],
+        retained=None,
+    )
+    findings = {"forward": [], "backward": []}
+    reply = asking._ask_retained(exchange, asking.OTHER, findings)
+    assert (reply is None) == alive == bool(exchange.notes)
+    assert [found.verdict for found in findings["backward"]] == ["RUNTIME_ERROR"] * (not alive)
 
 
 # --- two calls at once ----------------------------------------------------------------------------
@@ -173,80 +165,6 @@ def test_a_death_amid_two_calls_is_that_and_no_error_of_the_harness(verdicts, di
     assert "SIGABRT" in found[dies].reason
 
 
-# --- modes ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("mode", "first", "wanted"),
-    [
-        (NO_GRAD, "if not torch.is_grad_enabled(): return x * 2", "INCORRECT_SHAPE"),
-        (INFERENCE, "if torch.is_inference_mode_enabled(): 1 / 0", "RUNTIME_ERROR"),
-        (X_ALONE, "if not w_v.requires_grad: raise NotImplementedError", "UNSUPPORTED"),
-        (WEIGHTS_ALONE, "if not x.requires_grad: 1 / 0", "RUNTIME_ERROR"),
-    ],
-)
-def test_a_mode_counts_to_forward(verdicts, mode, first, wanted):
-    found = verdicts(SAVES.format(**{**RIGHT, "first": first}), mode=mode)
-    assert found["forward"].verdict == wanted, found["forward"]
-    assert found["forward"].reason.endswith(modes(MASKED, "cpu")[mode].text)
-    assert found["backward"].verdict == "PASSED"
-
-
-def test_threads_that_write_slices_are_noted(verdicts):
-    source = (
-        "import torch\nfrom concurrent.futures import ThreadPoolExecutor\n\n"
-        "def masked_linear(x, w_v, w_t, mask):\n"
-        "    right = torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)\n"
-        "    with ThreadPoolExecutor(1) as pool:\n"
-        "        pool.submit(lambda: right.mul_(1)).result()\n    return right\n"
-    )
-    found = verdicts(source, mode=INFERENCE)["forward"]
-    assert found.verdict == "PASSED", found
-    assert "Inplace update" in found.notes[0]
-
-
-def test_a_table_kept_for_each_width_is_no_fault(verdicts):
-    """Made in inference mode it could not be saved for backward: that mode is asked last."""
-    source = (
-        "import functools\nimport torch\n\n@functools.cache\n"
-        "def ones(count):\n    return torch.ones(count, 1, dtype=torch.bfloat16)\n\n"
-        "def masked_linear(x, w_v, w_t, mask):\n"
-        "    return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T) * ones(len(x))\n"
-    )
-    found = verdicts(source, mode=INFERENCE)
-    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
-
-
-@pytest.mark.parametrize("mode", [NO_GRAD, X_ALONE])
-def test_what_backward_changed_is_not_forwards(verdicts, mode):
-    """Also where forward is asked after it, and two sets of inputs are laid."""
-    source = SAVES.format(**{**RIGHT, "before": "grad.mul_(2)"})
-    found = verdicts(source, mode=mode, interleaved=True)
-    assert [v.verdict for v in found.values()] == ["PASSED", "MUTATED_INPUT"], found
-
-
-def test_a_solution_without_gradients_is_unsupported_in_backward_alone(verdicts):
-    source = (
-        "import torch\n\ndef masked_linear(x, w_v, w_t, mask):\n"
-        "    return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T).detach()\n"
-    )
-    for mode in range(5):
-        for interleaved in (False, True):
-            found = verdicts(source, mode=mode, interleaved=interleaved)
-            assert [v.verdict for v in found.values()] == ["PASSED", "UNSUPPORTED"], found
-
-
-def test_modes_of_a_gpu_have_a_stream_and_parts_are_never_whole():
-    for op in map(ops.load, ops.names()):
-        several = modes(op, "cpu")
-        assert {mode.setting for mode in modes(op, "cuda")} - {m.setting for m in several} == {
-            "stream"
-        }
-        frozen = [mode.differentiable for mode in several if not mode.setting]
-        assert frozen and op.differentiable not in frozen
-        assert op.differentiable[1:] in frozen
-
-
 @pytest.mark.parametrize(("memory", "room"), [(8 << 30, False), (139 << 30, True)])
 def test_two_cases_have_to_fit_the_gpu(monkeypatch, memory, room):
     case = next(case for case in MASKED.cases("board") if case.tokens == 63488)
@@ -263,17 +181,17 @@ def test_two_cases_have_to_fit_the_gpu(monkeypatch, memory, room):
 
 def test_without_a_comparison_nothing_passes(verdicts, monkeypatch):
     monkeypatch.setattr(grading, "_compare", lambda *_: grading.Outcome())
-    found = verdicts(SAVES.format(**RIGHT))
+    found = verdicts(SAVES.format(**AS_IT_IS))
     assert {(v.verdict, v.reason) for v in found.values()} == {
         ("CRASHED", "no result was compared")
     }
 
 
 def test_empty_results_are_compared_by_shape_and_dtype(verdicts):
-    found = verdicts(SAVES.format(**RIGHT), CASES["0x16x24-float32-span"])
+    found = verdicts(SAVES.format(**AS_IT_IS), "0x16x24-float32-span")
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"]
     source = "def masked_linear(x, w_v, w_t, mask):\n    return (x @ w_v.T).double()\n"
-    found = verdicts(source, CASES["0x16x24-float32-span"])
+    found = verdicts(source, "0x16x24-float32-span")
     assert found["forward"].verdict == "INCORRECT_DTYPE"
 
 

@@ -89,6 +89,7 @@ def test_two_sets_of_far_inputs_are_never_laid(problem):
     worker = SimpleNamespace(chance=Chosen(True), arena=lambda nbytes: Arena("cpu", nbytes))
     exchange = Exchange(problem, worker)
     assert not exchange.interleaved
+    assert "other inputs" not in worker.chance.asked, "no draw is wasted"
     assert exchange.slots[FIRST] is exchange.slots[LATEST]
     assert exchange.slots[FIRST].inputs["x"].far
     assert exchange.memory._gaps == {"x": None, "upstream": None}

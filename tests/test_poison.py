@@ -24,6 +24,9 @@ library.define("anywhere(Tensor x) -> Tensor")
 library.impl("anywhere", allocated, "CompositeExplicitAutograd")
 library.define("outer(Tensor x) -> Tensor")
 library.impl("outer", lambda x: torch.ops.test_poison.fresh(x), "CPU")
+library.define("beside(Tensor factor, Tensor x) -> Tensor")
+library.impl("beside", lambda factor, x: allocated(factor), "CPU")
+library.impl("beside", lambda factor, x: allocated(x), "Meta")
 custom = torch.library.custom_op(
     "test_poison::custom", allocated, mutates_args=(), schema="(Tensor x) -> Tensor"
 )
@@ -46,6 +49,13 @@ def test_memory_of_an_operator_is_filled(kind, guarded):
         assert fresh.isnan().all()
         with torch.no_grad():
             assert OPERATORS[kind](x).isnan().all()
+
+
+def test_an_operator_runs_where_its_tensors_do_not_lie_on_the_cpu():
+    """A factor on the CPU may come first."""
+    with Poison(NAN):
+        fresh = torch.ops.test_poison.beside(torch.ones(1), torch.ones(3, device="meta"))
+    assert fresh.device.type == "meta"
 
 
 def test_the_gradient_of_an_operator_is_filled():

@@ -171,3 +171,23 @@ def test_the_boards_cases_are_repeated_on_a_gpu_alone():
         for on in ("cuda", "cpu")
     }
     assert [where for where, many in asked.items() if many] == [("board", "cuda")]
+
+
+@pytest.mark.parametrize(("device", "released"), [("cuda", 1), ("cpu", 0)])
+def test_a_far_view_is_freed_before_the_next_worker_takes_one(monkeypatch, device, released):
+    far = next(case for case in HALF.cases("smoke") if case.span)
+    monkeypatch.setattr(sweep, "grade", lambda *_: {})
+    seen = []
+    worker = SimpleNamespace(release=lambda: seen.append(1))
+    one = Sweep(device, server=SimpleNamespace())
+    for case in (far, CASES[0]):
+        one._grade(SimpleNamespace(case=case), worker, 0)
+    assert len(seen) == released
+
+
+@pytest.mark.parametrize(("views", "fits"), [(10, False), (11, True)])
+def test_each_worker_has_room_for_a_far_view(monkeypatch, views, fits):
+    far = next(case for case in HALF.cases("smoke") if case.span)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (views * far.span, 0))
+    assert sweep._fits(far, "cuda") == fits
+    assert sweep._fits(far, "cpu")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import socket
+import threading
 import time
 
 import pytest
 
 from common.arena import Arena, lay_out
+from common.grading import channel
 from common.grading.worker import Died
 from tests.asking import HALF, RIGHT, ask, workers
 
@@ -119,6 +124,20 @@ def test_only_its_own_work_counts(worker, line):
     assert ask(worker(HALF.format(line), "rotate_half", deadline=0.5))[1] == RIGHT
 
 
+@pytest.mark.parametrize("deadline", [30.0, 0.3])
+def test_threads_do_not_shorten_the_deadline(monkeypatch, deadline):
+    """Many of them use a processor time beyond the deadline within less of the wall clock's."""
+    times = itertools.count(step=1000)
+    monkeypatch.setattr(channel, "processor_time", lambda pid: next(times))
+    ours, theirs = socket.socketpair()
+    later = threading.Timer(1.0, lambda: theirs.sendall(theirs.recv(1 << 20)))
+    later.start()
+    expected = contextlib.nullcontext() if deadline > 1 else pytest.raises(TimeoutError)
+    with expected:
+        assert channel.Channel(ours, os.getpid()).ask({"right": 1}, deadline) == {"right": 1}
+    later.join()
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -136,7 +155,7 @@ def test_waiting_has_an_end(worker, line, monkeypatch):
     )
     start = time.monotonic()
     with pytest.raises(Died, match=r"no answer within 1 s$"):
-        ask(worker(source + HALF.format(line), "rotate_half"))
+        ask(worker(source + HALF.format(line), "rotate_half", deadline=0.5))
     assert time.monotonic() - start < 20
 
 
@@ -146,7 +165,7 @@ def test_a_request_that_nobody_reads_has_a_deadline(worker, monkeypatch):
         "import os, subprocess, sys; subprocess.Popen(['sh', '-c',"
         " f'sleep 0.3; kill -STOP {os.getpid()}'])"
     )
-    stopped = worker(HALF.format(line), "rotate_half")
+    stopped = worker(HALF.format(line), "rotate_half", deadline=0.5)
     assert ask(stopped)[1] == RIGHT
     time.sleep(1.0)
     monkeypatch.setattr("common.grading.channel.LONGEST", 1.0)

@@ -45,14 +45,19 @@ def ask_further(exchange: Exchange, findings: Findings) -> None:
     """Ask in the further mode, if nothing is wrong with forward.
 
     Last, since a table that a solution keeps may be filled in any mode: one that was made in
-    inference mode serves no call that has a backward.
+    inference mode serves no call that has a backward. What the mode leaves unsupported is noted:
+    coverage must not depend on the draw.
     """
     dead = DEATHS & {found.verdict for found in findings["backward"]}
     if exchange.mode and not findings["forward"] and not dead:
-        _ask_together(exchange, (FURTHER,), findings)
-        for found in [each for each in findings["forward"] if THREADS in each.reason]:
-            findings["forward"].remove(found)
-            exchange.notes.append(found.reason)
+        further: Findings = {"forward": [], "backward": list(findings["backward"])}
+        _ask_together(exchange, (FURTHER,), further)
+        for direction in DIRECTIONS:
+            for found in further[direction][len(findings[direction]) :]:
+                if found.verdict == "UNSUPPORTED" or THREADS in found.reason:
+                    exchange.notes.append(found.reason)
+                else:
+                    findings[direction].append(found)
 
 
 def _ask_together(exchange: Exchange, attempts: Sequence[int], findings: Findings) -> None:
@@ -85,11 +90,12 @@ def _ask_together(exchange: Exchange, attempts: Sequence[int], findings: Finding
 def _ask_retained(exchange: Exchange, attempt: int, findings: Findings) -> Reply | None:
     """Ask a backward that keeps its graph; return None where it has to be asked without that.
 
-    Code that torch.compile made may raise where a graph is kept, and is right all the same.
+    Code that torch.compile made may raise where a graph is kept, and is right all the same. Where
+    the process ended, as with a lost CUDA context, the failure counts: its graph is gone.
     """
     found: Findings = {"forward": [], "backward": []}
     reply, _ = _ask(exchange, "backward", attempt, found, retain=True)
-    if reply.get("verdict") == "RUNTIME_ERROR":
+    if reply.get("verdict") == "RUNTIME_ERROR" and exchange.worker.alive:
         exchange.notes.append(f"a backward with retain_graph=True fails: {reply['reason']}")
         return None
     findings["backward"] += found["backward"]
@@ -144,21 +150,22 @@ def _ask_later(exchange: Exchange, direction: Direction, attempt: int, findings:
             findings[direction] += altered(name, exchange.result(name, attempt), later)
 
 
-def note_second_backward(exchange: Exchange, findings: Findings) -> list[str]:
-    """Differentiate one graph a second time; return notes on it, since it decides nothing.
+def note_second_backward(exchange: Exchange, findings: Findings) -> None:
+    """Differentiate one graph a second time; note how it fails, since it decides nothing.
 
     Tampering is a finding all the same.
     """
     if exchange.retained is None:
-        return exchange.notes
+        return
     found = exchange.second_backward(exchange.retained)
     what = "a second backward of the same graph"
     if "verdict" in found:
         failure = _failure_in_words(found)
         if failure.verdict == "TAMPERED":
             findings["backward"].append(failure)
-        return [f"{what} fails, {failure.verdict}: {failure.reason}"]
-    return [
+        exchange.notes.append(f"{what} fails, {failure.verdict}: {failure.reason}")
+        return
+    exchange.notes += [
         f"{what} gives another gradient of {name}"
         for name, gradient in found.items()
         if gradient is None or differing(name, exchange.result(name, exchange.retained), gradient)

@@ -16,7 +16,8 @@ LARGEST_REPLY = 4 << 20
 LARGEST_MEMORY = 16 << 30
 """Resident bytes of one process. CUDA reserves address space, so a limit on that would not do."""
 LONGEST = 120.0
-"""Seconds until a reply is given up, however little of them the process has worked."""
+"""Seconds until a reply is given up, however little of them the process has worked; twice its
+deadline where that is more."""
 POLL = 0.25
 """Seconds between two checks of the process's memory and work while its reply is awaited."""
 
@@ -35,9 +36,10 @@ class Channel:
     def ask(self, request: Reply, deadline: float, fds: Sequence[int] = ()) -> Reply:
         """Send a request, with open files if any, and return the reply.
 
-        The process may work `deadline` seconds on it: of its own processor time, in which neither a
-        compiler that it waits for nor the machine's other work counts. After LONGEST seconds of any
-        time it is given up.
+        The process may work `deadline` seconds on it, both by the wall clock and by its own
+        processor time. In the latter neither a compiler that it waits for nor the machine's other
+        work counts, but every thread does: eight busy threads use eight seconds in one. After
+        LONGEST seconds, or twice the deadline, it is given up in any case.
 
         Each request carries a fresh token that its reply must repeat, so that a line which the
         solution writes to the socket by itself is not taken for a reply.
@@ -49,14 +51,15 @@ class Channel:
             MemoryError: The process held more than LARGEST_MEMORY meanwhile.
             ValueError: The process wrote something other than the reply to this request.
         """
-        token, worked = secrets.token_hex(8), processor_time(self._pid)
+        token, longest = secrets.token_hex(8), max(LONGEST, 2 * deadline)
+        worked = processor_time(self._pid)
         try:
-            self._send({"token": token, **request}, fds)
-            reply = json.loads(self._receive(worked + deadline))
+            self._send({"token": token, **request}, fds, longest)
+            reply = json.loads(self._receive(worked, deadline, longest))
         except _TooMuchWork:
             raise TimeoutError(f"no answer within {deadline:g} s of its own work") from None
         except TimeoutError:
-            raise TimeoutError(f"no answer within {LONGEST:g} s") from None
+            raise TimeoutError(f"no answer within {longest:g} s") from None
         except RecursionError as error:
             raise ValueError(str(error)) from None
         if not isinstance(reply, dict) or reply.pop("token", None) != token:
@@ -67,24 +70,25 @@ class Channel:
         """Close this end of the socket."""
         self._connection.close()
 
-    def _send(self, message: Reply, fds: Sequence[int]) -> None:
-        self._connection.settimeout(LONGEST)
+    def _send(self, message: Reply, fds: Sequence[int], longest: float) -> None:
+        self._connection.settimeout(longest)
         line = json.dumps(message).encode() + b"\n"
         sent = socket.send_fds(self._connection, [line], fds)
         self._connection.sendall(line[sent:])
 
-    def _receive(self, most_work: float) -> bytes:
-        end = time.monotonic() + LONGEST
+    def _receive(self, worked: float, deadline: float, longest: float) -> bytes:
+        start = time.monotonic()
         received = bytearray()
         self._connection.settimeout(POLL)
         while not received.endswith(b"\n"):
-            if time.monotonic() >= end:  # also where it writes a byte now and then
+            waited = time.monotonic() - start
+            if waited >= longest:  # also where it writes a byte now and then
                 raise TimeoutError
             try:
                 chunk = self._connection.recv(1 << 20)
             except TimeoutError:
                 self._check_memory()
-                if processor_time(self._pid) > most_work:
+                if min(waited, processor_time(self._pid) - worked) > deadline:
                     raise _TooMuchWork from None
                 continue
             if not chunk:

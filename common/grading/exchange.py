@@ -57,16 +57,17 @@ class Exchange:
         """Draw whether two calls live at the same time, and the further mode if there is one.
 
         Inputs whose elements lie gigabytes apart are laid once, and so are those of a case that
-        takes more than half of a GPU's memory.
+        takes more than half of a GPU's memory: there is nothing to draw for them.
         """
         chance = self.worker.chance
-        interleaved = chance.once_in(OTHER_EVERY, "other inputs")
         far = any(slot_like(tensor, 0).far for tensor in self._inputs.values())
+        possible = not far and _has_room_for_two(self.problem)
+        interleaved = possible and chance.once_in(OTHER_EVERY, "other inputs")
         several = modes(self.problem.op, self.problem.upstream.device.type)
         mode = None
         if not chance.in_turn(MODE_EVERY, "a mode"):
             mode = several[chance.in_turn(len(several), "the mode")]
-        return interleaved and not far and _has_room_for_two(self.problem), mode
+        return interleaved, mode
 
     def lay_inputs(self, attempt: int) -> None:
         """Write the guard bytes of this attempt, and its inputs as they were drawn."""
@@ -156,9 +157,10 @@ class Exchange:
     def second_backward(self, attempt: int) -> dict[str, torch.Tensor | None] | Reply:
         """Return the gradients of a second backward of one graph, or the failure of that request.
 
-        Results that were delivered stay as they are.
+        Results that were delivered stay as they are, and a death of the process does not count.
         """
-        reply = self._ask_backward(attempt, False)
+        with self.worker.deaths.uncounted():
+            reply = self._ask_backward(attempt, False)
         if "verdict" in reply:
             return reply
         names = self.names("backward", attempt)

@@ -43,11 +43,13 @@ def grade(problem: Problem, worker: Worker, repeats: int = 0) -> dict[Direction,
     asked = asking.ask_attempts(exchange, findings)
     graded = [direction for direction in DIRECTIONS if exchange.names(direction)]
     outcomes = {each: _compare(exchange, each, asked, findings[each]) for each in graded}
-    notes = [] if any(findings.values()) else asking.note_second_backward(exchange, findings)
+    if not any(findings.values()):
+        asking.note_second_backward(exchange, findings)
     asking.ask_further(exchange, findings)
-    notes = list(dict.fromkeys((*notes, *exchange.notes)))
     for direction in graded:
         _compare_further(exchange, direction, findings[direction])
+    if repeats:  # the second backward, which decides nothing, may have changed the inputs
+        exchange.lay_inputs(LATEST)
     for _ in range(repeats):
         asking.repeat(exchange, findings)
     return {
@@ -57,7 +59,7 @@ def grade(problem: Problem, worker: Worker, repeats: int = 0) -> dict[Direction,
             direction,
             findings[direction],
             outcomes[direction],
-            notes,
+            exchange.notes,
         )
         for direction in graded
     }

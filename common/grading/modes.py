@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, combinations
 from typing import Any
 
 from common.spec import Op
@@ -41,14 +42,16 @@ def modes(op: Op[Any], device: str) -> list[Mode]:
 
 
 def _parts(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield parts of the inputs, none of them whole: `x`, all others, and a random one."""
+    """Yield parts of the inputs, none of them whole: `x`, all others, and a random further one."""
     if len(names) > 1:
         yield names[:1]
     yield names[1:]
     if len(names) > 2:
-        chosen = 1 + secrets.randbelow(2 ** len(names) - 2)
-        yield tuple(name for place, name in enumerate(names) if chosen >> place & 1)
+        parts = chain.from_iterable(combinations(names, size) for size in range(1, len(names)))
+        yield secrets.choice([part for part in parts if part not in (names[:1], names[1:])])
 
 
 def _frozen(differentiable: tuple[str, ...]) -> str:
-    return f"where a gradient is taken by {', '.join(differentiable) or 'no input'} alone"
+    if not differentiable:
+        return "where no input takes a gradient"
+    return f"where a gradient is taken by {', '.join(differentiable)} alone"

@@ -26,6 +26,9 @@ from common.verdicts import Verdict
 
 MOST_AT_ONCE = 8
 """Solutions and cases that are graded at the same time, however many cores there are."""
+SPANS = 3 + MOST_AT_ONCE
+"""Far views of one case that a GPU holds at once: one in the memory that each worker shares, and up
+to three while the inputs are drawn and drawn again for the budgets."""
 LARGE: tuple[Tier, ...] = ("matrix", "plot")
 """The tiers whose tensors are too large for the interpreter."""
 REPEATS = 20
@@ -90,12 +93,11 @@ def tier_cases(
 
 
 def _fits(case: Case, device: str) -> bool:
-    """Return whether the memory that the case's far view spans is free, three times over.
+    """Return whether the memory that the case's far view spans is free, SPANS times over.
 
-    The drawn inputs span it, the memory that the solution's process shares, and the inputs of a
-    further draw. On a CPU only the pages of the view's elements are taken.
+    On a CPU only the pages of the view's elements are taken.
     """
-    return device == "cpu" or 3 * case.span <= torch.cuda.mem_get_info()[0]
+    return device == "cpu" or SPANS * case.span <= torch.cuda.mem_get_info()[0]
 
 
 def repeats(tier: Tier, device: str) -> int:
@@ -204,7 +206,7 @@ class Sweep:
         if self.device == "cuda":
             largest = max((op.work(case, "forward").bytes for case in cases), default=0)
             free, _ = torch.cuda.mem_get_info()
-            free -= 3 * max((case.span for case in cases), default=0)
+            free -= SPANS * max((case.span for case in cases), default=0)
             lanes = min(lanes, free // max(op.room * max(solutions, 1) * largest, 1))
         return max(lanes, 1)
 
@@ -214,9 +216,17 @@ class Sweep:
         problem = self._makers.submit(make_problem, op, case, secrets.randbits(48), self.device)
 
         def run(worker: Worker) -> dict[Direction, Verdict]:
-            return grade(problem.result(), worker, repeats)
+            return self._grade(problem.result(), worker, repeats)
 
         return _PendingCase(problem, [(each, self._graders.submit(run, each)) for each in workers])
+
+    def _grade(self, problem: Problem, worker: Worker, repeats: int) -> dict[Direction, Verdict]:
+        """Return the verdicts; free the worker's memory if a far view spans it, for the next."""
+        try:
+            return grade(problem, worker, repeats)
+        finally:
+            if self.device == "cuda" and problem.case.span:
+                worker.release()
 
     def _finish(self, pending: deque[_PendingCase], repeats: int) -> Iterator[Graded]:
         """Yield the verdicts of the case that was started first."""
@@ -232,7 +242,7 @@ class Sweep:
                 for other in pending:
                     other.wait()
                 with worker.alone():
-                    verdicts = grade(problem, worker, repeats)
+                    verdicts = self._grade(problem, worker, repeats)
             yield Graded(worker, problem, verdicts)
 
     def _make_room(self, workers: Iterable[Worker]) -> None:

@@ -19,8 +19,8 @@ from common.solutions import Solution
 from common.wire import Reply
 
 DEADLINE = {"cpu": 20.0, "cuda": 120.0}
-"""Seconds of its own processor time that a process may work on one reply (see `Channel.ask`): a
-case takes the interpreter a few, and a GPU's first call compiles."""
+"""Seconds that a process may work on one reply (see `Channel.ask`): a case takes the interpreter a
+few, and a GPU's first call compiles."""
 LIVES = 2
 """Deaths after which a solution is not run again."""
 
@@ -37,6 +37,19 @@ class Died(Exception):
     def reply(self) -> Reply:
         """Return the death in the form of a reply."""
         return {"verdict": self.verdict, "reason": self.reason}
+
+
+class Deaths(list[Died]):
+    """The deaths of one solution's processes."""
+
+    @contextlib.contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Forget the deaths inside, of requests that decide nothing."""
+        count = len(self)
+        try:
+            yield
+        finally:
+            del self[count:]
 
 
 class Worker:
@@ -58,7 +71,7 @@ class Worker:
         self._pids = (0, 0)  # of the fork server, and of the process
         self._channel: Channel | None = None
         self._arena: Arena | None = None
-        self._deaths: list[Died] = []
+        self.deaths = Deaths()
         self._loaded: Reply = {}
         """The reply to `load`; a verdict in it answers every later request too."""
 
@@ -76,8 +89,8 @@ class Worker:
             Died: No reply came; the next call starts another process, until `lives` have died.
             ServerEnded: The fork server ended meanwhile; see `alone`.
         """
-        if len(self._deaths) >= self.lives:
-            last = self._deaths[-1]
+        if len(self.deaths) >= self.lives:
+            last = self.deaths[-1]
             raise Died(last.verdict, f"not run again after {self.lives} such ends: {last.reason}")
         if self._channel is None and not self._loaded.get("verdict"):
             self._start()
@@ -96,6 +109,11 @@ class Worker:
             yield
         finally:
             self._alone = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended since the last request."""
+        return self._channel is not None
 
     def arena(self, nbytes: int) -> Arena:
         """Return the memory shared with the process, of at least so many bytes."""
@@ -161,7 +179,7 @@ class Worker:
             with contextlib.suppress(ServerEnded):
                 self._stop()
         if ended:  # the process can answer nothing more
-            self._deaths.append(Died(str(reply.get("verdict")), str(reply.get("reason"))))
+            self.deaths.append(Died(str(reply.get("verdict")), str(reply.get("reason"))))
         if tampered:  # no later reply counts
             self._loaded = reply
         return reply
@@ -177,7 +195,7 @@ class Worker:
             self._loaded = death.reply
             return death
         death = Died(verdict, reason or f"the process ended by {_ending(code)}")
-        self._deaths.append(death)
+        self.deaths.append(death)
         return death
 
     def _stop(self) -> int:

@@ -195,7 +195,8 @@ def _smoke() -> Iterator[MaskedCase]:
     # a weight gradient that is rounded after each block of 128 tokens errs 2.9 times as much as one
     # that is rounded once; fewer tokens would hide it
     yield _case(2048, 32, 40, dtype="bfloat16", mask="random")
-    yield _case(3, 24, 40, dtype="bfloat16", layout="far")
+    # cuBLAS reads rows 2^31/69 elements apart; with 3 rows, 2^30 apart, it leaves its memory
+    yield _case(70, 24, 40, dtype="bfloat16", layout="far")
 
 
 def _smoke_values(several: Iterable[Values]) -> Iterator[MaskedCase]:

@@ -95,21 +95,6 @@ def all_pairs(factors: Factors) -> Iterator[Pair]:
             yield from (((one, value), (other, second)) for second in factors[other])
 
 
-def impossible(factors: Factors, exclusions: Sequence[Exclusion]) -> dict[Pair, str]:
-    """Return the pairs that no row can have, each with the reasons.
-
-    A pair may be impossible by two exclusions together: where start_positions has a layout it is
-    given, and where it is given there is no context parallelism.
-    """
-    found = {}
-    for pair in all_pairs(factors):
-        if not _completes(dict(pair), factors, exclusions):
-            reasons = [each.reason for each in exclusions if each.values.keys() & dict(pair).keys()]
-            direct = [each.reason for each in exclusions if each.holds_for(dict(pair))]
-            found[pair] = "; ".join(direct or reasons)
-    return found
-
-
 def _excluded(row: Row, exclusions: Iterable[Exclusion]) -> bool:
     return any(each.holds_for(row) for each in exclusions)
 

@@ -129,7 +129,8 @@ def _deliver(session: Session, call: Call, name: str, result: Reply) -> Reply:
 
     Raises:
         Refused: RUNTIME_ERROR, where the result is on another device; TAMPERED, where it changed
-            after it was returned.
+            after it was returned; NONDETERMINISTIC, where it did so after a call on a stream of its
+            own, since an honest kernel on the default stream does that too.
     """
     tensor, target = call.results[name], session.tensor(result)
     if tensor.device.type != target.device.type:
@@ -142,5 +143,13 @@ def _deliver(session: Session, call: Call, name: str, result: Reply) -> Reply:
             backend.synchronize()
             same = (target == tensor) | ((target != target) & (tensor != tensor))
             if not bool(same.all()):
-                raise Refused("TAMPERED", "a result changed after it was returned")
+                raise _late(call)
     return {"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)}
+
+
+def _late(call: Call) -> Refused:
+    """Return the failure of a call whose work was not done when its stream was."""
+    if call.place is backend.another_stream:
+        reason = "work was left on another stream than the caller's"
+        return Refused("NONDETERMINISTIC", reason)
+    return Refused("TAMPERED", "a result changed after it was returned")

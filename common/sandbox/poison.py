@@ -73,7 +73,10 @@ class Poison(TorchDispatchMode):
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if not tensors or not _ORDINARY.issuperset(map(type, tensors)):
             return func(*args, **kwargs)
-        name = torch._C._dispatch_key_for_device(tensors[0].device.type)
+        # as torch does: a CPU tensor beside one of a GPU, such as a factor, does not decide
+        devices = [tensor.device.type for tensor in tensors]
+        device = next((each for each in devices if each != "cpu"), "cpu")
+        name = torch._C._dispatch_key_for_device(device)
         key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
         with self:
             return func.redispatch(key, *args, **kwargs)

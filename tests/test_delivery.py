@@ -1,0 +1,34 @@
+"""A result that changes after it was returned is named by its likely cause."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common.arena import slot_like
+from common.sandbox import backend, graded
+from common.sandbox.failures import Refused
+from common.sandbox.session import Call
+
+
+@pytest.mark.parametrize(
+    ("stream", "verdict", "reason"),
+    [
+        (False, "TAMPERED", "a result changed after it was returned"),
+        (True, "NONDETERMINISTIC", "work was left on another stream than the caller's"),
+    ],
+)
+def test_a_late_write_is_named(monkeypatch, stream, verdict, reason):
+    """On a stream of the caller's own, a kernel on the default stream writes late by mistake."""
+    result = torch.zeros(4)
+    monkeypatch.setattr(backend, "another_stream", lambda: contextlib.nullcontext())
+    monkeypatch.setattr(backend, "synchronize", lambda: result.fill_(1))
+    place = backend.another_stream if stream else contextlib.nullcontext
+    call = Call({}, 0.0, False, place, {"output": result})
+    session = SimpleNamespace(tensor=lambda slot: torch.zeros(4))
+    with pytest.raises(Refused) as late:
+        graded._deliver(session, call, "output", slot_like(result, 0).json())
+    assert (late.value.verdict, late.value.reason) == (verdict, reason)
