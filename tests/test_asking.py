@@ -14,7 +14,7 @@ from common.grading import grade as grading
 from common.grading.exchange import _has_room_for_two
 from tests.asking import AS_IT_IS, MASKED, SAVES, verdicts_of
 
-NO_GRAD, _, _, WEIGHTS_ALONE = range(4)
+NO_GRAD, WEIGHTS_ALONE = 0, 3
 
 
 @pytest.fixture
