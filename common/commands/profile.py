@@ -119,12 +119,13 @@ def profile(chosen: Iterable[Solution], device: str, verbose: bool) -> None:
     """Print a line for each case and direction of the solutions, and write the traces."""
     from common.grading.sweep import Sweep
 
-    with Sweep(device, quiet=not verbose) as sweep:
-        for solution in chosen:
+    for solution in chosen:
+        # a sweep each, since its probe is calibrated while no solution has run in it
+        with Sweep(device, quiet=not verbose) as sweep:
             timed = _print_times(sweep, solution)
             # only now: a process that a profiler has been in is slower for good
             _write_traces(sweep, solution, timed)
-            _print_counters(solution, timed)
+        _print_counters(solution, timed)
     if not ncu.installed():
         print(ncu.ABSENT)
 
