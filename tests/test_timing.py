@@ -16,7 +16,8 @@ from common.measure import limits, stopwatch
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import is_samples, names_a_call
 from common.ops._draw import draw
-from common.sandbox.clock import WARM_UP_CALLS
+from common.sandbox import timed
+from common.sandbox.clock import WARM_UP_CALLS, Clock
 from common.sandbox.failures import Refused
 from common.sandbox.rotation import Changing, Rotation, TimedCall, overlap
 from common.sandbox.timed import check_sample
@@ -139,6 +140,27 @@ def test_tampering_is_looked_for_after_every_sample():
         ours.run()
         ours.keep()
     assert Session.looked == ["for tampering", 8] * 3
+
+
+def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch):
+    class Session:
+        clock = "the one before"
+
+        def hold(self):
+            pass
+
+        def check_output(self, output):
+            pass
+
+    def timed_call(session, *_):
+        seen.append(session.clock)
+        return TimedCall(lambda: torch.ones(1), [], torch.ones(1))
+
+    seen, session = [], Session()
+    monkeypatch.setattr(timed, "_timed_call", timed_call)
+    timed.begin_timing(session, [{}], [[]], backward=False)
+    assert seen == [None]
+    assert isinstance(session.clock, Clock)
 
 
 def test_an_input_that_a_timed_call_changes_is_seen():

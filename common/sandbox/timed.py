@@ -41,6 +41,7 @@ def begin_timing(
     """
     if choices is not None:
         force(session, choices)
+    session.clock = None  # its copies of the inputs would lie beside those of the next one
     rotated = [_timed_call(session, call, kept) for call, kept in zip(calls, results, strict=True)]
     ours = Rotation(rotated, backward, functools.partial(check_sample, session))
     session.clock = Clock(ours, backward, _limits(**limits) if limits else {})
