@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from common.errors import UserError
 from common.grading.fork_server import ServerEnded
 from common.grading.problem import Problem
 from common.grading.sweep import Sweep
@@ -44,7 +45,7 @@ class Disturbed(Exception):
         self.clock = clock
 
 
-class BaselineFailed(Exception):
+class BaselineFailed(UserError):
     """Eager's process did not answer as it must; no solution is at fault."""
 
 
@@ -102,8 +103,7 @@ class Baseline:
 
         def between_probes(rounds: int) -> list[float]:
             for _ in range(TRIES):
-                if self._stays_slow(clock):
-                    self.slow_turns += 1
+                self._await_quick_probe(clock)
                 with _eagers_own_faults():
                     samples = take(rounds)
                 if not self.patient or self.slow_probe(clock, 1) is None:
@@ -112,15 +112,16 @@ class Baseline:
 
         return between_probes
 
-    def _stays_slow(self, clock: ByClock) -> bool:
+    def _await_quick_probe(self, clock: ByClock) -> None:
+        """Wait until the probe is quick; count one that stays slow, or raise Disturbed."""
         for _ in range(TRIES if self.patient else 1):
             beside = self.slow_probe(clock)
             if beside is None:
-                return False
+                return
             time.sleep(PAUSE)
         if self.patient:
             raise Disturbed(clock, beside or 0.0)
-        return True
+        self.slow_turns += 1
 
     def slow_probe(self, clock: ByClock, samples: int = LOOK) -> float | None:
         """Return the probe's time in microseconds if it is slow now, else None."""
@@ -141,8 +142,7 @@ class Baseline:
             times: The times in microseconds that are expected, by contestant.
         """
         if self._case not in self._sustained:
-            if self._stays_slow("gpu"):
-                self.slow_turns += 1
+            self._await_quick_probe("gpu")
             with _eagers_own_faults():
                 self._sustained[self._case] = {
                     name: sustained(self._timed, "solution" if name == "eager" else name, each)
