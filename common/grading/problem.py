@@ -45,16 +45,9 @@ class Problem:
             return self._others[0]
 
     def _redrawn(self) -> Problem:
-        device = self.upstream.device.type
-        arguments, upstream = draw(self.op, self.case, secrets.randbits(48), device)
-        gradients = "backward" in self.case.directions
-        truth = solve(self.op, arguments, upstream, double=True, gradients=gradients)
-        eager = solve(self.op, arguments, upstream, gradients=gradients)
-        budgets = {
-            name: larger(budget_of(eager[name], truth[name], self.case.sliced), budget)
-            for name, budget in self.budgets.items()
-        }
-        return Problem(self.op, self.case, arguments, upstream, truth, budgets)
+        drawn = draw(self.op, self.case, secrets.randbits(48), self.upstream.device.type)
+        truth, budgets = _solved(self.op, self.case, *drawn)
+        return Problem(self.op, self.case, *drawn, truth, _larger(budgets, self.budgets))
 
     @property
     def slack(self) -> float:
@@ -74,19 +67,27 @@ def make_problem(op: Op[Any], case: Case, seed: int, device: str) -> Problem:
         seed: The seed of the inputs, which no solution may know.
         device: `cpu` or `cuda`.
     """
-    arguments, upstream = draw(op, case, seed, device)
+    drawn = draw(op, case, seed, device)
+    truth, budgets = _solved(op, case, *drawn)
+    if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
+        for again in range(1, DRAWS_OF_FEW):
+            _, others = _solved(op, case, *draw(op, case, seed + again, device))
+            budgets = _larger(budgets, others)
+    return Problem(op, case, *drawn, truth, budgets)
+
+
+def _solved(
+    op: Op[Any], case: Case, arguments: dict[str, Any], upstream: torch.Tensor
+) -> tuple[dict[str, torch.Tensor], dict[str, Budget]]:
+    """Return the oracle's results of one draw, and eager's error on each."""
     gradients = "backward" in case.directions
     truth = solve(op, arguments, upstream, double=True, gradients=gradients)
     eager = solve(op, arguments, upstream, gradients=gradients)
-    budgets = {name: budget_of(eager[name], truth[name], case.sliced) for name in truth}
-    if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
-        for again in range(1, DRAWS_OF_FEW):
-            drawn = draw(op, case, seed + again, device)
-            other = solve(op, *drawn, gradients=gradients)
-            exact = solve(op, *drawn, double=True, gradients=gradients)
-            for name, budget in budgets.items():
-                budgets[name] = larger(budget, budget_of(other[name], exact[name], case.sliced))
-    return Problem(op, case, arguments, upstream, truth, budgets)
+    return truth, {name: budget_of(eager[name], truth[name], case.sliced) for name in truth}
+
+
+def _larger(budgets: dict[str, Budget], others: dict[str, Budget]) -> dict[str, Budget]:
+    return {name: larger(budget, others[name]) for name, budget in budgets.items()}
 
 
 def solve(
