@@ -162,11 +162,6 @@ class Op(Generic[C]):
     """The memory of a GPU that grading a case takes, in units of the case's least bytes, as
     measured: mostly float64 copies, and what the reference keeps for backward."""
 
-    @property
-    def changing(self) -> tuple[str, ...]:
-        """The arguments that the harness changes between two calls of one shape."""
-        return (*self.differentiable, *self.movable)
-
     def board(self, device: str) -> Iterator[C]:
         """Yield the timed cases; without a GPU nothing is timed and each runs as its twin."""
         yield from self.cases("board") if device == "cuda" else map(self.twin, self.cases("board"))

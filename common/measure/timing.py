@@ -125,8 +125,12 @@ def _time(
         long = _sustained(timed, baseline, times.get("gpu", {}))
     _check_results(problem, worker, timed)
     slow = {"slow_probes": baseline.slow_turns} if baseline.slow_turns else {}
-    state = monitor.state | slow
-    return {"gpu": {}, "sustained": long, "device_state": state} | dict(times.items())
+    return {
+        "gpu": times.get("gpu", {}),
+        "host": times["host"],
+        "sustained": long,
+        "device_state": monitor.state | slow,
+    }
 
 
 def _laid(problem: Problem, worker: Worker, direction: Direction) -> LaidCalls:

@@ -63,10 +63,6 @@ class Made(NamedTuple):
 class Rotation:
     """Several inputs of one shape, taken in turn."""
 
-    def __len__(self) -> int:
-        """Return the number of inputs."""
-        return len(self._calls)
-
     def __init__(
         self,
         calls: list[TimedCall],
@@ -91,6 +87,10 @@ class Rotation:
         self._graphs: list[contestants.Captured] = []
         self._kept: dict[str, int] | None = None
         self._chances = 0
+
+    def __len__(self) -> int:
+        """Return the number of inputs."""
+        return len(self._calls)
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Rotation:
         return kept
 
     def forget(self) -> None:
-        """Free the results of all calls but the one that is kept."""
+        """Free the results of all calls; those that were kept are written already."""
         self._alive.clear()
 
     def refuse_shared(self) -> None:
