@@ -13,7 +13,8 @@ from common.sandbox import contestants
 from common.sandbox.clock import Clock
 from tests.test_clock import rotation
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = needs_gpu
 MANY = 64 << 20
 
 

@@ -9,7 +9,7 @@ import torch
 
 from common.measure import device
 from common.measure.limits import PEAKS, peak_of
-from tests.test_clock import measured_on_gpu, needs_gpu
+from tests.test_clock_on_gpu import measured_on_gpu, needs_gpu
 
 
 @needs_gpu
