@@ -78,6 +78,9 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     """The version of the clock; see `measure/timing.py`."""
     device_state: State = {}  # noqa: RUF012 - msgspec copies it, and omits it in lines
     """Empty where NVML could not be asked."""
+    peak_memory: int | None = None
+    """Bytes that the calls take beyond inputs and results, at most; None where nothing was timed.
+    """
     tier: Tier = "board"
     """`board` is ranked, `plot` is drawn."""
 
