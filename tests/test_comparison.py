@@ -8,7 +8,8 @@ from rich.console import Console
 from common.board import table, terminal
 from common.board.comparison import compare
 from common.records.fields import SCHEMA
-from common.records.runs import Results, Run
+from common.records.lines import Run
+from common.records.runs import Results
 from tests.test_ranking import failed, replace, row, summary
 
 FIRST = Run(

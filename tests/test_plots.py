@@ -13,7 +13,8 @@ from common.board.table import About
 from common.ops._masked import MaskedCase
 from common.ops.rope import RopeCase
 from common.records.fields import SCHEMA
-from common.records.runs import Record, Results
+from common.records.lines import Record
+from common.records.runs import Results
 from common.spec import DIRECTIONS
 from tests.test_ranking import RUN, replace, summary
 

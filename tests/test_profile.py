@@ -16,7 +16,7 @@ from common.measure.limits import Peak
 from common.measure.rows import Measured
 from common.paths import CONTRIBUTORS
 from common.records.fields import SCHEMA, Summary
-from common.records.runs import Record
+from common.records.lines import Record
 from common.sandbox import contestants
 from common.sandbox.alone import solo
 from common.solutions import Solution

@@ -10,7 +10,8 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from common.board.ranking import Entry, Track, median, rank, ratio
-from common.records.runs import Record, Results, Run
+from common.records.lines import Record, Run
+from common.records.runs import Results
 
 STEADY = 0.03
 SHORT = 20.0

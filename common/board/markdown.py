@@ -14,7 +14,8 @@ from common.board.plots import sweeps
 from common.board.summary import summary
 from common.board.table import About, Table
 from common.errors import UserError
-from common.records.runs import Record, Results
+from common.records.lines import Record
+from common.records.runs import Results
 
 BEGIN, END = "<!-- board -->", "<!-- /board -->"
 LEFT = ("solution", "note")

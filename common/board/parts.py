@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from common.board.table import Table, named
-from common.records.runs import Record
+from common.records.lines import Record
 
 PARTS = {
     "forward: host": ("forward", "host", "solution"),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from common import stats
 from common.records.fields import Summary
-from common.records.runs import Record
+from common.records.lines import Record
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}

@@ -18,7 +18,7 @@ from common.board.ranking import (
     share,
     sustained_share,
 )
-from common.records.runs import Record
+from common.records.lines import Record
 
 OPS = ("rope", "rotate_half", "masked_linear", "masked_ffn")
 """The order of ops on every board; an op that is not listed stands behind them, by name."""

@@ -14,7 +14,7 @@ from common.spec import TIMED
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from common.records.runs import Record
+    from common.records.lines import Record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

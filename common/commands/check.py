@@ -14,7 +14,8 @@ from common.verdicts import FINE, Verdict
 
 if TYPE_CHECKING:
     from common.board.table import About
-    from common.records.runs import Record, Results
+    from common.records.lines import Record
+    from common.records.runs import Results
 
 SHOWN = 3
 """The cases shown of each verdict; a file that does not import is reported once."""

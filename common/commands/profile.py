@@ -22,7 +22,7 @@ from common.tools import ncu
 if TYPE_CHECKING:
     from common.grading.sweep import Sweep
     from common.measure.limits import Peak
-    from common.records.runs import Record
+    from common.records.lines import Record
 
 BINDS = {"copy": "memory", "dense": "arithmetic"}
 DIRECTION = {"forward": "forward", "backward": "with backward"}

@@ -21,7 +21,8 @@ from common.measure.machine import (
 from common.measure.rows import measure
 from common.records import runs, writer
 from common.records.fields import SCHEMA, Selection
-from common.records.runs import Record, Results, Run
+from common.records.lines import Record, Run
+from common.records.runs import Results
 from common.records.writer import RunWriter
 from common.solutions import Solution
 from common.spec import DIRECTIONS

@@ -16,7 +16,8 @@ from typing import Any
 from common.board.ranking import LIMITS
 from common.paths import PLOTS, ROOT
 from common.records.fields import Summary
-from common.records.runs import Record, Results
+from common.records.lines import Record
+from common.records.runs import Results
 
 MILLI = 1e-3
 
