@@ -27,22 +27,28 @@ def run(options: argparse.Namespace) -> int:
     """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
     chosen, absent = shared.chosen(options), solutions.peers()[1]
     device = shared.device(options)
-    from common.grading.sweep import tier_cases
+    from common.grading.tiers import tier_cases
     from common.measure.recording import Recorded, bench
     from common.records.fields import Selection
+    from common.records.lines import LeftOut
 
-    cases = {op.name: len(cases) for op, cases in tier_cases(chosen, options.tier, device)}
+    cases = {
+        op.name: len(cases)
+        for op, cases in tier_cases(chosen, options.tier, device, budget=options.memory)
+    }
     if not cases:
         raise UserError(f"{options.op or 'what is chosen'} has no cases of tier {options.tier}")
     selection = Selection(options.op, options.only, options.tier)
     with (
         shared.progress() as progress,
-        contextlib.closing(bench(chosen, device, selection, absent)) as events,
+        contextlib.closing(bench(chosen, device, selection, absent, options.memory)) as events,
     ):
         bars = _Bars(progress, rows=2 * sum(cases.get(s.op, 0) for s in chosen))
         for event in events:
             if isinstance(event, Recorded):
                 ended = event
+            elif isinstance(event, LeftOut):
+                progress.console.print(shared.left_out(event.op, event.case, event.reason))
             else:
                 bars.show(event.row)
     if ended.kept:

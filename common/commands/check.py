@@ -32,14 +32,20 @@ def run(options: argparse.Namespace) -> int:
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
     chosen = shared.contributors(options)
     device = shared.device(options)
-    return int(not check(chosen, device, options.verbose, shared.about()))
+    return int(not check(chosen, device, options.verbose, shared.about(), options.memory))
 
 
 def check(
-    chosen: Sequence[Solution], device: str, verbose: bool, about: Mapping[str, About]
+    chosen: Sequence[Solution],
+    device: str,
+    verbose: bool,
+    about: Mapping[str, About],
+    memory: int | None = None,
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed."""
-    from common.grading.sweep import Sweep, tier_cases
+    from common.grading.memory import Memory
+    from common.grading.sweep import Sweep, TooLarge
+    from common.grading.tiers import tier_cases
     from common.measure import machine
     from common.measure.rows import measure
     from common.records import runs
@@ -47,12 +53,18 @@ def check(
     earlier = runs.read(paths.RESULTS / machine.results_folder(device))
     smoke, board = TierReport("smoke", verbose), TierReport("board", verbose)
     rows: list[Record] = []
-    with Sweep(device, quiet=not verbose) as sweep:
-        for op, cases in tier_cases(chosen, "smoke", device):
+    with Sweep(device, quiet=not verbose, memory=Memory.of(device, memory)) as sweep:
+        for op, cases in tier_cases(chosen, "smoke", device, budget=memory):
             for graded in sweep.grade(op, cases, chosen):
-                smoke.add(list(graded.verdicts.values()))
+                if isinstance(graded, TooLarge):
+                    print(shared.left_out(op.name, graded.case.name, graded.reason))
+                else:
+                    smoke.add(list(graded.verdicts.values()))
         smoke.end()
         for measured in measure(sweep, chosen, "check", machine.digests_of(chosen)):
+            if isinstance(measured, TooLarge):
+                print(shared.left_out(measured.op.name, measured.case.name, measured.reason))
+                continue
             board.add([each.row for each in measured])
             rows += [each.row for each in measured]
         board.end()

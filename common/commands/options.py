@@ -36,6 +36,12 @@ def running_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", choices=("cpu", "cuda"), help="default: cuda if there is a GPU, else cpu"
     )
     parser.add_argument(
+        "--memory",
+        type=gibibytes,
+        metavar="GIB",
+        help="the most to take of the GPU's memory; default: all that is free",
+    )
+    parser.add_argument(
         "--verbose", action="store_true", help="show each failure and the solutions' own output"
     )
 
@@ -61,6 +67,21 @@ def count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
+
+
+def gibibytes(text: str) -> int:
+    """Return the bytes of a positive number of GiB, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: The text spells none.
+    """
+    try:
+        size = int(float(text) * (1 << 30))
+    except (ValueError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of GiB")
+    return size
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -144,6 +165,11 @@ def progress() -> Progress:
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
     )  # fmt: skip
     return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+def left_out(op: str, case: str, reason: str) -> str:
+    """Return the line on a case that does not fit the device."""
+    return f"study: {op} {case} is left out, since it does not fit this device: {reason}"
 
 
 def about() -> dict[str, About]:

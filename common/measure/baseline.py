@@ -87,7 +87,7 @@ class Baseline:
             "copy_bytes": work.bytes, "products": work.products, "dtype": problem.case.dtype,
         }  # fmt: skip
         self._case = (problem.case.name, direction)
-        device = problem.upstream.device.type
+        device = problem.device
         self._worker.refresh()
         with _eagers_own_faults():
             laid = lay_calls(problem.op, problem.case, device, self._worker, 1)

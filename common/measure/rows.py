@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.grading.sweep import Graded, Sweep, repeats, tier_cases
+from common.grading.sweep import Graded, Sweep, TooLarge
+from common.grading.tiers import repeats, tier_cases
 from common.measure import baseline
 from common.measure.baseline import Baseline
 from common.measure.timing import CLOCK, time_case
@@ -35,13 +36,13 @@ def measure(
     digests: dict[Solution, tuple[str, str]],
     done: Collection[tuple[str, str, str]] = (),
     tier: Tier = "board",
-) -> Iterator[list[Measured]]:
-    """Yield both directions of each solution and case of the tier.
+) -> Iterator[list[Measured] | TooLarge]:
+    """Yield both directions of each solution and case of the tier, or a case that does not fit.
 
     `done` holds the solution, op and case of what is left out.
     """
     calibrated: dict[ByClock, float] | None = None
-    for op, cases in tier_cases(solutions, tier, sweep.device):
+    for op, cases in tier_cases(solutions, tier, sweep.device, budget=sweep.room.memory.budget):
         worker = baseline.eager(sweep, op)
         if calibrated is None:
             calibrated = baseline.calibrate(worker, sweep.device)
@@ -55,6 +56,9 @@ def measure(
             if graded.case != latest:  # eager's memory of the case before
                 beside.release()
             latest = graded.case
+            if isinstance(graded, TooLarge):
+                yield graded
+                continue
             yield [
                 _measured(beside, graded, direction, run, digests[graded.solution], tier)
                 for direction in DIRECTIONS
@@ -74,7 +78,7 @@ def _measured(
     verdict = graded.verdicts[direction]
     reason, name = verdict.reason, verdict.verdict
     times: dict[str, Any] = {}
-    if graded.problem.upstream.is_cuda and name == "PASSED":
+    if graded.problem.device == "cuda" and name == "PASSED":
         times, name, reason = time_graded(graded, beside, direction, PATIENCE[tier])
     gpu, host = times.get("gpu", {}), times.get("host", {})
     work = op.work(case, direction)

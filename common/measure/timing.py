@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from common.arena import shifted
+from common.grading import oracle
 from common.grading.calls import result_slots
-from common.grading.problem import OUTPUT, Problem, solve
+from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
 from common.measure import device, limits
@@ -116,7 +117,7 @@ def _undisturbed(
 def _time(
     problem: Problem, worker: Worker, baseline: Baseline, direction: Direction, patience: float
 ) -> Reply:
-    case, where = problem.case, problem.upstream.device.type
+    case, where = problem.case, problem.device
     work = problem.op.timed_work(case, direction)
     with device.Monitor(device.reader(_uuid()) if where == "cuda" else None) as monitor:
         timed = TimedProcess(worker, _laid(problem, worker, direction), direction)
@@ -135,7 +136,7 @@ def _time(
 
 def _laid(problem: Problem, worker: Worker, direction: Direction) -> LaidCalls:
     """Lay the calls, with room for the results of each."""
-    op, case, device = problem.op, problem.case, problem.upstream.device.type
+    op, case, device = problem.op, problem.case, problem.device
     names = [OUTPUT, *op.differentiable] if direction == "backward" else [OUTPUT]
     slots = result_slots(problem, names)
     return lay_calls(op, case, device, worker, ROTATION[case.ranked_by], slots)
@@ -150,7 +151,7 @@ def _times(
         Failed: A time is too short for the device, or for the stopwatch.
     """
     case, work = problem.case, problem.op.timed_work(problem.case, direction)
-    clocks: list[ByClock] = ["host", "gpu"] if problem.upstream.is_cuda else ["host"]
+    clocks: list[ByClock] = ["host", "gpu"] if problem.device == "cuda" else ["host"]
     clocks.sort(key=lambda clock: clock == case.ranked_by)
     watch, times = Stopwatch(timed, case.ranked_by), {clock: Samples() for clock in clocks}
     for clock in clocks:
@@ -213,10 +214,12 @@ def _wrong(problem: Problem, kept: Kept) -> str | None:
     """Describe the first wrong value of a timed call."""
     arguments, upstream = _as_they_were(kept)
     gradients = len(kept.results) > 1
-    truth = solve(problem.op, arguments, upstream, double=True, gradients=gradients)
+    truth = oracle.truth(problem.op, arguments, upstream, gradients)
     for name, result in kept.results.items():
         if truth[name].numel():
-            found, _ = check_values(result, truth[name], problem.budgets[name], problem.slack)
+            found, _ = check_values(
+                result, truth[name], problem.budgets[name], problem.slack, problem.device
+            )
             if found:
                 return f"{name} of a timed call at {list(found.index)}: {found.text}"
     return None

@@ -49,8 +49,15 @@ def settle(session: Session) -> Reply:
     return {}
 
 
+def limit(session: Session, nbytes: int) -> Reply:
+    """Take no more than so many bytes of the GPU's memory."""
+    backend.limit(nbytes)
+    return {}
+
+
 REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
     {
+        "limit": limit,
         "load": Session.load,
         "forward": graded.forward,
         "backward": graded.backward,
