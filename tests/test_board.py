@@ -6,7 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
-from common.board import markdown, table, terminal
+from common.board import markdown, readme, table, terminal
 from common.board.ranking import rank
 from common.board.table import About
 from common.errors import UserError
@@ -131,7 +131,7 @@ def test_markdown_says_where_with_what_and_who_is_absent():
 
 
 def test_who_is_no_longer_in_the_tree_is_left_out():
-    for board in (markdown.leaderboard([TIMED], ABOUT), markdown.readme_board([TIMED], ABOUT)):
+    for board in (markdown.leaderboard([TIMED], ABOUT), readme.board([TIMED], ABOUT)):
         assert "gone" not in board
         assert "| 1 | alice/rope |" in board
 
@@ -160,39 +160,42 @@ def test_a_track_needs_records_alone(tmp_path):
 # --- the README -----------------------------------------------------------------------------------
 
 
+BEGIN, END = "<!-- board -->", "<!-- /board -->"
+
+
 @pytest.fixture
-def readme(tmp_path):
+def page(tmp_path):
     path = tmp_path / "README.md"
-    path.write_text(f"before\n{markdown.BEGIN}\nold\n{markdown.END}\nafter\n")
+    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     return path
 
 
-def test_the_readmes_board_is_replaced_between_its_markers(readme):
+def test_the_readmes_board_is_replaced_between_its_markers(page):
     for board in ("new \\1 \\g<0>", "newer"):
-        markdown.insert(readme, board)
-        once = readme.read_text()
-        markdown.insert(readme, board)
-        assert readme.read_text() == once
-        assert once == f"before\n{markdown.BEGIN}\n\n{board}\n\n{markdown.END}\nafter\n"
+        readme.insert(page, board)
+        once = page.read_text()
+        readme.insert(page, board)
+        assert page.read_text() == once
+        assert once == f"before\n{BEGIN}\n\n{board}\n\n{END}\nafter\n"
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", markdown.BEGIN, markdown.END, f"{markdown.END}\n{markdown.BEGIN}"],
+    ["", BEGIN, END, f"{END}\n{BEGIN}"],
     ids=["neither", "no end", "no beginning", "turned round"],
 )
-def test_a_readme_without_its_markers_is_a_fault(readme, text):
-    readme.write_text(text)
+def test_a_readme_without_its_markers_is_a_fault(page, text):
+    page.write_text(text)
     with pytest.raises(UserError, match=r"README\.md"):
-        markdown.insert(readme, "board")
-    assert readme.read_text() == text
+        readme.insert(page, "board")
+    assert page.read_text() == text
 
 
-def test_a_note_cannot_end_the_readmes_board(readme):
-    about = ABOUT | {"alice/rope": About(f"mine {markdown.END} <b>only</b>", "s1")}
-    board = markdown.readme_board([TIMED], about)
-    markdown.insert(readme, board)
-    once = readme.read_text()
-    markdown.insert(readme, board)
-    assert readme.read_text() == once
+def test_a_note_cannot_end_the_readmes_board(page):
+    about = ABOUT | {"alice/rope": About(f"mine {END} <b>only</b>", "s1")}
+    board = readme.board([TIMED], about)
+    readme.insert(page, board)
+    once = page.read_text()
+    readme.insert(page, board)
+    assert page.read_text() == once
     assert "<b>" not in once

@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.table import Table as Drawing
 from rich.text import Text
 
-from common.board import table
+from common.board import moves, table
 from common.board.comparison import Comparison
+from common.board.devices import Device, side_by_side
 from common.board.ranking import Track
+from common.board.sections import sections
 from common.board.table import About, Table
 from common.records.runs import Results
 
@@ -38,10 +40,11 @@ def show(results: Results, about: Mapping[str, About], console: Console, only: s
             " Triton's interpreter,\nwhich says which solutions are right and what they cover, not"
             " which are fast."
         )
-    known = [row for row in results.latest() if row.solution in about]
-    for _, tracks in table.tracks_by_op(known):
-        for track in tracks:
+    for section in sections(results, about):
+        for track in section.tracks:
             show_track(track, about, results.timed, console, only)
+        for line in section.left_out:
+            console.print(Text(f"{section.op}: {line}", style="dim"))
     for peer, reason in run.absent.items():
         console.print(Text(f"absent: {peer}, {reason}", style="dim"))
 
@@ -66,11 +69,19 @@ def show_comparisons(
         changed = f"; between them changed {', '.join(comparison.changed)}"
         console.print(Text(runs + changed * bool(comparison.changed), style="dim"))
         for both in comparison.tracks:
-            console.print(_draw(table.comparison(both), only))
+            console.print(_draw(moves.table_of(both), only))
     once = {row.op for row in results.latest()} - {comparison.op for comparison in comparisons}
     if once:
         names = ", ".join(sorted(once, key=table.place))
         console.print(f"not in two finished runs: {names}", style="dim")
+
+
+def show_devices(
+    devices: Sequence[Device], about: Mapping[str, About], console: Console, only: str = ""
+) -> None:
+    """Print each solution's speed on every device, a table for each track."""
+    for drawn in side_by_side(devices, about):
+        console.print(_draw(drawn, only))
 
 
 def _draw(drawn: Table, only: str) -> Drawing:
