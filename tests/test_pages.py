@@ -156,8 +156,8 @@ def test_the_picture_has_the_best_of_each_folder_in_the_main_track(tmp_path):
     about = {name: about for name, about in everyone(rows).items() if name != "gone/rope"}
     path = overview.draw(dataclasses.replace(TIMED, rows=rows), about, tmp_path / "new")
     assert path == tmp_path / "new" / "overview.svg"
-    title, *_, heading, bob, fast, alice, half, eager, one = words(path)
-    assert title == "How many times as fast as plain torch: A GPU"
+    title, device, *_, heading, bob, fast, alice, half, eager, one = words(path)
+    assert (title, device) == ("How many times as fast as plain torch", "A GPU")
     assert heading == "ropecore"
     assert [bob, fast, alice, half, eager, one] == [
         "bob", "4.00 ×", "alice", "2.00 ×", "(eager)", "1.00 ×",

@@ -35,15 +35,18 @@ class Device:
 
 
 def devices(boards: Iterable[Results], about: Mapping[str, About]) -> list[Device]:
-    """Return the devices, the one with the newest whole measurement first.
+    """Return the devices in the order of `ordered`."""
+    return [Device(results, tuple(sections(results, about))) for results in ordered(boards)]
+
+
+def ordered(boards: Iterable[Results]) -> list[Results]:
+    """Return the device with the newest whole measurement first, and those without times last.
 
     A device is measured whole once finished runs over all solutions cover every op. The time of the
     measurement is the oldest that still counts among them: an op measured again by itself does not
     make the others newer. Devices that lack an op stand behind those that lack fewer.
     """
-    found = [(_measured(results), results) for results in boards]
-    ordered = sorted(found, key=lambda each: each[0], reverse=True)
-    return [Device(results, tuple(sections(results, about))) for _, results in ordered]
+    return sorted(boards, key=lambda each: (each.timed, *_measured(each)), reverse=True)
 
 
 def _measured(results: Results) -> tuple[int, str]:
@@ -77,8 +80,7 @@ def side_by_side(found: Sequence[Device], about: Mapping[str, About]) -> list[Ta
     """
     by_device = [each.tracks for each in found]
     keys = dict.fromkeys(chain.from_iterable(by_device))
-    ordered = sorted(keys, key=lambda key: place(key[0]))
-    return [_side_by_side(key, found, about) for key in ordered]
+    return [_side_by_side(key, found, about) for key in sorted(keys, key=lambda key: place(key[0]))]
 
 
 def _side_by_side(

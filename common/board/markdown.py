@@ -15,8 +15,6 @@ from common.board.sections import Section, lines_of
 from common.board.table import About, Table, size
 from common.records.runs import Results
 
-LEFT = ("solution", "note")
-"""The columns of text; numbers stand at the right."""
 MEMORY: dict[Literal["budget", "harness", "device"], str] = {
     "budget": "budget",
     "harness": "most in the harness's own process",
@@ -60,7 +58,7 @@ def leaderboard(boards: Iterable[Results], about: Mapping[str, About]) -> str:
 
 def drawn(of: Table) -> list[str]:
     """Return a table as paragraphs: its title, its rows and its footnotes."""
-    rules = tuple("---" if name in LEFT else "---:" for name in of.header)
+    rules = tuple("---" if name in table.TEXT else "---:" for name in of.header)
     lines = [of.header, rules, *of.rows]
     return [f"**{of.title}**", "\n".join(map(_line, lines)), *map(escaped, of.footnotes)]
 

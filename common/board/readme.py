@@ -61,7 +61,8 @@ def _others(others: Sequence[Device]) -> list[str]:
     if not others:
         return []
     link = f"[side by side](LEADERBOARD.md#{anchor(SIDE_BY_SIDE)})"
-    return [f"### Other devices\n\nAll devices stand {link} too.", "\n".join(map(_other, others))]
+    words = f"The fastest solution of each op, with its × eager; all devices {link}."
+    return ["### Other devices", words, "\n".join(map(_other, others))]
 
 
 def _other(device: Device) -> str:
@@ -72,4 +73,4 @@ def _other(device: Device) -> str:
         for section in device.sections
         if section.tracks and (score := section.tracks[0].entries[0].score)
     ]
-    return f"- {head}; the fastest: {escaped(', '.join(leaders)) or 'none is ranked'}"
+    return f"- {head}: {escaped(', '.join(leaders)) or 'none is ranked'}"

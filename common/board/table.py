@@ -22,6 +22,8 @@ from common.records.lines import Record
 OPS = ("rope", "rotate_half", "masked_linear", "masked_ffn")
 """The order of ops on every board; an op that is not listed stands behind them, by name."""
 DIRECTION = {"forward": "forward", "backward": "forward + backward (backward alone)"}
+TEXT = ("solution", "note", "of its cases")
+"""The columns of text, which stand at the left; numbers stand at the right."""
 NOTE_WIDTH = 60
 STALE = "†"
 DISTURBED = "‡"
@@ -138,8 +140,8 @@ def footnotes(tracks: Sequence[Track], about: Mapping[str, About], timed: bool) 
 def _earlier_clock(entries: Sequence[Entry]) -> list[str]:
     """Return one footnote: the solutions that are not ranked beside those of a later clock."""
     names = dict.fromkeys(named(entry) for entry in entries if entry.outdated)
-    reason = "Not ranked, since an earlier version of the clock measured them"
-    return [f"{reason}: {', '.join(names)}. Run bench again."] if names else []
+    reason = "not ranked, since an earlier version of the clock measured them"
+    return [f"{reason}: {', '.join(names)}; run bench again"] if names else []
 
 
 def stale(entry: Entry, about: Mapping[str, About]) -> bool:

@@ -51,14 +51,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recorded(options: argparse.Namespace) -> list[Results]:
-    """Return the records; raise UserError if there are none, or no such op or solution."""
+    """Return the records in the order of boards.
+
+    Raises:
+        UserError: There are none, or no such op or solution.
+    """
+    from common.board.devices import ordered
     from common.records import runs
 
     if options.op or options.only:
         solutions.select(solutions.everyone(installed=False), options.op, options.only)
     if not (boards := runs.read_all()):
         raise UserError("nothing is recorded yet: run bench first (nox -s bench leaderboard)")
-    return boards
+    return ordered(boards)
 
 
 def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
