@@ -18,7 +18,7 @@ WHERE_THERE_IS_ROOM = (
 )  # fmt: skip
 """The columns that a narrow terminal goes without; those that are needed most stand first."""
 GAP = 2
-"""Blanks between two columns."""
+"""Blanks between two columns; the table has one on either side."""
 HEADING = 11
 """A heading is broken into lines where it is wider than this and than its column."""
 LEAST_NOTE = 16
@@ -83,7 +83,7 @@ def _width(drawn: Table) -> int:
         LEAST_NOTE if _is_note(name) else _widest([*_heading(name, cells).split("\n"), *cells])
         for name, *cells in zip(drawn.header, *drawn.rows, strict=True)
     ]
-    return sum(widths) + GAP * (len(widths) - 1)
+    return sum(widths) + GAP * len(widths)
 
 
 def _without(drawn: Table, names: Container[str]) -> Table:

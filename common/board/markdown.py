@@ -16,9 +16,9 @@ from common.board.table import About, Table, size
 from common.records.runs import Results
 
 MEMORY: dict[Literal["budget", "harness", "device"], str] = {
-    "budget": "budget",
-    "harness": "most in the harness's own process",
-    "device": "most in all processes together",
+    "budget": "a budget of",
+    "harness": "in the harness's own process at most",
+    "device": "in all processes together at most",
 }
 SIDE_BY_SIDE = "Devices side by side"
 PORTABILITY = """\
@@ -88,7 +88,7 @@ def _device(device: Device, about: Mapping[str, About]) -> list[str]:
 
 
 def _section(section: Section, about: Mapping[str, About]) -> list[str]:
-    texts = []
+    texts = [] if section.tracks else [f"**{section.op}**"]
     for track in section.tracks:
         texts += drawn(table.ranking(track, about, timed=True))
         texts += _all_drawn(table.times(track))
@@ -122,7 +122,8 @@ def _memory(results: Results) -> list[str]:
     known = [results.memory[run.run] for run in results.runs if run.run in results.memory]
     if not known:
         return []
-    amounts = [f"{words} {size(known[-1].get(name))}" for name, words in MEMORY.items()]
+    latest = known[-1]
+    amounts = [f"{MEMORY[name]} {size(latest[name])}" for name in MEMORY if name in latest]
     return [f"GPU memory of the latest run: {', '.join(amounts)}."]
 
 

@@ -117,6 +117,11 @@ class Track:
     clock: int = 0
     """The version of the clock that measured the ranked entries; 0 where nothing was timed."""
 
+    def row(self, entry: Entry, cell: Cell) -> Record | None:
+        """Return the entry's row; None where it has none, or one by another clock's times."""
+        row = entry.cells.get(cell)
+        return row if row and (row.clock == self.clock or not row.gpu) else None
+
 
 def rank(records: Iterable[Record]) -> list[Track]:
     """Return every track of every op: ranked entries first, then those that do not cover it."""

@@ -221,19 +221,20 @@ def memory(track: Track) -> list[Table]:
         if cells:
             words = "forward + backward" if direction == "backward" else direction
             header = ("solution", *(case for case, _ in cells))
-            rows = tuple(_by_case(track, cells, _memory))
+            rows = tuple(_by_case(track, cells, lambda _, row: size(row.peak_memory)))
             tables.append(Table(f"{track.op}: {track.name}, {words}, peak memory", header, rows))
     return tables
 
 
 def _by_case(
-    track: Track, cells: Sequence[Cell], text: Callable[[Entry, Cell], str]
+    track: Track, cells: Sequence[Cell], text: Callable[[Entry, Record], str]
 ) -> list[tuple[str, ...]]:
-    return [(named(each), *(text(each, cell) for cell in cells)) for each in track.entries]
-
-
-def _memory(entry: Entry, cell: Cell) -> str:
-    return size(entry.cells[cell].peak_memory) if cell in entry.cells else "–"
+    """Return a line for each solution; a cell is empty where the solution has no row of it."""
+    return [
+        (named(entry), *(text(entry, row) if (row := track.row(entry, cell)) else ""
+                         for cell in cells))
+        for entry in track.entries
+    ]  # fmt: skip
 
 
 def _heading(track: Track, cell: Cell) -> str:
@@ -241,10 +242,7 @@ def _heading(track: Track, cell: Cell) -> str:
     return f"{cell[0]} (host)" if row.ranked_by == "host" else cell[0]
 
 
-def _time(entry: Entry, cell: Cell) -> str:
-    row = entry.cells.get(cell)
-    if row is None:
-        return ""
+def _time(entry: Entry, row: Record) -> str:
     if not row.gpu:
         return row.verdict
     disturbed = any(other is row for other, _ in entry.disturbed)
@@ -263,6 +261,6 @@ def _limit(track: Track, cells: Sequence[Cell], name: str) -> tuple[str, ...]:
 
 
 def _median_of_all(track: Track, cell: Cell, name: str) -> str:
-    rows = [entry.cells[cell] for entry in track.entries if cell in entry.cells]
+    rows = filter(None, [track.row(entry, cell) for entry in track.entries])
     timed = [median(row, name) for row in rows if name in row.gpu and row.ranked_by == "gpu"]
     return f"{sorted(timed)[len(timed) // 2]:.1f}" if timed else ""
