@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from common.board import table, terminal
+from common.board import moves, table, terminal
 from common.board.comparison import compare
 from common.records.fields import SCHEMA
 from common.records.lines import Run
@@ -43,7 +43,7 @@ def track(*rows, **where):
 
 
 def shown(*rows):
-    return table.comparison(track(*rows))
+    return moves.table_of(track(*rows))
 
 
 # --- which runs -----------------------------------------------------------------------------------

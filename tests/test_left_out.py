@@ -1,9 +1,13 @@
 """Cases that do not fit a device: their lines, and the rows that the board shows without them."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 
+from common.board import markdown, readme, terminal
+from common.board.table import About
 from common.records import runs
 from common.records.fields import SCHEMA, Selection
 from common.records.lines import LeftOut
@@ -109,3 +113,44 @@ def test_the_last_line_of_a_case_is_shown():
 def test_the_plots_cases_left_out_are_not_the_boards():
     plot = replace(WIDE, tier="plot")
     assert shown([row(), row(case="c2")], [plot], run(1)) == (["c1", "c2"], [])
+
+
+# --- the board that names them --------------------------------------------------------------------
+
+ABOUT = {"alice/rope": About("", "s1")}
+LINE = "Left out on this device: c2 (needs 9 GiB, 8 GiB free)."
+
+
+def boards(*lines):
+    """LEADERBOARD.md, the README's board and the terminal's, with a row of c1."""
+    results = Results(None, [run(1)], [row()], {"r1"})
+    results.left_out_lines.extend(lines)
+    output = io.StringIO()
+    terminal.show(results, ABOUT, Console(file=output, width=120))
+    whole = markdown.leaderboard([results], ABOUT)
+    return whole, readme.board([results], ABOUT), output.getvalue()
+
+
+def test_every_board_names_the_case_and_blames_nobody():
+    for text in boards(WIDE):
+        assert text.count(LINE) == 1
+        assert "2.00" in text and "not measured" not in text
+    assert not any("Left out" in text for text in boards())
+
+
+def test_an_op_without_a_case_that_fits_is_on_the_board():
+    for text in boards(replace(WIDE, op="masked_ffn")):
+        assert "masked_ffn" in text
+        assert text.index("alice/rope") < text.index("masked_ffn") < text.index(" c2 (needs")
+
+
+def test_the_leaderboard_names_the_plots_cases_and_the_others_do_not():
+    whole, *others = boards(replace(WIDE, tier="plot"))
+    assert LINE in whole
+    assert not any("Left out" in text for text in others)
+
+
+def test_a_reason_cannot_become_markup():
+    whole, page, terminal = boards(replace(WIDE, reason="<b>[red]\n\n# big"))
+    assert "&lt;b&gt;[red] # big" in whole and "&lt;b&gt;[red] # big" in page
+    assert "[red]" in terminal

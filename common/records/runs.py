@@ -36,6 +36,8 @@ class Results:
     """Of every run; `left_out` returns those that still hold."""
     memory: dict[str, Memory] = field(default_factory=dict)
     """The memory of each finished run on a GPU."""
+    names: dict[str, str] = field(default_factory=dict)
+    """The name of each run's file, which begins with the time."""
     _latest: dict[Tier, list[Record]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -154,6 +156,7 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
                     results.rows.append(line)
                 case Run():
                     results.runs.append(line)
+                    results.names[line.run] = path.name
                 case Past():
                     results.past.append(line)
                 case LeftOut():
