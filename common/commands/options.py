@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import solutions
 from common.errors import UserError
+from common.paths import PEERS, ROOT
 from common.solutions import Solution
 
 if TYPE_CHECKING:
@@ -103,6 +106,22 @@ def contributors(options: argparse.Namespace) -> list[Solution]:
         UserError: There is no such op, handle or file.
     """
     return solutions.select(solutions.discover(), options.op, options.only)
+
+
+def missing_peers(options: argparse.Namespace, absent: Mapping[str, str]) -> str | None:
+    """Return a line on the peers that are not installed, and the command that brings them.
+
+    Args:
+        options: Of all solutions, or of one op's; peers without that op are not missed.
+        absent: Why each peer that is not installed is absent, by its folder's name.
+    """
+    peers = solutions.discover(PEERS)
+    wanted = {peer.handle for peer in peers if options.op in (None, peer.op)} & absent.keys()
+    if options.only or not wanted:
+        return None
+    kept = Path(sys.prefix) == ROOT / ".nox" / "study"
+    command = "nox -s peers" if kept else "python -m common.tools.peers"
+    return f"study: not on the board: {', '.join(sorted(wanted))} ({command} installs them)"
 
 
 def one_of(positional: str | None, option: str | None, name: str) -> str:
