@@ -106,6 +106,7 @@ def _measured(
         sustained=times.get("sustained", {}),
         clock=CLOCK,
         device_state=times.get("device_state", {}),
+        peak_memory=times.get("peak_memory"),
         tier=tier,
     )
     return Measured(row, Samples.of(row, gpu, host) if gpu or host else None)

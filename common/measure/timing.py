@@ -24,6 +24,7 @@ from common.measure.baseline import Baseline, BaselineFailed, Disturbed, sustain
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Failed, Kept, LaidCalls, TimedProcess, Turn, lay_calls
 from common.measure.turns import Samples, take_turns
+from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
 from common.stats import median
 from common.wire import Reply
@@ -67,8 +68,9 @@ def time_case(
 
     Returns:
         `gpu` and `host`, the samples by contestant in microseconds; `sustained`, the microseconds
-        of calls that run on and on, where arithmetic binds; and `device_state`. Or a `verdict` with
-        its `reason`; or `unmeasured`, the reason for which eager could not be timed.
+        of calls that run on and on, where arithmetic binds; `peak_memory` in bytes; and
+        `device_state`. Or a `verdict` with its `reason`; or `unmeasured`, the reason for which
+        eager could not be timed.
     """
     try:
         return _undisturbed(problem, worker, baseline, direction, patience)
@@ -130,6 +132,7 @@ def _time(
         "gpu": times.get("gpu", {}),
         "host": times["host"],
         "sustained": long,
+        "peak_memory": timed.peak_memory,
         "device_state": monitor.state | slow,
     }
 
@@ -205,6 +208,9 @@ def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> Non
     # a reply that the solution wrote itself has left the process's own unread
     if (settled := worker.ask("settle")).get("verdict"):
         raise Failed(settled["verdict"], settled["reason"])
+    if reason := timed.changed():
+        raise Failed("MUTATED_INPUT", reason)
+    worker.release()  # the oracle needs the memory
     for kept in timed.kept.values():
         if reason := _wrong(problem, kept):
             raise Failed("INCORRECT_NUMERICAL", reason)
@@ -212,7 +218,9 @@ def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> Non
 
 def _wrong(problem: Problem, kept: Kept) -> str | None:
     """Describe the first wrong value of a timed call."""
-    arguments, upstream = _as_they_were(kept)
+    drawn = draw(problem.op, problem.case, kept.seed, problem.device)
+    arguments, upstream = _as_they_were(kept, *drawn)
+    del drawn
     gradients = len(kept.results) > 1
     truth = oracle.truth(problem.op, arguments, upstream, gradients)
     for name, result in kept.results.items():
@@ -225,9 +233,10 @@ def _wrong(problem: Problem, kept: Kept) -> str | None:
     return None
 
 
-def _as_they_were(kept: Kept) -> tuple[dict[str, Any], torch.Tensor]:
+def _as_they_were(
+    kept: Kept, arguments: dict[str, Any], upstream: torch.Tensor
+) -> tuple[dict[str, Any], torch.Tensor]:
     """Return the inputs of a timed call, shifted as they were when it was made."""
-    arguments, upstream = kept.drawn
     inputs = {**arguments, "upstream": upstream}
     for name, unit in kept.changing.items():
         tensor = inputs[name]
