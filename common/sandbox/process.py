@@ -57,6 +57,7 @@ REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
         "deliver": graded.deliver,
         "begin_timing": timed.begin_timing,
         "turn": timed.take_turn,
+        "turns": timed.take_turns,
         "capture": timed.capture,
         "run_on": timed.run_on,
         "probe": timed.probe,
