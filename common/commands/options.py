@@ -174,16 +174,30 @@ def device(options: argparse.Namespace) -> str:
 def progress() -> Progress:
     """Return progress bars for stderr, hidden if that is no terminal.
 
-    Lines printed on the bars' console stand above them.
+    Lines printed on the bars' console stand above them, and so does what is printed on a terminal.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-    )  # fmt: skip
-    return Progress(*columns, console=console, disable=not console.is_terminal)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),  # else a file would lose its lines to the terminal
+        speed_estimate_period=600,
+    )
 
 
 def left_out(op: str, case: str, reason: str) -> str:

@@ -18,7 +18,8 @@ from common.solutions import Solution
 from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
 
 PATIENCE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
-"""The share of the clocks' seconds that a case gets; the plots' cases are many, and not ranked."""
+"""The share of the clocks' seconds, and of the further answers to grade, that a case gets; the
+plots' cases are many, and not ranked."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,13 @@ def measure(
     digests: dict[Solution, tuple[str, str]],
     done: Collection[tuple[str, str, str]] = (),
     tier: Tier = "board",
+    patience: float | None = None,
 ) -> Iterator[list[Measured] | TooLarge]:
     """Yield both directions of each solution and case of the tier, or a case that does not fit.
 
-    `done` holds the solution, op and case of what is left out.
+    `done` holds the solution, op and case of what is left out; `patience` is PATIENCE by default.
     """
+    patience = PATIENCE[tier] if patience is None else patience
     calibrated: dict[ByClock, float] | None = None
     for op, cases in tier_cases(solutions, tier, sweep.device, budget=sweep.room.memory.budget):
         worker = baseline.eager(sweep, op)
@@ -51,7 +54,7 @@ def measure(
         def skip(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
             return (solution.name, op.name, case.name) in done
 
-        again, latest = repeats(tier, sweep.device), None
+        again, latest = round(patience * repeats(tier, sweep.device)), None
         for graded in sweep.grade(op, cases, solutions, skip, again):
             if graded.case != latest:  # eager's memory of the case before
                 beside.release()
@@ -60,7 +63,7 @@ def measure(
                 yield graded
                 continue
             yield [
-                _measured(beside, graded, direction, run, digests[graded.solution], tier)
+                _measured(beside, graded, direction, run, digests[graded.solution], tier, patience)
                 for direction in DIRECTIONS
             ]
         beside.release()
@@ -73,13 +76,14 @@ def _measured(
     run: str,
     digests: tuple[str, str],
     tier: Tier,
+    patience: float,
 ) -> Measured:
     solution, op, case = graded.solution, graded.problem.op, graded.case
     verdict = graded.verdicts[direction]
     reason, name = verdict.reason, verdict.verdict
     times: dict[str, Any] = {}
     if graded.problem.device == "cuda" and name == "PASSED":
-        times, name, reason = time_graded(graded, beside, direction, PATIENCE[tier])
+        times, name, reason = time_graded(graded, beside, direction, patience)
     gpu, host = times.get("gpu", {}), times.get("host", {})
     work = op.work(case, direction)
     row = Record(

@@ -19,7 +19,7 @@ from common.grading.calls import result_slots
 from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
-from common.measure import device, limits
+from common.measure import device, limits, stopping
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, sustained
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Failed, Kept, LaidCalls, TimedProcess, Turn, lay_calls
@@ -36,12 +36,16 @@ ROTATION = {"gpu": 2, "host": 30}
 for each call of a burst, so that no call can return an earlier one's results."""
 BURST = {"gpu": 1, "host": 30}
 """Calls to a sample of host time, by the case's `ranked_by`: few enough for the launch queue."""
-SECONDS = {"gpu": {"gpu": 1.0, "host": 0.15}, "host": {"gpu": 0.3, "host": 1.5}}
+SECONDS = {"gpu": {"gpu": 0.7, "host": 0.1}, "host": {"gpu": 0.15, "host": 1.0}}
 """By the case's `ranked_by`, the longest time for GPU and for host samples of one direction.
 
 A clock stops sooner where its medians are known, and later where it has too few samples. Host time
 varies more.
 """
+REPLAYS = 0.15
+"""The longest time in seconds for the samples of a CUDA graph, which rank no case."""
+SLOW_START = 0.5
+"""Seconds of a warm-up after which a call may be slow, so that its first turns are short."""
 PRECISION = {"gpu": 0.01, "host": 0.02}
 """The widest 95 % interval of a median that is known well enough, as a share of the median."""
 ATTEMPTS = 3
@@ -157,38 +161,34 @@ def _times(
     clocks: list[ByClock] = ["host", "gpu"] if problem.device == "cuda" else ["host"]
     clocks.sort(key=lambda clock: clock == case.ranked_by)
     watch, times = Stopwatch(timed, case.ranked_by), {clock: Samples() for clock in clocks}
+    slow = timed.warming_up > SLOW_START
+    first = stopping.FEWEST if slow else stopping.TURNS.start
     for clock in clocks:
-        solution = timed.turn("solution", clock, BURST[case.ranked_by])
-        turns = {"solution": watch.beside(solution) if clock == clocks[-1] else solution}
-        turns |= _others(timed, baseline, clock, direction, bool(work.products), case.ranked_by)
+        turns, burst = _own(timed, clock, direction, case.ranked_by), BURST[case.ranked_by]
+        if clock == clocks[-1]:
+            turns["solution"] = watch.beside(turns["solution"])
+        limits_too = ["copy", *["dense"] * bool(work.products)] if clock == "gpu" else []
+        beside = baseline.turns(["eager", *limits_too], clock, burst)
         seconds = patience * SECONDS[case.ranked_by][clock]
-        times[clock] = take_turns(turns, seconds, PRECISION[clock])
+        times[clock] = take_turns(turns, seconds, PRECISION[clock], beside, first)
     if gpu := times.get("gpu"):
         if reason := limits.broken(gpu["solution"], work):
             raise Failed("IMPOSSIBLE_SPEED", reason)
         if direction == "forward" and timed.capture():
             graph = {"graph": timed.turn("graph", "gpu")}
-            gpu |= take_turns(graph, patience * SECONDS[case.ranked_by]["gpu"], PRECISION["gpu"])
+            gpu |= take_turns(graph, patience * REPLAYS, PRECISION["gpu"], first=first)
     if reason := watch.forged(median(times[clocks[-1]]["solution"])):
         raise Forged("TAMPERED", reason)
     return times
 
 
-def _others(
-    timed: TimedProcess,
-    baseline: Baseline,
-    clock: ByClock,
-    direction: Direction,
-    products: bool,
-    ranked_by: ByClock,
+def _own(
+    timed: TimedProcess, clock: ByClock, direction: Direction, ranked_by: ByClock
 ) -> dict[str, Turn]:
-    """Return the turns beside the solution's by one clock: eager's, the limits', and its parts'."""
-    burst = BURST[ranked_by]
-    turns = {"eager": baseline.turn("eager", clock, burst)}
-    if clock == "gpu":
-        turns |= {name: baseline.turn(name, clock) for name in ["copy", *["dense"] * products]}
+    """Return the turns of the solution and of its parts by one clock."""
     part = {"gpu": {"backward": "backward"}, "host": {"forward": "no_grad"}}[clock].get(direction)
-    return turns | ({part: timed.turn(part, clock, burst)} if part else {})
+    names = ["solution", *([part] if part else [])]
+    return {name: timed.turn(name, clock, BURST[ranked_by]) for name in names}
 
 
 def _sustained(timed: TimedProcess, baseline: Baseline, gpu: Samples) -> dict[str, float]:

@@ -67,6 +67,7 @@ REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
         "give_back": timed.give_back,
         "shifts": timed.shifts,
         "turn": timed.take_turn,
+        "turns": timed.take_turns,
         "capture": timed.capture,
         "run_on": timed.run_on,
         "probe": timed.probe,
