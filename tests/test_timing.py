@@ -163,8 +163,8 @@ def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch
     found, session = [], Session()
     monkeypatch.setattr(timed, "_timed_call", timed_call)
     monkeypatch.setattr(timed, "Clock", lambda ours, backward, limits: ("clock", backward))
-    timed.begin_timing(session, [{}], [[]], backward=False)
-    timed.begin_timing(session, [{}], [[]], backward=True, beside=beside)
+    timed.begin_timing(session, [{}], [], backward=False)
+    timed.begin_timing(session, [{}], [], backward=True, beside=beside)
     assert found == seen
     assert session.clocks[True] == ("clock", True)
     assert session.clocks.get(False) == (("clock", False) if beside else None)
