@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -17,7 +18,7 @@ from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import is_samples, names_a_call
 from common.ops._draw import draw
 from common.sandbox import timed
-from common.sandbox.clock import WARM_UP_CALLS, Clock
+from common.sandbox.clock import WARM_UP_CALLS
 from common.sandbox.failures import Refused
 from common.sandbox.rotation import Rotation, TimedCall, overlap
 from common.sandbox.shifting import Changing
@@ -143,9 +144,11 @@ def test_tampering_is_looked_for_after_every_sample():
     assert Session.looked == ["for tampering", 8] * 3
 
 
-def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch):
+@pytest.mark.parametrize(("beside", "seen"), [(False, [[], []]), (True, [[], [False]])])
+def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch, beside, seen):
     class Session:
-        clock, prepare = "the one before", None
+        clocks: ClassVar = {False: "the one before"}
+        prepare = None
 
         def hold(self):
             pass
@@ -154,14 +157,43 @@ def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch
             pass
 
     def timed_call(session, *_, changes):
-        seen.append(session.clock)
-        return TimedCall(lambda: torch.ones(1), [], torch.ones(1))
+        found.append(list(session.clocks))
+        return TimedCall(lambda: torch.ones(1, requires_grad=True), [], torch.ones(1))
 
-    seen, session = [], Session()
+    found, session = [], Session()
     monkeypatch.setattr(timed, "_timed_call", timed_call)
+    monkeypatch.setattr(timed, "Clock", lambda ours, backward, limits: ("clock", backward))
     timed.begin_timing(session, [{}], [], backward=False)
-    assert seen == [None]
-    assert isinstance(session.clock, Clock)
+    timed.begin_timing(session, [{}], [], backward=True, beside=beside)
+    assert found == seen
+    assert session.clocks[True] == ("clock", True)
+    assert session.clocks.get(False) == (("clock", False) if beside else None)
+
+
+def test_several_take_their_turns_with_the_probe_before_and_after_each(monkeypatch):
+    class Probes:
+        def take(self, clock, rounds):
+            done.append(("probe", rounds))
+            return [float(each) for each in range(rounds)]
+
+    def take_turn(session, name, clock, rounds, burst, backward):
+        done.append((name, clock, rounds, burst, backward))
+        return {"samples": [7.0] * rounds}
+
+    session = SimpleNamespace(probes=Probes())
+    monkeypatch.setattr(timed, "take_turn", take_turn)
+    for look in (3, 0):
+        done = []
+        found = timed.take_turns(session, ["b", "a"], "gpu", 2, 1, look, True)
+        turns = [(name, "gpu", 2, 1, True) for name in "ba"]
+        assert list(found["samples"].items()) == [("b", [7.0] * 2), ("a", [7.0] * 2)]
+        if look:
+            woken = float(timed.WAKING)
+            assert found["probes"] == [[woken, woken + 1, woken + 2], *[[0.0, 1.0, 2.0]] * 2]
+            assert done == [("probe", timed.WAKING + 3), turns[0], ("probe", 3), turns[1],
+                            ("probe", 3)]  # fmt: skip
+        else:
+            assert (found["probes"], done) == ([], turns)
 
 
 def ring(count):
@@ -240,7 +272,7 @@ class Process:
     def seconds(self, name, rounds, renew, run=True, wait=True):
         assert renew, "else a call could return an earlier one's results"
         calls = rounds * self.inputs
-        self.runs.append(calls)
+        self.runs.append((calls, wait))
         each = max(self.host, self.gpu) if wait else self.host
         return calls * (each * run + self.change) + next(self.hiccups, 0.0)
 
@@ -263,6 +295,22 @@ def test_a_gpu_time_is_held_against_the_longer_of_both_by_the_stopwatch():
     assert hidden.forged(20.0) is None, "the host is slower, so that the GPU's time does not show"
 
 
+def test_the_hosts_time_is_measured_only_where_it_may_be_the_longer():
+    quick, bound = Process(20e-6, gpu=90e-6), Process(200e-6, gpu=90e-6)
+    for process in (quick, bound):
+        assert Stopwatch(process, "gpu").beside(lambda rounds: [90.0])(1) == [90.0]
+    assert {wait for _, wait in quick.runs} == {True}
+    assert {wait for _, wait in bound.runs} == {True, False}
+
+
+def test_slow_calls_have_a_run_beside_their_first_turn_alone():
+    slow, quick = Process(1e-3, gpu=0.2), Process(20e-6, gpu=90e-6)
+    for process, reported in ((slow, 2e5), (quick, 90.0)):
+        take = Stopwatch(process, "gpu").beside(lambda rounds, each=reported: [each] * rounds)
+        runs = [take(1) and len(process.runs) for _ in range(3)]
+        assert runs == ([2, 2, 2] if process is slow else [2, 4, 6])
+
+
 def test_runs_that_were_disturbed_accuse_nobody():
     late = [0.1, 0.1, 0.1, 0.0, 0.1, 0.0]
     assert Stopwatch(Process(20e-6, hiccups=late), "host").forged(20.0) is None
@@ -279,7 +327,7 @@ def test_nobody_foresees_the_number_of_calls():
     for _ in range(20):
         Stopwatch(process, "gpu").measure(20.0)
     assert len(set(process.runs)) == 2
-    assert min(process.runs) * 20.0 >= stopwatch.RUN
+    assert min(process.runs)[0] * 20.0 >= stopwatch.RUN
 
 
 # --- the device's limits --------------------------------------------------------------------------

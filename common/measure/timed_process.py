@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +126,7 @@ class TimedProcess:
         limits: Reply | None = None,
         choices: list[Any] | None = None,
         frugal: bool = False,
+        beside: bool = False,
     ) -> None:
         """Have the process warm up.
 
@@ -136,6 +137,7 @@ class TimedProcess:
             limits: See `sandbox.timed.begin_timing`.
             choices: See `sandbox.tunables.force`.
             frugal: The GPU's memory is scarce: between its turns the process holds inputs alone.
+            beside: The process stays ready for the other direction too.
 
         Raises:
             Failed: The solution failed meanwhile.
@@ -144,26 +146,33 @@ class TimedProcess:
         self.kept: dict[str, Kept] = {}
         """By kind of call, the results of one call of those so far, drawn at random."""
         self._chances: dict[str, int] = {}
+        self._direction = {"backward": direction == "backward"}
+        self._left_work = False
         if frugal and torch.cuda.is_available():
             torch.cuda.empty_cache()  # of what the draws took here
+        begun = time.perf_counter()
         reply = self._ask(
             "begin_timing",
             calls=laid.calls,
             results=[slot.json() for slot in laid.results.values()],
-            backward=direction == "backward",
             limits=limits,
             choices=choices,
+            beside=beside,
+            **self._direction,
         )
         self.peak_memory = _size(reply.get("peak_memory"))
         """The bytes that a call takes beyond inputs and results, as the process says; None on a
         CPU."""
         self._give_back()
+        self.warming_up = time.perf_counter() - begun
+        """The seconds of the calls that warmed up, which may have compiled too."""
 
     def turn(self, name: str, clock: ByClock, burst: int = 1) -> Turn:
         """Return a function that takes samples of one contestant; see `sandbox.clock.Clock`."""
 
         def take(rounds: int) -> list[float]:
-            reply = self._ask("turn", name=name, clock=clock, rounds=rounds, burst=burst)
+            how = {"clock": clock, "rounds": rounds, "burst": burst}
+            reply = self._ask("turn", name=name, **how, **self._direction)
             samples: Any = reply.get("samples")
             if not is_samples(samples, rounds):
                 raise Failed("TAMPERED", "what it reports are no samples")
@@ -180,16 +189,18 @@ class TimedProcess:
 
     def capture(self) -> bool:
         """Return whether the replay of forward's CUDA graphs can be timed, as `graph`."""
-        return self._ask("capture").get("captured") is True
+        return self._ask("capture", **self._direction).get("captured") is True
 
     def seconds(
         self, name: str, rounds: int, renew: bool = False, run: bool = True, wait: bool = True
     ) -> float:
         """Return the seconds of a long run, by the harness's own clock; see `Clock.run_on`."""
-        self._ask("get_ready", name=name)  # a run that did not wait may have left work
+        if self._left_work or self._frugal:
+            self._ask("get_ready", name=name, **self._direction)
+        self._left_work = not wait
         how = {"name": name, "rounds": rounds, "renew": renew, "run": run, "wait": wait}
         start = time.perf_counter()
-        reply = self._ask("run_on", **how)
+        reply = self._ask("run_on", **how, **self._direction)
         elapsed = time.perf_counter() - start
         if run and wait:
             self._keep("run on", reply)
@@ -203,14 +214,28 @@ class TimedProcess:
         """
         if not self.kept:
             return None
-        shifts: Any = self._ask("shifts").get("shifts")
+        shifts: Any = self._ask("shifts", **self._direction).get("shifts")
         if not is_shifts(shifts, len(self._laid.calls)):
             raise Failed("TAMPERED", "it does not say how far its inputs have moved")
         return self._laid.changed(shifts)
 
     def _give_back(self) -> None:
         if self._frugal:
-            self._ask("give_back")
+            self._ask("give_back", **self._direction)
+
+    def turns(self, names: Sequence[str], **how: Any) -> tuple[dict[str, list[float]], Any]:
+        """Return samples of several contestants, asked at once, and those of the probe between.
+
+        Args:
+            names: The contestants, in their order.
+            how: See `sandbox.timed.take_turns`.
+        """
+        reply = self._ask("turns", names=names, **how, **self._direction)
+        self._give_back()
+        samples: Any = reply.get("samples")
+        if list(samples) != list(names):
+            raise Failed("TAMPERED", "what it reports are no samples")
+        return samples, reply["probes"]
 
     def _ask(self, request: str, **arguments: Any) -> Reply:
         reply = self._worker.ask(request, **arguments)
