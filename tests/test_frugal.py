@@ -10,7 +10,8 @@ import torch
 from common import ops
 from common.arena import Arena, shifted, storage_bytes
 from common.grading.calls import call_tensors
-from common.measure.timed_process import Failed, TimedProcess, is_shifts, lay_calls
+from common.measure.laid_calls import lay_calls
+from common.measure.timed_process import Failed, TimedProcess, is_shifts
 from common.ops._draw import draw
 from common.sandbox import clock, memory, rotation
 from common.sandbox.clock import COLD_CALLS, Clock
@@ -115,8 +116,12 @@ def test_a_process_gives_its_memory_back_after_each_turn_where_it_is_scarce(frug
     process, _ = timed(worker, frugal)
     process.turn("solution", "gpu")(1)
     process.seconds("solution", 1)
-    back = ["give_back"] * frugal
-    assert worker.asked == ["begin_timing", *back, "turn", *back, "get_ready", "run_on", *back]
+    back, ready = ["give_back"] * frugal, ["get_ready"] * frugal
+    turns = ["turn", *back, *ready, "run_on", *back]
+    assert worker.asked == ["begin_timing", *back, *turns]
+    worker.asked.clear()
+    process.seconds("dense", 1)
+    assert worker.asked == ["get_ready", "run_on", *back], "its memory is there before"
 
 
 def test_a_frugal_process_answers_as_any_other(fork_server, tmp_path):
@@ -178,24 +183,32 @@ def test_no_untimed_call_is_kept(sampled):
     assert ours.ours.delivered() is None
 
 
-def test_a_limit_has_memory_for_its_own_turns_alone(sampled):
-    alive = []
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda ours, name: ours.turn(name, "gpu", 2),
+        lambda ours, name: ours.run_on(name, 2, renew=False, run=True, wait=True),
+    ],
+)
+def test_a_limit_has_memory_for_its_own_turns_alone(sampled, use):
+    alive, seen = [], []
 
     def limit(name):
         def make():
             alive.append(name)
-            return Freed(alive, name)
+            return Freed(alive, name, seen)
 
         return make
 
     ours = clock_of([], {"copy": limit("copy"), "dense": limit("dense")})
-    assert alive == []
-    for name in ("copy", "copy", "dense", "copy"):
-        ours.turn(name, "gpu", 2)
-        assert alive == [name]
-    ours.turn("solution", "gpu", 2)
-    assert alive == []
-    ours.turn("copy", "gpu", 2)
+    for name in ("copy", "copy", "dense", "solution"):
+        use(ours, name)
+        assert alive == []
+    assert seen == ["copy"] * 2 * (2 + COLD_CALLS) + ["dense"] * (2 + COLD_CALLS)
+    ours.get_ready("copy")
+    assert alive == ["copy"]
+    ours.get_ready("dense")
+    assert alive == ["dense"]
     ours.give_back()
     assert alive == []
 
@@ -203,11 +216,12 @@ def test_a_limit_has_memory_for_its_own_turns_alone(sampled):
 class Freed:
     """A call that leaves the list once it is freed."""
 
-    def __init__(self, alive, name):
-        self.alive, self.name = alive, name
+    def __init__(self, alive, name, seen):
+        self.alive, self.name, self.seen = alive, name, seen
 
     def __call__(self):
-        assert self.alive == [self.name], "allocated after the other was freed"
+        assert self.alive == [self.name], "allocated before the other was freed"
+        self.seen.append(self.name)
 
     def __del__(self):
         self.alive.remove(self.name)
