@@ -138,10 +138,11 @@ def footnotes(tracks: Sequence[Track], about: Mapping[str, About], timed: bool) 
 
 
 def _earlier_clock(entries: Sequence[Entry]) -> list[str]:
-    """Return one footnote: the solutions that are not ranked beside those of a later clock."""
-    names = dict.fromkeys(named(entry) for entry in entries if entry.outdated)
-    reason = "not ranked, since an earlier version of the clock measured them"
-    return [f"{reason}: {', '.join(names)}; run bench again"] if names else []
+    """Return one footnote: how many solutions are not ranked beside those of a later clock."""
+    everyone = {entry.solution for entry in entries}
+    old = {entry.solution for entry in entries if entry.outdated}
+    which = f"an earlier version of the clock measured {len(old)} of the {len(everyone)} solutions"
+    return [f"{which}, which are not ranked: run bench again"] if old else []
 
 
 def stale(entry: Entry, about: Mapping[str, About]) -> bool:
