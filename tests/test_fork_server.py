@@ -28,6 +28,20 @@ def rotate_half(x):
 HONEST = HALF.format("pass")
 
 
+COUNTS = """
+import gc
+
+def rotate_half(x):
+    raise NotImplementedError(f"{gc.get_freeze_count()} objects")
+"""
+
+
+def test_what_a_worker_inherits_is_no_work_for_its_collections(halves, fork_server):
+    with Sweep("cpu", server=fork_server) as sweep:
+        ((_, found),) = halves(sweep, {"counts": COUNTS}, 1)
+    assert int(found.reason.split()[0]) > 100_000
+
+
 def test_workers_die_with_their_server(tmp_path):
     server = ForkServer("cpu")
     _, pid, connection = server.fork()

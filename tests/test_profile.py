@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from common import cli, ops, paths
 from common.commands import profile
 from common.commands.profile import bottleneck, least
-from common.grading import sweep
+from common.grading import memory, sweep
 from common.grading.sweep import Sweep
 from common.measure import machine, rows, timing
 from common.measure.limits import Peak
@@ -100,7 +101,8 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
 
     monkeypatch.setattr(rows, "measure", lambda *_: iter([[Measured(row, None) for row in timed]]))
     monkeypatch.setattr(machine, "device_name", lambda device: "NVIDIA H200")
-    monkeypatch.setattr(sweep, "Sweep", lambda device, quiet: Sweep("cpu", server=fork_server))
+    monkeypatch.setattr(sweep, "Sweep", lambda device, **_: Sweep("cpu", server=fork_server))
+    monkeypatch.setattr(memory, "_free", lambda: sys.maxsize)
     monkeypatch.setattr(paths, "PROFILES", tmp_path)
     monkeypatch.setattr(nsight, "installed", lambda: False)
     monkeypatch.setattr(timing, "trace_case", trace)

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.grading.sweep import Graded, Sweep, repeats, tier_cases
+from common.grading.sweep import Graded, Sweep, TooLarge
+from common.grading.tiers import repeats, tier_cases
 from common.measure import baseline
 from common.measure.baseline import Baseline
 from common.measure.timing import CLOCK, time_case
@@ -17,7 +18,8 @@ from common.solutions import Solution
 from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
 
 PATIENCE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
-"""The share of the clocks' seconds that a case gets; the plots' cases are many, and not ranked."""
+"""The share of the clocks' seconds, and of the further answers to grade, that a case gets; the
+plots' cases are many, and not ranked."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,15 @@ def measure(
     digests: dict[Solution, tuple[str, str]],
     done: Collection[tuple[str, str, str]] = (),
     tier: Tier = "board",
-) -> Iterator[list[Measured]]:
-    """Yield both directions of each solution and case of the tier.
+    patience: float | None = None,
+) -> Iterator[list[Measured] | TooLarge]:
+    """Yield both directions of each solution and case of the tier, or a case that does not fit.
 
-    `done` holds the solution, op and case of what is left out.
+    `done` holds the solution, op and case of what is left out; `patience` is PATIENCE by default.
     """
+    patience = PATIENCE[tier] if patience is None else patience
     calibrated: dict[ByClock, float] | None = None
-    for op, cases in tier_cases(solutions, tier, sweep.device):
+    for op, cases in tier_cases(solutions, tier, sweep.device, budget=sweep.room.memory.budget):
         worker = baseline.eager(sweep, op)
         if calibrated is None:
             calibrated = baseline.calibrate(worker, sweep.device)
@@ -50,13 +54,16 @@ def measure(
         def skip(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
             return (solution.name, op.name, case.name) in done
 
-        again, latest = repeats(tier, sweep.device), None
+        again, latest = round(patience * repeats(tier, sweep.device)), None
         for graded in sweep.grade(op, cases, solutions, skip, again):
             if graded.case != latest:  # eager's memory of the case before
                 beside.release()
             latest = graded.case
+            if isinstance(graded, TooLarge):
+                yield graded
+                continue
             yield [
-                _measured(beside, graded, direction, run, digests[graded.solution], tier)
+                _measured(beside, graded, direction, run, digests[graded.solution], tier, patience)
                 for direction in DIRECTIONS
             ]
         beside.release()
@@ -69,13 +76,14 @@ def _measured(
     run: str,
     digests: tuple[str, str],
     tier: Tier,
+    patience: float,
 ) -> Measured:
     solution, op, case = graded.solution, graded.problem.op, graded.case
     verdict = graded.verdicts[direction]
     reason, name = verdict.reason, verdict.verdict
     times: dict[str, Any] = {}
-    if graded.problem.upstream.is_cuda and name == "PASSED":
-        times, name, reason = time_graded(graded, beside, direction, PATIENCE[tier])
+    if graded.problem.device == "cuda" and name == "PASSED":
+        times, name, reason = time_graded(graded, beside, direction, patience)
     gpu, host = times.get("gpu", {}), times.get("host", {})
     work = op.work(case, direction)
     row = Record(
@@ -102,6 +110,7 @@ def _measured(
         sustained=times.get("sustained", {}),
         clock=CLOCK,
         device_state=times.get("device_state", {}),
+        peak_memory=times.get("peak_memory"),
         tier=tier,
     )
     return Measured(row, Samples.of(row, gpu, host) if gpu or host else None)

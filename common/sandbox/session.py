@@ -68,7 +68,8 @@ class Session:
         self.arena: Arena | None = None
         self.calls: dict[int, Call] = {}
         """The calls whose results are alive, by attempt."""
-        self.clock: Clock | None = None
+        self.clocks: dict[bool, Clock] = {}
+        """The clocks of the calls that are timed, by whether backward is too."""
         self.probes: Probes | None = None
         self._version = 0
 
@@ -105,7 +106,7 @@ class Session:
 
     def let_go(self) -> None:
         """Release the shared memory, and the GPU memory that torch keeps for later."""
-        self.calls, self.clock = {}, None
+        self.calls, self.clocks = {}, {}
         if self.arena:
             self.arena.close()
             self.arena = None
