@@ -234,7 +234,7 @@ class Gpu:
     """The allocator's numbers, which `take` and `free` move."""
 
     def __init__(self, monkeypatch, total=1000):
-        self.total, self.now, self.peak = total, 100, 0
+        self.total, self.now, self.peak, self.fraction = total, 100, 0, 1.0
         fakes = {
             "is_available": lambda: True,
             "synchronize": lambda: None,
@@ -243,6 +243,7 @@ class Gpu:
             "mem_get_info": lambda: (self.total - self.now, self.total),
             "memory_reserved": lambda: self.now,
             "memory_allocated": lambda: self.now,
+            "get_per_process_memory_fraction": lambda: self.fraction,
         }
         for name, fake in fakes.items():
             monkeypatch.setattr(torch.cuda, name, fake)
@@ -311,6 +312,17 @@ def test_as_many_results_live_at_once_as_fit_with_room_for_one_more(
         ours = rotation_on(gpu, scratch, 0, slots=(torch.zeros(4),))
         rotation.run_at_once(ours)
         assert len(ours._alive) in alive
+
+
+def test_the_room_ends_at_the_share_that_a_process_may_take(monkeypatch):
+    gpu = Gpu(monkeypatch)
+    assert memory.room() == 900
+    gpu.fraction = 0.25
+    assert memory.room() == 150
+    gpu.take(300)
+    assert memory.room() == 0
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: gpu.now + 40)
+    assert memory.room() == 40, "what torch keeps for later"
 
 
 def test_what_is_given_back_is_free_for_others(monkeypatch):
