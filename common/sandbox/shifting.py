@@ -7,6 +7,7 @@ an input leaves its trace for all later ones; the harness draws the inputs again
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,14 +34,19 @@ class Changing:
     unit: int = 1
     """The elements that move together: one, or those of a row."""
 
-    @property
+    @functools.cached_property
+    def count(self) -> int:
+        """The number of elements; Tensor.__len__ takes longer than the rest of a shift."""
+        return self.memory.shape[0]
+
+    @functools.cached_property
     def large(self) -> bool:
         """Whether it moves in pieces; a row may be longer than a piece."""
         return self.unit == 1 and self.memory.numel() > PIECE
 
     def distance(self, shift: int) -> int:
         """Return the elements by which a shift of its call moves it."""
-        return shift * self.unit % max(len(self.memory), 1)
+        return shift * self.unit % max(self.count, 1)
 
 
 class Shifts:
@@ -80,7 +86,7 @@ class Shifts:
             return
         torch._foreach_copy_(self._halves, [each for each in self._memories for _ in range(2)])
         moved = [
-            twice.narrow(0, each.distance(shifts[index]), len(each.memory))
+            twice.narrow(0, each.distance(shifts[index]), each.count)
             for (index, each), twice in zip(self._small, self._twice, strict=True)
         ]
         torch._foreach_copy_(self._memories, moved)
@@ -88,7 +94,7 @@ class Shifts:
 
 def _drawn(call: Sequence[Changing]) -> int:
     """Return a random shift; large inputs can move by a piece at most."""
-    widest = max((each.memory.shape[1] for each in call if each.large), default=0)
+    widest = max([each.memory.shape[1] for each in call if each.large], default=0)
     if not widest:
         return below(LARGEST_SHIFT)
     half = PIECE // widest // 2
