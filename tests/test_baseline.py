@@ -132,7 +132,7 @@ def begun(monkeypatch):
         made.begin(problem, direction, Work(0, 0))
         return done
 
-    def timed(worker, laid, direction, limits, beside):
+    def timed(worker, laid, direction, limits, frugal, beside):
         done.append((laid, direction, beside))
         return "timed"
 

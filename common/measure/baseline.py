@@ -23,12 +23,11 @@ from common.grading.fork_server import ServerEnded
 from common.grading.problem import Problem
 from common.grading.sweep import Sweep
 from common.grading.worker import Worker
+from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.timed_process import (
     Failed,
-    LaidCalls,
     TimedProcess,
     is_samples,
-    lay_calls,
 )
 from common.measure.turns import Samples, Turns
 from common.paths import PEERS

@@ -25,8 +25,9 @@ from common.grading.tolerance import check_values
 from common.grading.worker import Worker
 from common.measure import device, limits, stopping
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, sustained
+from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.stopwatch import Stopwatch
-from common.measure.timed_process import Failed, Kept, LaidCalls, TimedProcess, Turn, lay_calls
+from common.measure.timed_process import Failed, Kept, TimedProcess, Turn
 from common.measure.turns import Samples, take_turns
 from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
