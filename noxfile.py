@@ -101,11 +101,9 @@ def sanitize(session: nox.Session) -> None:
 
 @nox_session
 def peers(session: nox.Session) -> None:
-    """Install libraries that the board compares with: nox -s peers -- liger-kernel quack."""
-    groups = [f"peers-{name}" for name in session.posargs]
-    if missing := set(groups) - set(GROUPS["dependency-groups"]):
-        session.error(f"pyproject.toml has no dependency group {' or '.join(sorted(missing))}")
-    install(session, "run", *groups)
+    """Install the libraries that the board compares with, all or named: nox -s peers -- quack."""
+    module = (install(session, "run"), "-m", "common.tools.peers")
+    session.run(*module, *session.posargs, external=True)
 
 
 @nox_session

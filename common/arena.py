@@ -203,9 +203,12 @@ def content(tensor: torch.Tensor) -> torch.Tensor:
     return _integers(tensor) if slot_like(tensor, 0).far else storage_bytes(tensor)
 
 
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""By the bytes of an element."""
+
+
 def _integers(tensor: torch.Tensor) -> torch.Tensor:
-    names = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return tensor.detach().view(names[tensor.itemsize])
+    return tensor.detach().view(_INTEGERS[tensor.itemsize])
 
 
 def words(raw: torch.Tensor) -> torch.Tensor:
@@ -221,6 +224,15 @@ def shifted(tensor: torch.Tensor, shift: int) -> torch.Tensor:
     """
     rows = storage_bytes(tensor).view(-1, tensor.itemsize)
     return rows.roll(-(shift % max(len(rows), 1)), 0).view(-1)
+
+
+def is_shifted(memory: torch.Tensor, tensor: torch.Tensor, shift: int) -> bool:
+    """Return whether the bytes of a slot are those that `shifted` returns; needs no copy."""
+    kind = _INTEGERS[tensor.itemsize]
+    found, drawn = memory.view(kind), storage_bytes(tensor).view(kind)
+    start = shift % max(len(drawn), 1)
+    rest = len(drawn) - start
+    return torch.equal(found[:rest], drawn[start:]) and torch.equal(found[rest:], drawn[:start])
 
 
 def _encode(part: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,9 @@ import torch
 
 from common.measure import machine
 from common.paths import CONTRIBUTORS
-from common.tuning.points import SCHEMA
+from common.solutions import Solution
+from common.tuning import search
+from common.tuning.points import SCHEMA, render
 
 DEVICE = "NVIDIA H200"
 DEFAULT = {"BLOCK": 64, "num_warps": 4}
@@ -31,6 +34,14 @@ def like(dtype=torch.bfloat16, device: str = "cuda:0"):
     return SimpleNamespace(dtype=dtype, device=torch.device(device))
 
 
+def gpu(name: str = DEVICE, capability: tuple[int, int] = (9, 0), multiprocessors: int = 132):
+    """The properties of a GPU, as far as the helper asks for them."""
+    major, minor = capability
+    return SimpleNamespace(
+        name=name, major=major, minor=minor, multi_processor_count=multiprocessors
+    )
+
+
 @pytest.fixture
 def helper(tmp_path, monkeypatch):
     """A copy of the helper in a folder of its own; `save` writes the file beside it."""
@@ -41,7 +52,7 @@ def helper(tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("alice_configs", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: DEVICE)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None: gpu())
 
     def save(*entries, kernel="product", file="nvidia-h200.json", **fields):
         saved = {"schema": SCHEMA, "device": DEVICE, "versions": {}, "kernels": {kernel: entries}}
@@ -115,12 +126,122 @@ def test_a_width_that_was_never_tuned_is_said_once(helper, capsys):
 
 
 def test_a_device_that_was_never_tuned_is_said_once(helper, capsys):
-    helper.save(entry(16, 16), file="nvidia-a100.json")
+    helper.save(entry(16, 16), file="nvidia-a100.json", device="NVIDIA A100")
     for widths in (WIDTHS, (1, 1), WIDTHS):
         assert helper.product(16, widths, like()) == DEFAULT
     (line,) = notices(capsys)
     assert f"never tuned on {DEVICE}" in line
 
+
+# --- files of other devices -----------------------------------------------------------------------
+
+
+def similar(capability: str, multiprocessors: int):
+    return {"compute_capability": capability, "multiprocessors": multiprocessors}
+
+
+@pytest.fixture
+def h100(helper, monkeypatch):
+    """The helper on an H100 without a file of its own; `save_as` writes another device's."""
+    on = gpu("NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None: on)
+
+    def save_as(name, block, fields, **others):
+        slug = name.lower().replace(" ", "-")
+        helper.save(entry(16, block), file=f"{slug}.json", device=name, **fields, **others)
+
+    helper.save_as = save_as
+    return helper
+
+
+def test_the_file_of_the_nearest_device_of_the_same_capability_is_taken(h100, capsys):
+    """By the number of SMs; a device of another capability is never near."""
+    h100.save_as("NVIDIA H100 PCIe", 1, similar("9.0", 114))
+    h100.save_as("NVIDIA H200", 2, similar("9.0", 140))
+    h100.save_as("NVIDIA GH200", 3, similar("9.0", 100))
+    h100.save_as("NVIDIA A100", 4, similar("8.0", 132))
+    for tokens in (16, 17):
+        assert h100.product(tokens, WIDTHS, like()) == config(2)
+    (line,) = notices(capsys)
+    assert line == (
+        "alice: never tuned on NVIDIA H100 80GB HBM3: taking configs/nvidia-h200.json; "
+        "nox -s tune -- alice finds better"
+    )
+
+
+def test_the_own_file_goes_before_a_similar_one(h100, capsys):
+    h100.save_as("NVIDIA H100 80GB HBM3", 1, {})
+    h100.save_as("NVIDIA H200", 2, similar("9.0", 132))
+    assert h100.product(16, WIDTHS, like()) == config(1)
+    assert not notices(capsys)
+
+
+@pytest.mark.parametrize(
+    ("fields", "others"),
+    [
+        ({}, {}),
+        ({"compute_capability": "9.0"}, {}),
+        (similar("9.0", 132), {"schema": SCHEMA + 1}),
+        (similar("9.0", 132), {"kernels": [1]}),
+        (similar("9.0", "many"), {}),
+    ],
+    ids=["no fields", "one field", "another schema", "broken", "SMs that are text"],
+)
+def test_a_file_that_does_not_tell_its_device_serves_that_device_alone(
+    h100, capsys, fields, others
+):
+    """Files of before had neither field; a broken one costs the others nothing."""
+    h100.save_as("NVIDIA H200", 2, fields, **others)
+    assert h100.product(16, WIDTHS, like()) == DEFAULT
+    (line,) = notices(capsys)
+    assert "never tuned on NVIDIA H100 80GB HBM3: taking the default" in line
+    h100._measured.cache_clear()
+    h100.product.asked.clear()
+    h100.save_as("NVIDIA H100 PCIe", 3, similar("9.0", 114))
+    assert h100.product(16, WIDTHS, like()) == config(3)
+
+
+def test_a_broken_own_file_is_not_replaced_by_a_similar_one(h100, capsys):
+    h100.save_as("NVIDIA H100 80GB HBM3", 1, {}, schema=None)
+    h100.save_as("NVIDIA H200", 2, similar("9.0", 132))
+    assert h100.product(16, WIDTHS, like()) == DEFAULT
+    (line,) = notices(capsys)
+    assert "is broken or of another device" in line
+
+
+def test_tune_writes_what_a_similar_device_looks_for(h100, capsys, monkeypatch):
+    name, on = "NVIDIA GH200 480GB", gpu("NVIDIA GH200 480GB")
+    monkeypatch.setattr(machine, "device_name", lambda device: name)
+    with monkeypatch.context() as there:
+        there.setattr(torch.cuda, "get_device_properties", lambda device=None: on)
+        fields = search._device_fields("cuda")
+    assert fields == {"device": name, **similar("9.0", 132)}
+    text = render(fields, {}, {})
+    (h100.file.parent / "nvidia-gh200-480gb.json").write_text(text)
+    h100.product(16, WIDTHS, like())
+    assert any("taking configs/nvidia-gh200-480gb.json" in line for line in notices(capsys))
+
+
+@pytest.mark.parametrize(
+    "file", sorted(CONTRIBUTORS.glob("*/configs/*.json")), ids=lambda f: f.stem
+)
+def test_every_committed_file_tells_its_device(file):
+    saved = json.loads(file.read_text())
+    assert re.fullmatch(r"\d+\.\d", saved["compute_capability"])
+    assert saved["multiprocessors"] > 0
+
+
+def test_the_digest_of_a_solution_covers_the_files_that_it_may_borrow(h100):
+    """A row of an H100 that took the H200's file is of other sources once that file changes."""
+    solution = Solution(h100.file.parent.parent / "rope.py", "rope")
+    solution.path.write_text("")
+    h100.save_as("NVIDIA H200", 2, similar("9.0", 132))
+    before = solution.digest
+    h100.save_as("NVIDIA H200", 3, similar("9.0", 132))
+    assert solution.digest != before
+
+
+# --- files that are broken ------------------------------------------------------------------------
 
 BROKEN = {
     "no JSON": "{",

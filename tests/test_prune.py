@@ -16,7 +16,7 @@ from common.commands import prune
 from common.errors import UserError
 from common.records import pruning, runs, writer
 from common.records.fields import Selection
-from common.records.runs import Past
+from common.records.lines import Past
 from common.records.writer import RunWriter, Samples
 from tests.test_ranking import ABOUT, failed, replace, row
 from tests.test_ranking import RUN as GPU_RUN

@@ -44,7 +44,7 @@ def test_a_line_that_is_no_point_is_a_fault_that_names_it(alice, change):
 
 def test_two_searches_do_not_write_into_one_another(alice):
     alice.write().run(stop=1)
-    first = Trials(alice.points, DEVICE, {}, {})
+    first = Trials(alice.points, {"device": DEVICE}, {}, {})
     with pytest.raises(UserError, match="another run is writing"):
         alice.run()
     first.close()
@@ -61,7 +61,9 @@ def test_the_committed_trials_make_the_committed_file(tmp_path, file):
     saved = json.loads(committed.read_text())
     copy = tmp_path / file.name
     copy.write_bytes(file.read_bytes())
-    trials = Trials(copy, saved["device"], sources, saved["versions"])
+    known = ("device", "compute_capability", "multiprocessors")
+    device = {name: saved[name] for name in known if name in saved}
+    trials = Trials(copy, device, sources, saved["versions"])
     trials.write()
     trials.close()
     assert copy.with_suffix(".json").read_bytes() == committed.read_bytes()

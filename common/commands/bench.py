@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 from typing import TYPE_CHECKING
 
 from common import paths, solutions
@@ -13,7 +14,7 @@ from common.errors import UserError
 from common.spec import TIMED
 
 if TYPE_CHECKING:
-    from common.records.runs import Record
+    from common.records.lines import Record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,23 +26,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
     chosen, absent = shared.chosen(options), solutions.peers()[1]
+    if line := shared.missing_peers(options, absent):
+        print(line, file=sys.stderr)
     device = shared.device(options)
-    from common.grading.sweep import tier_cases
+    from common.grading.tiers import tier_cases
     from common.measure.recording import Kept, Recorded, bench
     from common.records.fields import Selection
+    from common.records.lines import LeftOut
 
-    cases = {op.name: len(cases) for op, cases in tier_cases(chosen, options.tier, device)}
+    cases = {
+        op.name: len(cases)
+        for op, cases in tier_cases(chosen, options.tier, device, budget=options.memory)
+    }
     if not cases:
         raise UserError(f"{options.op or 'what is chosen'} has no cases of tier {options.tier}")
     selection = Selection(options.op, options.only, options.tier)
     rows, failures = 2 * sum(cases.get(each.op, 0) for each in chosen), _Failures()
     with (
         Steps("rows", rows) as steps,
-        contextlib.closing(bench(chosen, device, selection, absent)) as events,
+        contextlib.closing(bench(chosen, device, selection, absent, options.memory)) as events,
     ):
         for event in events:
             if isinstance(event, Recorded):
                 ended = event
+                continue
+            if isinstance(event, LeftOut):
+                steps.say(shared.left_out(event.op, event.case, event.reason))
                 continue
             steps.done(f"{event.row.solution} {event.row.case}", kept=isinstance(event, Kept))
             if line := failures.first(event.row):

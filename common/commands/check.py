@@ -17,7 +17,8 @@ from common.verdicts import FINE, Verdict
 if TYPE_CHECKING:
     from common.board.table import About
     from common.grading.fork_server import ForkServer
-    from common.records.runs import Record, Results
+    from common.records.lines import Record
+    from common.records.runs import Results
 
 SHOWN = 3
 """The cases shown of each verdict; a file that does not import is reported once."""
@@ -37,11 +38,15 @@ def run(options: argparse.Namespace) -> int:
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
     chosen = shared.contributors(options)
     device = shared.device(options)
-    return int(not check(chosen, device, options.verbose, shared.about()))
+    return int(not check(chosen, device, options.verbose, shared.about(), options.memory))
 
 
 def check(
-    chosen: Sequence[Solution], device: str, verbose: bool, about: Mapping[str, About]
+    chosen: Sequence[Solution],
+    device: str,
+    verbose: bool,
+    about: Mapping[str, About],
+    memory: int | None = None,
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed."""
     from common.grading.fork_server import ForkServer
@@ -51,36 +56,46 @@ def check(
     earlier = runs.read(paths.RESULTS / machine.results_folder(device))
     smoke, board = TierReport("smoke", verbose), TierReport("board", verbose)
     with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
-        _grade_smoke(chosen, server, smoke)
-        rows = _measure_board(chosen, server, board)
+        _grade_smoke(chosen, server, smoke, memory)
+        rows = _measure_board(chosen, server, board, memory)
     _show_places(rows, earlier, device, about)
     if smoke.failed and not board.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not (smoke.failed or board.failed)
 
 
-def _grade_smoke(chosen: Sequence[Solution], server: ForkServer, report: TierReport) -> None:
+def _grade_smoke(
+    chosen: Sequence[Solution], server: ForkServer, report: TierReport, memory: int | None
+) -> None:
     """Grade the smoke cases, several at once: on a GPU most of their time is compilation."""
-    from common.grading.sweep import Sweep, tier_cases
+    from common.grading.memory import Memory
+    from common.grading.sweep import Sweep, TooLarge
+    from common.grading.tiers import tier_cases
 
-    due = list(tier_cases(chosen, "smoke", server.device))
+    due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
+    budget = Memory.of(server.device, memory)
     count = sum(len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
     with (
-        Sweep(server.device, overlap=True, server=server) as sweep,
+        Sweep(server.device, overlap=True, server=server, memory=budget) as sweep,
         Steps("smoke cases", count) as steps,
     ):
         for op, cases in due:
             for graded in sweep.grade(op, cases, chosen):
+                if isinstance(graded, TooLarge):
+                    steps.say(shared.left_out(op.name, graded.case.name, graded.reason))
+                    continue
                 report.add(list(graded.verdicts.values()))
                 steps.done(f"{graded.solution.name} {graded.case.name}")
     report.end()
 
 
 def _measure_board(
-    chosen: Sequence[Solution], server: ForkServer, report: TierReport
+    chosen: Sequence[Solution], server: ForkServer, report: TierReport, memory: int | None
 ) -> list[Record]:
     """Return the rows of the board's cases, timed for a shorter time than `bench` does."""
-    from common.grading.sweep import Sweep, tier_cases
+    from common.grading.memory import Memory
+    from common.grading.sweep import Sweep, TooLarge
+    from common.grading.tiers import tier_cases
     from common.measure.machine import digests_of
     from common.measure.rows import measure
 
@@ -88,8 +103,16 @@ def _measure_board(
     count = sum(2 * len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
     rows: list[Record] = []
     digests = digests_of(chosen)
-    with Sweep(server.device, server=server) as sweep, Steps("rows", count) as steps:
+    budget = Memory.of(server.device, memory)
+    with (
+        Sweep(server.device, server=server, memory=budget) as sweep,
+        Steps("rows", count) as steps,
+    ):
         for measured in measure(sweep, chosen, "check", digests, patience=PATIENCE):
+            if isinstance(measured, TooLarge):
+                case = measured.case.name
+                steps.say(shared.left_out(measured.op.name, case, measured.reason))
+                continue
             found = [each.row for each in measured]
             report.add(found)
             rows += found

@@ -6,11 +6,13 @@ import argparse
 import importlib.util
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import solutions
 from common.errors import UserError
+from common.paths import PEERS, ROOT
 from common.solutions import Solution
 
 if TYPE_CHECKING:
@@ -35,6 +37,12 @@ def running_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `--device` and `--verbose`, for commands that run solutions."""
     parser.add_argument(
         "--device", choices=("cpu", "cuda"), help="default: cuda if there is a GPU, else cpu"
+    )
+    parser.add_argument(
+        "--memory",
+        type=gibibytes,
+        metavar="GIB",
+        help="the most to take of the GPU's memory; default: all that is free",
     )
     parser.add_argument(
         "--verbose", action="store_true", help="show each failure and the solutions' own output"
@@ -64,6 +72,21 @@ def count(text: str) -> int:
     return int(text)
 
 
+def gibibytes(text: str) -> int:
+    """Return the bytes of a positive number of GiB, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: The text spells none.
+    """
+    try:
+        size = int(float(text) * (1 << 30))
+    except (ValueError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of GiB")
+    return size
+
+
 # --- answers --------------------------------------------------------------------------------------
 
 
@@ -83,6 +106,22 @@ def contributors(options: argparse.Namespace) -> list[Solution]:
         UserError: There is no such op, handle or file.
     """
     return solutions.select(solutions.discover(), options.op, options.only)
+
+
+def missing_peers(options: argparse.Namespace, absent: Mapping[str, str]) -> str | None:
+    """Return a line on the peers that are not installed, and the command that brings them.
+
+    Args:
+        options: Of all solutions, or of one op's; peers without that op are not missed.
+        absent: Why each peer that is not installed is absent, by its folder's name.
+    """
+    peers = solutions.discover(PEERS)
+    wanted = {peer.handle for peer in peers if options.op in (None, peer.op)} & absent.keys()
+    if options.only or not wanted:
+        return None
+    kept = Path(sys.prefix) == ROOT / ".nox" / "study"
+    command = "nox -s peers" if kept else "python -m common.tools.peers"
+    return f"study: not on the board: {', '.join(sorted(wanted))} ({command} installs them)"
 
 
 def one_of(positional: str | None, option: str | None, name: str) -> str:
@@ -159,6 +198,11 @@ def progress() -> Progress:
         redirect_stdout=sys.stdout.isatty(),  # else a file would lose its lines to the terminal
         speed_estimate_period=600,
     )
+
+
+def left_out(op: str, case: str, reason: str) -> str:
+    """Return the line on a case that does not fit the device."""
+    return f"study: {op} {case} is left out, since it does not fit this device: {reason}"
 
 
 def about() -> dict[str, About]:

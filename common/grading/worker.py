@@ -61,11 +61,20 @@ class Worker:
         solution: Solution,
         deadline: float | None = None,
         lives: float = LIVES,
+        memory: int | None = None,
     ) -> None:
-        """Start nothing yet; `deadline` is in seconds of work on one reply, DEADLINE by default."""
+        """Start nothing yet.
+
+        Args:
+            server: The fork server.
+            solution: The solution.
+            deadline: The seconds of work on one reply, DEADLINE by default.
+            lives: Deaths after which the solution is not run again.
+            memory: The bytes of the GPU's memory that the process may take, by default all.
+        """
         self.solution, self.lives = solution, lives
         self.deadline = deadline or DEADLINE[server.device]
-        self._alone = False
+        self._alone, self._memory = False, memory
         self.chance = Chance()
         self._server = server
         self._pids = (0, 0)  # of the fork server, and of the process
@@ -155,6 +164,8 @@ class Worker:
     def _start(self) -> None:
         server, pid, connection = self._server.fork()
         self._pids, self._channel = (server, pid), Channel(connection, pid)
+        if self._memory:
+            self._exchange({"request": "limit", "nbytes": self._memory})
         if self._arena:
             self._share()
         self._loaded = self._exchange(

@@ -125,8 +125,7 @@ class Baseline:
         self._ready = ready
 
     def _laid(self, problem: Problem) -> LaidCalls:
-        device = problem.upstream.device.type
-        return lay_calls(problem.op, problem.case, device, self._worker, 1)
+        return lay_calls(problem.op, problem.case, problem.device, self._worker, 1)
 
     @property
     def _timed(self) -> TimedProcess:

@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.grading.sweep import Graded, Sweep, repeats, tier_cases
+from common.grading.sweep import Graded, Sweep, TooLarge
+from common.grading.tiers import repeats, tier_cases
 from common.measure import baseline
 from common.measure.baseline import Baseline
 from common.measure.timing import CLOCK, time_case
 from common.records.fields import SCHEMA, Summary
-from common.records.runs import Record
+from common.records.lines import Record
 from common.records.writer import Samples
 from common.solutions import Solution
 from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
@@ -37,14 +38,14 @@ def measure(
     done: Collection[tuple[str, str, str]] = (),
     tier: Tier = "board",
     patience: float | None = None,
-) -> Iterator[list[Measured]]:
-    """Yield both directions of each solution and case of the tier.
+) -> Iterator[list[Measured] | TooLarge]:
+    """Yield both directions of each solution and case of the tier, or a case that does not fit.
 
     `done` holds the solution, op and case of what is left out; `patience` is PATIENCE by default.
     """
     patience = PATIENCE[tier] if patience is None else patience
     calibrated: dict[ByClock, float] | None = None
-    for op, cases in tier_cases(solutions, tier, sweep.device):
+    for op, cases in tier_cases(solutions, tier, sweep.device, budget=sweep.room.memory.budget):
         worker = baseline.eager(sweep, op)
         if calibrated is None:
             calibrated = baseline.calibrate(worker, sweep.device)
@@ -58,6 +59,9 @@ def measure(
             if graded.case != latest:  # eager's memory of the case before
                 beside.release()
             latest = graded.case
+            if isinstance(graded, TooLarge):
+                yield graded
+                continue
             yield [
                 _measured(beside, graded, direction, run, digests[graded.solution], tier, patience)
                 for direction in DIRECTIONS
@@ -78,7 +82,7 @@ def _measured(
     verdict = graded.verdicts[direction]
     reason, name = verdict.reason, verdict.verdict
     times: dict[str, Any] = {}
-    if graded.problem.upstream.is_cuda and name == "PASSED":
+    if graded.problem.device == "cuda" and name == "PASSED":
         times, name, reason = time_graded(graded, beside, direction, patience)
     gpu, host = times.get("gpu", {}), times.get("host", {})
     work = op.work(case, direction)
@@ -106,6 +110,7 @@ def _measured(
         sustained=times.get("sustained", {}),
         clock=CLOCK,
         device_state=times.get("device_state", {}),
+        peak_memory=times.get("peak_memory"),
         tier=tier,
     )
     return Measured(row, Samples.of(row, gpu, host) if gpu or host else None)

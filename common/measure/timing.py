@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from common.arena import shifted
+from common.grading import oracle
 from common.grading.calls import result_slots
-from common.grading.problem import OUTPUT, Problem, solve
+from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
 from common.measure import device, limits, stopping
@@ -23,6 +24,7 @@ from common.measure.baseline import Baseline, BaselineFailed, Disturbed, sustain
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Failed, Kept, LaidCalls, TimedProcess, Turn, lay_calls
 from common.measure.turns import Samples, take_turns
+from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
 from common.stats import median
 from common.wire import Reply
@@ -70,8 +72,9 @@ def time_case(
 
     Returns:
         `gpu` and `host`, the samples by contestant in microseconds; `sustained`, the microseconds
-        of calls that run on and on, where arithmetic binds; and `device_state`. Or a `verdict` with
-        its `reason`; or `unmeasured`, the reason for which eager could not be timed.
+        of calls that run on and on, where arithmetic binds; `peak_memory` in bytes; and
+        `device_state`. Or a `verdict` with its `reason`; or `unmeasured`, the reason for which
+        eager could not be timed.
     """
     try:
         return _undisturbed(problem, worker, baseline, direction, patience)
@@ -120,7 +123,7 @@ def _undisturbed(
 def _time(
     problem: Problem, worker: Worker, baseline: Baseline, direction: Direction, patience: float
 ) -> Reply:
-    case, where = problem.case, problem.upstream.device.type
+    case, where = problem.case, problem.device
     work = problem.op.timed_work(case, direction)
     with device.Monitor(device.reader(_uuid()) if where == "cuda" else None) as monitor:
         timed = TimedProcess(worker, _laid(problem, worker, direction), direction)
@@ -133,13 +136,14 @@ def _time(
         "gpu": times.get("gpu", {}),
         "host": times["host"],
         "sustained": long,
+        "peak_memory": timed.peak_memory,
         "device_state": monitor.state | slow,
     }
 
 
 def _laid(problem: Problem, worker: Worker, direction: Direction) -> LaidCalls:
     """Lay the calls, with room for the results of each."""
-    op, case, device = problem.op, problem.case, problem.upstream.device.type
+    op, case, device = problem.op, problem.case, problem.device
     names = [OUTPUT, *op.differentiable] if direction == "backward" else [OUTPUT]
     slots = result_slots(problem, names)
     return lay_calls(op, case, device, worker, ROTATION[case.ranked_by], slots)
@@ -154,7 +158,7 @@ def _times(
         Failed: A time is too short for the device, or for the stopwatch.
     """
     case, work = problem.case, problem.op.timed_work(problem.case, direction)
-    clocks: list[ByClock] = ["host", "gpu"] if problem.upstream.is_cuda else ["host"]
+    clocks: list[ByClock] = ["host", "gpu"] if problem.device == "cuda" else ["host"]
     clocks.sort(key=lambda clock: clock == case.ranked_by)
     watch, times = Stopwatch(timed, case.ranked_by), {clock: Samples() for clock in clocks}
     slow = timed.warming_up > SLOW_START
@@ -204,6 +208,9 @@ def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> Non
     # a reply that the solution wrote itself has left the process's own unread
     if (settled := worker.ask("settle")).get("verdict"):
         raise Failed(settled["verdict"], settled["reason"])
+    if reason := timed.changed():
+        raise Failed("MUTATED_INPUT", reason)
+    worker.release()  # the oracle needs the memory
     for kept in timed.kept.values():
         if reason := _wrong(problem, kept):
             raise Failed("INCORRECT_NUMERICAL", reason)
@@ -211,20 +218,25 @@ def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> Non
 
 def _wrong(problem: Problem, kept: Kept) -> str | None:
     """Describe the first wrong value of a timed call."""
-    arguments, upstream = _as_they_were(kept)
+    drawn = draw(problem.op, problem.case, kept.seed, problem.device)
+    arguments, upstream = _as_they_were(kept, *drawn)
+    del drawn
     gradients = len(kept.results) > 1
-    truth = solve(problem.op, arguments, upstream, double=True, gradients=gradients)
+    truth = oracle.truth(problem.op, arguments, upstream, gradients)
     for name, result in kept.results.items():
         if truth[name].numel():
-            found, _ = check_values(result, truth[name], problem.budgets[name], problem.slack)
+            found, _ = check_values(
+                result, truth[name], problem.budgets[name], problem.slack, problem.device
+            )
             if found:
                 return f"{name} of a timed call at {list(found.index)}: {found.text}"
     return None
 
 
-def _as_they_were(kept: Kept) -> tuple[dict[str, Any], torch.Tensor]:
+def _as_they_were(
+    kept: Kept, arguments: dict[str, Any], upstream: torch.Tensor
+) -> tuple[dict[str, Any], torch.Tensor]:
     """Return the inputs of a timed call, shifted as they were when it was made."""
-    arguments, upstream = kept.drawn
     inputs = {**arguments, "upstream": upstream}
     for name, unit in kept.changing.items():
         tensor = inputs[name]

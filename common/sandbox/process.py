@@ -49,13 +49,23 @@ def settle(session: Session) -> Reply:
     return {}
 
 
+def limit(session: Session, nbytes: int) -> Reply:
+    """Take no more than so many bytes of the GPU's memory."""
+    backend.limit(nbytes)
+    return {}
+
+
 REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
     {
+        "limit": limit,
         "load": Session.load,
         "forward": graded.forward,
         "backward": graded.backward,
         "deliver": graded.deliver,
         "begin_timing": timed.begin_timing,
+        "get_ready": timed.get_ready,
+        "give_back": timed.give_back,
+        "shifts": timed.shifts,
         "turn": timed.take_turn,
         "turns": timed.take_turns,
         "capture": timed.capture,

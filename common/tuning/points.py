@@ -100,7 +100,11 @@ class Trials:
     """The trials of one folder on one device that still hold, and the file that keeps them."""
 
     def __init__(
-        self, path: Path, device: str, sources: Mapping[str, str], versions: Mapping[str, str]
+        self,
+        path: Path,
+        device: Mapping[str, Any],
+        sources: Mapping[str, str],
+        versions: Mapping[str, str],
     ) -> None:
         """Read the file, and open it for writing.
 
@@ -108,14 +112,15 @@ class Trials:
 
         Args:
             path: The file of lines.
-            device: The device's name, as torch has it.
+            device: The fields that tell the device: its name as `device`, as torch has it, and on a
+                GPU `compute_capability` and `multiprocessors`, such as "9.0" and 132.
             sources: The present digest of each solution of the folder.
             versions: The present versions of Python and the libraries.
 
         Raises:
             UserError: A line is no trial, or another search is writing to the file.
         """
-        self.path, self.device = path, device
+        self.path, self.device = path, dict(device)
         self.sources, self.versions = sources, dict(versions)
         self.stale: set[str] = set()
         """Solutions that have been tuned and have no trial left that counts."""
@@ -184,7 +189,9 @@ def fastest(trials: Iterable[Trial]) -> Trial | None:
     return next((trial for microseconds, trial in timed if microseconds <= 1.01 * least), None)
 
 
-def render(device: str, versions: Mapping[str, str], winners: Mapping[Shape, Trial]) -> str:
+def render(
+    device: Mapping[str, Any], versions: Mapping[str, str], winners: Mapping[Shape, Trial]
+) -> str:
     """Return the text of the file that a solution reads: one line an entry, sorted."""
     kernels: dict[str, list[str]] = {}
     for shape, trial in sorted(winners.items()):
@@ -203,7 +210,7 @@ def render(device: str, versions: Mapping[str, str], winners: Mapping[Shape, Tri
     return "\n".join([
         "{",
         f'  "schema": {SCHEMA},',
-        f'  "device": {json.dumps(device)},',
+        *(f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in device.items()),
         f'  "versions": {json.dumps(dict(versions), sort_keys=True)},',
         '  "kernels": {\n' + ",\n".join(lists) + "\n  }",
         "}\n",

@@ -13,11 +13,15 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from statistics import median
 from typing import Any
 
+import torch
+
 from common.errors import UserError
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade
+from common.grading.memory import Memory
 from common.grading.problem import make_problem
-from common.grading.sweep import Sweep, tier_cases
+from common.grading.sweep import Sweep
+from common.grading.tiers import tier_cases
 from common.grading.worker import Worker
 from common.measure import machine
 from common.measure.timed_process import Failed, LaidCalls, TimedProcess, lay_calls
@@ -66,6 +70,7 @@ def tune(
     deadline: float | None = None,
     quiet: bool = True,
     server: ForkServer | None = None,
+    memory: int | None = None,
 ) -> Generator[Event]:
     """Search the configurations that the solutions of one folder declare, and yield the events.
 
@@ -80,12 +85,14 @@ def tune(
         deadline: Seconds for one answer of a solution's process.
         quiet: Hide the solutions' output.
         server: A fork server to share.
+        memory: The bytes that the search may take of the GPU, by default all that is free.
 
     Raises:
         UserError: A solution does not import or declares its kernels wrongly, or the file of trials
             cannot be read or written.
     """
-    with Sweep(device, quiet, deadline, lives=math.inf, server=server) as sweep:
+    budget = Memory.of(device, memory)
+    with Sweep(device, quiet, deadline, lives=math.inf, server=server, memory=budget) as sweep:
         declared = yield from _declared(sweep, chosen)
         if not declared:
             return
@@ -134,7 +141,17 @@ def _trials(solution: Solution, device: str) -> Trials:
     beside = [other for other in discover(folder.parent) if other.handle == solution.handle]
     sources = {other.name: other.source_digest for other in beside}
     path = folder / "configs" / f"{machine.results_folder(device)}.jsonl"
-    return Trials(path, machine.device_name(device), sources, machine.versions())
+    return Trials(path, _device_fields(device), sources, machine.versions())
+
+
+def _device_fields(device: str) -> dict[str, Any]:
+    """Return what a file says of its device, by which a similar device finds it."""
+    fields: dict[str, Any] = {"device": machine.device_name(device)}
+    if device == "cuda":
+        gpu = torch.cuda.get_device_properties()
+        fields["compute_capability"] = f"{gpu.major}.{gpu.minor}"
+        fields["multiprocessors"] = gpu.multi_processor_count
+    return fields
 
 
 def _search(

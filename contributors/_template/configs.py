@@ -20,7 +20,9 @@
 #
 # `nox -s tune -- HANDLE` runs the board's cases, times each configuration of `space` for every
 # shape that a launch looks up, and writes the fastest to configs/<device>.json beside this file.
+# A device without a file takes that of the most similar device, such as an H200's on an H100.
 
+import contextlib
 import functools
 import json
 import re
@@ -31,6 +33,8 @@ import torch
 
 FOLDER = Path(__file__).parent
 SCHEMA = 1
+BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError)
+"""What reading a file raises if it is not as `tune` writes it."""
 
 
 class Tuned:
@@ -63,7 +67,7 @@ class Tuned:
             return self.forced.get((tokens, widths, dtype), self.default)
         if device.type != "cuda":  # Triton's interpreter: nothing is timed there
             return self.default
-        saved = _read(torch.cuda.get_device_name(device))
+        saved = _measured(device)
         if saved is None:
             return self.default
         # The widths and the dtype must be equal. The entry with the nearest token count wins, by
@@ -82,31 +86,54 @@ class Tuned:
 
 
 @functools.cache  # one read a process
-def _read(device_name):
-    """Return this device's file as (kernel, widths, dtype) -> [(tokens, config), ...].
+def _measured(device):
+    """Return (kernel, widths, dtype) -> [(tokens, config), ...] as measured for this device.
 
-    Return None, with a notice on stderr, if the file is missing or is not as `tune` writes it.
+    The device's own file goes before that of the most similar device. Return None, with a notice
+    on stderr, if there is neither, or if the device's own file is not as `tune` writes it.
     """
-    path = FOLDER / "configs" / f"{_slug(device_name)}.json"
-    measured = {}
+    gpu = torch.cuda.get_device_properties(device)
+    own = FOLDER / "configs" / f"{_slug(gpu.name)}.json"
     try:
-        saved = json.loads(path.read_text())
-        if saved["schema"] != SCHEMA or saved["device"] != device_name:
-            raise ValueError(f"schema {saved['schema']}, device {saved['device']}")
-        for kernel, entries in saved["kernels"].items():
-            for entry in entries:
-                tokens, config = entry["tokens"], dict(entry["config"])
-                if not tokens > 0:
-                    raise ValueError(f"{tokens} tokens")
-                shape = (kernel, tuple(entry["widths"]), entry["dtype"])
-                measured.setdefault(shape, []).append((tokens, config))
+        return _read(own)[1]
     except FileNotFoundError:
-        _say(f"never tuned on {device_name}")
+        path, measured = _most_similar(gpu)
+        _say(f"never tuned on {gpu.name}", path and f"configs/{path.name}")
+        return measured
+    except BROKEN as error:
+        _say(f"configs/{own.name} is broken or of another device ({error!r})")
         return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        _say(f"configs/{path.name} is broken or of another device ({error!r})")
-        return None
-    return measured
+
+
+def _most_similar(gpu):
+    """Return the path and the content of the file that fits the device best, or (None, None).
+
+    It is of a device of the same compute capability, the one with the nearest number of SMs: on an
+    H100 (9.0, 132 SMs) an H200's (9.0, 132 SMs) rather than an H100 PCIe's (9.0, 114 SMs).
+    """
+    similar = {}
+    for path in sorted((FOLDER / "configs").glob("*.json")):
+        with contextlib.suppress(*BROKEN):
+            saved, measured = _read(path)
+            if saved["compute_capability"] == f"{gpu.major}.{gpu.minor}":
+                distance = abs(saved["multiprocessors"] - gpu.multi_processor_count)
+                similar.setdefault(distance, (path, measured))
+    return similar[min(similar)] if similar else (None, None)
+
+
+def _read(path):
+    """Return a file's content, and its entries as (kernel, widths, dtype) -> [(tokens, config)]."""
+    saved, measured = json.loads(path.read_text()), {}
+    if saved["schema"] != SCHEMA or _slug(saved["device"]) != path.stem:
+        raise ValueError(f"schema {saved['schema']}, device {saved['device']}")
+    for kernel, entries in saved["kernels"].items():
+        for entry in entries:
+            tokens, config = entry["tokens"], dict(entry["config"])
+            if not tokens > 0:
+                raise ValueError(f"{tokens} tokens")
+            shape = (kernel, tuple(entry["widths"]), entry["dtype"])
+            measured.setdefault(shape, []).append((tokens, config))
+    return saved, measured
 
 
 def _slug(device_name):
@@ -115,7 +142,10 @@ def _slug(device_name):
 
 
 @functools.cache  # prints each line once
-def _say(what):
-    """Print to stderr why a launch takes the default, which may be slow but is no failure."""
+def _say(why, taken=None):
+    """Print to stderr why a launch takes no configuration of its own, which may cost speed."""
     hint = f"nox -s tune -- {FOLDER.name}"
-    print(f"{FOLDER.name}: {what}: taking the default; {hint} finds better", file=sys.stderr)
+    print(
+        f"{FOLDER.name}: {why}: taking {taken or 'the default'}; {hint} finds better",
+        file=sys.stderr,
+    )

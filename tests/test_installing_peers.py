@@ -1,0 +1,233 @@
+"""The libraries beside torch: what is installed and how, and a line for each that is not."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common.commands import options
+from common.paths import ROOT
+from common.tools import peers
+
+GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+LIBRARIES = ["liger_kernel", "flash_linear_attention", "quack", "transformer_engine"]
+
+
+@pytest.fixture
+def pip(monkeypatch, tmp_path):
+    """A pip that notes its arguments and constraints; `there` holds the packages it installed."""
+    fake = SimpleNamespace(calls=[], constraints=[], fails={}, there=set(), imports="")
+
+    def run(command, **_):
+        if command[1] == "-c":
+            return SimpleNamespace(returncode=bool(fake.imports), stderr=fake.imports)
+        assert command[:5] == [sys.executable, "-m", "pip", "install", "--constraint"]
+        with open(command[5]) as file:
+            fake.constraints.append(file.read().splitlines())
+        fake.calls.append(command[6:])
+        output = next((text for name, text in fake.fails.items() if name in command[-1]), "")
+        if not output:
+            fake.there |= {"liger_kernel"} if "liger" in command[-2] else set()
+        return SimpleNamespace(returncode=bool(output), stdout=output)
+
+    monkeypatch.setattr(peers.subprocess, "run", run)
+    monkeypatch.setattr(peers, "_is_there", lambda package: package in fake.there)
+    monkeypatch.setattr(peers, "_torch_has_cuda", lambda: True)
+    monkeypatch.setattr(peers.tempfile, "gettempdir", lambda: str(tmp_path))
+    return fake
+
+
+def test_all_are_installed_with_a_line_each(pip, capsys):
+    assert peers.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[0] for line in lines] == LIBRARIES
+    assert all(line.split(": ")[1].startswith("installed") for line in lines)
+    assert pip.calls[0] == GROUPS["peers-liger-kernel"]
+
+
+def test_what_is_there_is_left_alone(pip, capsys):
+    peers.main(["liger_kernel"])
+    pip.calls.clear()
+    assert peers.main(["liger-kernel"]) == 0
+    assert not pip.calls
+    assert capsys.readouterr().out.splitlines()[1].startswith("liger_kernel: already there")
+
+
+def test_torch_and_triton_are_constraints(pip):
+    """They are pinned to what is installed, with the label of the build."""
+    peers.main(["quack"])
+    for package in ("torch", "triton", "numpy"):
+        assert f"{package}=={metadata.version(package)}" in pip.constraints[0]
+
+
+def test_a_library_that_cannot_be_had_costs_the_others_nothing(pip, capsys, tmp_path):
+    pip.fails["fla-core"] = pip.fails["packaging"] = "ERROR: No matching distribution found for x"
+    pip.there.add("liger_kernel")
+    assert peers.main([]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    log = tmp_path / "study-peers-flash_linear_attention.log"
+    assert line == (
+        "flash_linear_attention: not installed: No matching distribution found for x"
+        f" (pip's output: {log}); {peers.MEND}"
+    )
+    assert log.read_text().startswith("ERROR")
+
+
+def test_one_that_was_asked_for_by_name_fails_the_command(pip):
+    pip.fails["quack"] = "ERROR: it does not fit"
+    assert peers.main(["quack"]) == 1
+    assert peers.main(["liger-kernel"]) == 0
+
+
+def test_an_unknown_name_is_one_line(pip, capsys):
+    assert peers.main(["quack", "quark"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == f"study: no peer quark: there are {', '.join(LIBRARIES)}\n"
+    assert not captured.out
+    assert not pip.calls
+
+
+def test_one_that_is_compiled_gets_its_tools_first_and_this_torch(pip):
+    assert peers.main(["transformer_engine"]) == 0
+    tools, library = pip.calls
+    assert tools == GROUPS["build-transformer-engine"]
+    assert library == ["--no-build-isolation", *GROUPS["peers-transformer-engine"]]
+
+
+def test_one_that_is_compiled_needs_a_torch_with_cuda(pip, capsys, monkeypatch):
+    monkeypatch.setattr(peers, "_torch_has_cuda", lambda: False)
+    assert peers.main(["transformer_engine"]) == 1
+    assert not pip.calls
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "not installed: torch here is built without CUDA; it is compiled against" in line
+
+
+def test_whether_torch_has_cuda_is_asked_of_torch():
+    assert peers._torch_has_cuda() == (torch.version.cuda is not None)
+
+
+def test_the_compiler_finds_the_headers_of_the_wheels(monkeypatch, tmp_path):
+    home = tmp_path / "nvidia"
+    for folder in ("cu13/include/cccl", "cudnn/include", "cudnn/lib"):
+        (home / folder).mkdir(parents=True)
+    found = SimpleNamespace(submodule_search_locations=[str(home)])
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: found)
+    monkeypatch.setenv("CPLUS_INCLUDE_PATH", "/mine")
+    paths = peers._header_path()["CPLUS_INCLUDE_PATH"].split(":")
+    assert set(paths[:-1]) == {
+        str(home / folder) for folder in ("cu13/include", "cu13/include/cccl", "cudnn/include")
+    }
+    assert paths[-1] == "/mine"
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
+    assert peers._header_path() == {}
+
+
+def test_one_that_does_not_import_says_so(pip, capsys):
+    pip.imports = "Traceback\n  File\nOSError: libcuda.so.1: cannot open\n"
+    assert peers.main(["quack"]) == 0
+    assert capsys.readouterr().out == (
+        "quack: installed, but does not import here: OSError: libcuda.so.1: cannot open\n"
+    )
+
+
+def test_another_version_than_the_projects_is_named():
+    version = metadata.version("numpy")
+    assert peers._version("numpy", f"numpy=={version}") == f", {version}"
+    other = peers._version("numpy", "numpy==0.1")
+    assert other == f", {version} (pyproject.toml names 0.1)"
+    assert peers._version("nothing_of_this_name", "x==1") == ""
+
+
+BUILD = """
+  error: subprocess-exited-with-error
+      Compiling objects...
+      {line}
+      RuntimeError: Error compiling objects for extension
+      [end of output]
+  note: This error originates from a subprocess, and is likely not a problem with pip.
+ERROR: Failed to build 'x' when getting requirements to build wheel
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        (BUILD.format(line="a.cpp:9:10: fatal error: cudnn.h: No such file"),
+         "a.cpp:9:10: fatal error: cudnn.h: No such file"),
+        (BUILD.format(line="..."), "RuntimeError: Error compiling objects for extension"),
+        ("ERROR: Cannot install a because b.\nERROR: ResolutionImpossible: for help visit c",
+         "Cannot install a because b"),
+        ("ERROR: Cannot install a\nThe conflict is caused by:\n  a 1 depends on b==2\n  You want b==3",
+         "a 1 depends on b==2 and You want b==3"),
+        ("WARNING: x\nERROR: Could not find it\nERROR: No matching distribution found for y",
+         "No matching distribution found for y"),
+        ("No module named pip", "No module named pip"),
+        ("", "pip says nothing"),
+        ("ERROR: " + "x" * 999, "x" * (peers.LONGEST_REASON - 1) + "…"),
+    ],
+)  # fmt: skip
+def test_the_reason_is_one_short_line(output, says):
+    assert peers.reason(output) == says
+
+
+def test_the_real_pip_takes_the_constraints(tmp_path, monkeypatch):
+    """A library that needs another torch is refused; it neither replaces torch nor stays half."""
+    (tmp_path / "pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'b'\nbackend-path = ['.']\n"
+    )
+    (tmp_path / "b.py").write_text(
+        "import os\n"
+        "def prepare_metadata_for_build_wheel(folder, config=None):\n"
+        "    os.mkdir(f'{folder}/x-1.dist-info')\n"
+        "    with open(f'{folder}/x-1.dist-info/METADATA', 'w') as file:\n"
+        "        file.write('Metadata-Version: 2.1\\nName: x\\nVersion: 1\\n'\n"
+        "                   'Requires-Dist: torch==0.1\\n')\n"
+        "    return 'x-1.dist-info'\n"
+        "def build_wheel(*_):\n    raise SystemExit('never')\n"
+    )
+    monkeypatch.setattr(peers.tempfile, "gettempdir", lambda: str(tmp_path))
+    pip = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True)
+    if pip.returncode:
+        pytest.skip("this Python has no pip")
+    arguments = ["--dry-run", "--no-index", "--no-deps", "--no-build-isolation", str(tmp_path)]
+    peers._pip(tmp_path / "log", *arguments)
+    arguments.remove("--no-deps")
+    with pytest.raises(peers.NotInstalled, match=r"x 1 depends on torch==0.1 and .*torch==2"):
+        peers._pip(tmp_path / "log", *arguments)
+
+
+# --- what `bench` says at its start ---------------------------------------------------------------
+
+ABSENT = dict.fromkeys(LIBRARIES, "the package is not installed")
+
+
+def asked(op=None, only=None):
+    return argparse.Namespace(op=op, only=only)
+
+
+def test_bench_names_the_missing_peers_and_the_command(monkeypatch):
+    line = options.missing_peers(asked(), ABSENT)
+    names = ", ".join(sorted(LIBRARIES))
+    command = "python -m common.tools.peers"
+    assert line == f"study: not on the board: {names} ({command} installs them)"
+    monkeypatch.setattr(sys, "prefix", str(ROOT / ".nox" / "study"))
+    assert "(nox -s peers installs them)" in options.missing_peers(asked(), ABSENT)
+
+
+def test_only_peers_of_the_op_are_missed():
+    line = options.missing_peers(asked("masked_linear"), ABSENT)
+    assert "quack" in line
+    assert "transformer_engine" not in line
+    assert options.missing_peers(asked("rotate_half"), ABSENT) is None
+
+
+def test_nothing_is_missed_where_all_are_there_or_few_are_chosen():
+    assert options.missing_peers(asked(), {}) is None
+    assert options.missing_peers(asked(only="house"), ABSENT) is None
