@@ -6,7 +6,6 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from common.measure import baseline, timing
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, Ready
@@ -121,11 +120,11 @@ def begun(monkeypatch):
     done, made = [], of()
 
     def begin(case, direction):
-        problem = SimpleNamespace(case=case, upstream=torch.ones(1), op=None)
+        problem = SimpleNamespace(case=case, device="cuda", op=None)
         made.begin(problem, direction, Work(0, 0))
         return done
 
-    def timed(worker, laid, direction, limits, beside):
+    def timed(worker, laid, direction, limits, beside, **how):
         done.append((laid, direction, beside))
         return "timed"
 

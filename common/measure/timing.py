@@ -46,6 +46,8 @@ REPLAYS = 0.15
 """The longest time in seconds for the samples of a CUDA graph, which rank no case."""
 SLOW_START = 0.5
 """Seconds of a warm-up after which a call may be slow, so that its first turns are short."""
+SLOW_CALL = 50_000.0
+"""Microseconds of a call beside which launching is nothing, so that no replay of it is timed."""
 PRECISION = {"gpu": 0.01, "host": 0.02}
 """The widest 95 % interval of a median that is known well enough, as a share of the median."""
 ATTEMPTS = 3
@@ -161,8 +163,7 @@ def _times(
     clocks: list[ByClock] = ["host", "gpu"] if problem.device == "cuda" else ["host"]
     clocks.sort(key=lambda clock: clock == case.ranked_by)
     watch, times = Stopwatch(timed, case.ranked_by), {clock: Samples() for clock in clocks}
-    slow = timed.warming_up > SLOW_START
-    first = stopping.FEWEST if slow else stopping.TURNS.start
+    first = stopping.FEWEST if timed.warming_up > SLOW_START else stopping.TURNS.start
     for clock in clocks:
         turns, burst = _own(timed, clock, direction, case.ranked_by), BURST[case.ranked_by]
         if clock == clocks[-1]:
@@ -174,7 +175,8 @@ def _times(
     if gpu := times.get("gpu"):
         if reason := limits.broken(gpu["solution"], work):
             raise Failed("IMPOSSIBLE_SPEED", reason)
-        if direction == "forward" and timed.capture():
+        slow = median(gpu["solution"]) > SLOW_CALL
+        if direction == "forward" and not slow and timed.capture():
             graph = {"graph": timed.turn("graph", "gpu")}
             gpu |= take_turns(graph, patience * REPLAYS, PRECISION["gpu"], first=first)
     if reason := watch.forged(median(times[clocks[-1]]["solution"])):
