@@ -36,7 +36,7 @@ ROTATION = {"gpu": 2, "host": 30}
 for each call of a burst, so that no call can return an earlier one's results."""
 BURST = {"gpu": 1, "host": 30}
 """Calls to a sample of host time, by the case's `ranked_by`: few enough for the launch queue."""
-SECONDS = {"gpu": {"gpu": 0.7, "host": 0.1}, "host": {"gpu": 0.15, "host": 1.0}}
+SECONDS = {"gpu": {"gpu": 0.5, "host": 0.1}, "host": {"gpu": 0.15, "host": 0.8}}
 """By the case's `ranked_by`, the longest time for GPU and for host samples of one direction.
 
 A clock stops sooner where its medians are known, and later where it has too few samples. Host time
