@@ -158,7 +158,7 @@ def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch
 
     def timed_call(session, *_, changes):
         found.append(list(session.clocks))
-        return TimedCall(lambda: torch.ones(1, requires_grad=True), [], torch.ones(1))
+        return TimedCall(lambda: torch.ones(1), [], torch.ones(1))
 
     found, session = [], Session()
     monkeypatch.setattr(timed, "_timed_call", timed_call)
@@ -305,8 +305,8 @@ def test_the_hosts_time_is_measured_only_where_it_may_be_the_longer():
 
 
 def test_slow_calls_have_a_run_beside_their_first_turn_alone():
-    slow, quick = Process(1e-3, gpu=0.2), Process(20e-6, gpu=90e-6)
-    for process, reported in ((slow, 2e5), (quick, 90.0)):
+    slow, quick = Process(1e-3, gpu=0.3), Process(20e-6, gpu=90e-6)
+    for process, reported in ((slow, 3e5), (quick, 90.0)):
         take = Stopwatch(process, "gpu").beside(lambda rounds, each=reported: [each] * rounds)
         runs = [take(1) and len(process.runs) for _ in range(3)]
         assert runs == ([2, 2, 2] if process is slow else [2, 4, 6])
