@@ -105,8 +105,13 @@ class Arena:
                 with torch.cuda.use_mem_pool(self._pool):
                     self._map = torch.empty(nbytes, dtype=torch.uint8, device=device)
 
+    @property
+    def fds(self) -> list[int]:
+        """The open files that go with the ticket."""
+        return [] if self.fd is None else [self.fd]
+
     def ticket(self) -> dict[str, Any]:
-        """Return the data by which a worker maps the same memory, beside `fd` if that is set."""
+        """Return the data by which a worker maps the same memory, beside `fds`."""
         if self.fd is not None:
             return {"nbytes": self.nbytes}
         handle = [_encode(part) for part in self._map.untyped_storage()._share_cuda_()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from typing import TYPE_CHECKING
 
 from common import paths, solutions
@@ -27,8 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
     chosen, absent = shared.chosen(options), solutions.peers()[1]
-    if line := shared.missing_peers(options, absent):
-        print(line, file=sys.stderr)
     device = shared.device(options)
     from common.grading.sweep import tier_cases
     from common.measure.recording import Recorded, bench
@@ -42,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
         shared.progress() as progress,
         contextlib.closing(bench(chosen, device, selection, absent)) as events,
     ):
+        if line := shared.missing_peers(options, absent):
+            progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
         bars = _Bars(progress, rows=2 * sum(cases.get(s.op, 0) for s in chosen))
         for event in events:
             if isinstance(event, Recorded):

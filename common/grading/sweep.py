@@ -19,6 +19,7 @@ from common.errors import UserError
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
 from common.grading.problem import Problem, make_problem
+from common.grading.sharing import check_sharing
 from common.grading.worker import LIVES, Worker
 from common.solutions import Solution
 from common.spec import Case, Direction, Op, Tier
@@ -74,7 +75,8 @@ def tier_cases(
     Args:
         solutions: The solutions; ops that none of them is for are left out.
         tier: The tier.
-        device: `cpu` or `cuda`; without a GPU the board's cases are their twins.
+        device: `cpu` or `cuda`; without a GPU the board's cases are their twins, and a GPU without
+            bfloat16 gets no case of that dtype.
         sample: At most so many cases of each op, the same ones each time.
 
     Raises:
@@ -83,7 +85,9 @@ def tier_cases(
     if tier in LARGE and device == "cpu":
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
     for op in map(ops.load, sorted({solution.op for solution in solutions})):
-        cases = [case for case in op.tier(tier, device) if _fits(case, device)]
+        cases = [
+            case for case in op.tier(tier, device) if _fits(case, device) and _has(case, device)
+        ]
         if not cases:  # only the ops of the seeds' plots have any in the tier `plot`
             continue
         if sample and sample < len(cases):
@@ -98,6 +102,13 @@ def _fits(case: Case, device: str) -> bool:
     On a CPU only the pages of the view's elements are taken.
     """
     return device == "cpu" or SPANS * case.span <= torch.cuda.mem_get_info()[0]
+
+
+def _has(case: Case, device: str) -> bool:
+    """Return whether the device computes in the case's dtype: GPUs before Ampere lack bfloat16."""
+    if device == "cpu" or case.dtype != "bfloat16":
+        return True
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def repeats(tier: Tier, device: str) -> int:
@@ -127,11 +138,16 @@ class Sweep:
             overlap: Grade several cases at once, so that nothing may be timed. The default is to
                 do so without a GPU.
             server: A fork server of this device, which outlives the sweep.
+
+        Raises:
+            UserError: The GPU's memory cannot be shared; a server that is given is not asked.
         """
         self.device, self._deadline, self._lives = device, deadline, lives
         self._overlap = device == "cpu" if overlap is None else overlap
         self._owns_server = server is None
         self._server = ForkServer(device, quiet) if server is None else server
+        if self._owns_server and device == "cuda":
+            self._check_sharing()
         self._workers: dict[tuple[Solution, int], Worker] = {}
         self._cores = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
         self._graders = ThreadPoolExecutor(self._cores)
@@ -150,6 +166,14 @@ class Sweep:
             pool.shutdown(cancel_futures=True)
         for worker in self._workers.values():
             worker.close()
+
+    def _check_sharing(self) -> None:
+        """End the fork server if the GPU's memory cannot be shared with its processes."""
+        try:
+            check_sharing(self._server)
+        except UserError:
+            self._server.close()
+            raise
 
     def worker(self, solution: Solution, lane: int = 0) -> Worker:
         """Return the solution's worker; cases that are graded at the same time have a lane each."""

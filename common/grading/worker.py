@@ -163,8 +163,7 @@ class Worker:
 
     def _share(self) -> None:
         assert self._arena
-        fds = [] if self._arena.fd is None else [self._arena.fd]
-        self._exchange({"request": "arena", "ticket": self._arena.ticket()}, fds)
+        self._exchange({"request": "arena", "ticket": self._arena.ticket()}, self._arena.fds)
 
     def _exchange(self, message: Reply, fds: Sequence[int] = ()) -> Reply:
         assert self._channel

@@ -160,7 +160,7 @@ def _times(
         seconds = patience * SECONDS[case.ranked_by][clock]
         times[clock] = take_turns(turns, seconds, PRECISION[clock])
     if gpu := times.get("gpu"):
-        if reason := limits.broken(gpu["solution"], work):
+        if reason := limits.broken(gpu, work, case.dtype):
             raise Failed("IMPOSSIBLE_SPEED", reason)
         if direction == "forward" and timed.capture():
             graph = {"graph": timed.turn("graph", "gpu")}
