@@ -9,7 +9,7 @@ from common.arena import storage_bytes
 from common.sandbox import clock, contestants
 from common.sandbox.clock import Clock, Contestant, Probes
 from common.sandbox.contestants import Captured
-from common.sandbox.rotation import Rotation, TimedCall
+from common.sandbox.rotation import ALIVE, Rotation, TimedCall
 from common.sandbox.shifting import Changing
 
 # --- what is timed --------------------------------------------------------------------------------
@@ -98,6 +98,23 @@ def test_a_burst_is_of_half_its_calls_or_more(on_cpu, monkeypatch):
     )
     ours.turn("solution", "host", 200, burst=6)
     assert bursts == {4, 5, 6}
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.06, 1), (0.0, clock.WARM_UP_CALLS)])
+def test_slow_calls_warm_up_by_few(seconds, most):
+    made = []
+
+    def call():
+        made.append(1)
+        time.sleep(seconds)
+        return torch.ones(3)
+
+    x = torch.arange(3.0)
+    changing = [Changing(x, storage_bytes(x).view(-1, 4))]
+    calls = [TimedCall(call, [], x, changing)] * 2
+    Clock(Rotation(calls, False, slots=(torch.zeros(3),)), False, {})
+    alive = len(made) - clock.COLD_CALLS - 2 * most
+    assert alive == 2 if seconds else alive >= ALIVE.start
 
 
 def test_the_gpu_spins_for_twice_the_time_in_which_the_host_queues_a_call():

@@ -1,4 +1,4 @@
-"""Memory that runs out while a case is timed: once more alone, then somebody's fault or nobody's."""
+"""Memory that runs out while a case is timed: once more alone, then somebody's fault or none."""
 
 from __future__ import annotations
 

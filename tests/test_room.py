@@ -207,6 +207,8 @@ def test_cases_at_once_have_the_memory_for_it(free, solutions, overlap, lanes):
     one.room = Room(Memory(lambda: int(free * each)))
     one.device, one._overlap, one._cores = "cuda", overlap, 8
     assert one._lanes(HALF, CASES, solutions) == lanes
+    far = next(case for case in HALF.cases("smoke") if case.span)
+    assert one._lanes(HALF, [*CASES, far], solutions) == lanes, "it waits for the others"
 
 
 class Keeper:

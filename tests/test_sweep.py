@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from common import ops
-from common.grading import sweep, tiers
+from common.grading import grade, sweep, tiers
 from common.grading.sweep import Sweep
 from common.solutions import Solution
 
@@ -83,6 +83,17 @@ def test_what_differs_but_seldom_shows_in_many_answers(tmp_path, fork_server, re
     with Sweep("cpu", server=fork_server) as one:
         (found,) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=repeats)
     assert [verdict.verdict for verdict in found.verdicts.values()] == verdicts
+
+
+def test_a_slow_case_is_not_answered_again_and_again(tmp_path, fork_server, monkeypatch):
+    """Of ten further answers there is time for the first, and the ninth call differs."""
+    monkeypatch.setattr(grade, "LONGEST_REPEATS", 0.0)
+    path = tmp_path / "rotate_half.py"
+    path.write_text(SELDOM)
+    case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
+    with Sweep("cpu", server=fork_server) as one:
+        (found,) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=10)
+    assert [verdict.verdict for verdict in found.verdicts.values()] == ["PASSED", "PASSED"]
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,8 @@ class TimedProcess:
         """By kind of call, the results of one call of those so far, drawn at random."""
         self._chances: dict[str, int] = {}
         self._direction = {"backward": direction == "backward"}
-        self._left_work = False
+        self._at: str | None = None
+        """The contestant that is warm, beside which no work is left."""
         if frugal and torch.cuda.is_available():
             torch.cuda.empty_cache()  # of what the draws took here
         begun = time.perf_counter()
@@ -109,6 +110,7 @@ class TimedProcess:
             if not is_samples(samples, rounds):
                 raise Failed("TAMPERED", "what it reports are no samples")
             self._keep(name if name in FORWARD_ALONE else "sample", reply)
+            self._at = name
             self._give_back()
             return list(samples)
 
@@ -127,15 +129,15 @@ class TimedProcess:
         self, name: str, rounds: int, renew: bool = False, run: bool = True, wait: bool = True
     ) -> float:
         """Return the seconds of a long run, by the harness's own clock; see `Clock.run_on`."""
-        if self._left_work or self._frugal or name != "solution":  # a limit allocates its own
+        if name != self._at or name != "solution":  # a limit has no memory outside of its turns
             self._ask("get_ready", name=name, **self._direction)
-        self._left_work = not wait
         how = {"name": name, "rounds": rounds, "renew": renew, "run": run, "wait": wait}
         start = time.perf_counter()
         reply = self._ask("run_on", **how, **self._direction)
         elapsed = time.perf_counter() - start
         if run and wait:
             self._keep("run on", reply)
+        self._at = name if wait else None  # a run that does not wait may leave work
         self._give_back()
         return elapsed
 
@@ -154,6 +156,7 @@ class TimedProcess:
     def _give_back(self) -> None:
         if self._frugal:
             self._ask("give_back", **self._direction)
+            self._at = None
 
     def turns(self, names: Sequence[str], **how: Any) -> tuple[dict[str, list[float]], Any]:
         """Return samples of several contestants, asked at once, and those of the probe between.
@@ -163,6 +166,7 @@ class TimedProcess:
             how: See `sandbox.timed.take_turns`.
         """
         reply = self._ask("turns", names=names, **how, **self._direction)
+        self._at = names[-1]
         self._give_back()
         samples: Any = reply.get("samples")
         if list(samples) != list(names):

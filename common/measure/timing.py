@@ -41,7 +41,7 @@ ROTATION = {"gpu": 2, "host": 30}
 for each call of a burst, so that no call can return an earlier one's results."""
 BURST = {"gpu": 1, "host": 30}
 """Calls to a sample of host time, by the case's `ranked_by`: few enough for the launch queue."""
-SECONDS = {"gpu": {"gpu": 0.7, "host": 0.1}, "host": {"gpu": 0.15, "host": 1.0}}
+SECONDS = {"gpu": {"gpu": 0.5, "host": 0.1}, "host": {"gpu": 0.15, "host": 0.8}}
 """By the case's `ranked_by`, the longest time for GPU and for host samples of one direction.
 
 A clock stops sooner where its medians are known, and later where it has too few samples. Host time
@@ -51,6 +51,8 @@ REPLAYS = 0.15
 """The longest time in seconds for the samples of a CUDA graph, which rank no case."""
 SLOW_START = 0.5
 """Seconds of a warm-up after which a call may be slow, so that its first turns are short."""
+SLOW_CALL = 50_000.0
+"""Microseconds of a call beside which launching is nothing, so that no replay of it is timed."""
 PRECISION = {"gpu": 0.01, "host": 0.02}
 """The widest 95 % interval of a median that is known well enough, as a share of the median."""
 ATTEMPTS = 3
@@ -88,7 +90,7 @@ def time_case(
     Raises:
         torch.OutOfMemoryError: The device does not hold the case, whatever the solution takes.
     """
-    frugal = not room.make(Taken.by(problem.op, problem.case).timed, keep=[worker])
+    frugal = not room.make(Taken.by(problem.op, problem.case).timed, keep=[worker, baseline.worker])
     try:
         try:
             return _undisturbed(problem, worker, baseline, direction, patience, frugal)
@@ -97,7 +99,7 @@ def time_case(
                 raise
         baseline.restart()
         worker.close()
-        room.make(sys.maxsize, keep=[worker])
+        room.make(sys.maxsize, keep=[])
         return _undisturbed(problem, worker, baseline, direction, patience, frugal=True)
     except Failed as failed:
         return {"verdict": failed.verdict, "reason": failed.reason}
@@ -197,8 +199,7 @@ def _times(
     clocks: list[ByClock] = ["host", "gpu"] if problem.device == "cuda" else ["host"]
     clocks.sort(key=lambda clock: clock == case.ranked_by)
     watch, times = Stopwatch(timed, case.ranked_by), {clock: Samples() for clock in clocks}
-    slow = timed.warming_up > SLOW_START
-    first = stopping.FEWEST if slow else stopping.TURNS.start
+    first = stopping.FEWEST if timed.warming_up > SLOW_START else stopping.TURNS.start
     for clock in clocks:
         turns, burst = _own(timed, clock, direction, case.ranked_by), BURST[case.ranked_by]
         if clock == clocks[-1]:
@@ -208,9 +209,10 @@ def _times(
         seconds = patience * SECONDS[case.ranked_by][clock]
         times[clock] = take_turns(turns, seconds, PRECISION[clock], beside, first)
     if gpu := times.get("gpu"):
-        if reason := limits.broken(gpu["solution"], work):
+        if reason := limits.broken(gpu, work, case.dtype):
             raise Failed("IMPOSSIBLE_SPEED", reason)
-        if direction == "forward" and timed.capture():
+        slow = median(gpu["solution"]) > SLOW_CALL
+        if direction == "forward" and not slow and timed.capture():
             graph = {"graph": timed.turn("graph", "gpu")}
             gpu |= take_turns(graph, patience * REPLAYS, PRECISION["gpu"], first=first)
     if reason := watch.forged(median(times[clocks[-1]]["solution"])):

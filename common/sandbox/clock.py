@@ -36,6 +36,9 @@ Limits = Mapping[str, Callable[[], Run]]
 WARM_UP_CALLS = 5
 COLD_CALLS = 2
 """Untimed calls of a contestant whose memory is new."""
+LONGEST_WARM_UP = 0.1
+"""Seconds of each kind of call that warms up, but two calls that live at once are made in any
+case."""
 CYCLES_PER_MICROSECOND = 2000
 LONGEST_SPIN = 5000.0
 QUEUING = 300.0
@@ -92,21 +95,33 @@ class Clock:
 
     def _warm_up(self) -> None:
         """Run the calls a few times, each by itself too, as a sample of GPU time makes it."""
+        self._most = max(int(LONGEST_WARM_UP / self._cold()), 1)
         if self.ours.keeps:
-            run_at_once(self.ours)
+            run_at_once(self.ours, self._most)
             self.ours.refuse_shared()
-        for _ in range(COLD_CALLS):
             self.ours.forget()
-            self.ours.run()
+            memory.give_back()  # as much as several calls take
         for name in self.contestants:
             self._warm_up_alone(name)
         gc.collect()
         _synchronize()
 
+    def _cold(self) -> float:
+        """Make the first calls; return the seconds that the last of them took, the GPU's too."""
+        for _ in range(COLD_CALLS):
+            self.ours.forget()
+            _synchronize()
+            start = time.perf_counter()
+            self.ours.run()
+            _synchronize()
+        took = time.perf_counter() - start
+        self.ours.forget()
+        return took
+
     def _warm_up_alone(self, name: str) -> None:
         """Make a few calls, and note how long the host takes to queue one."""
         contestant = self.contestants[name]
-        took = [_queue(contestant) for _ in range(WARM_UP_CALLS)]
+        took = [_queue(contestant) for _ in range(min(WARM_UP_CALLS, self._most))]
         contestant.slowest = max(contestant.slowest, *took)
         self.ours.delivered()
         self._warm.add(name)

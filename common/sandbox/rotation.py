@@ -193,12 +193,12 @@ class Rotation:
         return not any(first <= place < end for first, end in self._inputs)
 
 
-def run_at_once(ours: Rotation) -> None:
-    """Make calls whose results live at once.
+def run_at_once(ours: Rotation, most: int) -> None:
+    """Make calls whose results live at once, at most so many, and two at least.
 
-    The first shows their size: of as many as fit the memory there is one less, and two at least.
+    The first shows their size: of as many as fit the memory there is one less.
     """
-    calls = ALIVE.start + below(len(ALIVE))
+    calls = min(ALIVE.start + below(len(ALIVE)), max(most, 2))
     if first := memory.taken(ours.run):
         room = memory.room() - first.peak
         calls = min(calls, max(1 + room // max(first.kept, 1), 2))
