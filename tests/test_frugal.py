@@ -310,7 +310,7 @@ def test_as_many_results_live_at_once_as_fit_with_room_for_one_more(
     for _ in range(20):
         gpu = Gpu(monkeypatch, total)
         ours = rotation_on(gpu, scratch, 0, slots=(torch.zeros(4),))
-        rotation.run_at_once(ours)
+        rotation.run_at_once(ours, 17)
         assert len(ours._alive) in alive
 
 
