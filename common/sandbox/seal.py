@@ -124,8 +124,11 @@ class Seal(NamedTuple):
             if self.handler(number) is not handler:
                 name = getattr(number, "name", f"signal {number}")  # a real-time one has no name
                 return f"a handler of {name} was left behind"
-        for thread, frame in self.frames().items():
-            if thread != self.me and _at_work(frame):
+        frames = self.frames()
+        # this one would hold itself, and by that all results of the call under way
+        frames.pop(self.me, None)
+        for frame in frames.values():
+            if _at_work(frame):
                 where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
                 return f"a thread was left behind, in {frame.f_code.co_name} of {where}"
         return None
