@@ -91,6 +91,8 @@ def time_case(
         torch.OutOfMemoryError: The device does not hold the case, whatever the solution takes.
     """
     frugal = not room.make(Taken.by(problem.op, problem.case).timed, keep=[worker, baseline.worker])
+    if frugal:
+        worker.release()  # grading has left as much in its caches
     try:
         try:
             return _undisturbed(problem, worker, baseline, direction, patience, frugal)

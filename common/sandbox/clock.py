@@ -188,6 +188,7 @@ class Clock:
             self._wake(contestant)
         samples = [round(self._sample(contestant, clock, burst), 2) for _ in range(rounds)]
         self._free_limits()
+        gc.collect(memory.YOUNG)  # results that a cycle holds
         _synchronize()  # the harness reads the kept results in another CUDA context
         return samples
 

@@ -194,14 +194,15 @@ class Rotation:
 
 
 def run_at_once(ours: Rotation, most: int) -> None:
-    """Make calls whose results live at once, at most so many, and two at least.
+    """Make calls whose results live at once, at most so many.
 
-    The first shows their size: of as many as fit the memory there is one less.
+    The first shows their size: together they take half of the free memory at most. Where that does
+    not hold a second one, there is none.
     """
     calls = min(ALIVE.start + below(len(ALIVE)), max(most, 2))
     if first := memory.taken(ours.run):
         room = memory.room() - first.peak
-        calls = min(calls, max(1 + room // max(first.kept, 1), 2))
+        calls = min(calls, 1 + max(room, 0) // (2 * max(first.kept, 1)))
     for _ in range(calls - 1):
         ours.run()
 
