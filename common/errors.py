@@ -22,6 +22,8 @@ def out_of_memory(text: str) -> str:
 
     For example `out of memory: asked for 3.10 GiB, 14.20 GiB of 15.99 GiB free`.
     """
+    if f"{OUT_OF_MEMORY}: " in text:  # it is one already
+        return text[text.index(OUT_OF_MEMORY) :]
     if not (found := _ASKED.search(text)):
         return OUT_OF_MEMORY
     asked, total, free = found.groups()

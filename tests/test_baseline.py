@@ -7,11 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from common import ops
+from common.grading.memory import Memory
+from common.grading.room import Room
 from common.measure import baseline, timing
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, Ready
 from common.measure.timed_process import Failed
 from common.measure.timing import ATTEMPTS, Forged
 from common.spec import Work
+
+HALF = ops.load("rotate_half")
+PROBLEM = SimpleNamespace(op=HALF, case=next(HALF.cases("smoke")))
+ROOM = Room(Memory(lambda: 1 << 50))
 
 
 class Worker:
@@ -52,7 +59,7 @@ class Timed:
 def of(*times):
     """Return a baseline whose probe takes 10 us where nothing disturbs it."""
     made = Baseline(Worker(*times), {"gpu": 10.0, "host": 10.0})
-    made._ready = Ready("case", None, {"forward": Timed(made._worker)})
+    made._ready = Ready("case", False, None, {"forward": Timed(made._worker)})
     return made
 
 
@@ -106,7 +113,7 @@ def test_a_probe_that_stays_slow_stops_the_clock(clock, fine, slow):
 
 def test_the_contestants_have_another_order_each_time():
     made = Baseline(Worker(), {})
-    made._ready = Ready("case", None, {"forward": Timed(made._worker)})
+    made._ready = Ready("case", False, None, {"forward": Timed(made._worker)})
     take = made.turns(["eager", "copy", "dense"], "gpu")
     assert len({tuple(take(1)) for _ in range(200)}) == 6
 
@@ -186,7 +193,7 @@ def undisturbed(monkeypatch):
             return outcome
 
         monkeypatch.setattr(timing, "_time", attempt)
-        return timing._undisturbed(None, worker, made, "forward", 1.0), worker
+        return timing._undisturbed(None, worker, made, "forward", 1.0, False), worker
 
     return run
 
@@ -212,7 +219,7 @@ def test_a_failure_of_eager_is_no_solutions(undisturbed):
     made = of(dead)
     with pytest.raises(BaselineFailed, match="eager's process failed: the process ended"):
         made.slow_probe("gpu")
-    failed = BaselineFailed("out of memory")
+    failed = BaselineFailed("it ended")
     with pytest.raises(BaselineFailed):
         undisturbed(of(), *[failed] * ATTEMPTS)
     made = of()
@@ -222,11 +229,11 @@ def test_a_failure_of_eager_is_no_solutions(undisturbed):
 
 def test_a_case_that_eager_cannot_run_leaves_a_row_without_times(monkeypatch):
     def fail(*args):
-        raise BaselineFailed("eager's process failed: out of memory")
+        raise BaselineFailed("eager's process failed: it ended")
 
     monkeypatch.setattr(timing, "_undisturbed", fail)
-    found = timing.time_case(None, Worker(), of(), "forward")
-    assert found == {"unmeasured": "not timed: eager's process failed: out of memory"}
+    found = timing.time_case(PROBLEM, Worker(), of(), "forward", ROOM)
+    assert found == {"unmeasured": "not timed: eager's process failed: it ended"}
 
 
 def test_a_forged_time_is_forged_each_time(undisturbed):
@@ -246,7 +253,7 @@ def test_the_sustained_times_of_a_case_are_measured_once():
             return {"solution": 30e-6, "dense": 5e-6}[name] * rounds * self.inputs
 
     made = of(10.0)
-    made._ready = Ready("case", None, {"forward": Long()})
+    made._ready = Ready("case", False, None, {"forward": Long()})
     for _ in range(2):
         assert made.sustained({"eager": 20.0, "dense": 4.0}) == {"eager": 30.0, "dense": 5.0}
     assert next(Long.runs) == 2

@@ -16,7 +16,7 @@ from tests.test_ranking import RUN, failed, replace, row
 
 ABOUT = {name: About("", "s1") for name in ("alice/rope", "bob/rope", "eager/rope")}
 OLD = [row("alice/rope", us=5.0), row("bob/rope", us=4.0), row("eager/rope", us=20.0, peer=True)]
-NOTE = "not ranked, since an earlier version of the clock measured them"
+NOTE = "an earlier version of the clock measured"
 
 
 def board(*new):
@@ -35,7 +35,7 @@ def test_a_whole_run_by_the_new_clock_replaces_the_old_ones_rows():
 def test_what_the_old_clock_alone_measured_is_named_and_not_ranked():
     text = board(row("alice/rope", us=10.0))
     assert "| 1 | alice/rope | 2.00 ± 0.00 |" in text
-    assert f"{NOTE}: bob/rope, (eager/rope); run bench again" in text
+    assert f"{NOTE} 2 of the 3 solutions, which are not ranked: run bench again" in text
     assert "| – | bob/rope | – |" in text
 
 

@@ -158,9 +158,9 @@ def test_the_readme_shows_one_device_and_a_line_for_each_other():
     assert "Other devices" not in readme.board([SLOW], about())
 
 
-def test_a_device_that_ranks_nobody_has_a_line_too():
+def test_a_device_without_a_ranked_solution_has_a_line_too():
     nobody = of("A GPU", failed("bob/rope"))
-    assert "2026-11-01: nobody is ranked" in readme.board([FAST, nobody], about())
+    assert "2026-11-01: no solution is ranked" in readme.board([FAST, nobody], about())
 
 
 def test_the_readmes_links_lead_to_sections_of_the_leaderboard():

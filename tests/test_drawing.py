@@ -36,6 +36,12 @@ def test_neither_names_nor_numbers_are_cut(width):
     assert [line.split()[0] for line in text.splitlines() if "± " in line] == ["1", "2"]
 
 
+def test_a_name_gives_way_to_the_numbers_where_nothing_else_can():
+    text = printed(40)
+    assert "2.00 ± 0.00" in text and "1.00 ± 0.00" in text
+    assert "(transformer_" in text and "…" in text
+
+
 def test_a_narrow_terminal_says_what_it_leaves_out():
     assert "too narrow for: peak memory, error / eager's, note" in printed(79)
     assert "too narrow for: error / eager's" in printed(106)

@@ -164,7 +164,8 @@ ERROR: Failed to build 'x' when getting requirements to build wheel
         (BUILD.format(line="..."), "RuntimeError: Error compiling objects for extension"),
         ("ERROR: Cannot install a because b.\nERROR: ResolutionImpossible: for help visit c",
          "Cannot install a because b"),
-        ("ERROR: Cannot install a\nThe conflict is caused by:\n  a 1 depends on b==2\n  You want b==3",
+        ("ERROR: Cannot install a\nThe conflict is caused by:\n  a 1 depends on b==2\n"
+         "  You want b==3",
          "a 1 depends on b==2 and You want b==3"),
         ("WARNING: x\nERROR: Could not find it\nERROR: No matching distribution found for y",
          "No matching distribution found for y"),

@@ -131,7 +131,7 @@ def boards(*lines):
     return whole, readme.board([results], ABOUT), output.getvalue()
 
 
-def test_every_board_names_the_case_and_blames_nobody():
+def test_every_board_names_the_case_and_no_solution_lacks_it():
     for text in boards(WIDE):
         assert text.count(LINE) == 1
         assert "2.00" in text and "not measured" not in text

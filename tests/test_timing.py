@@ -162,8 +162,8 @@ def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch
 
     found, session = [], Session()
     monkeypatch.setattr(timed, "_timed_call", timed_call)
-    monkeypatch.setattr(timed, "Clock", lambda ours, backward, limits: ("clock", backward))
     monkeypatch.setattr(timed, "peak_memory", lambda ours: None)
+    monkeypatch.setattr(timed, "Clock", lambda ours, backward, limits: ("clock", backward))
     timed.begin_timing(session, [{}], [], backward=False)
     timed.begin_timing(session, [{}], [], backward=True, beside=beside)
     assert found == seen

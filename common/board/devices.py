@@ -8,7 +8,7 @@ from itertools import chain
 
 from common.board.ranking import Entry, Track
 from common.board.sections import Section, sections
-from common.board.table import STALE, About, Table, named, place, stale
+from common.board.table import STALE, About, Table, named, place, stale, stale_note
 from common.records.lines import LeftOut, Past, Record
 from common.records.runs import Results
 
@@ -78,32 +78,35 @@ def side_by_side(found: Sequence[Device], about: Mapping[str, About]) -> list[Ta
     The solutions stand in the order of the first device, then those that another one alone ranks. A
     dash stands where a solution is not ranked.
     """
-    by_device = [each.tracks for each in found]
-    keys = dict.fromkeys(chain.from_iterable(by_device))
-    return [_side_by_side(key, found, about) for key in sorted(keys, key=lambda key: place(key[0]))]
+    by_device = {device.name: device.tracks for device in found}
+    keys = dict.fromkeys(chain.from_iterable(by_device.values()))
+    return [
+        _side_by_side(key, {name: tracks.get(key) for name, tracks in by_device.items()}, about)
+        for key in sorted(keys, key=lambda key: place(key[0]))
+    ]
 
 
 def _side_by_side(
-    key: tuple[str, str], found: Sequence[Device], about: Mapping[str, About]
+    key: tuple[str, str], by_device: Mapping[str, Track | None], about: Mapping[str, About]
 ) -> Table:
-    tracks = {device.name: device.tracks[key] for device in found if key in device.tracks}
-    entries = [
-        {entry.solution: entry for entry in device.tracks[key].entries if entry.score}
-        if key in device.tracks else {}
-        for device in found
-    ]  # fmt: skip
-    first = {name: entry for ranked in reversed(entries) for name, entry in ranked.items()}
-    names = dict.fromkeys(chain.from_iterable(entries))
-    rows = tuple(
-        (named(first[name]), *(_speed(ranked.get(name), about) for ranked in entries))
-        for name in names
+    tracks = {device: track for device, track in by_device.items() if track}
+    ranked = [_ranked(track) for track in by_device.values()]
+    entries = [entry for each in ranked for entry in each.values()]
+    rows = {
+        named(entry): tuple(_speed(each.get(entry.solution), about) for each in ranked)
+        for entry in entries
+    }
+    notes = (*stale_note(entries, about), *_cases(tracks), *_clocks(tracks))
+    return Table(
+        title=f"{key[0]}: {key[1]}, × eager",
+        header=("solution", *by_device),
+        rows=tuple((name, *speeds) for name, speeds in rows.items()),
+        footnotes=notes,
     )
-    header = ("solution", *(device.name for device in found))
-    shown = [entry for ranked in entries for entry in ranked.values()]
-    notes = [f"{STALE} measured before its source last changed"]
-    notes *= any(stale(entry, about) for entry in shown)
-    notes += [*_cases(tracks), *_clocks(tracks)]
-    return Table(f"{key[0]}: {key[1]}, × eager", header, rows, tuple(notes))
+
+
+def _ranked(track: Track | None) -> dict[str, Entry]:
+    return {entry.solution: entry for entry in track.entries if entry.score} if track else {}
 
 
 def _speed(entry: Entry | None, about: Mapping[str, About]) -> str:

@@ -53,7 +53,6 @@ def draw(drawn: Table, only: str = "") -> Drawing:
         drawing.add_column(
             _heading(name, cells),
             justify="left" if name in table.TEXT else "right",
-            no_wrap=name != "solution",  # rich narrows the others first
             overflow="ellipsis",
             ratio=1 if name == last and _is_note(name) else None,
         )

@@ -73,4 +73,4 @@ def _other(device: Device) -> str:
         for section in device.sections
         if section.tracks and (score := section.tracks[0].entries[0].score)
     ]
-    return f"- {head}: {escaped(', '.join(leaders)) or 'nobody is ranked'}"
+    return f"- {head}: {escaped(', '.join(leaders)) or 'no solution is ranked'}"

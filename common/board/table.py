@@ -131,17 +131,22 @@ def marked(entries: Sequence[Entry], about: Mapping[str, About], timed: bool) ->
 def footnotes(tracks: Sequence[Track], about: Mapping[str, About], timed: bool) -> tuple[str, ...]:
     """Return a line for each kind of mark in a table of these tracks."""
     entries = [entry for track in tracks for entry in track.entries]
-    marks = [f"{STALE} measured before its source last changed"]
-    notes = marks * any(stale(entry, about) for entry in entries)
-    notes += _disturbances(entries) if timed else []
-    return (*notes, *_earlier_clock(entries))
+    disturbances = _disturbances(entries) if timed else []
+    return (*stale_note(entries, about), *disturbances, *_earlier_clock(entries))
 
 
 def _earlier_clock(entries: Sequence[Entry]) -> list[str]:
-    """Return one footnote: the solutions that are not ranked beside those of a later clock."""
-    names = dict.fromkeys(named(entry) for entry in entries if entry.outdated)
-    reason = "not ranked, since an earlier version of the clock measured them"
-    return [f"{reason}: {', '.join(names)}; run bench again"] if names else []
+    """Return one footnote: how many solutions are not ranked beside those of a later clock."""
+    everyone = {entry.solution for entry in entries}
+    old = {entry.solution for entry in entries if entry.outdated}
+    which = f"an earlier version of the clock measured {len(old)} of the {len(everyone)} solutions"
+    return [f"{which}, which are not ranked: run bench again"] if old else []
+
+
+def stale_note(entries: Iterable[Entry], about: Mapping[str, About]) -> list[str]:
+    """Return the footnote that explains the mark of stale entries, if one is among them."""
+    found = any(stale(entry, about) for entry in entries)
+    return [f"{STALE} measured before its source last changed"] * found
 
 
 def stale(entry: Entry, about: Mapping[str, About]) -> bool:

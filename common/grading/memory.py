@@ -20,6 +20,8 @@ GIB = 1 << 30
 CONTEXT = 600 << 20
 """The bytes that a process takes of a GPU before its first tensor: context, kernels, libraries."""
 
+PIECES = GIB // 2
+"""The bytes that the oracle takes for one piece at a time."""
 IDLE = 2 * CONTEXT
 """The bytes that the harness and eager's idle process take."""
 
@@ -42,6 +44,11 @@ class Taken:
     def fits(self, budget: int) -> bool:
         """Return whether the budget holds the case with one solution."""
         return IDLE + self.problem(frugal=True) + self.graded(frugal=True) <= budget
+
+    @property
+    def solved(self) -> int:
+        """Return the bytes that computing the truth and eager's error takes, inputs included."""
+        return 3 * self.data + PIECES + self.own
 
     def problem(self, frugal: bool) -> int:
         """Return the bytes of the inputs and, unless it is on the host, of the truth."""

@@ -11,7 +11,7 @@ from common.arena import slot_like
 from common.spec import Op
 from common.wire import OUTPUT
 
-PIECE = 1 << 23
+PIECE = 1 << 22
 """The elements of the output, or of any tensor on the way to it, in one piece of the oracle."""
 Results = dict[str, torch.Tensor]
 """The output and the gradients, by name."""

@@ -59,17 +59,26 @@ class Room:
         kept as they are, then their processes.
         """
         others = [worker for worker in self.workers if worker not in keep]
-        for free in (lambda _: None, _release, _end):
-            free(others)
-            _empty_cache()
+        for free in (_release_nothing, _release, _end):
             if self.memory.left >= needed:
                 return True
-        return False
+            free(others)
+            _empty_cache()
+        return self.memory.left >= needed
+
+    def make_for_problem(self, taken: Taken) -> None:
+        """Make room for a problem that is about to be computed, beside the cases under way."""
+        with self._changed:
+            self.make(taken.solved, self._busy)
 
 
 def _empty_cache() -> None:
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+def _release_nothing(workers: Collection[Worker]) -> None:
+    """Leave the workers as they are; the cache is emptied after each step."""
 
 
 def _release(workers: Collection[Worker]) -> None:

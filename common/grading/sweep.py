@@ -215,7 +215,9 @@ class Sweep:
         return _PendingCase(case, problem, jobs)
 
     def _problem(self, op: Op[Any], case: Case, frugal: bool = False) -> Problem:
-        frugal = frugal or Taken.by(op, case).frugal(self.room.memory.budget)
+        taken = Taken.by(op, case)
+        frugal = frugal or taken.frugal(self.room.memory.budget)
+        self.room.make_for_problem(taken)
         return make_problem(op, case, secrets.randbits(48), self.device, frugal)
 
     def _grade(self, problem: Problem, worker: Worker, repeats: int) -> dict[Direction, Verdict]:

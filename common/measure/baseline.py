@@ -23,12 +23,11 @@ from common.grading.fork_server import ServerEnded
 from common.grading.problem import Problem
 from common.grading.sweep import Sweep
 from common.grading.worker import Worker
+from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.timed_process import (
     Failed,
-    LaidCalls,
     TimedProcess,
     is_samples,
-    lay_calls,
 )
 from common.measure.turns import Samples, Turns
 from common.paths import PEERS
@@ -84,6 +83,7 @@ class Ready:
     """A case that eager's process is ready for, in one direction or in both."""
 
     case: Case
+    frugal: bool
     laid: LaidCalls
     timed: dict[Direction, TimedProcess] = field(default_factory=dict)
     sustained: dict[Direction, dict[str, float]] = field(default_factory=dict)
@@ -101,8 +101,12 @@ class Baseline:
         self._ready: Ready | None = None
         self._direction: Direction = "forward"
 
-    def begin(self, problem: Problem, direction: Direction, work: Work) -> None:
+    def begin(
+        self, problem: Problem, direction: Direction, work: Work, frugal: bool = False
+    ) -> None:
         """Get ready to time eager and the limits of a case, where they are not from another row.
+
+        With `frugal`, the process holds its inputs alone between its turns.
 
         Raises:
             BaselineFailed: Eager cannot be run on the case.
@@ -110,17 +114,26 @@ class Baseline:
         self.slow_turns, self._direction = 0, direction
         self._worker.refresh()
         ready = self._ready
-        if ready is None or ready.case != problem.case or not self._worker.alive:
+        if (
+            ready is None
+            or (ready.case, ready.frugal) != (problem.case, frugal)
+            or not self._worker.alive
+        ):
             self._ready = None  # for good, if what follows fails
             with _eagers_own_faults():
-                ready = Ready(problem.case, self._laid(problem))
+                ready = Ready(problem.case, frugal, self._laid(problem))
         if direction not in ready.timed:
             limits = {
                 "copy_bytes": work.bytes, "products": work.products, "dtype": problem.case.dtype,
             }  # fmt: skip
             with _eagers_own_faults():
                 ready.timed[direction] = TimedProcess(
-                    self._worker, ready.laid, direction, limits, beside=bool(ready.timed)
+                    self._worker,
+                    ready.laid,
+                    direction,
+                    limits,
+                    frugal=frugal,
+                    beside=bool(ready.timed),
                 )
         self._ready = ready
 

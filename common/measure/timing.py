@@ -8,21 +8,26 @@ with the harness's own stopwatch.
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
 import torch
 
 from common.arena import shifted
+from common.errors import OUT_OF_MEMORY
 from common.grading import oracle
 from common.grading.calls import result_slots
+from common.grading.memory import Taken
 from common.grading.problem import OUTPUT, Problem
+from common.grading.room import Room
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
 from common.measure import device, limits, stopping
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, sustained
+from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.stopwatch import Stopwatch
-from common.measure.timed_process import Failed, Kept, LaidCalls, TimedProcess, Turn, lay_calls
+from common.measure.timed_process import Failed, Kept, TimedProcess, Turn
 from common.measure.turns import Samples, take_turns
 from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
@@ -61,15 +66,19 @@ def time_case(
     worker: Worker,
     baseline: Baseline,
     direction: Direction,
+    room: Room,
     patience: float = 1.0,
 ) -> Reply:
     """Time forward, or forward with backward, in the solution's process, and check the times.
+
+    Where memory runs out, the case is timed once more with all that others can give back.
 
     Args:
         problem: The problem, already graded.
         worker: The worker of the solution.
         baseline: Eager's process for the op.
         direction: `forward`, or `backward` for both.
+        room: The memory of the run.
         patience: The part of SECONDS that the clocks may take.
 
     Returns:
@@ -77,12 +86,26 @@ def time_case(
         of calls that run on and on, where arithmetic binds; `peak_memory` in bytes; and
         `device_state`. Or a `verdict` with its `reason`; or `unmeasured`, the reason for which
         eager could not be timed.
+
+    Raises:
+        torch.OutOfMemoryError: The device does not hold the case, whatever the solution takes.
     """
+    frugal = not room.make(Taken.by(problem.op, problem.case).timed, keep=[worker])
     try:
-        return _undisturbed(problem, worker, baseline, direction, patience)
+        try:
+            return _undisturbed(problem, worker, baseline, direction, patience, frugal)
+        except (Failed, BaselineFailed, torch.OutOfMemoryError) as error:
+            if OUT_OF_MEMORY not in str(error):
+                raise
+        baseline.restart()
+        worker.close()
+        room.make(sys.maxsize, keep=[worker])
+        return _undisturbed(problem, worker, baseline, direction, patience, frugal=True)
     except Failed as failed:
         return {"verdict": failed.verdict, "reason": failed.reason}
     except BaselineFailed as failed:
+        if OUT_OF_MEMORY in str(failed):
+            raise torch.OutOfMemoryError(str(failed)) from None
         return {"unmeasured": f"not timed: {failed}"}
     finally:
         worker.release()
@@ -93,7 +116,12 @@ class Forged(Failed):
 
 
 def _undisturbed(
-    problem: Problem, worker: Worker, baseline: Baseline, direction: Direction, patience: float
+    problem: Problem,
+    worker: Worker,
+    baseline: Baseline,
+    direction: Direction,
+    patience: float,
+    frugal: bool,
 ) -> Reply:
     """Time the case, again after a disturbance, a time that seems forged, or a failure of eager.
 
@@ -103,8 +131,10 @@ def _undisturbed(
     baseline.patient = True
     for _ in range(ATTEMPTS):
         try:
-            return _time(problem, worker, baseline, direction, patience)
+            return _time(problem, worker, baseline, direction, patience, frugal)
         except BaselineFailed as found:
+            if OUT_OF_MEMORY in str(found):
+                raise
             baseline.restart()
             failed: Exception = found
         except Forged as found:
@@ -119,17 +149,23 @@ def _undisturbed(
             failed = Failed("TAMPERED", reason)
     if baseline.patient:
         raise failed
-    return _time(problem, worker, baseline, direction, patience)
+    return _time(problem, worker, baseline, direction, patience, frugal)
 
 
 def _time(
-    problem: Problem, worker: Worker, baseline: Baseline, direction: Direction, patience: float
+    problem: Problem,
+    worker: Worker,
+    baseline: Baseline,
+    direction: Direction,
+    patience: float,
+    frugal: bool,
 ) -> Reply:
     case, where = problem.case, problem.device
     work = problem.op.timed_work(case, direction)
     with device.Monitor(device.reader(_uuid()) if where == "cuda" else None) as monitor:
-        timed = TimedProcess(worker, _laid(problem, worker, direction), direction)
-        baseline.begin(problem, direction, work)
+        laid = _laid(problem, worker, direction)
+        timed = TimedProcess(worker, laid, direction, frugal=frugal)
+        baseline.begin(problem, direction, work, frugal)
         times = _times(timed, baseline, problem, direction, patience)
         long = _sustained(timed, baseline, times.get("gpu", {}))
     _check_results(problem, worker, timed)

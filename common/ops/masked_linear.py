@@ -80,7 +80,7 @@ def work(case: MaskedCase, direction: Direction) -> Work:
 def room(case: MaskedCase) -> int:
     """Return the bytes that eager takes: both sets' products, and the gradients of both."""
     tokens, (k, n) = case.tokens, case.widths
-    return (5 * tokens * n + 3 * tokens * k + 2 * k * n) * ITEMSIZE[case.dtype]
+    return (4 * tokens * n + tokens * k + 2 * k * n) * ITEMSIZE[case.dtype]
 
 
 OP = Op(

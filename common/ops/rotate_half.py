@@ -151,6 +151,6 @@ OP = Op(
     draw=draw,
     output=lambda case: case.shape,
     work=work,
-    room=lambda case: 3 * work(case, "forward").bytes,
+    room=lambda case: 2 * work(case, "forward").bytes,
     split=Split(0, {"x": 0}),
 )

@@ -79,8 +79,8 @@ class Clock:
         Args:
             ours: The calls, on several inputs of one shape that change before each sample.
             backward: A call is forward with backward instead of forward alone.
-            limits: Further contestants, which have no inputs of their own. Each has memory from
-                its turn on until another contestant's.
+            limits: Further contestants, which have no inputs of their own. Each has memory for its
+                turns alone.
         """
         self.ours, self._limits = ours, limits
         around = (ours.renew, ours.keep)
@@ -185,6 +185,7 @@ class Clock:
         if clock == "host":
             self._wake(contestant)
         samples = [round(self._sample(contestant, clock, burst), 2) for _ in range(rounds)]
+        self._free_limits()
         _synchronize()  # the harness reads the kept results in another CUDA context
         return samples
 
@@ -225,6 +226,7 @@ class Clock:
             if run and wait and calls > 1:
                 ours.keep_in_passing()
         ours.forget()  # so that freeing them is in the time of the calls
+        self._free_limits()
         if wait:
             _synchronize()
 

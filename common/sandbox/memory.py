@@ -46,8 +46,10 @@ def _requested(what: str) -> int:
 
 def room() -> int:
     """Return the bytes that this process can still allocate."""
-    free, _ = torch.cuda.mem_get_info()
-    return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    free, total = torch.cuda.mem_get_info()
+    reserved = torch.cuda.memory_reserved()
+    allowed = int(torch.cuda.get_per_process_memory_fraction() * total) - reserved
+    return max(min(free, allowed), 0) + reserved - torch.cuda.memory_allocated()
 
 
 def give_back() -> None:

@@ -206,7 +206,9 @@ def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypat
     solution = copy(kernel, tmp_path / mutation)
     op = ops.load(solution.op)
     (graded,) = mutants.grade(op, small(op), [solution])
-    times = timing.time_case(graded.problem, graded.worker, baseline_of(mutants, op), "forward")
+    times = timing.time_case(
+        graded.problem, graded.worker, baseline_of(mutants, op), "forward", mutants.room
+    )
     assert promised(CORPUS[kernel], "Timed") != "PASSED"
     assert "verdict" not in times
 
