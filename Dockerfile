@@ -1,8 +1,10 @@
-# Untested, for want of a container engine. NVIDIA's image contains torch and triton with CUDA.
+# Untested, for want of a container engine. NVIDIA's image contains torch, triton and
+# TransformerEngine.
 #   docker build -t triton-study . && docker run --gpus all --ipc=host triton-study
 ARG IMAGE=nvcr.io/nvidia/pytorch:26.06-py3
 FROM ${IMAGE}
-RUN pip install nox rich pytest msgspec matplotlib nvidia-ml-py
+RUN pip install nox rich pytest msgspec allpairspy matplotlib nvidia-ml-py
 COPY . /study
 WORKDIR /study
+RUN python -m common.tools.peers
 CMD ["nox", "--no-venv", "--no-install", "-s", "bench", "leaderboard"]

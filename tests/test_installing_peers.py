@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from common.commands import options
+from common import paths, solutions
+from common.commands import bench, options
+from common.measure import recording
 from common.paths import ROOT
 from common.tools import peers
 
@@ -164,8 +166,7 @@ ERROR: Failed to build 'x' when getting requirements to build wheel
         (BUILD.format(line="..."), "RuntimeError: Error compiling objects for extension"),
         ("ERROR: Cannot install a because b.\nERROR: ResolutionImpossible: for help visit c",
          "Cannot install a because b"),
-        ("ERROR: Cannot install a\nThe conflict is caused by:\n  a 1 depends on b==2\n"
-         "  You want b==3",
+        ("ERROR: x\nThe conflict is caused by:\n  a 1 depends on b==2\n  You want b==3",
          "a 1 depends on b==2 and You want b==3"),
         ("WARNING: x\nERROR: Could not find it\nERROR: No matching distribution found for y",
          "No matching distribution found for y"),
@@ -232,3 +233,13 @@ def test_only_peers_of_the_op_are_missed():
 def test_nothing_is_missed_where_all_are_there_or_few_are_chosen():
     assert options.missing_peers(asked(), {}) is None
     assert options.missing_peers(asked(only="house"), ABSENT) is None
+
+
+def test_bench_says_it_at_its_start(monkeypatch, capsys):
+    ended = recording.Recorded(paths.RESULTS / "cpu" / "run.jsonl", 0)
+    monkeypatch.setattr(recording, "bench", lambda *_: (each for each in [ended]))
+    monkeypatch.setattr(solutions, "peers", lambda: ([], {"quack": "the package is missing"}))
+    words = argparse.Namespace(op="masked_linear", only=None, device="cpu", tier="board")
+    assert bench.run(words) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("study: not on the board: quack (")

@@ -13,7 +13,7 @@ import torch
 from common import ops
 from common.arena import lay_out, shifted, storage_bytes
 from common.grading.calls import call_json, call_tensors
-from common.measure import limits, stopwatch
+from common.measure import stopwatch
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import is_samples, names_a_call
 from common.ops._draw import draw
@@ -23,7 +23,6 @@ from common.sandbox.failures import Refused
 from common.sandbox.rotation import Rotation, TimedCall, overlap
 from common.sandbox.shifting import Changing
 from common.sandbox.timed import check_sample
-from common.spec import Work
 
 ROPE = ops.load("rope")
 CASE = next(ROPE.cases("smoke"))
@@ -329,23 +328,3 @@ def test_nobody_foresees_the_number_of_calls():
         Stopwatch(process, "gpu").measure(20.0)
     assert len(set(process.runs)) == 2
     assert min(process.runs)[0] * 20.0 >= stopwatch.RUN
-
-
-# --- the device's limits --------------------------------------------------------------------------
-
-
-def test_the_floor_is_the_larger_of_both_and_forgives_the_cache():
-    h200 = limits.PEAKS["NVIDIA H200"]
-    by_memory = limits.floor(h200, 50, Work(2050, 1))
-    assert by_memory == pytest.approx(1e6 * 2000 / h200.bytes_per_second)
-    by_flops = limits.floor(h200, 50, Work(0, 10**15))
-    assert by_flops == pytest.approx(1e6 * 1e15 / h200.flops_per_second["bfloat16"])
-
-
-@pytest.mark.parametrize(("name", "refused"), [("NVIDIA H200", True), ("another", False)])
-def test_faster_than_the_device_is_refused(name, refused, monkeypatch):
-    properties = type("Properties", (), {"L2_cache_size": 0, "name": name})
-    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
-    work = Work(48_000_000, 0)  # 10 us on an H200
-    assert bool(limits.broken([9.0, 9.9, 50.0], work)) == refused
-    assert limits.broken([9.0, 10.1, 10.2], work) is None

@@ -111,6 +111,8 @@ def _all_drawn(tables: Iterable[Table]) -> list[str]:
 def _peak(peak: Mapping[str, Any]) -> list[str]:
     if not peak:
         return []
+    if "bytes_per_second" not in peak:
+        return ["Peak: unknown; the copy and the products measured beside each solution bound it."]
     rates = ", ".join(f"{flops / 1e12:g} in {dtype}"
                       for dtype, flops in peak["flops_per_second"].items())  # fmt: skip
     moved = f"{peak['bytes_per_second'] / 1e12:g} TB/s"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from typing import TYPE_CHECKING
 
 from common import paths, solutions
@@ -26,8 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
     chosen, absent = shared.chosen(options), solutions.peers()[1]
-    if line := shared.missing_peers(options, absent):
-        print(line, file=sys.stderr)
     device = shared.device(options)
     from common.grading.tiers import tier_cases
     from common.measure.recording import Kept, Recorded, bench
@@ -46,6 +43,8 @@ def run(options: argparse.Namespace) -> int:
         Steps("rows", rows) as steps,
         contextlib.closing(bench(chosen, device, selection, absent, options.memory)) as events,
     ):
+        if line := shared.missing_peers(options, absent):
+            steps.say(line)
         for event in events:
             if isinstance(event, Recorded):
                 ended = event

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import solutions
+from common.commands import gpus
 from common.errors import UserError
 from common.paths import PEERS, ROOT
 from common.solutions import Solution
@@ -36,7 +38,7 @@ def selecting_arguments(parser: argparse.ArgumentParser) -> None:
 def running_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `--device` and `--verbose`, for commands that run solutions."""
     parser.add_argument(
-        "--device", choices=("cpu", "cuda"), help="default: cuda if there is a GPU, else cpu"
+        "--device", type=device_argument, help="cpu, cuda or cuda:N; default: a GPU if there is one"
     )
     parser.add_argument(
         "--memory",
@@ -85,6 +87,17 @@ def gibibytes(text: str) -> int:
     if size <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of GiB")
     return size
+
+
+def device_argument(text: str) -> str:
+    """Return the device that the text names, for argparse: `cpu`, `cuda` or `cuda:N`.
+
+    Raises:
+        argparse.ArgumentTypeError: The text names none.
+    """
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no device: give cpu, cuda or cuda:1")
+    return text
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -151,21 +164,33 @@ def writable(path: Path) -> Path:
 def device(options: argparse.Namespace) -> str:
     """Return `cpu` or `cuda`: the device asked for, otherwise a GPU if there is one.
 
+    `cuda:1` becomes the only GPU that this process and its children see, which to them is `cuda`.
+    Where a GPU has no bfloat16, a line on stderr says so.
+
     Raises:
         ModuleNotFoundError: A package that grading needs is missing.
-        UserError: A GPU is asked for and torch finds none.
+        UserError: A GPU is asked for and torch finds none, or not that one.
     """
     for package in NEEDED:
         if not importlib.util.find_spec(package):
             raise ModuleNotFoundError(name=package)
     # torch would warn at exit about shared memory that killed workers had mapped
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    kind, _, number = (options.device or "").partition(":")
+    before = dict(os.environ)
+    if number:
+        gpus.see_only(int(number))
     import torch
 
     available = torch.cuda.is_available()
-    if options.device == "cuda" and not available:
-        raise UserError("torch finds no GPU: leave --device out, or give cpu")
-    return options.device or ("cuda" if available else "cpu")
+    if kind == "cuda" and not available:
+        none = "torch finds no GPU: leave --device out, or give cpu"
+        raise UserError(gpus.missing(int(number), before) if number else none)
+    chosen = kind or ("cuda" if available else "cpu")
+    if chosen == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        name = torch.cuda.get_device_name()
+        print(f"study: {name} has no bfloat16: cases of that dtype are left out", file=sys.stderr)
+    return chosen
 
 
 # --- messages -------------------------------------------------------------------------------------

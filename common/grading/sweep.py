@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
-from common.errors import OUT_OF_MEMORY, out_of_memory
+from common.errors import OUT_OF_MEMORY, UserError, out_of_memory
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
 from common.grading.memory import Memory, Taken
 from common.grading.problem import Problem, make_problem
 from common.grading.room import Room
+from common.grading.sharing import check_sharing
 from common.grading.worker import LIVES, Worker
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
@@ -57,7 +58,7 @@ class TooLarge:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class _PendingCase:
     """A case under way: its problem, and the verdicts to come of each worker."""
 
@@ -94,12 +95,17 @@ class Sweep:
                 do so without a GPU.
             server: A fork server of this device, which outlives the sweep.
             memory: What the run may take of the GPU's memory, by default all that is free.
+
+        Raises:
+            UserError: The GPU's memory cannot be shared; a server that is given is not asked.
         """
         self.device, self._deadline, self._lives = device, deadline, lives
         self._overlap = device == "cpu" if overlap is None else overlap
         self._owns_server = server is None
         self._server = ForkServer(device, quiet) if server is None else server
         self.room = Room(memory or Memory.of(device))
+        if self._owns_server and device == "cuda":
+            self._check_sharing()
         self._workers: dict[tuple[Solution, int], Worker] = {}
         self._cores = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
         self._graders = ThreadPoolExecutor(self._cores)
@@ -119,14 +125,21 @@ class Sweep:
         for worker in self._workers.values():
             worker.close()
 
+    def _check_sharing(self) -> None:
+        """End the fork server if the GPU's memory cannot be shared with its processes."""
+        try:
+            check_sharing(self._server)
+        except UserError:
+            self._server.close()
+            raise
+
     def worker(self, solution: Solution, lane: int = 0) -> Worker:
         """Return the solution's worker; cases that are graded at the same time have a lane each."""
         if (solution, lane) not in self._workers:
             limit = self.room.memory.limit if self.device == "cuda" else None
             worker = Worker(self._server, solution, self._deadline, self._lives, limit)
             self._workers[solution, lane] = worker
-            if lane >= 0:  # eager's process is no solution's to end
-                self.room.workers.append(worker)
+            self.room.workers.append(worker)
         return self._workers[solution, lane]
 
     def grade(
@@ -238,9 +251,9 @@ class Sweep:
             try:
                 graded: Graded | TooLarge = Graded(worker, oldest.problem.result(), job.result())
             except (ServerEnded, torch.OutOfMemoryError):
-                graded = self._alone(op, oldest.case, worker, pending, repeats)
+                graded = self._alone(op, oldest, worker, pending, repeats)
             if isinstance(graded, Graded) and any(map(ran_out, graded.verdicts.values())):
-                graded = self._alone(op, oldest.case, worker, pending, repeats)
+                graded = self._alone(op, oldest, worker, pending, repeats)
             yield graded
             if isinstance(graded, TooLarge):
                 return
@@ -248,7 +261,7 @@ class Sweep:
     def _alone(
         self,
         op: Op[Any],
-        case: Case,
+        oldest: _PendingCase,
         worker: Worker,
         pending: Iterable[_PendingCase],
         repeats: int,
@@ -259,14 +272,26 @@ class Sweep:
         """
         for other in pending:
             other.wait()
-        worker.close()
-        self.room.make(sys.maxsize, keep=[worker])
+        self.room.make(sys.maxsize, keep=[])
         try:
-            problem = self._problem(op, case, frugal=True)
+            problem = self._frugal(op, oldest)
             with worker.alone():
                 return Graded(worker, problem, self._grade(problem, worker, repeats))
         except torch.OutOfMemoryError as error:
-            return TooLarge(op, case, out_of_memory(str(error)))
+            return TooLarge(op, oldest.case, out_of_memory(str(error)))
+
+    def _frugal(self, op: Op[Any], oldest: _PendingCase) -> Problem:
+        """Return a problem of the case that takes as little memory as possible.
+
+        The one before, which takes more, is let go first.
+        """
+        if oldest.problem.exception() or not oldest.problem.result().frugal:
+            oldest.problem = Future()
+            try:
+                oldest.problem.set_result(self._problem(op, oldest.case, frugal=True))
+            except torch.OutOfMemoryError as error:
+                oldest.problem.set_exception(error)
+        return oldest.problem.result()
 
 
 def ran_out(verdict: Verdict) -> bool:

@@ -6,6 +6,8 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch
+
 from common import ops
 from common.errors import UserError
 from common.grading.memory import Memory, Taken
@@ -30,7 +32,8 @@ def tier_cases(
     Args:
         solutions: The solutions; ops that none of them is for are left out.
         tier: The tier.
-        device: `cpu` or `cuda`; without a GPU the board's cases are their twins.
+        device: `cpu` or `cuda`; without a GPU the board's cases are their twins, and a GPU without
+            bfloat16 gets no case of that dtype.
         sample: At most so many cases of each op, the same ones each time.
         budget: The bytes that may be taken of a GPU, by default all that is free. A case with a far
             view, of 4 GiB and more, is left out where they do not hold it.
@@ -43,13 +46,24 @@ def tier_cases(
     for op in map(ops.load, sorted({solution.op for solution in solutions})):
         memory = Memory.of(device, budget).budget
         every = op.tier(tier, device)
-        cases = [case for case in every if not case.span or Taken.by(op, case).fits(memory)]
+        cases = [
+            case
+            for case in every
+            if _has(case, device) and (not case.span or Taken.by(op, case).fits(memory))
+        ]
         if not cases:  # only the ops of the seeds' plots have any in the tier `plot`
             continue
         if sample and sample < len(cases):
             chosen = sorted(random.Random(0).sample(range(len(cases)), sample))
             cases = [cases[index] for index in chosen]
         yield op, cases
+
+
+def _has(case: Case, device: str) -> bool:
+    """Return whether the device computes in the case's dtype: GPUs before Ampere lack bfloat16."""
+    if device == "cpu" or case.dtype != "bfloat16":
+        return True
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def repeats(tier: Tier, device: str) -> int:

@@ -85,6 +85,8 @@ class Ready:
     case: Case
     frugal: bool
     laid: LaidCalls
+    changes: int = 0
+    """`Worker.changes` when it got ready: a change has undone that."""
     timed: dict[Direction, TimedProcess] = field(default_factory=dict)
     sustained: dict[Direction, dict[str, float]] = field(default_factory=dict)
 
@@ -117,10 +119,11 @@ class Baseline:
         if (
             ready is None
             or (ready.case, ready.frugal) != (problem.case, frugal)
-            or not self._worker.alive
+            or self._worker.changes != ready.changes
         ):
             self._ready = None  # for good, if what follows fails
             with _eagers_own_faults():
+                self._worker.release()
                 ready = Ready(problem.case, frugal, self._laid(problem))
         if direction not in ready.timed:
             limits = {
@@ -135,6 +138,7 @@ class Baseline:
                     frugal=frugal,
                     beside=bool(ready.timed),
                 )
+        ready.changes = self._worker.changes
         self._ready = ready
 
     def _laid(self, problem: Problem) -> LaidCalls:
@@ -220,6 +224,11 @@ class Baseline:
                     for name, each in times.items()
                 }
         return known[self._direction]
+
+    @property
+    def worker(self) -> Worker:
+        """Return eager's worker."""
+        return self._worker
 
     def release(self) -> None:
         """Free the memory of the case."""

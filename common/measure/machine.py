@@ -12,14 +12,17 @@ from typing import Any
 import torch
 
 from common.digest import digest
-from common.measure.limits import peak_of
+from common.measure.limits import MEASURED, peak_of
 from common.paths import COMMON
 from common.solutions import Solution, package_of
+
+INTERPRETER = "CPU, Triton's interpreter"
+"""The name that stands for a device where there is no GPU."""
 
 
 def device_name(device: str) -> str:
     """Return the GPU's name as torch has it, or a name for the interpreter."""
-    return str(torch.cuda.get_device_name()) if device == "cuda" else "CPU, Triton's interpreter"
+    return str(torch.cuda.get_device_name()) if device == "cuda" else INTERPRETER
 
 
 def results_folder(device: str) -> str:
@@ -45,9 +48,13 @@ def peer_versions(solutions: Iterable[Solution]) -> dict[str, str]:
 
 
 def peak(device_name: str) -> dict[str, Any]:
-    """Return the datasheet's rates of the device; empty where they are not known."""
-    known = peak_of(device_name)
-    return asdict(known) if known else {}
+    """Return the datasheet's rates of the device; empty without a GPU.
+
+    Of a GPU whose rates are not known, `source` alone, which is `measured`.
+    """
+    if known := peak_of(device_name):
+        return asdict(known)
+    return {} if device_name == INTERPRETER else {"source": MEASURED}
 
 
 HARNESS = (

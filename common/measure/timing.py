@@ -90,7 +90,7 @@ def time_case(
     Raises:
         torch.OutOfMemoryError: The device does not hold the case, whatever the solution takes.
     """
-    frugal = not room.make(Taken.by(problem.op, problem.case).timed, keep=[worker])
+    frugal = not room.make(Taken.by(problem.op, problem.case).timed, keep=[worker, baseline.worker])
     try:
         try:
             return _undisturbed(problem, worker, baseline, direction, patience, frugal)
@@ -99,7 +99,7 @@ def time_case(
                 raise
         baseline.restart()
         worker.close()
-        room.make(sys.maxsize, keep=[worker])
+        room.make(sys.maxsize, keep=[])
         return _undisturbed(problem, worker, baseline, direction, patience, frugal=True)
     except Failed as failed:
         return {"verdict": failed.verdict, "reason": failed.reason}
@@ -209,7 +209,7 @@ def _times(
         seconds = patience * SECONDS[case.ranked_by][clock]
         times[clock] = take_turns(turns, seconds, PRECISION[clock], beside, first)
     if gpu := times.get("gpu"):
-        if reason := limits.broken(gpu["solution"], work):
+        if reason := limits.broken(gpu, work, case.dtype):
             raise Failed("IMPOSSIBLE_SPEED", reason)
         slow = median(gpu["solution"]) > SLOW_CALL
         if direction == "forward" and not slow and timed.capture():

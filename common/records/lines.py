@@ -22,7 +22,7 @@ class Run(Line, frozen=True, kw_only=True, tag="run"):
     """The peers that could not take part, each with the reason."""
     selection: Selection = Selection()
     peak: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The datasheet's rates of the device; empty where they are not known."""
+    """The datasheet's rates of the device; where they are not known, `source: "measured"` alone."""
 
     @property
     def whole(self) -> bool:

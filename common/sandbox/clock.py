@@ -99,6 +99,8 @@ class Clock:
         if self.ours.keeps:
             run_at_once(self.ours, self._most)
             self.ours.refuse_shared()
+            self.ours.forget()
+            memory.give_back()  # as much as several calls take
         for name in self.contestants:
             self._warm_up_alone(name)
         gc.collect()

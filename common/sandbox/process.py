@@ -143,8 +143,7 @@ def serve(connection: socket.socket) -> None:
 def _answer(session: Session, message: Reply, fds: list[int]) -> Reply:
     request = message.pop("request")
     if request == "arena":
-        session.share(message["ticket"], fds[0] if fds else None)
-        return {}
+        return {"given_back": session.share(message["ticket"], fds[0] if fds else None)}
     try:
         if request not in REQUESTS:
             raise Refused("RUNTIME_ERROR", f"no such request: {request}")

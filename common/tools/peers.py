@@ -122,10 +122,8 @@ def reason(output: str) -> str:
         for at, line in enumerate(lines)
         if line == "The conflict is caused by:"
     ]
-    line = (
-        compiler[:1] or build[-1:] or conflict[:1] or pip[-1:] or lines[-1:] or ["pip says nothing"]
-    )[0]
-    line = line.removeprefix("ERROR: ").rstrip(".")
+    found = [*compiler[:1], *build[-1:], *conflict, *pip[-1:], *lines[-1:], "pip says nothing"]
+    line = found[0].removeprefix("ERROR: ").rstrip(".")
     return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
 
 

@@ -110,8 +110,8 @@ def test_a_start_that_was_moved_leaves_a_time_below_the_floor(monkeypatch):
     properties = type("Properties", (), {"L2_cache_size": 0, "name": "NVIDIA H200"})
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     work = Work(268_435_456, 0)
-    assert limits.broken([honest], work) is None
-    assert limits.broken([moved], work)
+    assert limits.broken({"solution": [honest]}, work, "float32") is None
+    assert limits.broken({"solution": [moved]}, work, "float32")
 
 
 def test_corpus_is_large_enough():

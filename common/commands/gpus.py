@@ -1,0 +1,44 @@
+"""The choice of one GPU among several, made before torch is imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from common.errors import UserError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""The GPUs that a process may see: numbers, or UUIDs of GPUs or of MIG's slices."""
+COUNT = "import torch; print(torch.cuda.device_count())"
+
+
+def see_only(number: int) -> None:
+    """Make one GPU the only one that this process and its children see, as `cuda`.
+
+    The number counts those that are visible: number 1 of CUDA_VISIBLE_DEVICES=2,3 is GPU 3.
+
+    Raises:
+        UserError: Fewer are visible.
+    """
+    listed = os.environ.get(VISIBLE)
+    names = None if listed is None else [name for name in listed.split(",") if name]
+    if names is not None and number >= len(names):
+        raise UserError(_missing(number, len(names)))
+    os.environ[VISIBLE] = str(number) if names is None else names[number]
+
+
+def missing(number: int, environment: Mapping[str, str]) -> str:
+    """Return that torch finds no such GPU, and how many it finds in this environment.
+
+    Another process counts them, since CUDA reads the environment once.
+    """
+    command = [sys.executable, "-c", COUNT]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return _missing(number, int(ran.stdout))
+
+
+def _missing(number: int, count: int) -> str:
+    several = "no GPU" if count == 0 else f"{count} GPU{'s' * (count > 1)}, numbered from 0"
+    return f"there is no cuda:{number}: torch finds {several}"
