@@ -24,7 +24,7 @@ ROOM = Room(Memory(lambda: 1 << 50))
 class Worker:
     """A process whose probe takes these microseconds, one after the other."""
 
-    alive = True
+    changes = 0
 
     def __init__(self, *times):
         self.times, self.renewed, self.refreshed, self.released = iter(times), 0, 0, 0
@@ -59,7 +59,7 @@ class Timed:
 def of(*times):
     """Return a baseline whose probe takes 10 us where nothing disturbs it."""
     made = Baseline(Worker(*times), {"gpu": 10.0, "host": 10.0})
-    made._ready = Ready("case", False, None, {"forward": Timed(made._worker)})
+    made._ready = Ready("case", False, None, timed={"forward": Timed(made._worker)})
     return made
 
 
@@ -113,7 +113,7 @@ def test_a_probe_that_stays_slow_stops_the_clock(clock, fine, slow):
 
 def test_the_contestants_have_another_order_each_time():
     made = Baseline(Worker(), {})
-    made._ready = Ready("case", False, None, {"forward": Timed(made._worker)})
+    made._ready = Ready("case", False, None, timed={"forward": Timed(made._worker)})
     take = made.turns(["eager", "copy", "dense"], "gpu")
     assert len({tuple(take(1)) for _ in range(200)}) == 6
 
@@ -161,7 +161,7 @@ def test_a_process_that_lost_the_case_begins_anew(begun, end):
     if end:
         end(made)
     else:
-        made._worker.alive = False
+        made._worker.changes += 1
     assert begin(A, "forward") == [A, ("a", "forward", False)] * 2
 
 
@@ -253,7 +253,7 @@ def test_the_sustained_times_of_a_case_are_measured_once():
             return {"solution": 30e-6, "dense": 5e-6}[name] * rounds * self.inputs
 
     made = of(10.0)
-    made._ready = Ready("case", False, None, {"forward": Long()})
+    made._ready = Ready("case", False, None, timed={"forward": Long()})
     for _ in range(2):
         assert made.sustained({"eager": 20.0, "dense": 4.0}) == {"eager": 30.0, "dense": 5.0}
     assert next(Long.runs) == 2

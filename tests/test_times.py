@@ -43,7 +43,7 @@ class Timed:
 @pytest.fixture
 def times(monkeypatch):
     """Return a function that times a case on a GPU that is not there."""
-    monkeypatch.setattr(limits, "broken", lambda samples, work: None)
+    monkeypatch.setattr(limits, "broken", lambda samples, work, dtype: None)
 
     def times(timed, ranked_by="gpu", direction="forward"):
         problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cuda")
