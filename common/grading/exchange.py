@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from common.arena import slot_like
+from common.arena import Slot, slot_like
 from common.grading.calls import ResultKey, call_json, call_tensors, reserve, result_slots
 from common.grading.guarded import GuardedMemory
 from common.grading.modes import Mode, modes
 from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import Worker
 from common.spec import Direction
-from common.wire import GUARDS, POISONS, Reply
+from common.wire import GARBAGE, GUARDS, POISONS, Reply
 
 FIRST, LATEST, OTHER, FURTHER = range(4)
 """The attempts at a case: two on the same inputs; one on other inputs in the memory of the first,
@@ -46,7 +46,9 @@ class Exchange:
             attempts = [[FIRST, OTHER], [LATEST]]
         if self.mode:
             attempts[0].append(FURTHER)
-        results = [result_slots(problem, problem.truth, each) for each in attempts]
+        # where memory is scarce, each attempt writes over the results of the one before
+        rooms = [each[:1] if problem.frugal else each for each in attempts]
+        results = [result_slots(problem, problem.truth, each) for each in rooms]
         arena, sets = reserve(worker, [self._inputs] * len(attempts), results)
         self.memory = GuardedMemory(arena, sets, self._inputs)
         pairs = zip(attempts, sets, strict=True)
@@ -74,6 +76,13 @@ class Exchange:
         problem = self._problem(attempt)
         tensors = call_tensors(problem.arguments, problem.upstream)
         self.memory.lay(self.slots[attempt], tensors, GUARDS[attempt % len(GUARDS)])
+        if self.problem.frugal:
+            for slot in self.slots[attempt].results.values():
+                self.memory.arena.bytes_of(slot).fill_(GARBAGE)
+
+    def _slot(self, name: str, attempt: int) -> Slot:
+        """Return the place of a result."""
+        return self.slots[attempt].results[name, FIRST if self.problem.frugal else attempt]
 
     def _problem(self, attempt: int) -> Problem:
         return self.problem.other if attempt == OTHER else self.problem
@@ -94,7 +103,7 @@ class Exchange:
             "forward",
             attempt=attempt,
             call=call,
-            result=slots.results[OUTPUT, attempt].json(),
+            result=self._slot(OUTPUT, attempt).json(),
             poison=None if poison != poison else poison,
             backwards=attempt == LATEST,
             alive=list(alive),
@@ -121,7 +130,7 @@ class Exchange:
             "backward",
             attempt=attempt,
             upstream=slots.inputs["upstream"].json(),
-            results={name: slots.results[name, attempt].json() for name in names},
+            results={name: self._slot(name, attempt).json() for name in names},
             retain=retain,
         )
 
@@ -132,7 +141,7 @@ class Exchange:
             self._delivered[name, attempt] = self._present(name, attempt)
 
     def _present(self, name: str, attempt: int) -> torch.Tensor:
-        slot = self.slots[attempt].results[name, attempt]
+        slot = self._slot(name, attempt)
         return self.problem.kept(self.memory.arena.tensor(slot))
 
     def names(self, direction: Direction, attempt: int = FIRST) -> list[str]:
@@ -151,7 +160,7 @@ class Exchange:
 
     def later(self, name: str, attempt: int) -> torch.Tensor | Reply:
         """Return a result as its call holds it now, or the failure of that request."""
-        slot = self.slots[attempt].results[name, attempt].json()
+        slot = self._slot(name, attempt).json()
         reply = self.worker.ask("deliver", attempt=attempt, name=name, result=slot)
         return reply if reply.get("verdict") else self._present(name, attempt)
 

@@ -248,15 +248,13 @@ class Sweep:
         oldest = pending.popleft()
         oldest.wait()
         for worker, job in oldest.jobs:
-            try:
-                graded: Graded | TooLarge = Graded(worker, oldest.problem.result(), job.result())
-            except (ServerEnded, torch.OutOfMemoryError):
-                graded = self._alone(op, oldest, worker, pending, repeats)
-            if isinstance(graded, Graded) and any(map(ran_out, graded.verdicts.values())):
-                graded = self._alone(op, oldest, worker, pending, repeats)
-            yield graded
-            if isinstance(graded, TooLarge):
+            if verdicts := _counted(job):
+                yield Graded(worker, oldest.problem.result(), verdicts)
+                continue
+            yield (again := self._alone(op, oldest, worker, pending, repeats))
+            if isinstance(again, TooLarge):
                 return
+            del again  # its problem is let go
 
     def _alone(
         self,
@@ -294,6 +292,14 @@ class Sweep:
         return oldest.problem.result()
 
 
-def ran_out(verdict: Verdict) -> bool:
-    """Return whether a solution failed for want of memory."""
-    return verdict.verdict == "RUNTIME_ERROR" and OUT_OF_MEMORY in verdict.reason
+def _counted(job: Future[dict[Direction, Verdict]]) -> dict[Direction, Verdict] | None:
+    """Return the verdicts, or None where others may have caused them and the case is due again."""
+    try:
+        verdicts = job.result()
+    except (ServerEnded, torch.OutOfMemoryError):
+        return None
+    ran_out = (
+        each.verdict == "RUNTIME_ERROR" and OUT_OF_MEMORY in each.reason
+        for each in verdicts.values()
+    )
+    return None if any(ran_out) else verdicts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ _ALLOCATIONS = frozenset(
         "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_".split()
     )
 )
+MOST_KEPT = 512 << 20
+"""The bytes of fresh memory that are kept until the end of a call, though it frees them."""
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
@@ -43,7 +46,10 @@ class Poison(TorchDispatchMode):
         self.value, self.guarded = value, guarded
         self._guard = GUARDS[0] if value != value else GUARDS[1]
         self._fresh: list[tuple[torch.Tensor, int]] = []
+        self._bytes = 0
+        self._written: list[str] = []
         self._tally = itertools.count()  # a solution that empties the list is found out
+        self._checked = itertools.count()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -105,25 +111,47 @@ class Poison(TorchDispatchMode):
         size = fresh.untyped_storage().nbytes()
         if not size:
             return fresh
+        if self._bytes + size > MOST_KEPT:
+            self._check_unused()
         raw = torch.full((size + 2 * BAND,), self._guard, dtype=torch.uint8, device=fresh.device)
         self._fresh.append((raw, size))
+        self._bytes += size
         next(self._tally)
         storage = from_dlpack(raw[BAND : BAND + size].__dlpack__()).untyped_storage()
         target = torch.empty(0, dtype=fresh.dtype, device=fresh.device)
         return target.set_(storage, 0, fresh.shape, fresh.stride())
 
+    def _check_unused(self) -> None:
+        """Check the bands of memory that the solution has freed, and free it.
+
+        A solution that makes large tensors one after the other would else hold all at once.
+        """
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        unused = [each for each in self._fresh if _is_unused(each[0])]
+        if written := self._beside(unused):
+            self._written.append(written)
+        for each in unused:
+            self._fresh.remove(each)
+            self._bytes -= each[1]
+            next(self._checked)
+
     def held(self) -> Held:
         """Return the mode as it is now, to be compared when the call returns."""
-        return hold(self, "the poison", "value", "guarded", "_guard", "_fresh", "_tally")
+        names = ("value", "guarded", "_guard", "_fresh", "_written", "_tally", "_checked")
+        return hold(self, "the poison", *names)
 
     def overrun(self) -> str | None:
         """Describe the first write beside fresh memory: `wrote 4 bytes after memory of its own`.
 
         Call this once, at the end.
         """
-        if next(self._tally) != len(self._fresh):
+        if next(self._tally) != len(self._fresh) + next(self._checked):
             return "removed the trace of memory of its own"
-        bands = [band for raw, size in self._fresh for band in (raw[:BAND], raw[BAND + size :])]
+        return self._written[0] if self._written else self._beside(self._fresh)
+
+    def _beside(self, fresh: Sequence[tuple[torch.Tensor, int]]) -> str | None:
+        bands = [band for raw, size in fresh for band in (raw[:BAND], raw[BAND + size :])]
         if not bands:
             return None
         counts = torch.stack([(band != self._guard).sum() for band in bands]).tolist()
@@ -131,6 +159,15 @@ class Poison(TorchDispatchMode):
             if written:
                 return f"wrote {written} bytes {where} memory of its own"
         return None
+
+
+def _is_unused(raw: torch.Tensor) -> bool:
+    """Return whether nothing but this tensor uses its memory.
+
+    Its storage then has two uses: by the tensor, and by Python while it is asked.
+    """
+    storage = raw.untyped_storage()
+    return bool(torch._C._storage_Use_Count(storage._cdata) <= 2)
 
 
 def fill(tensor: torch.Tensor, value: float) -> None:
