@@ -72,12 +72,12 @@ def test_the_turns_stop_when_their_time_is_up_but_not_before_the_least_rounds():
     ("first", "taken"), [(stopping.FEWEST, [3]), (2, [2, 2]), (1, [1, 1, 1]), (7, [7])]
 )
 def test_slow_calls_have_the_fewest_samples_whatever_is_missing(monkeypatch, first, taken):
-    """Each sample takes a second, so that the longest time is up after two or three."""
+    """Each sample takes three seconds, so that the longest time is up after the first."""
     now, asked = [0.0], []
     monkeypatch.setattr(turning.time, "monotonic", lambda: now[0])
 
     def slow():
-        now[0] += 1.0
+        now[0] += 3.0
         return now[0]
 
     samples = take_turns({"a": turns(slow, asked)}, 0.1, 0.01, first=first)

@@ -1,0 +1,76 @@
+"""The harness's own clock beside the times that a process reports: forged ones, and honest ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.measure import stopwatch
+from common.measure.stopwatch import Stopwatch
+
+
+class Process:
+    """A process whose calls take the host and the GPU so many seconds, and the changes `change`."""
+
+    def __init__(self, host, gpu=0.0, change=0.0, hiccups=()):
+        self.host, self.gpu, self.change, self.hiccups = host, gpu, change, iter(hiccups)
+        self.runs, self.inputs = [], 2
+
+    def seconds(self, name, rounds, renew, run=True, wait=True):
+        assert renew, "else a call could return an earlier one's results"
+        calls = rounds * self.inputs
+        self.runs.append((calls, wait))
+        each = max(self.host, self.gpu) if wait else self.host
+        return calls * (each * run + self.change) + next(self.hiccups, 0.0)
+
+
+@pytest.mark.parametrize("change", [0.0, 40e-6])
+def test_a_host_time_that_is_too_short_by_the_stopwatch_is_forged(change):
+    watch = Stopwatch(Process(20e-6, gpu=90e-6, change=change), "host")
+    assert watch.beside(lambda rounds: [20.0] * rounds)(3) == [20.0] * 3
+    assert watch.forged(20.0) is None, "a run that does not wait has no GPU time in it"
+    assert watch.forged(20.0 / 1.29) is None
+    assert "it reports 15.2 us a call" in watch.forged(20.0 / 1.32)
+    assert "takes 20 us at least" in Stopwatch(Process(20e-6), "host").forged(0.5)
+
+
+def test_a_gpu_time_is_held_against_the_longer_of_both_by_the_stopwatch():
+    watch = Stopwatch(Process(20e-6, gpu=90e-6), "gpu")
+    assert watch.forged(90.0) is watch.forged(90.0 / 1.29) is None
+    assert "takes 90 us at least" in watch.forged(90.0 / 1.32)
+    hidden = Stopwatch(Process(100e-6, gpu=90e-6), "gpu")
+    assert hidden.forged(20.0) is None, "the host is slower, so that the GPU's time does not show"
+
+
+def test_the_hosts_time_is_measured_only_where_it_may_be_the_longer():
+    quick, bound = Process(20e-6, gpu=90e-6), Process(200e-6, gpu=90e-6)
+    for process in (quick, bound):
+        assert Stopwatch(process, "gpu").beside(lambda rounds: [90.0])(1) == [90.0]
+    assert {wait for _, wait in quick.runs} == {True}
+    assert {wait for _, wait in bound.runs} == {True, False}
+
+
+def test_slow_calls_have_a_run_beside_their_first_turn_alone():
+    slow, quick = Process(1e-3, gpu=0.3), Process(20e-6, gpu=90e-6)
+    for process, reported in ((slow, 3e5), (quick, 90.0)):
+        take = Stopwatch(process, "gpu").beside(lambda rounds, each=reported: [each] * rounds)
+        runs = [take(1) and len(process.runs) for _ in range(3)]
+        assert runs == ([2, 2, 2] if process is slow else [2, 4, 6])
+
+
+def test_runs_that_were_disturbed_accuse_nobody():
+    late = [0.1, 0.1, 0.1, 0.0, 0.1, 0.0]
+    assert Stopwatch(Process(20e-6, hiccups=late), "host").forged(20.0) is None
+    assert Stopwatch(Process(20e-6, hiccups=[0.1, 0.0] * 99), "host").forged(20.0) is not None
+
+
+def test_changes_that_take_longer_than_the_calls_with_them_hide_nothing():
+    slow_changes = Process(1000e-6, hiccups=[0.0, 0.1] * 99)
+    assert "it reports 100 us" in Stopwatch(slow_changes, "host").forged(100.0)
+
+
+def test_nobody_foresees_the_number_of_calls():
+    process = Process(20e-6)
+    for _ in range(20):
+        Stopwatch(process, "gpu").measure(20.0)
+    assert len(set(process.runs)) == 2
+    assert min(process.runs)[0] * 20.0 >= stopwatch.RUN

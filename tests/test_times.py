@@ -1,0 +1,97 @@
+"""The clocks of one row: their order, their contestants, and how long each may take."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from common import ops
+from common.measure import limits, rows, stopping, timing
+from common.measure.baseline import Baseline
+
+ROPE = ops.load("rope")
+BY = {case.ranked_by: case for case in reversed(list(ROPE.cases("board")))}
+
+
+class Timed:
+    """A process whose calls take so many microseconds by either clock."""
+
+    inputs = 2
+
+    def __init__(self, microseconds, warming_up=0.1):
+        self.each, self.warming_up, self.asked = microseconds, warming_up, []
+
+    def turn(self, name, clock, burst=1):
+        def take(rounds):
+            self.asked.append((name, clock, rounds))
+            return [self.each] * rounds
+
+        return take
+
+    def turns(self, names, clock, burst):
+        return lambda rounds: {name: [self.each] * rounds for name in names}
+
+    def capture(self):
+        self.asked.append(("capture", "gpu", 0))
+        return True
+
+    def seconds(self, name, rounds, renew=False, run=True, wait=True):
+        return 1e-6 * self.each * rounds * self.inputs * run
+
+
+@pytest.fixture
+def times(monkeypatch):
+    """Return a function that times a case on a GPU that is not there."""
+    monkeypatch.setattr(limits, "broken", lambda samples, work, dtype: None)
+
+    def times(timed, ranked_by="gpu", direction="forward"):
+        problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cuda")
+        return timing._times(timed, timed, problem, direction, 1.0)
+
+    return times
+
+
+@pytest.mark.parametrize("ranked_by", ["gpu", "host"])
+def test_the_clock_that_ranks_the_case_comes_last(times, ranked_by):
+    timed = Timed(100.0)
+    found = times(timed, ranked_by)
+    solution = [clock for name, clock, _ in timed.asked if name == "solution"]
+    assert solution[-1] == ranked_by != solution[0]
+    assert set(found["gpu"]) == {"solution", "eager", "copy", "graph"}
+    assert set(found["host"]) == {"solution", "eager", "no_grad"}
+    backward = times(Timed(100.0), ranked_by, "backward")
+    assert set(backward["gpu"]) == {"solution", "eager", "copy", "backward"}
+    assert set(backward["host"]) == {"solution", "eager"}
+
+
+@pytest.mark.parametrize(("microseconds", "replayed"), [(49e3, True), (51e3, False)])
+def test_a_slow_call_is_not_replayed(times, microseconds, replayed):
+    timed = Timed(microseconds)
+    assert ("graph" in times(timed)["gpu"]) == replayed
+    assert (("capture", "gpu", 0) in timed.asked) == replayed
+
+
+@pytest.mark.parametrize(("warming_up", "first"), [(0.1, 5), (2.0, stopping.FEWEST)])
+def test_the_first_turns_are_short_after_a_long_warm_up(times, warming_up, first):
+    timed = Timed(100.0, warming_up)
+    times(timed)
+    assert timed.asked[0][2] == first
+
+
+def test_a_case_gets_its_share_of_the_further_answers(monkeypatch):
+    asked = []
+
+    def grade(op, cases, solutions, skip, repeats):
+        asked.append(repeats)
+        return iter(())
+
+    room = SimpleNamespace(memory=SimpleNamespace(budget=1 << 40))
+    sweep = SimpleNamespace(device="cuda", grade=grade, room=room)
+    monkeypatch.setattr(rows, "tier_cases", lambda *_, **how: [(ROPE, [])])
+    monkeypatch.setattr(rows.baseline, "eager", lambda sweep, op: None)
+    monkeypatch.setattr(rows.baseline, "calibrate", lambda worker, device: {})
+    monkeypatch.setattr(Baseline, "release", lambda self: None)
+    for tier, patience in (("board", None), ("board", 0.3), ("plot", None)):
+        list(rows.measure(sweep, [], "run", {}, tier=tier, patience=patience))
+    assert asked == [20, 6, 0]
