@@ -194,4 +194,7 @@ def _import_error(package: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:  # pip has got it too, and installs a library whole or not at all
+        sys.exit(130)
