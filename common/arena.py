@@ -12,11 +12,12 @@ import math
 import mmap
 import os
 import threading
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 Key = TypeVar("Key", bound=Hashable)
 ALIGNMENT = 512
@@ -81,6 +82,8 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+Lent = tuple[bytes, int]
+"""torch's counter of one mapping: shared memory, and the place in it."""
 _POOLS = threading.Lock()
 """torch ends the process if one thread frees a pool while another allocates in one."""
 
@@ -92,6 +95,8 @@ class Arena:
         """Allocate the memory, in the harness, on `device`: `cpu` or `cuda`."""
         self.nbytes = nbytes
         self.fd: int | None = None
+        self.lent: list[Lent] = []
+        """The tickets to mappings that were not given back."""
         if device == "cpu":
             self.fd = os.memfd_create("study", os.MFD_ALLOW_SEALING)
             os.ftruncate(self.fd, nbytes)
@@ -114,8 +119,9 @@ class Arena:
         """Return the data by which a worker maps the same memory, beside `fds`."""
         if self.fd is not None:
             return {"nbytes": self.nbytes}
-        handle = [_encode(part) for part in self._map.untyped_storage()._share_cuda_()]
-        return {"nbytes": self.nbytes, "cuda": handle}
+        parts = self._map.untyped_storage()._share_cuda_()
+        self.lent.append(parts[4:6])
+        return {"nbytes": self.nbytes, "cuda": [_encode(part) for part in parts]}
 
     @classmethod
     def mapped(cls, ticket: dict[str, Any], fd: int | None) -> Arena:
@@ -186,13 +192,31 @@ class Arena:
         if isinstance(self._map, torch.Tensor):
             torch.cuda.synchronize()
 
+    def mapping(self) -> Callable[[], bool]:
+        """Return a function that tells whether this process still maps the memory."""
+        if not isinstance(self._map, torch.Tensor):
+            return lambda: False
+        storage = StorageWeakRef(self._map.untyped_storage())
+        return lambda: not storage.expired()
+
     def close(self) -> None:
         """Free the memory, or this process's mapping of it."""
         with _POOLS:
             self._map = self._pool = None
+            if self.fd is None:
+                torch.cuda.ipc_collect()
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
+
+
+def reclaim(lent: list[Lent]) -> None:
+    """Take back the mappings of a process that has ended, which torch would wait for forever."""
+    for counter in lent:
+        torch.UntypedStorage._release_ipc_counter_cuda(*counter)
+    if lent:
+        torch.cuda.ipc_collect()
+    lent.clear()
 
 
 def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -208,9 +232,12 @@ def content(tensor: torch.Tensor) -> torch.Tensor:
     return _integers(tensor) if slot_like(tensor, 0).far else storage_bytes(tensor)
 
 
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""By the bytes of an element."""
+
+
 def _integers(tensor: torch.Tensor) -> torch.Tensor:
-    names = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return tensor.detach().view(names[tensor.itemsize])
+    return tensor.detach().view(_INTEGERS[tensor.itemsize])
 
 
 def words(raw: torch.Tensor) -> torch.Tensor:
@@ -226,6 +253,15 @@ def shifted(tensor: torch.Tensor, shift: int) -> torch.Tensor:
     """
     rows = storage_bytes(tensor).view(-1, tensor.itemsize)
     return rows.roll(-(shift % max(len(rows), 1)), 0).view(-1)
+
+
+def is_shifted(memory: torch.Tensor, tensor: torch.Tensor, shift: int) -> bool:
+    """Return whether the bytes of a slot are those that `shifted` returns; needs no copy."""
+    kind = _INTEGERS[tensor.itemsize]
+    found, drawn = memory.view(kind), storage_bytes(tensor).view(kind)
+    start = shift % max(len(drawn), 1)
+    rest = len(drawn) - start
+    return torch.equal(found[:rest], drawn[start:]) and torch.equal(found[rest:], drawn[:start])
 
 
 def _encode(part: Any) -> Any:

@@ -1,4 +1,6 @@
-"""The exception for mistakes of the user."""
+"""The exception for mistakes of the user, and the words for memory that runs out."""
+
+import re
 
 
 class UserError(Exception):
@@ -7,3 +9,22 @@ class UserError(Exception):
     Its text is one line that says what is wrong and what to do. The command line prints it and
     exits with code 2.
     """
+
+
+OUT_OF_MEMORY = "out of memory"
+"""The words in every message of torch, Triton and CUDA about a GPU's memory."""
+_ASKED = re.compile(r"Tried to allocate (\S+ \S+)\. GPU \d+ has a total capacity of (\S+ \S+)"
+                    r" of which (\S+ \S+) is free")  # fmt: skip
+
+
+def out_of_memory(text: str) -> str:
+    """Return such a message as one short line.
+
+    For example `out of memory: asked for 3.10 GiB, 14.20 GiB of 15.99 GiB free`.
+    """
+    if f"{OUT_OF_MEMORY}: " in text:  # it is one already
+        return text[text.index(OUT_OF_MEMORY) :]
+    if not (found := _ASKED.search(text)):
+        return OUT_OF_MEMORY
+    asked, total, free = found.groups()
+    return f"{OUT_OF_MEMORY}: asked for {asked}, {free} of {total} free"

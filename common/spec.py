@@ -135,6 +135,19 @@ C = TypeVar("C", bound=Case)
 
 
 @dataclass(frozen=True)
+class Split:
+    """The dimension along which one call is many independent ones, such as a layer's tokens.
+
+    A slice of the output follows from the same slice of these arguments, and from all of the rest.
+    """
+
+    output: int
+    """The dimension of the output."""
+    arguments: Mapping[str, int]
+    """The dimension of each argument that is split."""
+
+
+@dataclass(frozen=True)
 class Op(Generic[C]):
     """An operation and all that the harness needs to grade it; see any file of `common/ops`."""
 
@@ -154,13 +167,14 @@ class Op(Generic[C]):
     output: Callable[[C], tuple[int, ...]]
     """Return the output's shape; its dtype is the case's."""
     work: Callable[[C, Direction], Work]
+    room: Callable[[C], int]
+    """Return the bytes that eager's forward with backward takes beyond its inputs, at most."""
+    split: Split
+    """The oracle takes a few slices at a time."""
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
     movable: tuple[str, ...] = ()
     """Further arguments whose slices along the first dimension may change places, which gives a
     case of the same kind."""
-    room: int = 20
-    """The memory of a GPU that grading a case takes, in units of the case's least bytes, as
-    measured: mostly float64 copies, and what the reference keeps for backward."""
 
     def board(self, device: str) -> Iterator[C]:
         """Yield the timed cases; without a GPU nothing is timed and each runs as its twin."""

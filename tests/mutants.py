@@ -88,7 +88,6 @@ MUTATIONS = {
     "no_alias_check": (arena.Arena, "holds", lambda self, tensor: False),
     "no_renewal": (rotation.Rotation, "renew", rotation.Rotation.forget),
     "no_shared_memory_check": (rotation.Rotation, "refuse_shared", nothing),
-    "no_look_at_a_timed_input": (rotation.Rotation, "_check_inputs", nothing),
 }
 SHOWN = {module.__name__: module for module in process.ours()}
 OWNERS, process.OURS = list(process.relied_on()), process.ours()

@@ -18,7 +18,7 @@ from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.records.fields import SCHEMA, Summary
-from common.records.runs import Record, Run
+from common.records.lines import Record, Run
 from common.records.writer import RunWriter
 from tests import forked
 

@@ -11,8 +11,7 @@ import torch
 
 from common.grading import asking
 from common.grading import grade as grading
-from common.grading.exchange import _has_room_for_two
-from tests.asking import AS_IT_IS, MASKED, SAVES, verdicts_of
+from tests.asking import AS_IT_IS, SAVES, verdicts_of
 
 NO_GRAD, WEIGHTS_ALONE = 0, 3
 
@@ -163,17 +162,6 @@ def test_a_death_amid_two_calls_is_that_and_no_error_of_the_harness(verdicts, di
     found = verdicts(STATEFUL.format(save=save, load=load), interleaved=True)
     assert found[dies].verdict == "CRASHED", found
     assert "SIGABRT" in found[dies].reason
-
-
-@pytest.mark.parametrize(("memory", "room"), [(8 << 30, False), (139 << 30, True)])
-def test_two_cases_have_to_fit_the_gpu(monkeypatch, memory, room):
-    case = next(case for case in MASKED.cases("board") if case.tokens == 63488)
-    problem = SimpleNamespace(op=MASKED, case=case, upstream=torch.zeros(0, device="meta"))
-    assert _has_room_for_two(problem)
-    problem.upstream = SimpleNamespace(device=torch.device("cuda"))
-    properties = SimpleNamespace(total_memory=memory)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: properties)
-    assert _has_room_for_two(problem) == room
 
 
 # --- chance and comparisons -----------------------------------------------------------------------

@@ -6,7 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
-from common.board import markdown, table, terminal
+from common.board import markdown, readme, table, terminal
 from common.board.ranking import rank
 from common.board.table import About
 from common.errors import UserError
@@ -131,7 +131,7 @@ def test_markdown_says_where_with_what_and_who_is_absent():
 
 
 def test_who_is_no_longer_in_the_tree_is_left_out():
-    for board in (markdown.leaderboard([TIMED], ABOUT), markdown.readme_board([TIMED], ABOUT)):
+    for board in (markdown.leaderboard([TIMED], ABOUT), readme.board([TIMED], ABOUT)):
         assert "gone" not in board
         assert "| 1 | alice/rope |" in board
 
@@ -157,42 +157,102 @@ def test_a_track_needs_records_alone(tmp_path):
     assert markdown.leaderboard([results], ABOUT) == markdown.leaderboard([TIMED], ABOUT)
 
 
+# --- memory ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [(None, "–"), (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1 << 20, "1.0 MiB"),
+     ((1 << 30) - 1, "1024.0 MiB"), (3 << 29, "1.5 GiB"), (3 << 40, "3072.0 GiB")],
+)  # fmt: skip
+def test_bytes_are_said_in_the_largest_unit_that_they_fill(amount, words):
+    assert table.size(amount) == words
+
+
+REMEMBERED = [
+    row(peak_memory=1 << 20),
+    row(direction="backward", peak_memory=5 << 20),
+    row("eager/rope", us=20.0, peer=True, peak_memory=3 << 30),
+    row("eager/rope", us=20.0, peer=True, direction="backward"),
+    row("bob/rope"),
+]
+
+
+def test_peak_memory_is_that_of_the_case_with_the_most():
+    (track,) = rank(REMEMBERED)
+    drawn = table.ranking(track, ABOUT, timed=True)
+    column = drawn.header.index("peak memory")
+    assert {cells[1].strip(table.MARKS): cells[column] for cells in drawn.rows} == {
+        "alice/rope": "5.0 MiB", "(eager/rope)": "3.0 GiB", "bob/rope": "–",
+    }  # fmt: skip
+
+
+def test_every_cases_memory_is_folded_behind_the_tables():
+    board = markdown.leaderboard([dataclasses.replace(TIMED, rows=REMEMBERED)], ABOUT)
+    folded = board.partition("<summary>rope: peak memory</summary>")[2].partition("</details>")[0]
+    forward, backward = folded.split("**rope: core, forward + backward, peak memory**")
+    assert "| alice/rope | 1.0 MiB |" in forward and "| (eager/rope) | 3.0 GiB |" in forward
+    assert "| alice/rope | 5.0 MiB |" in backward and "| (eager/rope) | – |" in backward
+
+
+def test_a_record_without_memory_has_no_column_for_it():
+    assert "peak memory" not in drawn().header
+    board = markdown.leaderboard([TIMED], ABOUT)
+    assert "peak memory</summary>" not in board
+    assert "GPU memory" not in board
+
+
+def test_the_memory_of_the_latest_run_is_stated():
+    known = {"r1": {"budget": 16 << 30, "harness": 1 << 29, "device": 15 << 30}}
+    runs = [RUN, replace(RUN, run="r2")]
+    line = ("GPU memory of the latest run: a budget of 16.0 GiB, in the harness's own process at"
+            " most 512.0 MiB, in all processes together at most 15.0 GiB.")  # fmt: skip
+    board = markdown.leaderboard([dataclasses.replace(TIMED, runs=runs, memory=known)], ABOUT)
+    assert line in board
+    known["r2"] = {"harness": 1 << 30}
+    board = markdown.leaderboard([dataclasses.replace(TIMED, runs=runs, memory=known)], ABOUT)
+    assert "latest run: in the harness's own process at most 1.0 GiB." in board
+
+
 # --- the README -----------------------------------------------------------------------------------
 
 
+BEGIN, END = "<!-- board -->", "<!-- /board -->"
+
+
 @pytest.fixture
-def readme(tmp_path):
+def page(tmp_path):
     path = tmp_path / "README.md"
-    path.write_text(f"before\n{markdown.BEGIN}\nold\n{markdown.END}\nafter\n")
+    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     return path
 
 
-def test_the_readmes_board_is_replaced_between_its_markers(readme):
+def test_the_readmes_board_is_replaced_between_its_markers(page):
     for board in ("new \\1 \\g<0>", "newer"):
-        markdown.insert(readme, board)
-        once = readme.read_text()
-        markdown.insert(readme, board)
-        assert readme.read_text() == once
-        assert once == f"before\n{markdown.BEGIN}\n\n{board}\n\n{markdown.END}\nafter\n"
+        readme.insert(page, board)
+        once = page.read_text()
+        readme.insert(page, board)
+        assert page.read_text() == once
+        assert once == f"before\n{BEGIN}\n\n{board}\n\n{END}\nafter\n"
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", markdown.BEGIN, markdown.END, f"{markdown.END}\n{markdown.BEGIN}"],
+    ["", BEGIN, END, f"{END}\n{BEGIN}"],
     ids=["neither", "no end", "no beginning", "turned round"],
 )
-def test_a_readme_without_its_markers_is_a_fault(readme, text):
-    readme.write_text(text)
+def test_a_readme_without_its_markers_is_a_fault(page, text):
+    page.write_text(text)
     with pytest.raises(UserError, match=r"README\.md"):
-        markdown.insert(readme, "board")
-    assert readme.read_text() == text
+        readme.insert(page, "board")
+    assert page.read_text() == text
 
 
-def test_a_note_cannot_end_the_readmes_board(readme):
-    about = ABOUT | {"alice/rope": About(f"mine {markdown.END} <b>only</b>", "s1")}
-    board = markdown.readme_board([TIMED], about)
-    markdown.insert(readme, board)
-    once = readme.read_text()
-    markdown.insert(readme, board)
-    assert readme.read_text() == once
+def test_a_note_cannot_end_the_readmes_board(page):
+    about = ABOUT | {"alice/rope": About(f"mine {END} <b>only</b>", "s1")}
+    board = readme.board([TIMED], about)
+    readme.insert(page, board)
+    once = page.read_text()
+    readme.insert(page, board)
+    assert page.read_text() == once
     assert "<b>" not in once

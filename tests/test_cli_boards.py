@@ -69,7 +69,7 @@ def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repos
     assert ran.code == 0, ran.err
     assert "rope: run r1, then r2" in ran.out
     assert "the largest moved by" not in ran.out, "10 µs is too short to say"
-    assert "2.50 ± 0.00   2.50 ± 0.00    +0.0%" in ran.out
+    assert "2.50 ± 0.00  2.50 ± 0.00   +0.0%" in ran.out
     assert (repository / "README.md").read_text() == before
     assert not (repository / "LEADERBOARD.md").exists()
 
@@ -86,6 +86,47 @@ def test_two_runs_that_timed_nothing_have_nothing_to_compare(study, twice):
 
 def test_two_runs_of_another_op_are_told_to_bench_again(study, twice):
     assert "run bench again" in one_line(study("leaderboard", "--compare", "--op", "rotate_half"))
+
+
+@pytest.fixture
+def elsewhere(recorded):
+    """The record, and one of another GPU that is twice as far ahead of plain torch."""
+    other = recorded.parent.with_name("other-gpu") / "20261122T082930Z-r9.jsonl"
+    other.parent.mkdir()
+    text = recorded.read_text().replace('"r1"', '"r9"').replace("A GPU", "Another GPU")
+    text = text.replace('"eager":[25.0,25.0,25.0]', '"eager":[50.0,50.0,50.0]')
+    other.write_text(text + '{"schema":2,"kind":"end","run":"r9"}\n')
+    return other
+
+
+def test_two_devices_stand_side_by_side_without_torch_and_nothing_is_written(
+    study, repository, elsewhere
+):
+    before = (repository / "README.md").read_text()
+    ran = study("leaderboard", "--devices", "--only", "house", hidden="torch triton matplotlib")
+    assert ran.code == 0, ran.err
+    assert ran.out.index("Another GPU") < ran.out.index("A GPU")
+    (line,) = [line for line in ran.out.splitlines() if "house/rope" in line]
+    assert line.split() == ["house/rope", "5.00†", "2.50†"]
+    assert (repository / "README.md").read_text() == before
+    assert not (repository / "LEADERBOARD.md").exists()
+
+
+def test_the_readme_follows_the_newest_whole_device(study, repository, elsewhere):
+    assert study("leaderboard", hidden="torch").code == 0
+    readme, whole = ((repository / name).read_text() for name in ("README.md", "LEADERBOARD.md"))
+    assert "(docs/plots/other-gpu/overview.svg)" in readme
+    assert (repository / "docs/plots/other-gpu/overview.svg").exists()
+    assert "### Another GPU" in readme and "[A GPU](LEADERBOARD.md#a-gpu), 2026-11-21" in readme
+    assert whole.index("## Another GPU") < whole.index("## A GPU") < whole.index("## Devices")
+
+
+def test_one_device_alone_is_told_to_bench_on_another(study, recorded):
+    assert "run bench on another one" in one_line(study("leaderboard", "--devices"))
+
+
+def test_two_runs_and_two_devices_are_not_compared_at_once(study, twice):
+    assert "not allowed with" in study("leaderboard", "--devices", "--compare").err
 
 
 def test_a_torn_last_line_is_a_notice(study, recorded):

@@ -9,7 +9,8 @@ from common.arena import storage_bytes
 from common.sandbox import clock, contestants
 from common.sandbox.clock import Clock, Contestant, Probes
 from common.sandbox.contestants import Captured
-from common.sandbox.rotation import Changing, Rotation, TimedCall
+from common.sandbox.rotation import ALIVE, Rotation, TimedCall
+from common.sandbox.shifting import Changing
 
 # --- what is timed --------------------------------------------------------------------------------
 
@@ -62,8 +63,8 @@ def clock_of(log, backward, **limits):
 
 def test_forward_is_timed_with_its_replay_and_without_gradients(on_cpu, monkeypatch):
     log, calls = on_cpu
-    ours = clock_of(log, backward=False, copy=lambda: log.append("copy"))
-    assert set(ours.contestants) == {"solution", "no_grad", "copy"}
+    ours = clock_of(log, backward=False, copy=lambda: lambda: log.append("copy"))
+    assert set(ours.contestants) == {"solution", "no_grad"}
     assert not ours.capture(), "there is no GPU"
     captured = [Captured(lambda: log.append("replay"), torch.ones(3))] * 2
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -99,11 +100,28 @@ def test_a_burst_is_of_half_its_calls_or_more(on_cpu, monkeypatch):
     assert bursts == {4, 5, 6}
 
 
+@pytest.mark.parametrize(("seconds", "most"), [(0.06, 1), (0.0, clock.WARM_UP_CALLS)])
+def test_slow_calls_warm_up_by_few(seconds, most):
+    made = []
+
+    def call():
+        made.append(1)
+        time.sleep(seconds)
+        return torch.ones(3)
+
+    x = torch.arange(3.0)
+    changing = [Changing(x, storage_bytes(x).view(-1, 4))]
+    calls = [TimedCall(call, [], x, changing)] * 2
+    Clock(Rotation(calls, False, slots=(torch.zeros(3),)), False, {})
+    alive = len(made) - clock.COLD_CALLS - 2 * most
+    assert alive == 2 if seconds else alive >= ALIVE.start
+
+
 def test_the_gpu_spins_for_twice_the_time_in_which_the_host_queues_a_call():
     ours = Clock(rotation([(lambda: time.sleep(2e-3) or torch.ones(1), [], torch.ones(1))], False),
-                 False, {"copy": list})  # fmt: skip
+                 False, {"copy": lambda: list})  # fmt: skip
     assert 4000 <= ours.contestants["solution"].spin <= clock.LONGEST_SPIN
-    assert ours.contestants["copy"].spin == clock.QUEUING
+    assert ours.get_ready("copy").spin == clock.QUEUING
 
 
 def test_a_long_run_makes_its_calls_with_new_inputs_or_changes_them_alone():
@@ -111,12 +129,11 @@ def test_a_long_run_makes_its_calls_with_new_inputs_or_changes_them_alone():
 
     def call():
         x = torch.arange(4.0)
-        changing = [Changing("x", x, storage_bytes(x).view(-1, 4))]
-        return TimedCall(
-            lambda: seen.append(tuple(x.tolist())) or x.clone(), [], x, changing, (torch.zeros(4),)
-        )
+        changing = [Changing(x, storage_bytes(x).view(-1, 4))]
+        return TimedCall(lambda: seen.append(tuple(x.tolist())) or x.clone(), [], x, changing)
 
-    ours = Clock(Rotation([call(), call()], backward=False), False, {})
+    calls = [call(), call()]
+    ours = Clock(Rotation(calls, backward=False, slots=(torch.zeros(4),)), False, {})
     for renew in (True, False):
         seen.clear()
         ours.run_on("solution", 20, renew=renew, run=True, wait=True)

@@ -1,5 +1,6 @@
 """What the clock measures on a GPU: copies, host time by itself, replays."""
 
+import functools
 import subprocess
 import sys
 import time
@@ -29,7 +30,8 @@ def measured_on_gpu(slow, plain):
         return (lambda: function(x)), [x], torch.rand_like(x)
 
     ours = Clock(rotation([call(slow), call(slow)], False), False, {})
-    eager = Clock(rotation([call(plain)], False), False, {"copy": contestants.copy(2 * MANY)})
+    limits = {"copy": functools.partial(contestants.copy, 2 * MANY)}
+    eager = Clock(rotation([call(plain)], False), False, limits)
     host = {
         "solution": ours.turn("solution", "host", ROUNDS),
         "eager": eager.turn("solution", "host", ROUNDS),

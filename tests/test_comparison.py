@@ -5,10 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
-from common.board import table, terminal
+from common.board import moves, table, terminal
 from common.board.comparison import compare
 from common.records.fields import SCHEMA
-from common.records.runs import Results, Run
+from common.records.lines import Run
+from common.records.runs import Results
 from tests.test_ranking import failed, replace, row, summary
 
 FIRST = Run(
@@ -42,7 +43,7 @@ def track(*rows, **where):
 
 
 def shown(*rows):
-    return table.comparison(track(*rows))
+    return moves.table_of(track(*rows))
 
 
 # --- which runs -----------------------------------------------------------------------------------

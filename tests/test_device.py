@@ -3,6 +3,7 @@
 import os
 import subprocess
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -46,13 +47,13 @@ class Nvml:
 
     @staticmethod
     def nvmlDeviceGetComputeRunningProcesses(handle):
-        return ["ours", "theirs"]
+        return [SimpleNamespace(pid=7), SimpleNamespace(pid=8)]
 
 
 def test_a_reading_leaves_out_what_the_device_does_not_tell(monkeypatch):
     monkeypatch.setattr(device, "_holds_gpu", lambda pid: False)
     expected = {"sm_mhz": 1980, "memory_mhz": 3201, "reasons": 6, "others": 2}
-    assert device.read(Nvml, "handle") == expected
+    assert device.read(Nvml, "handle", device.Others()) == expected
 
 
 def test_a_state_is_the_range_and_every_reason_that_slows():
@@ -78,7 +79,7 @@ def test_the_watch_reads_while_it_is_entered_and_not_after():
     state = watch.state
     time.sleep(1.5 * device.PERIOD)
     assert state["sm_mhz"][0] == 1000
-    assert 1001 <= state["sm_mhz"][1] <= 1003
+    assert 1002 <= state["sm_mhz"][1] <= 1004, "once at its start too"
     assert watch.state == state
 
 
@@ -92,7 +93,16 @@ def test_without_nvml_nothing_is_known():
 def test_only_processes_that_are_not_ours_are_others(monkeypatch):
     monkeypatch.setattr(device, "_family", lambda pid: [1, 2, 3])
     monkeypatch.setattr(device, "_holds_gpu", lambda pid: pid != 3)
-    assert [device.others(count) for count in (0, 1, 2, 3)] == [0, 0, 0, 1]
+    counts = [device.Others().among(range(count)) for count in (0, 1, 2, 3)]
+    assert counts == [0, 0, 0, 1]
+
+
+def test_proc_is_walked_again_only_where_the_processes_changed(monkeypatch):
+    walks, others = [], device.Others()
+    monkeypatch.setattr(device, "_family", lambda pid: walks.append(pid) or [1])
+    monkeypatch.setattr(device, "_holds_gpu", lambda pid: True)
+    found = [others.among(pids) for pids in ([], [], [5], [5], [5, 6], [6, 5], [6, 7])]
+    assert (found, len(walks)) == ([0, 0, 0, 0, 1, 1, 1], 4)
 
 
 def test_a_family_is_a_process_with_its_descendants():

@@ -10,9 +10,10 @@ import torch
 
 from common import ops
 from common.arena import Arena, content, lay_out, slot_like
+from common.grading import oracle
 from common.grading.exchange import FIRST, LATEST, Exchange
 from common.grading.grade import grade
-from common.grading.problem import Problem, solve
+from common.grading.problem import Problem
 from common.grading.tolerance import budget_of
 from tests.asking import Chosen, workers
 
@@ -49,10 +50,10 @@ def far(dtype: torch.dtype = torch.float32) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def problem():
     x, upstream = far(), far()
-    truth = solve(HALF, {"x": x}, upstream, double=True)
-    eager = solve(HALF, {"x": x}, upstream)
+    truth = oracle.truth(HALF, {"x": x}, upstream)
+    eager = oracle.eager(HALF, {"x": x}, upstream)
     budgets = {name: budget_of(eager[name], truth[name]) for name in truth}
-    return Problem(HALF, CASE, {"x": x}, upstream, truth, budgets)
+    return Problem(HALF, CASE, "cpu", {"x": x}, upstream, truth, budgets)
 
 
 def resident(process: int | str) -> int:

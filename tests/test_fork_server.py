@@ -28,6 +28,20 @@ def rotate_half(x):
 HONEST = HALF.format("pass")
 
 
+COUNTS = """
+import gc
+
+def rotate_half(x):
+    raise NotImplementedError(f"{gc.get_freeze_count()} objects")
+"""
+
+
+def test_what_a_worker_inherits_is_no_work_for_its_collections(halves, fork_server):
+    with Sweep("cpu", server=fork_server) as sweep:
+        ((_, found),) = halves(sweep, {"counts": COUNTS}, 1)
+    assert int(found.reason.split()[0]) > 100_000
+
+
 def test_workers_die_with_their_server(tmp_path):
     server = ForkServer("cpu")
     _, pid, connection = server.fork()
@@ -75,7 +89,8 @@ def test_a_timed_solution_is_not_blamed_for_a_server_that_had_ended(tmp_path, mo
         (graded,) = sweep.grade(op, cases, [Solution(path, "rotate_half")])
         os.kill(sweep._server._process.pid, 9)
         sweep._server._process.wait()
-        assert rows.time_graded(graded, baseline_of(sweep, op), "forward")[1] == "PASSED"
+        times = rows.time_graded(graded, baseline_of(sweep, op), "forward", sweep.room)
+        assert times["host"]["solution"]
 
 
 def test_a_solution_that_ends_the_server_is_found_and_the_others_pass(halves, tmp_path):

@@ -10,10 +10,11 @@ import torch
 
 from common import ops
 from common.arena import Arena
+from common.grading import oracle
 from common.grading.compare import _stayed
 from common.grading.exchange import FIRST, LATEST, OTHER, Exchange
 from common.grading.grade import grade
-from common.grading.problem import OUTPUT, Problem, make_problem, solve
+from common.grading.problem import OUTPUT, Problem, make_problem
 from common.grading.sweep import Sweep
 from common.ops._draw import draw
 from common.solutions import Solution
@@ -37,7 +38,7 @@ def test_seeds_decide_the_inputs_and_nothing_else_does():
 
 def test_the_oracle_is_in_float64_freqs_too():
     arguments, upstream = draw(ROPE, CASE, 1, "cpu")
-    truth = solve(ROPE, arguments, upstream, double=True)
+    truth = oracle.truth(ROPE, arguments, upstream)
     assert {tensor.dtype for tensor in truth.values()} == {torch.float64}
     doubled = arguments | {"t": arguments["t"].double(), "freqs": arguments["freqs"].double()}
     assert torch.equal(truth[OUTPUT], ROPE.reference(**doubled))
@@ -46,9 +47,9 @@ def test_the_oracle_is_in_float64_freqs_too():
 
 
 def test_few_elements_get_the_largest_error_of_eight_draws():
-    one = Problem(ROPE, CASE, *draw(ROPE, CASE, 5, "cpu"), truth={}, budgets={})
-    eager = solve(ROPE, one.arguments, one.upstream)[OUTPUT].double()
-    lucky = (eager - solve(ROPE, one.arguments, one.upstream, True)[OUTPUT]).abs().max().item()
+    one = Problem(ROPE, CASE, "cpu", *draw(ROPE, CASE, 5, "cpu"), truth={}, budgets={})
+    eager = oracle.eager(ROPE, one.arguments, one.upstream)[OUTPUT].double()
+    lucky = (eager - oracle.truth(ROPE, one.arguments, one.upstream)[OUTPUT]).abs().max().item()
     budgets = [make_problem(ROPE, CASE, seed, "cpu").budgets[OUTPUT] for seed in (5, 6)]
     assert budgets[0].rms is None
     assert budgets[0].largest > lucky or budgets[1].largest > lucky

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from common.grading.sweep import REPEATS, Sweep
+from common.grading.sweep import Sweep
+from common.grading.tiers import REPEATS
 from common.measure.limits import peak_of
 from tests import corpus
 from tests.corpus import promised

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from rich.console import Console
 
-from common.board import markdown, table, terminal
+from common.board import markdown, readme, table, terminal
 from common.board.plots import overview
 from common.board.summary import summary
 from common.board.table import NOTE_WIDTH, About, cut
@@ -76,7 +76,7 @@ def test_a_short_table_marks_what_a_long_one_marks():
 def test_the_readme_has_one_table_an_op():
     rows = [*BOTH, row("alice/rotate_half", op="rotate_half")]
     results = Results(path=None, runs=[RUN], rows=rows)
-    board = markdown.readme_board([results], everyone(rows))
+    board = readme.board([results], everyone(rows))
     titles = [line for line in board.splitlines() if line.startswith(("#", "**"))]
     assert titles == ["### A GPU", "**rope**", "**rotate_half**"]
     assert "| ---: | --- | ---: | ---: | ---: | --- |" in board
@@ -87,7 +87,7 @@ def test_a_short_table_keeps_its_columns_whatever_the_note():
     results = dataclasses.replace(TIMED, rows=BOTH)
     lines = [
         line.replace(r"\|", "")
-        for line in markdown.readme_board([results], about).splitlines()
+        for line in readme.board([results], about).splitlines()
         if line.startswith("|")
     ]
     assert {line.count("|") for line in lines} == {7}
@@ -106,7 +106,7 @@ def test_every_board_has_rope_first_and_unknown_ops_last():
     output = io.StringIO()
     terminal.show(results, about, Console(file=output, width=160))
     boards = [markdown.leaderboard([results], about), output.getvalue()]
-    for board in (*boards, markdown.readme_board([results], about)):
+    for board in (*boards, readme.board([results], about)):
         places = [board.index(f"alice/{op} ") for op in expected]
         assert places == sorted(places)
 
@@ -137,7 +137,7 @@ def test_the_leaderboard_keeps_notes_whole_and_the_others_do_not():
     output = io.StringIO()
     terminal.show(TIMED, about, Console(file=output, width=300))
     assert LONG in markdown.leaderboard([TIMED], about)
-    for board in (output.getvalue(), markdown.readme_board([TIMED], about)):
+    for board in (output.getvalue(), readme.board([TIMED], about)):
         assert LONG not in board
         assert cut(LONG) in board
 
@@ -156,8 +156,8 @@ def test_the_picture_has_the_best_of_each_folder_in_the_main_track(tmp_path):
     about = {name: about for name, about in everyone(rows).items() if name != "gone/rope"}
     path = overview.draw(dataclasses.replace(TIMED, rows=rows), about, tmp_path / "new")
     assert path == tmp_path / "new" / "overview.svg"
-    title, *_, heading, bob, fast, alice, half, eager, one = words(path)
-    assert title == "How many times as fast as plain torch: A GPU"
+    title, device, *_, heading, bob, fast, alice, half, eager, one = words(path)
+    assert (title, device) == ("How many times as fast as plain torch", "A GPU")
     assert heading == "ropecore"
     assert [bob, fast, alice, half, eager, one] == [
         "bob", "4.00 ×", "alice", "2.00 ×", "(eager)", "1.00 ×",

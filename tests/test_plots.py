@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from common import ops
-from common.board import markdown
+from common.board import markdown, readme
 from common.board.plots import drawing, sweeps
 from common.board.plots.style import looks
 from common.board.plots.sweeps import Estimate
@@ -13,7 +13,8 @@ from common.board.table import About
 from common.ops._masked import MaskedCase
 from common.ops.rope import RopeCase
 from common.records.fields import SCHEMA
-from common.records.runs import Record, Results
+from common.records.lines import Record
+from common.records.runs import Results
 from common.spec import DIRECTIONS
 from tests.test_ranking import RUN, replace, summary
 
@@ -292,4 +293,4 @@ def test_the_leaderboard_shows_the_plots_that_are_drawn(tmp_path):
     drawn = {f"docs/plots/a-gpu/{plot.name}.svg" for plot in sweeps.plots(rows)}
     assert drawn == set(sweeps.files(results, rows))
     assert set(looks(sweeps.plots(rows))) == set(about), "who is gone is not drawn"
-    assert "plots" not in markdown.readme_board([results], about)
+    assert "plots" not in readme.board([results], about)

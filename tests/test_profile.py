@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import msgspec
 import pytest
@@ -9,14 +10,14 @@ import pytest
 from common import cli, ops, paths
 from common.commands import profile
 from common.commands.profile import bottleneck, least
-from common.grading import sweep
+from common.grading import memory, sweep
 from common.grading.sweep import Sweep
 from common.measure import machine, rows, timing
 from common.measure.limits import Peak
 from common.measure.rows import Measured
 from common.paths import CONTRIBUTORS
 from common.records.fields import SCHEMA, Summary
-from common.records.runs import Record
+from common.records.lines import Record
 from common.sandbox import contestants
 from common.sandbox.alone import solo
 from common.solutions import Solution
@@ -100,7 +101,8 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
 
     monkeypatch.setattr(rows, "measure", lambda *_: iter([[Measured(row, None) for row in timed]]))
     monkeypatch.setattr(machine, "device_name", lambda device: "NVIDIA H200")
-    monkeypatch.setattr(sweep, "Sweep", lambda device, quiet: Sweep("cpu", server=fork_server))
+    monkeypatch.setattr(sweep, "Sweep", lambda device, **_: Sweep("cpu", server=fork_server))
+    monkeypatch.setattr(memory, "_free", lambda: sys.maxsize)
     monkeypatch.setattr(paths, "PROFILES", tmp_path)
     monkeypatch.setattr(nsight, "installed", lambda: False)
     monkeypatch.setattr(timing, "trace_case", trace)

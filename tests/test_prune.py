@@ -15,8 +15,8 @@ from common.board.ranking import rank
 from common.commands import prune
 from common.errors import UserError
 from common.records import pruning, runs, writer
-from common.records.fields import Selection
-from common.records.runs import Past
+from common.records.fields import SCHEMA, Selection
+from common.records.lines import LeftOut, Past
 from common.records.writer import RunWriter, Samples
 from tests.test_ranking import ABOUT, failed, replace, row
 from tests.test_ranking import RUN as GPU_RUN
@@ -112,6 +112,22 @@ def test_runs_that_are_shown_compared_or_unfinished_are_left_alone(folder):
     assert {run: path_of(folder, run).read_bytes() for run in names} == before
     assert all(writer.read_samples(path_of(folder, run)) for run in names)
     assert not any(writer.read_samples(path_of(folder, run)) for run in ("r1", "r2"))
+
+
+def test_cases_left_out_and_the_memory_of_a_run_stay(tmp_path):
+    folder = tmp_path / "a-gpu"
+    for run in ("r1", "r2", "r3"):
+        file = RunWriter(path_of(folder, run))
+        file.begin(replace(GPU_RUN, run=run))
+        file.row(row(run=run))
+        file.left_out(LeftOut(schema=SCHEMA, run=run, op="rope", case="c2", reason="too large"))
+        file.end(run, {"harness": 1})
+        file.close()
+    before, memory = shown(folder), runs.read(folder).memory
+    assert pruned(folder).rows == 1
+    assert shown(folder) == before
+    assert runs.read(folder).memory == memory
+    assert len(runs.read(folder).left_out_lines) == 3
 
 
 def test_a_superseded_row_leaves_its_history(folder):

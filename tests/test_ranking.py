@@ -6,7 +6,8 @@ import pytest
 from common.board.ranking import limit, rank, score, share, sustained_share
 from common.board.table import About, ranking
 from common.records.fields import SCHEMA, Summary
-from common.records.runs import Record, Results, Run
+from common.records.lines import Record, Run
+from common.records.runs import Results
 
 RUN = Run(
     schema=SCHEMA, run="r1", device="cuda", device_name="A GPU", versions={"torch": "2"},

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from common.errors import UserError
@@ -100,7 +101,7 @@ def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, 
     assert not capsys.readouterr().err
 
 
-LINE = json.loads(runs.msgspec.json.encode(ROW))
+LINE = json.loads(msgspec.json.encode(ROW))
 
 
 @pytest.mark.parametrize(

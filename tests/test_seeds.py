@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from common import solutions
+from common.grading import oracle
 from common.grading.exchange import Exchange
-from common.grading.problem import OUTPUT, Problem, solve
+from common.grading.problem import OUTPUT, Problem
 from common.ops import rope
 from common.ops._draw import draw
 from common.ops._rope_cases import RopeCase
@@ -35,8 +36,8 @@ def results(solution, case, seed, ones, sweep, device):
     case = cut(case, device)
     arguments, upstream = draw(rope.OP, case, seed, device)
     upstream = torch.ones_like(upstream) if ones else upstream
-    expected = solve(rope.OP, arguments, upstream)
-    problem = Problem(rope.OP, case, arguments, upstream, expected, {})
+    expected = oracle.eager(rope.OP, arguments, upstream)
+    problem = Problem(rope.OP, case, device, arguments, upstream, expected, {})
     exchange = Exchange(problem, sweep.worker(solution))
     exchange.lay_inputs(0)
     for request in (exchange.forward, exchange.backward):

@@ -3,13 +3,14 @@
 import functools
 import itertools
 import random
-import time
 
 import numpy as np
 import pytest
 
 from common.measure import stopping
+from common.measure import turns as turning
 from common.measure.turns import take_turns
+from common.stats import interval
 
 
 def noisy(count, spread, median=100.0):
@@ -64,18 +65,54 @@ def test_the_turns_stop_when_their_time_is_up_but_not_before_the_least_rounds():
     values, asked = itertools.cycle([1.0, 9.0, 4.0]), []
     samples = take_turns({"a": turns(lambda: next(values), asked)}, 0.0, 0.01)
     assert len(samples["a"]) == stopping.ROUNDS.start
-    assert set(asked) == {stopping.TURN}
+    assert asked == [5, 10]
 
 
-def test_nothing_goes_on_past_the_longest_whatever_is_missing(monkeypatch):
-    monkeypatch.setattr(stopping, "LONGEST", 0.005)
-    monkeypatch.setattr(stopping, "ROUNDS", range(1000, 2000))
+@pytest.mark.parametrize(
+    ("first", "taken"), [(stopping.FEWEST, [3]), (2, [2, 2]), (1, [1, 1, 1]), (7, [7])]
+)
+def test_slow_calls_have_the_fewest_samples_whatever_is_missing(monkeypatch, first, taken):
+    """Each sample takes a second, so that the longest time is up after two or three."""
+    now, asked = [0.0], []
+    monkeypatch.setattr(turning.time, "monotonic", lambda: now[0])
 
     def slow():
-        time.sleep(0.001)
-        return 1.0
+        now[0] += 1.0
+        return now[0]
 
-    assert len(take_turns({"a": turns(slow)}, 60, 0.01)["a"]) == stopping.TURN
+    samples = take_turns({"a": turns(slow, asked)}, 0.1, 0.01, first=first)
+    assert asked == taken
+    low, high = interval(samples["a"])
+    assert high - low > 0.5, "the interval says that little is known"
+
+
+@pytest.mark.parametrize(
+    ("turn", "seconds", "done", "then"),
+    [(5, 0.01, 5, 10), (10, 0.01, 15, 15), (15, 0.01, 30, 15), (5, 0.3, 5, 5), (15, 0.01, 190, 10)],
+)
+def test_turns_grow_while_a_round_is_quick(turn, seconds, done, then):
+    assert stopping.next_turn(turn, seconds, done) == then
+
+
+def test_those_asked_together_have_their_samples_beside_the_others():
+    order = []
+
+    def beside(rounds):
+        order.append("beside")
+        return {"b": [7.0] * rounds, "c": [8.0] * rounds}
+
+    def alone(rounds):
+        order.append("alone")
+        return [6.0] * rounds
+
+    samples = take_turns({"a": alone}, 60, 0.0001, beside)
+    assert {name: set(each) for name, each in samples.items()} == {
+        "a": {6.0},
+        "b": {7.0},
+        "c": {8.0},
+    }
+    assert len(samples["a"]) == len(samples["b"]) == len(samples["c"]) == stopping.ROUNDS.start
+    assert sorted(order) == ["alone"] * 2 + ["beside"] * 2
 
 
 def test_each_contestant_has_a_turn_in_every_round():

@@ -8,10 +8,9 @@ import time
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from common import ops
-from common.grading import sweep
+from common.grading import grade, sweep, tiers
 from common.grading.sweep import Sweep
 from common.solutions import Solution
 
@@ -58,54 +57,6 @@ def test_several_cases_are_under_way_at_once(seen_at_each_yield):
     assert max(seen_at_each_yield(overlap=True)) > 0
 
 
-@pytest.mark.parametrize(
-    ("free", "solutions", "overlap", "lanes"),
-    [
-        (1e12, 1, True, 8),
-        (1e12, 1, False, 1),
-        (1e12, 3, True, 2),
-        (1e12, 16, True, 1),
-        (3.5, 1, True, 3),
-        (3.5, 2, True, 1),
-        (0.1, 1, True, 1),
-    ],
-)
-def test_cases_at_once_have_the_memory_for_it(monkeypatch, free, solutions, overlap, lanes):
-    """`free` is in units of what the largest case takes of one solution."""
-    largest = max(HALF.work(case, "forward").bytes for case in CASES)
-    memory = int(free * HALF.room * largest)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (memory, memory))
-    one = object.__new__(Sweep)
-    one.device, one._overlap, one._cores = "cuda", overlap, 8
-    assert one._lanes(HALF, CASES, solutions) == lanes
-
-
-class Keeper:
-    released = False
-
-    def release(self):
-        self.released = True
-
-
-@pytest.mark.parametrize(
-    ("free", "overlap", "emptied", "released"),
-    [
-        (80, False, True, False),
-        (80, True, False, False),
-        (10, True, True, True),
-        (10, False, True, True),
-    ],
-)
-def test_memory_goes_round(monkeypatch, free, overlap, emptied, released):
-    found, keeper = [], Keeper()
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 100))
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: found.append("emptied"))
-    one = object.__new__(Sweep)
-    one._overlap = overlap
-    one._make_room([keeper])
-    assert (found == ["emptied"], keeper.released) == (emptied, released)
-
-
 SELDOM = """
 import itertools
 import torch
@@ -132,6 +83,17 @@ def test_what_differs_but_seldom_shows_in_many_answers(tmp_path, fork_server, re
     with Sweep("cpu", server=fork_server) as one:
         (found,) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=repeats)
     assert [verdict.verdict for verdict in found.verdicts.values()] == verdicts
+
+
+def test_a_slow_case_is_not_answered_again_and_again(tmp_path, fork_server, monkeypatch):
+    """Of ten further answers there is time for the first, and the ninth call differs."""
+    monkeypatch.setattr(grade, "LONGEST_REPEATS", 0.0)
+    path = tmp_path / "rotate_half.py"
+    path.write_text(SELDOM)
+    case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
+    with Sweep("cpu", server=fork_server) as one:
+        (found,) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=10)
+    assert [verdict.verdict for verdict in found.verdicts.values()] == ["PASSED", "PASSED"]
 
 
 @pytest.mark.parametrize(
@@ -166,28 +128,8 @@ def test_a_given_server_outlives_the_sweep(fork_server, tmp_path):
 
 def test_the_boards_cases_are_repeated_on_a_gpu_alone():
     asked = {
-        (tier, on): sweep.repeats(tier, on) > 0
+        (tier, on): tiers.repeats(tier, on) > 0
         for tier in ("board", "matrix")
         for on in ("cuda", "cpu")
     }
     assert [where for where, many in asked.items() if many] == [("board", "cuda")]
-
-
-@pytest.mark.parametrize(("device", "released"), [("cuda", 1), ("cpu", 0)])
-def test_a_far_view_is_freed_before_the_next_worker_takes_one(monkeypatch, device, released):
-    far = next(case for case in HALF.cases("smoke") if case.span)
-    monkeypatch.setattr(sweep, "grade", lambda *_: {})
-    seen = []
-    worker = SimpleNamespace(release=lambda: seen.append(1))
-    one = Sweep(device, server=SimpleNamespace())
-    for case in (far, CASES[0]):
-        one._grade(SimpleNamespace(case=case), worker, 0)
-    assert len(seen) == released
-
-
-@pytest.mark.parametrize(("views", "fits"), [(10, False), (11, True)])
-def test_each_worker_has_room_for_a_far_view(monkeypatch, views, fits):
-    far = next(case for case in HALF.cases("smoke") if case.span)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (views * far.span, 0))
-    assert sweep._fits(far, "cuda") == fits
-    assert sweep._fits(far, "cpu")

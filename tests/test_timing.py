@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -17,9 +18,10 @@ from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import is_samples, names_a_call
 from common.ops._draw import draw
 from common.sandbox import timed
-from common.sandbox.clock import WARM_UP_CALLS, Clock
+from common.sandbox.clock import WARM_UP_CALLS
 from common.sandbox.failures import Refused
-from common.sandbox.rotation import Changing, Rotation, TimedCall, overlap
+from common.sandbox.rotation import Rotation, TimedCall, overlap
+from common.sandbox.shifting import Changing
 from common.sandbox.timed import check_sample
 
 ROPE = ops.load("rope")
@@ -34,12 +36,12 @@ def rotation(count=2, forward=torch.Tensor.neg, check=lambda output: None, unit=
             lambda x=x: forward(x),
             wanted=[],
             upstream=x,
-            changing=[Changing("x", x, storage_bytes(x).view(-1, 4), unit)],
-            results=(torch.zeros(8),),
+            changing=[Changing(x, storage_bytes(x).view(-1, 4), unit)],
         )
         for x in inputs
     ]
-    return Rotation(calls, backward=False, check=check), inputs, calls
+    slots = (torch.zeros(8),)
+    return Rotation(calls, backward=False, check=check, slots=slots), inputs, slots[0]
 
 
 # --- changing inputs ------------------------------------------------------------------------------
@@ -53,7 +55,7 @@ def test_inputs_change_in_place_to_what_the_harness_can_work_out(unit):
     for _ in range(30):
         versions = [x._version for x in inputs]
         ours.renew()
-        for x, before, shift in zip(inputs, drawn, ours._shifts, strict=True):
+        for x, before, shift in zip(inputs, drawn, ours.shifts.totals, strict=True):
             assert torch.equal(storage_bytes(x), shifted(before, shift * unit))
             seen.add(tuple(x.tolist()))
         assert all(x._version > before for x, before in zip(inputs, versions, strict=True))
@@ -81,7 +83,7 @@ def test_every_input_changes_and_rows_stay_whole(name, changing):
 def test_every_call_of_every_burst_has_its_chance_to_be_kept():
     kept = set()
     for _ in range(100):
-        ours, _, calls = rotation(count=3)
+        ours, _, slot = rotation(count=3)
         for _ in range(4):
             ours.renew()
             for _ in range(3):
@@ -91,14 +93,14 @@ def test_every_call_of_every_burst_has_its_chance_to_be_kept():
         kept.add(index)
         drawn = torch.arange(8.0) + 10 * index
         wanted = -shifted(drawn, shift).view(torch.float32)
-        assert torch.equal(calls[index].results[0], wanted)
+        assert torch.equal(slot, wanted)
         assert ours.delivered() is None
     assert kept == {0, 1, 2}
 
 
 def test_a_call_that_is_kept_in_passing_can_be_any():
     kept = set()
-    ours, _, calls = rotation(count=2)
+    ours, _, slot = rotation(count=2)
     for _ in range(60):
         for _ in range(3):
             ours.renew()
@@ -108,7 +110,7 @@ def test_a_call_that_is_kept_in_passing_can_be_any():
         found = ours.delivered()
         drawn = torch.arange(8.0) + 10 * found["call"]
         wanted = -shifted(drawn, found["shift"]).view(torch.float32)
-        assert torch.equal(calls[found["call"]].results[0], wanted)
+        assert torch.equal(slot, wanted)
         kept.add(found["call"])
     assert kept == {0, 1}
 
@@ -141,9 +143,11 @@ def test_tampering_is_looked_for_after_every_sample():
     assert Session.looked == ["for tampering", 8] * 3
 
 
-def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch):
+@pytest.mark.parametrize(("beside", "seen"), [(False, [[], []]), (True, [[], [False]])])
+def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch, beside, seen):
     class Session:
-        clock = "the one before"
+        clocks: ClassVar = {False: "the one before"}
+        prepare = None
 
         def hold(self):
             pass
@@ -151,23 +155,45 @@ def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch
         def check_output(self, output):
             pass
 
-    def timed_call(session, *_):
-        seen.append(session.clock)
+    def timed_call(session, *_, changes):
+        found.append(list(session.clocks))
         return TimedCall(lambda: torch.ones(1), [], torch.ones(1))
 
-    seen, session = [], Session()
+    found, session = [], Session()
     monkeypatch.setattr(timed, "_timed_call", timed_call)
-    timed.begin_timing(session, [{}], [[]], backward=False)
-    assert seen == [None]
-    assert isinstance(session.clock, Clock)
+    monkeypatch.setattr(timed, "peak_memory", lambda ours: None)
+    monkeypatch.setattr(timed, "Clock", lambda ours, backward, limits: ("clock", backward))
+    timed.begin_timing(session, [{}], [], backward=False)
+    timed.begin_timing(session, [{}], [], backward=True, beside=beside)
+    assert found == seen
+    assert session.clocks[True] == ("clock", True)
+    assert session.clocks.get(False) == (("clock", False) if beside else None)
 
 
-def test_an_input_that_a_timed_call_changes_is_seen():
-    ours, *_ = rotation(forward=lambda x: x.mul_(-1).clone())
-    ours.renew()
-    ours.run()
-    with pytest.raises(Refused, match="x changed in a timed call"):
-        ours.keep()
+def test_several_take_their_turns_with_the_probe_before_and_after_each(monkeypatch):
+    class Probes:
+        def take(self, clock, rounds):
+            done.append(("probe", rounds))
+            return [float(each) for each in range(rounds)]
+
+    def take_turn(session, name, clock, rounds, burst, backward):
+        done.append((name, clock, rounds, burst, backward))
+        return {"samples": [7.0] * rounds}
+
+    session = SimpleNamespace(probes=Probes())
+    monkeypatch.setattr(timed, "take_turn", take_turn)
+    for look in (3, 0):
+        done = []
+        found = timed.take_turns(session, ["b", "a"], "gpu", 2, 1, look, True)
+        turns = [(name, "gpu", 2, 1, True) for name in "ba"]
+        assert list(found["samples"].items()) == [("b", [7.0] * 2), ("a", [7.0] * 2)]
+        if look:
+            woken = float(timed.WAKING)
+            assert found["probes"] == [[woken, woken + 1, woken + 2], *[[0.0, 1.0, 2.0]] * 2]
+            assert done == [("probe", timed.WAKING + 3), turns[0], ("probe", 3), turns[1],
+                            ("probe", 3)]  # fmt: skip
+        else:
+            assert (found["probes"], done) == ([], turns)
 
 
 def ring(count):
@@ -203,9 +229,9 @@ def test_a_result_that_could_be_computed_later_is_seen(keep):
 
 def test_a_gradient_may_be_the_upstream_one():
     inputs = torch.arange(8.0)
-    changing = [Changing("upstream", inputs, storage_bytes(inputs).view(-1, 4))]
-    call = TimedCall(lambda: inputs.view(2, 4), [], inputs, changing, (torch.zeros(2, 4),))
-    ours = Rotation([call], backward=False)
+    changing = [Changing(inputs, storage_bytes(inputs).view(-1, 4))]
+    call = TimedCall(lambda: inputs.view(2, 4), [], inputs, changing)
+    ours = Rotation([call], backward=False, slots=(torch.zeros(2, 4),))
     ours.run(), ours.run()
     ours.refuse_shared()
 
@@ -246,7 +272,7 @@ class Process:
     def seconds(self, name, rounds, renew, run=True, wait=True):
         assert renew, "else a call could return an earlier one's results"
         calls = rounds * self.inputs
-        self.runs.append(calls)
+        self.runs.append((calls, wait))
         each = max(self.host, self.gpu) if wait else self.host
         return calls * (each * run + self.change) + next(self.hiccups, 0.0)
 
@@ -269,6 +295,22 @@ def test_a_gpu_time_is_held_against_the_longer_of_both_by_the_stopwatch():
     assert hidden.forged(20.0) is None, "the host is slower, so that the GPU's time does not show"
 
 
+def test_the_hosts_time_is_measured_only_where_it_may_be_the_longer():
+    quick, bound = Process(20e-6, gpu=90e-6), Process(200e-6, gpu=90e-6)
+    for process in (quick, bound):
+        assert Stopwatch(process, "gpu").beside(lambda rounds: [90.0])(1) == [90.0]
+    assert {wait for _, wait in quick.runs} == {True}
+    assert {wait for _, wait in bound.runs} == {True, False}
+
+
+def test_slow_calls_have_a_run_beside_their_first_turn_alone():
+    slow, quick = Process(1e-3, gpu=0.3), Process(20e-6, gpu=90e-6)
+    for process, reported in ((slow, 3e5), (quick, 90.0)):
+        take = Stopwatch(process, "gpu").beside(lambda rounds, each=reported: [each] * rounds)
+        runs = [take(1) and len(process.runs) for _ in range(3)]
+        assert runs == ([2, 2, 2] if process is slow else [2, 4, 6])
+
+
 def test_runs_that_were_disturbed_accuse_nobody():
     late = [0.1, 0.1, 0.1, 0.0, 0.1, 0.0]
     assert Stopwatch(Process(20e-6, hiccups=late), "host").forged(20.0) is None
@@ -285,4 +327,4 @@ def test_nobody_foresees_the_number_of_calls():
     for _ in range(20):
         Stopwatch(process, "gpu").measure(20.0)
     assert len(set(process.runs)) == 2
-    assert min(process.runs) * 20.0 >= stopwatch.RUN
+    assert min(process.runs)[0] * 20.0 >= stopwatch.RUN

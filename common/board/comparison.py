@@ -10,7 +10,8 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from common.board.ranking import Entry, Track, median, rank, ratio
-from common.records.runs import Record, Results, Run
+from common.records.lines import Record, Run
+from common.records.runs import Results
 
 STEADY = 0.03
 SHORT = 20.0
@@ -116,6 +117,8 @@ class Comparison:
     later: Run
     harness: bool
     """The op, or the code that grades and times, changed."""
+    clock: bool
+    """The version of the clock changed."""
     tracks: tuple[Both, ...]
 
     @property
@@ -124,7 +127,8 @@ class Comparison:
         old, new = self.earlier.versions, self.later.versions
         versions = [f"{name} from {old[name]} to {new[name]}"
                     for name in old if name in new and old[name] != new[name]]  # fmt: skip
-        return ["the harness"] * self.harness + versions
+        parts = ["the harness"] * self.harness + ["the version of the clock"] * self.clock
+        return parts + versions
 
 
 def compare(results: Results, known: Container[str]) -> list[Comparison]:
@@ -162,8 +166,9 @@ def _compared(op: str, earlier: Run, old: Rows, later: Run, new: Rows) -> Compar
     shared = [key for key in new if key in old]
     before, after = rank(old[key] for key in shared), rank(new[key] for key in shared)
     harness = any(old[key].harness != new[key].harness for key in shared)
+    clock = any(old[key].clock != new[key].clock for key in shared)
     tracks = tuple(_both(*tracks) for tracks in zip(before, after, strict=True))
-    return Comparison(op, earlier, later, harness, tracks)
+    return Comparison(op, earlier, later, harness, clock, tracks)
 
 
 def _both(before: Track, after: Track) -> Both:

@@ -1,34 +1,39 @@
-"""Boards as Markdown: LEADERBOARD.md, and the README's short tables between two markers."""
+"""Boards as Markdown: the text of LEADERBOARD.md."""
 
 from __future__ import annotations
 
 import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from common.board import table
+from common.board.devices import Device, devices, side_by_side
 from common.board.parts import parts
 from common.board.plots import sweeps
-from common.board.summary import summary
-from common.board.table import About, Table
-from common.errors import UserError
-from common.records.runs import Record, Results
+from common.board.sections import Section, lines_of
+from common.board.table import About, Table, size
+from common.records.runs import Results
 
-BEGIN, END = "<!-- board -->", "<!-- /board -->"
-LEFT = ("solution", "note")
-"""The columns of text; numbers stand at the right."""
+MEMORY: dict[Literal["budget", "harness", "device"], str] = {
+    "budget": "a budget of",
+    "harness": "in the harness's own process at most",
+    "device": "in all processes together at most",
+}
+SIDE_BY_SIDE = "Devices side by side"
+PORTABILITY = """\
+*× eager* of each solution on each device. A dash: it is not ranked there."""
 EXPLANATION = """\
 *× eager* says how many times as fast as plain torch a solution is: the geometric mean, over the
 track's cases, of plain torch's median time over the solution's, taken in turn in one run, with its
 95 % interval. An entry whose interval reaches that of the leader of its group shares the leader's
 place. *Worst share of limit* is the case furthest from its limit: a copy of the same bytes or dense
 products of the same shapes, whichever takes longer, measured in the same run; *sustained* is the
-share of dense products where calls follow each other for half a second, as in a training step, and
+share of dense products where calls follow each other for a third of a second, as in training, and
 the GPU's power is the limit of both. *error / eager's* is the rounding error in units of plain
-torch's own. Names in parentheses are peers: libraries, not contributors. An entry that does not
-cover its whole track is not ranked.
+torch's own. *peak memory* is the most that the calls of any case take beyond inputs and results,
+what autograd keeps for backward among it. Names in parentheses are peers: libraries, not
+contributors. An entry that does not cover its whole track is not ranked.
 
 *Parts of a call* takes an op's small cases apart: the host's time to launch a call, with autograd
 and under `no_grad`; the GPU's time for a call that is queued already; and the GPU's time to replay
@@ -37,90 +42,92 @@ allow. Calls in a row take the longer of host and GPU time each."""
 
 
 def leaderboard(boards: Iterable[Results], about: Mapping[str, About]) -> str:
-    """Return LEADERBOARD.md: every timed device's rankings, times and plots."""
+    """Return LEADERBOARD.md: every timed device's rankings, times and plots.
+
+    Two devices or more stand side by side at the end.
+    """
+    found = devices(boards, about)
     texts = ["# Leaderboard", "Written by `study leaderboard` from `results/`.", EXPLANATION]
-    for results in boards:
-        texts += _device(results, about)
+    for device in found:
+        texts += _device(device, about)
+    if len(found) > 1:
+        texts += [f"## {SIDE_BY_SIDE}", PORTABILITY]
+        texts += _all_drawn(side_by_side(found, about))
     return "\n\n".join(texts) + "\n"
 
 
-def readme_board(boards: Iterable[Results], about: Mapping[str, About]) -> str:
-    """Return the README's board: for every timed device one short table an op."""
-    return "\n\n".join(text for results in boards for text in _short(results, about))
+def drawn(of: Table) -> list[str]:
+    """Return a table as paragraphs: its title, its rows and its footnotes."""
+    rules = tuple("---" if name in table.TEXT else "---:" for name in of.header)
+    lines = [of.header, rules, *of.rows]
+    return [f"**{of.title}**", "\n".join(map(_line, lines)), *map(escaped, of.footnotes)]
 
 
-def insert(readme: Path, board: str) -> None:
-    """Put the board between the file's markers.
-
-    Raises:
-        UserError: a marker is missing.
-    """
-    text = readme.read_text()
-    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    whole = f"{BEGIN}\n\n{board}\n\n{END}"
-    new, found = re.subn(pattern, lambda _: whole, text, flags=re.DOTALL)
-    if not found:
-        raise UserError(f"{readme.name} lacks the markers {BEGIN} and {END}: put them back")
-    if new != text:
-        readme.write_text(new)
+def escaped(text: str) -> str:
+    """Escape text of others, which may neither end a cell nor become HTML."""
+    return " ".join(html.escape(text, quote=False).replace("|", "\\|").split())
 
 
-def _short(results: Results, about: Mapping[str, About]) -> list[str]:
-    texts = [f"### {results.runs[-1].device_name}"]
-    for _, tracks in table.tracks_by_op(_known(results, about)):
-        texts += _drawn(summary(tracks, about))
-    return texts
+def anchor(title: str) -> str:
+    """Return the name by which a heading is linked: `nvidia-h200` for `NVIDIA H200`."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
-def _device(results: Results, about: Mapping[str, About]) -> list[str]:
+def _device(device: Device, about: Mapping[str, About]) -> list[str]:
+    results = device.results
     run = results.runs[-1]
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    texts = [f"## {run.device_name}", f"{versions}."]
-    if run.peak:
-        texts.append(_peak(run.peak))
-    known = _known(results, about)
-    for op, tracks in table.tracks_by_op(known):
-        for track in tracks:
-            texts += _drawn(table.ranking(track, about, timed=True))
-            texts += [text for times in table.times(track) for text in _drawn(times)]
-        texts += _parts(op, [row for row in known if row.op == op])
-    drawn = sweeps.files(results, sweeps.rows_of(results, about))
-    texts += [f"![{title}]({path})" for path, title in drawn.items()]
+    texts = [f"## {escaped(device.name)}", f"{versions}.", *_peak(run.peak), *_memory(results)]
+    for section in device.sections:
+        texts += _section(section, about)
+    plots = sweeps.files(results, sweeps.rows_of(results, about))
+    texts += [f"![{title}]({path})" for path, title in plots.items()]
+    texts += map(escaped, lines_of(results.left_out("plot")))
     absent = [f"- {peer}: {reason}" for peer, reason in run.absent.items()]
     return texts + (["Absent:", "\n".join(absent)] if absent else [])
 
 
-def _known(results: Results, about: Mapping[str, About]) -> list[Record]:
-    """Return the latest rows of the solutions that are still in the tree."""
-    return [row for row in results.latest() if row.solution in about]
+def _section(section: Section, about: Mapping[str, About]) -> list[str]:
+    texts = [] if section.tracks else [f"**{section.op}**"]
+    for track in section.tracks:
+        texts += drawn(table.ranking(track, about, timed=True))
+        texts += _all_drawn(table.times(track))
+    texts += map(escaped, section.left_out)
+    memory = [each for track in section.tracks for each in table.memory(track)]
+    texts += _folded(f"{section.op}: peak memory", memory)
+    return texts + _folded(f"{section.op}: parts of a call", parts(section.rows))
 
 
-def _parts(op: str, rows: Sequence[Record]) -> list[str]:
-    """Return the parts of an op's small calls, folded, since few readers want them."""
-    texts = [text for drawn in parts(rows) for text in _drawn(drawn)]
-    summary = f"<details>\n<summary>{op}: parts of a call</summary>"
-    return [summary, *texts, "</details>"] if texts else []
+def _folded(title: str, tables: Sequence[Table]) -> list[str]:
+    """Return tables that few readers want, folded."""
+    summary = f"<details>\n<summary>{title}</summary>"
+    return [summary, *_all_drawn(tables), "</details>"] if tables else []
 
 
-def _peak(peak: Mapping[str, Any]) -> str:
+def _all_drawn(tables: Iterable[Table]) -> list[str]:
+    return [text for each in tables for text in drawn(each)]
+
+
+def _peak(peak: Mapping[str, Any]) -> list[str]:
+    if not peak:
+        return []
     if "bytes_per_second" not in peak:
-        return "Peak: unknown; the copy and the products measured beside each solution bound it."
+        return ["Peak: unknown; the copy and the products measured beside each solution bound it."]
     rates = ", ".join(f"{flops / 1e12:g} in {dtype}"
                       for dtype, flops in peak["flops_per_second"].items())  # fmt: skip
     moved = f"{peak['bytes_per_second'] / 1e12:g} TB/s"
-    return f"Peak by datasheet: {moved}; TFLOP/s: {rates} ({peak['source']})."
+    return [f"Peak by datasheet: {moved}; TFLOP/s: {rates} ({peak['source']})."]
 
 
-def _drawn(drawn: Table) -> list[str]:
-    rules = tuple("---" if name in LEFT else "---:" for name in drawn.header)
-    lines = [drawn.header, rules, *drawn.rows]
-    return [f"**{drawn.title}**", "\n".join(map(_line, lines)), *drawn.footnotes]
+def _memory(results: Results) -> list[str]:
+    """Return a line on the memory of the GPU that the latest run took, where it is known."""
+    known = [results.memory[run.run] for run in results.runs if run.run in results.memory]
+    if not known:
+        return []
+    latest = known[-1]
+    amounts = [f"{MEMORY[name]} {size(latest[name])}" for name in MEMORY if name in latest]
+    return [f"GPU memory of the latest run: {', '.join(amounts)}."]
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(map(_escaped, cells)) + " |"
-
-
-def _escaped(cell: str) -> str:
-    """Escape contributors' text, which may neither end the cell nor become HTML."""
-    return " ".join(html.escape(cell, quote=False).replace("|", "\\|").split())
+    return "| " + " | ".join(map(escaped, cells)) + " |"

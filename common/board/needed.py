@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container
 
 from common.board.comparison import compare
-from common.records.runs import Record, Results
+from common.records.lines import Record
+from common.records.runs import Results
 
 
 def needed(results: Results, known: Container[str]) -> set[tuple[str, ...]]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from common.board.table import Table, named
-from common.records.runs import Record
+from common.records.lines import Record
 
 PARTS = {
     "forward: host": ("forward", "host", "solution"),
@@ -29,7 +29,8 @@ def parts(rows: Sequence[Record]) -> list[Table]:
 
     The solution that takes the least host time stands first.
     """
-    timed = [row for row in rows if row.gpu]
+    clock = max((row.clock for row in rows if row.gpu), default=0)
+    timed = [row for row in rows if row.gpu and row.clock == clock]
     return [_table([row for row in timed if row.case == case]) for case in _small(timed)]
 
 

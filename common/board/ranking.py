@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from common import stats
 from common.records.fields import Summary
-from common.records.runs import Record
+from common.records.lines import Record
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
@@ -71,6 +71,17 @@ class Entry:
         return max(errors, default=None)
 
     @property
+    def peak_memory(self) -> int | None:
+        """Return the most bytes that any cell took; None where no row tells."""
+        known = [row.peak_memory for row in self.cells.values() if row.peak_memory is not None]
+        return max(known, default=None)
+
+    @property
+    def outdated(self) -> bool:
+        """Return whether an earlier clock measured a cell of the track."""
+        return any(self.cells[c].verdict == "PASSED" for c in self.missing if c in self.cells)
+
+    @property
     def worst_share(self) -> Record | None:
         """Return the row that is furthest from its limit."""
         timed = [row for row in self.cells.values() if row.gpu and row.ranked_by == "gpu"]
@@ -103,6 +114,13 @@ class Track:
     name: str
     cells: tuple[Cell, ...]
     entries: tuple[Entry, ...] = field(default_factory=tuple)
+    clock: int = 0
+    """The version of the clock that measured the ranked entries; 0 where nothing was timed."""
+
+    def row(self, entry: Entry, cell: Cell) -> Record | None:
+        """Return the entry's row; None where it has none, or one by another clock's times."""
+        row = entry.cells.get(cell)
+        return row if row and (row.clock == self.clock or not row.gpu) else None
 
 
 def rank(records: Iterable[Record]) -> list[Track]:
@@ -150,7 +168,7 @@ def _track(
     others = sorted(
         (e for e in entries if not e.score), key=lambda e: (-e.covered, e.peer, e.solution)
     )
-    return Track(op, name, cells, (*_numbered(ranked), *others))
+    return Track(op, name, cells, (*_numbered(ranked), *others), clock)
 
 
 def _entry(

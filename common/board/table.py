@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from common.board.comparison import SHORT, STEADY, Both, Move, Pair
 from common.board.ranking import (
     LIMITS,
     Cell,
@@ -18,11 +17,13 @@ from common.board.ranking import (
     share,
     sustained_share,
 )
-from common.records.runs import Record
+from common.records.lines import Record
 
 OPS = ("rope", "rotate_half", "masked_linear", "masked_ffn")
 """The order of ops on every board; an op that is not listed stands behind them, by name."""
 DIRECTION = {"forward": "forward", "backward": "forward + backward (backward alone)"}
+TEXT = ("solution", "note", "of its cases")
+"""The columns of text, which stand at the left; numbers stand at the right."""
 NOTE_WIDTH = 60
 STALE = "†"
 DISTURBED = "‡"
@@ -76,29 +77,40 @@ def cut(note: str) -> str:
 
 
 def ranking(track: Track, about: Mapping[str, About], timed: bool, whole: bool = True) -> Table:
-    """Return a row for each solution: place, speed, share of the limit, exactness, coverage.
+    """Return a row for each solution: place, speed, limit, memory, coverage, exactness, note.
 
-    With `whole`, the case that is furthest from the limit is named, and no note is cut.
+    With `whole`, the case that is furthest from the limit is named, and no note is cut. A track
+    without a record of memory has no column for it.
     """
-    header = ["", "solution", "covers", "error / eager's", "note"]
+    columns: dict[str, Callable[[Entry], str]] = {
+        "": lambda entry: str(entry.rank or "–") if timed else "",
+        "solution": lambda entry: marked([entry], about, timed),
+    }
     if timed:
-        header[2:2] = ["× eager", "worst share of limit"]
-    rows = tuple(tuple(_ranked(entry, track, about, timed, whole)) for entry in track.entries)
+        columns |= {"× eager": speed, "worst share of limit": lambda entry: _share(entry, whole)}
+    if any(entry.peak_memory is not None for entry in track.entries):
+        columns["peak memory"] = lambda entry: size(entry.peak_memory)
+    columns |= {
+        "covers": lambda entry: f"{entry.covered}/{len(track.cells)}",
+        "error / eager's": lambda entry: "" if entry.error is None else f"{entry.error:.2f}",
+        "note": lambda entry: _note(entry, about, whole),
+    }
+    rows = tuple(tuple(text(entry) for text in columns.values()) for entry in track.entries)
     notes = footnotes([track], about, timed)
-    return Table(f"{track.op}: {track.name}", tuple(header), rows, notes)
+    return Table(f"{track.op}: {track.name}", tuple(columns), rows, notes)
 
 
-def _ranked(
-    entry: Entry, track: Track, about: Mapping[str, About], timed: bool, whole: bool
-) -> list[str]:
-    covers = f"{entry.covered}/{len(track.cells)}"
-    error = "" if entry.error is None else f"{entry.error:.2f}"
+def _note(entry: Entry, about: Mapping[str, About], whole: bool) -> str:
     known = about[entry.solution].note if entry.solution in about else ""
-    note = entry.lacks or (known if whole else cut(known))
-    name = marked([entry], about, timed)
-    if not timed:
-        return ["", name, covers, error, note]
-    return [str(entry.rank or "–"), name, _speed(entry), _share(entry, whole), covers, error, note]
+    return entry.lacks or (known if whole else cut(known))
+
+
+def size(amount: int | None) -> str:
+    """Return bytes in the largest unit that they fill, such as `1.2 GiB`; a dash for None."""
+    if amount is None:
+        return "–"
+    power = min(max(amount, 1).bit_length() - 1, 39) // 10
+    return f"{amount / 1024**power:.{min(power, 1)}f} {('B', 'KiB', 'MiB', 'GiB')[power]}"
 
 
 def named(of: Entry | Record) -> str:
@@ -111,20 +123,34 @@ def marked(entries: Sequence[Entry], about: Mapping[str, About], timed: bool) ->
 
     The footnotes of the table explain the marks.
     """
-    stale = any(_stale(entry, about) for entry in entries)
+    old = any(stale(entry, about) for entry in entries)
     disturbed = timed and any(entry.disturbed for entry in entries)
-    return named(entries[0]) + STALE * stale + DISTURBED * disturbed
+    return named(entries[0]) + STALE * old + DISTURBED * disturbed
 
 
 def footnotes(tracks: Sequence[Track], about: Mapping[str, About], timed: bool) -> tuple[str, ...]:
     """Return a line for each kind of mark in a table of these tracks."""
     entries = [entry for track in tracks for entry in track.entries]
-    stale = any(_stale(entry, about) for entry in entries)
-    notes = [f"{STALE} measured before its source last changed"] * stale
-    return (*notes, *(_disturbances(entries) if timed else []))
+    disturbances = _disturbances(entries) if timed else []
+    return (*stale_note(entries, about), *disturbances, *_earlier_clock(entries))
 
 
-def _stale(entry: Entry, about: Mapping[str, About]) -> bool:
+def _earlier_clock(entries: Sequence[Entry]) -> list[str]:
+    """Return one footnote: how many solutions are not ranked beside those of a later clock."""
+    everyone = {entry.solution for entry in entries}
+    old = {entry.solution for entry in entries if entry.outdated}
+    which = f"an earlier version of the clock measured {len(old)} of the {len(everyone)} solutions"
+    return [f"{which}, which are not ranked: run bench again"] if old else []
+
+
+def stale_note(entries: Iterable[Entry], about: Mapping[str, About]) -> list[str]:
+    """Return the footnote that explains the mark of stale entries, if one is among them."""
+    found = any(stale(entry, about) for entry in entries)
+    return [f"{STALE} measured before its source last changed"] * found
+
+
+def stale(entry: Entry, about: Mapping[str, About]) -> bool:
+    """Return whether a row was measured before the solution's source last changed."""
     known = about.get(entry.solution)
     return known is not None and any(r.sources != known.digest for r in entry.cells.values())
 
@@ -140,7 +166,8 @@ def _disturbances(entries: Sequence[Entry]) -> list[str]:
             f" ({len(reasons)} of the table's {timed} timed rows)"]  # fmt: skip
 
 
-def _speed(entry: Entry) -> str:
+def speed(entry: Entry) -> str:
+    """Return the score with its interval, such as `6.08 ± 0.02`, or a dash."""
     if entry.score is None:
         return "–"
     score = entry.score
@@ -156,16 +183,17 @@ def percent(entry: Entry) -> str:
     return f"{value:.0%}" if value > 0.01 else f"{value:.2%}"
 
 
-def _share(entry: Entry, where: bool) -> str:
+def _share(entry: Entry, whole: bool) -> str:
     if entry.worst_share is None:
         return "–"
     row = entry.worst_share
     steady = sustained_share(row)
-    long = f", sustained {steady:.0%}" if steady and where else ""
-    return f"{percent(entry)} of {limit(row)[1]}{long}" + f" ({_where(row)})" * where
+    long = f", sustained {steady:.0%}" if steady and whole else ""
+    return f"{percent(entry)} of {limit(row)[1]}{long}" + f" ({where(row)})" * whole
 
 
-def _where(row: Record) -> str:
+def where(row: Record) -> str:
+    """Return the case and the direction in words."""
     return row.case + ", with backward" * (row.direction == "backward")
 
 
@@ -180,13 +208,38 @@ def times(track: Track) -> list[Table]:
         if not cells:
             continue
         header = ("solution", *(_heading(track, cell) for cell in cells))
-        rows = tuple(
-            (named(entry), *(_time(entry, cell) for cell in cells)) for entry in track.entries
-        )
         limits = [row for name in LIMITS if any((row := _limit(track, cells, name))[1:])]
         title = f"{track.op}: {track.name}, {words}, median µs"
-        tables.append(Table(title, header, (*rows, *limits)))
+        tables.append(Table(title, header, (*_by_case(track, cells, _time), *limits)))
     return tables
+
+
+def memory(track: Track) -> list[Table]:
+    """Return a table for each direction whose memory is known: every solution's in every case."""
+    tables = []
+    for direction in DIRECTION:
+        known = {
+            cell for entry in track.entries for cell, row in entry.cells.items()
+            if cell[1] == direction and row.peak_memory is not None
+        }  # fmt: skip
+        cells = [cell for cell in track.cells if cell in known]
+        if cells:
+            words = "forward + backward" if direction == "backward" else direction
+            header = ("solution", *(case for case, _ in cells))
+            rows = tuple(_by_case(track, cells, lambda _, row: size(row.peak_memory)))
+            tables.append(Table(f"{track.op}: {track.name}, {words}, peak memory", header, rows))
+    return tables
+
+
+def _by_case(
+    track: Track, cells: Sequence[Cell], text: Callable[[Entry, Record], str]
+) -> list[tuple[str, ...]]:
+    """Return a line for each solution; a cell is empty where the solution has no row of it."""
+    return [
+        (named(entry), *(text(entry, row) if (row := track.row(entry, cell)) else ""
+                         for cell in cells))
+        for entry in track.entries
+    ]  # fmt: skip
 
 
 def _heading(track: Track, cell: Cell) -> str:
@@ -194,10 +247,7 @@ def _heading(track: Track, cell: Cell) -> str:
     return f"{cell[0]} (host)" if row.ranked_by == "host" else cell[0]
 
 
-def _time(entry: Entry, cell: Cell) -> str:
-    row = entry.cells.get(cell)
-    if row is None:
-        return ""
+def _time(entry: Entry, row: Record) -> str:
     if not row.gpu:
         return row.verdict
     disturbed = any(other is row for other, _ in entry.disturbed)
@@ -216,64 +266,6 @@ def _limit(track: Track, cells: Sequence[Cell], name: str) -> tuple[str, ...]:
 
 
 def _median_of_all(track: Track, cell: Cell, name: str) -> str:
-    rows = [entry.cells[cell] for entry in track.entries if cell in entry.cells]
+    rows = filter(None, [track.row(entry, cell) for entry in track.entries])
     timed = [median(row, name) for row in rows if name in row.gpu and row.ranked_by == "gpu"]
     return f"{sorted(timed)[len(timed) // 2]:.1f}" if timed else ""
-
-
-# --- two runs -------------------------------------------------------------------------------------
-
-
-def comparison(both: Both) -> Table:
-    """Return a row for each solution: its score in either run, and the case that moved furthest."""
-    header = ("solution", "earlier", "later", "change", "largest move", "of its cases")
-    pairs = [pair for pair in both.pairs if pair.moves]
-    notes = [_steadiness(both.moves), *_order(both), *_verdicts(both.verdicts)]
-    if any(pair.edited for pair in pairs):
-        notes.append(f"{EDITED} its source changed between the runs: this may be what it changed")
-    title = f"{both.op}: {both.name}"
-    return Table(title, header, tuple(map(_compared, pairs)), tuple(notes))
-
-
-def _compared(pair: Pair) -> tuple[str, ...]:
-    change = "–" if pair.change is None else f"{pair.change:+.1%}"
-    furthest = max(pair.moves, key=lambda move: move.size)
-    name = named(pair.later) + EDITED * pair.edited
-    scores = (_speed(pair.earlier), _speed(pair.later))
-    return name, *scores, change, f"{furthest.change:+.1%}", _where(furthest.later)
-
-
-def _steadiness(moves: Sequence[Move]) -> str:
-    """Return a line on the rows that hardly moved, out of those that are not too short to say."""
-    long = [move for move in moves if not move.short]
-    rest = len(moves) - len(long)
-    shorter = f"; shorter, and not counted: {rest}" if rest else ""
-    if not long:
-        return f"no row of a case above {SHORT:g} µs was timed in both runs{shorter}"
-    steady = sum(move.size <= STEADY for move in long)
-    furthest = max(long, key=lambda move: move.size)
-    return (
-        f"{steady} of {len(long)} rows of cases above {SHORT:g} µs moved by no more than"
-        f" {100 * STEADY:g} %; the largest moved by {100 * furthest.size:.1f} %"
-        f" ({_full(furthest.later)}){shorter}"
-    )
-
-
-def _order(both: Both) -> list[str]:
-    scored = [pair for pair in both.pairs if pair.change is not None]
-    if not both.swapped:
-        return ["the order is the same but for ties"] * (len(scored) > 1)
-    pairs = (f"{ahead.later.solution} and {behind.later.solution}"
-             for ahead, behind in both.swapped)  # fmt: skip
-    return [f"swapped, although their intervals are apart: {', '.join(pairs)}"]
-
-
-def _verdicts(changed: Sequence[Move]) -> list[str]:
-    return [
-        f"{_full(move.later)}: {move.earlier.verdict}, then {move.later.verdict}"
-        for move in changed
-    ]
-
-
-def _full(row: Record) -> str:
-    return f"{row.solution} {row.case} {row.direction}"

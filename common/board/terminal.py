@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table as Drawing
 from rich.text import Text
 
-from common.board import table
+from common.board import moves, table
 from common.board.comparison import Comparison
+from common.board.devices import Device, side_by_side
+from common.board.drawing import draw, fitted
 from common.board.ranking import Track
+from common.board.sections import sections
 from common.board.table import About, Table
 from common.records.runs import Results
 
@@ -31,17 +32,18 @@ def show(results: Results, about: Mapping[str, About], console: Console, only: s
     """
     run = results.runs[-1]
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    console.print(Text(f"\n{run.device_name}", style="bold") + Text(f"  {versions}", style="dim"))
+    console.print(Text.assemble((f"\n{run.device_name}", "bold"), (f"  {versions}", "dim")))
     if not results.timed:
         console.print(
             "Nothing was timed: there is no GPU. Each case ran as a small twin of itself in"
             " Triton's interpreter,\nwhich says which solutions are right and what they cover, not"
             " which are fast."
         )
-    known = [row for row in results.latest() if row.solution in about]
-    for _, tracks in table.tracks_by_op(known):
-        for track in tracks:
+    for section in sections(results, about):
+        for track in section.tracks:
             show_track(track, about, results.timed, console, only)
+        for line in section.left_out:
+            console.print(Text(f"{section.op}: {line}", style="dim"))
     for peer, reason in run.absent.items():
         console.print(Text(f"absent: {peer}, {reason}", style="dim"))
 
@@ -50,7 +52,7 @@ def show_track(
     track: Track, about: Mapping[str, About], timed: bool, console: Console, only: str = ""
 ) -> None:
     """Print the track's ranking; the rows of the handle or solution `only` stand out."""
-    console.print(_draw(table.ranking(track, about, timed, whole=False), only))
+    _print(console, table.ranking(track, about, timed, whole=False), only)
 
 
 def show_comparisons(
@@ -66,40 +68,25 @@ def show_comparisons(
         changed = f"; between them changed {', '.join(comparison.changed)}"
         console.print(Text(runs + changed * bool(comparison.changed), style="dim"))
         for both in comparison.tracks:
-            console.print(_draw(table.comparison(both), only))
+            _print(console, moves.table_of(both), only)
     once = {row.op for row in results.latest()} - {comparison.op for comparison in comparisons}
     if once:
         names = ", ".join(sorted(once, key=table.place))
         console.print(f"not in two finished runs: {names}", style="dim")
 
 
-def _draw(drawn: Table, only: str) -> Drawing:
-    drawing = Drawing(
-        title=drawn.title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        caption="\n".join(drawn.footnotes) or None,
-        caption_justify="left",
-        expand=True,
-        pad_edge=False,
-    )
-    *_, last = drawn.header
-    for name in drawn.header:
-        drawing.add_column(
-            name,
-            justify="left" if name in ("solution", last) else "right",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=1 if name == last else None,
-        )
-    place = drawn.header.index("solution")
-    for row in drawn.rows:
-        drawing.add_row(*map(Text, row), style=_style(row[place], only))
-    return drawing
+def show_devices(
+    devices: Sequence[Device], about: Mapping[str, About], console: Console, only: str = ""
+) -> None:
+    """Print each solution's speed on every device, a table for each track."""
+    for drawn in side_by_side(devices, about):
+        _print(console, drawn, only)
 
 
-def _style(name: str, only: str) -> str:
-    mine = only and f"{name.strip('()' + table.MARKS)}/".startswith(f"{only}/")
-    peer = name.startswith("(")
-    return "bold green" if mine else "dim" * peer
+def _print(console: Console, drawn: Table, only: str) -> None:
+    """Print as much of the table as the console is wide."""
+    shown = fitted(drawn, console.width)
+    console.print(draw(shown, only))
+    left_out = [name for name in drawn.header if name not in shown.header]
+    if left_out:
+        console.print(Text(f"too narrow for: {', '.join(left_out)}", style="dim"))

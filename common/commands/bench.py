@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from common import paths, solutions
 from common.commands import options as shared
+from common.commands.steps import Steps
 from common.errors import UserError
 from common.spec import TIMED
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from common.records.runs import Record
+    from common.records.lines import Record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,44 +26,50 @@ def run(options: argparse.Namespace) -> int:
     """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
     chosen, absent = shared.chosen(options), solutions.peers()[1]
     device = shared.device(options)
-    from common.grading.sweep import tier_cases
-    from common.measure.recording import Recorded, bench
+    from common.grading.tiers import tier_cases
+    from common.measure.recording import Kept, Recorded, bench
     from common.records.fields import Selection
+    from common.records.lines import LeftOut
 
-    cases = {op.name: len(cases) for op, cases in tier_cases(chosen, options.tier, device)}
+    cases = {
+        op.name: len(cases)
+        for op, cases in tier_cases(chosen, options.tier, device, budget=options.memory)
+    }
     if not cases:
         raise UserError(f"{options.op or 'what is chosen'} has no cases of tier {options.tier}")
     selection = Selection(options.op, options.only, options.tier)
+    rows, failures = 2 * sum(cases.get(each.op, 0) for each in chosen), _Failures()
     with (
-        shared.progress() as progress,
-        contextlib.closing(bench(chosen, device, selection, absent)) as events,
+        Steps("rows", rows) as steps,
+        contextlib.closing(bench(chosen, device, selection, absent, options.memory)) as events,
     ):
         if line := shared.missing_peers(options, absent):
-            progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
-        bars = _Bars(progress, rows=2 * sum(cases.get(s.op, 0) for s in chosen))
+            steps.say(line)
         for event in events:
             if isinstance(event, Recorded):
                 ended = event
-            else:
-                bars.show(event.row)
+                continue
+            if isinstance(event, LeftOut):
+                steps.say(shared.left_out(event.op, event.case, event.reason))
+                continue
+            steps.done(f"{event.row.solution} {event.row.case}", kept=isinstance(event, Kept))
+            if line := failures.first(event.row):
+                steps.say(line)
     if ended.kept:
         print(f"study: went on with an interrupted run; {ended.kept} of its cases were kept")
     print(f"study: recorded in {ended.path.relative_to(paths.RESULTS.parent)}")
     return 0
 
 
-class _Bars:
-    """The progress of a run, and the first failure of each solution above it."""
+class _Failures:
+    """The solutions that failed."""
 
-    def __init__(self, progress: Progress, rows: int) -> None:
-        self._progress = progress
-        self._task = progress.add_task("bench", total=rows)
+    def __init__(self) -> None:
         self._failed: set[str] = set()
 
-    def show(self, row: Record) -> None:
-        """Advance by one row."""
-        self._progress.update(self._task, advance=1, description=f"{row.solution} {row.case}")
-        if not row.fine and row.solution not in self._failed:
-            self._failed.add(row.solution)
-            line = f"{row.solution}: {row.verdict}: {row.reason}"
-            self._progress.console.print(line, markup=False)
+    def first(self, row: Record) -> str | None:
+        """Return a line for the first failure of each solution."""
+        if row.fine or row.solution in self._failed:
+            return None
+        self._failed.add(row.solution)
+        return f"{row.solution}: {row.verdict}: {row.reason}"

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from common import paths
 from common.commands import options as shared
+from common.commands.steps import Steps
 from common.solutions import Solution
 from common.verdicts import FINE, Verdict
 
 if TYPE_CHECKING:
     from common.board.table import About
-    from common.records.runs import Record, Results
+    from common.grading.fork_server import ForkServer
+    from common.records.lines import Record
+    from common.records.runs import Results
 
 SHOWN = 3
 """The cases shown of each verdict; a file that does not import is reported once."""
+
+PATIENCE = 0.3
+"""The share of the time that `bench` takes for a row; a row of `check` is kept nowhere."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,34 +38,92 @@ def run(options: argparse.Namespace) -> int:
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
     chosen = shared.contributors(options)
     device = shared.device(options)
-    return int(not check(chosen, device, options.verbose, shared.about()))
+    return int(not check(chosen, device, options.verbose, shared.about(), options.memory))
 
 
 def check(
-    chosen: Sequence[Solution], device: str, verbose: bool, about: Mapping[str, About]
+    chosen: Sequence[Solution],
+    device: str,
+    verbose: bool,
+    about: Mapping[str, About],
+    memory: int | None = None,
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed."""
-    from common.grading.sweep import Sweep, tier_cases
+    from common.grading.fork_server import ForkServer
     from common.measure import machine
-    from common.measure.rows import measure
     from common.records import runs
 
     earlier = runs.read(paths.RESULTS / machine.results_folder(device))
     smoke, board = TierReport("smoke", verbose), TierReport("board", verbose)
-    rows: list[Record] = []
-    with Sweep(device, quiet=not verbose) as sweep:
-        for op, cases in tier_cases(chosen, "smoke", device):
-            for graded in sweep.grade(op, cases, chosen):
-                smoke.add(list(graded.verdicts.values()))
-        smoke.end()
-        for measured in measure(sweep, chosen, "check", machine.digests_of(chosen)):
-            board.add([each.row for each in measured])
-            rows += [each.row for each in measured]
-        board.end()
+    with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
+        _grade_smoke(chosen, server, smoke, memory)
+        rows = _measure_board(chosen, server, board, memory)
     _show_places(rows, earlier, device, about)
     if smoke.failed and not board.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not (smoke.failed or board.failed)
+
+
+def _grade_smoke(
+    chosen: Sequence[Solution], server: ForkServer, report: TierReport, memory: int | None
+) -> None:
+    """Grade the smoke cases, several at once: on a GPU most of their time is compilation."""
+    from common.grading.memory import Memory
+    from common.grading.sweep import Sweep, TooLarge
+    from common.grading.tiers import tier_cases
+
+    due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
+    budget = Memory.of(server.device, memory)
+    count = sum(len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
+    with (
+        Sweep(server.device, overlap=True, server=server, memory=budget) as sweep,
+        Steps("smoke cases", count) as steps,
+    ):
+        for op, cases in due:
+            for graded in sweep.grade(op, cases, chosen):
+                if isinstance(graded, TooLarge):
+                    steps.say(shared.left_out(op.name, graded.case.name, graded.reason))
+                    continue
+                report.add(list(graded.verdicts.values()))
+                steps.done(f"{graded.solution.name} {graded.case.name}")
+    report.end()
+
+
+def _measure_board(
+    chosen: Sequence[Solution], server: ForkServer, report: TierReport, memory: int | None
+) -> list[Record]:
+    """Return the rows of the board's cases, timed for a shorter time than `bench` does."""
+    from common.grading.memory import Memory
+    from common.grading.sweep import Sweep, TooLarge
+    from common.grading.tiers import tier_cases
+    from common.measure.machine import digests_of
+    from common.measure.rows import measure
+
+    due = tier_cases(chosen, "board", server.device)
+    count = sum(2 * len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
+    rows: list[Record] = []
+    digests = digests_of(chosen)
+    budget = Memory.of(server.device, memory)
+    with (
+        Sweep(server.device, server=server, memory=budget) as sweep,
+        Steps("rows", count) as steps,
+    ):
+        for measured in measure(sweep, chosen, "check", digests, patience=PATIENCE):
+            if isinstance(measured, TooLarge):
+                case = measured.case.name
+                steps.say(shared.left_out(measured.op.name, case, measured.reason))
+                continue
+            found = [each.row for each in measured]
+            report.add(found)
+            rows += found
+            for row in found:
+                steps.done(f"{row.solution} {row.case}")
+    report.end()
+    return rows
+
+
+def _solutions_of(op: str, chosen: Sequence[Solution]) -> int:
+    return sum(solution.op == op for solution in chosen)
 
 
 class TierReport:

@@ -45,14 +45,20 @@ def _graded(
     chosen: Sequence[Solution], device: str, options: argparse.Namespace
 ) -> Iterator[list[Verdict]]:
     """Yield the verdicts of each solution and case, one for each direction that the case has."""
-    from common.grading.sweep import Sweep, repeats, tier_cases
+    from common.grading.memory import Memory
+    from common.grading.sweep import Sweep, TooLarge
+    from common.grading.tiers import repeats, tier_cases
 
-    todo = list(tier_cases(chosen, options.tier, device, options.sample))
+    todo = list(tier_cases(chosen, options.tier, device, options.sample, options.memory))
+    memory = Memory.of(device, options.memory)
     again = repeats(options.tier, device)
-    with Sweep(device, quiet=not options.verbose, overlap=True) as sweep:
+    with Sweep(device, quiet=not options.verbose, overlap=True, memory=memory) as sweep:
         for op, cases in todo:
             for graded in sweep.grade(op, cases, chosen, repeats=again):
-                yield list(graded.verdicts.values())
+                if isinstance(graded, TooLarge):
+                    print(shared.left_out(op.name, graded.case.name, graded.reason))
+                else:
+                    yield list(graded.verdicts.values())
 
 
 def _line(found: Sequence[Verdict]) -> str:

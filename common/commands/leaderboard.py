@@ -17,10 +17,17 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `bench`'s options, since nox hands both commands the same, and `--compare`."""
+    """Add `bench`'s options, since nox hands both commands the same, and what to set side by side.
+
+    Nothing is written with either.
+    """
     bench.add_arguments(parser)
-    parser.add_argument(
+    beside = parser.add_mutually_exclusive_group()
+    beside.add_argument(
         "--compare", action="store_true", help="the latest two runs side by side; writes nothing"
+    )
+    beside.add_argument(
+        "--devices", action="store_true", help="each device's speeds side by side; writes nothing"
     )
 
 
@@ -32,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
     about = shared.about()
     if options.compare:
         return _compare([results.of_op(options.op) for results in boards], about, options.only)
+    if options.devices:
+        return _side_by_side([results.of_op(options.op) for results in boards], about, options.only)
     # a record that nothing was timed for stays on its machine
     if timed := [results for results in boards if results.timed]:
         _write(timed, about)
@@ -42,14 +51,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recorded(options: argparse.Namespace) -> list[Results]:
-    """Return the records; raise UserError if there are none, or no such op or solution."""
+    """Return the records in the order of boards.
+
+    Raises:
+        UserError: There are none, or no such op or solution.
+    """
+    from common.board.devices import ordered
     from common.records import runs
 
     if options.op or options.only:
         solutions.select(solutions.everyone(installed=False), options.op, options.only)
     if not (boards := runs.read_all()):
         raise UserError("nothing is recorded yet: run bench first (nox -s bench leaderboard)")
-    return boards
+    return ordered(boards)
 
 
 def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
@@ -66,13 +80,26 @@ def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str | 
     return 0
 
 
+def _side_by_side(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
+    """Show how many times as fast as eager each solution is on each device."""
+    from common.board import terminal
+    from common.board.devices import devices
+
+    found = devices([results for results in boards if results.timed], about)
+    if len(found) < 2:
+        raise UserError("fewer than two GPUs have records: run bench on another one")
+    terminal.show_devices(found, about, terminal.console(), only or "")
+    return 0
+
+
 def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
     """Write LEADERBOARD.md, the README's board and the plots."""
-    from common.board import markdown
+    from common.board import markdown, readme
     from common.board.plots import drawing, overview, sweeps
 
     (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about))
-    markdown.insert(paths.ROOT / "README.md", markdown.readme_board(timed, about))
+    readme.insert(paths.ROOT / "README.md", readme.board(timed, about))
+    readme.insert(paths.ROOT / "README.md", readme.picture(timed, about), readme.PICTURE)
     for results in timed:
         folder = paths.PLOTS / results.path.name
         overview.draw(results, about, folder)

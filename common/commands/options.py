@@ -41,6 +41,12 @@ def running_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", type=device_argument, help="cpu, cuda or cuda:N; default: a GPU if there is one"
     )
     parser.add_argument(
+        "--memory",
+        type=gibibytes,
+        metavar="GIB",
+        help="the most to take of the GPU's memory; default: all that is free",
+    )
+    parser.add_argument(
         "--verbose", action="store_true", help="show each failure and the solutions' own output"
     )
 
@@ -66,6 +72,21 @@ def count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
+
+
+def gibibytes(text: str) -> int:
+    """Return the bytes of a positive number of GiB, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: The text spells none.
+    """
+    try:
+        size = int(float(text) * (1 << 30))
+    except (ValueError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of GiB")
+    return size
 
 
 def device_argument(text: str) -> str:
@@ -178,16 +199,35 @@ def device(options: argparse.Namespace) -> str:
 def progress() -> Progress:
     """Return progress bars for stderr, hidden if that is no terminal.
 
-    Lines printed on the bars' console stand above them.
+    Lines printed on the bars' console stand above them, and so does what is printed on a terminal.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-    )  # fmt: skip
-    return Progress(*columns, console=console, disable=not console.is_terminal)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),  # else a file would lose its lines to the terminal
+        speed_estimate_period=600,
+    )
+
+
+def left_out(op: str, case: str, reason: str) -> str:
+    """Return the line on a case that does not fit the device."""
+    return f"study: {op} {case} is left out, since it does not fit this device: {reason}"
 
 
 def about() -> dict[str, About]:

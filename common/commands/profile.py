@@ -22,7 +22,7 @@ from common.tools import ncu
 if TYPE_CHECKING:
     from common.grading.sweep import Sweep
     from common.measure.limits import Peak
-    from common.records.runs import Record
+    from common.records.lines import Record
 
 BINDS = {"copy": "memory", "dense": "arithmetic"}
 DIRECTION = {"forward": "forward", "backward": "with backward"}
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if device == "cpu":
         _print_counts(chosen)
     else:
-        profile(chosen, device, options.verbose)
+        profile(chosen, device, options.verbose, options.memory)
     return 0
 
 
@@ -115,13 +115,16 @@ def least(work: Work, peak: Peak, dtype: str) -> float:
 # --- on a GPU -------------------------------------------------------------------------------------
 
 
-def profile(chosen: Iterable[Solution], device: str, verbose: bool) -> None:
+def profile(
+    chosen: Iterable[Solution], device: str, verbose: bool, memory: int | None = None
+) -> None:
     """Print a line for each case and direction of the solutions, and write the traces."""
+    from common.grading.memory import Memory
     from common.grading.sweep import Sweep
 
     for solution in chosen:
         # a sweep each, since its probe is calibrated while no solution has run in it
-        with Sweep(device, quiet=not verbose) as sweep:
+        with Sweep(device, quiet=not verbose, memory=Memory.of(device, memory)) as sweep:
             timed = _print_times(sweep, solution)
             # only now: a process that a profiler has been in is slower for good
             _write_traces(sweep, solution, timed)
@@ -132,6 +135,7 @@ def profile(chosen: Iterable[Solution], device: str, verbose: bool) -> None:
 
 def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction]]:
     """Print a line for each case and direction; return those that were timed."""
+    from common.grading.sweep import TooLarge
     from common.measure import machine, rows
     from common.measure.limits import peak_of
 
@@ -142,6 +146,9 @@ def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction
     cases = {case.name: case for case in op.board(sweep.device)}
     timed: list[tuple[Case, Direction]] = []
     for measured in rows.measure(sweep, [solution], "profile", digests):
+        if isinstance(measured, TooLarge):
+            print(shared.left_out(op.name, measured.case.name, measured.reason))
+            continue
         case = cases[measured[0].row.case]
         for row, direction in zip((each.row for each in measured), DIRECTIONS, strict=True):
             print(_columns(_cells(row, op, case, direction, peak)), flush=True)

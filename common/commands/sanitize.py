@@ -35,9 +35,9 @@ def run(options: argparse.Namespace) -> int:
         if device != "cuda":
             raise UserError(f"sanitize needs a GPU, except with --tool {triton_viz.NAME}")
         sample = sample or SAMPLE
-    from common.grading.sweep import tier_cases
+    from common.grading.tiers import tier_cases
 
-    cases = tier_cases(chosen, "smoke", device, sample)
+    cases = tier_cases(chosen, "smoke", device, sample, options.memory)
     tools = [options.tool] if options.tool else compute_sanitizer.TOOLS
     return int(not sanitize(chosen, cases, tools, options.verbose))
 

@@ -30,7 +30,9 @@ def run(options: argparse.Namespace) -> int:
     from common.measure import machine
     from common.tuning import search
 
-    with contextlib.closing(search.tune(chosen, device, quiet=not options.verbose)) as events:
+    with contextlib.closing(
+        search.tune(chosen, device, quiet=not options.verbose, memory=options.memory)
+    ) as events:
         found = draw(events)
     if found is None:
         return 0

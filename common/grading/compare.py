@@ -45,8 +45,8 @@ def compare(
     same = "the same inputs" + (", the second beside another call" if again is not None else "")
     findings = differing(name, first, second, same)
     if findings:
-        findings += _foreign(name, first, second, truth)
-    wrong, ratio = check_values(first, truth, budget, problem.slack)
+        findings += _foreign(name, first, second, truth.to(first.device))
+    wrong, ratio = check_values(first, truth, budget, problem.slack, problem.device)
     if wrong:
         findings.append(Finding("INCORRECT_NUMERICAL", f"{_at(name, wrong.index)}: {wrong.text}"))
     elif again is not None and _stayed(first, again, truth):
@@ -68,7 +68,8 @@ def wrong_values(problem: Problem, name: str, result: torch.Tensor, which: str) 
     """
     if not result.numel():
         return []
-    wrong, _ = check_values(result, problem.truth[name], problem.budgets[name], problem.slack)
+    truth, budget = problem.truth[name], problem.budgets[name]
+    wrong, _ = check_values(result, truth, budget, problem.slack, problem.device)
     if not wrong:
         return []
     return [Finding("INCORRECT_NUMERICAL", f"{_at(name, wrong.index)}, {which}: {wrong.text}")]

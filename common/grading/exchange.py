@@ -56,14 +56,14 @@ class Exchange:
     def _drawn(self) -> tuple[bool, Mode | None]:
         """Draw whether two calls live at the same time, and the further mode if there is one.
 
-        Inputs whose elements lie gigabytes apart are laid once, and so are those of a case that
-        takes more than half of a GPU's memory: there is nothing to draw for them.
+        Inputs whose elements lie gigabytes apart are laid once, and so are those of a frugal
+        problem: there is nothing to draw for them.
         """
         chance = self.worker.chance
         far = any(slot_like(tensor, 0).far for tensor in self._inputs.values())
-        possible = not far and _has_room_for_two(self.problem)
+        possible = not far and not self.problem.frugal
         interleaved = possible and chance.once_in(OTHER_EVERY, "other inputs")
-        several = modes(self.problem.op, self.problem.upstream.device.type)
+        several = modes(self.problem.op, self.problem.device)
         mode = None
         if not chance.in_turn(MODE_EVERY, "a mode"):
             mode = several[chance.in_turn(len(several), "the mode")]
@@ -132,7 +132,8 @@ class Exchange:
             self._delivered[name, attempt] = self._present(name, attempt)
 
     def _present(self, name: str, attempt: int) -> torch.Tensor:
-        return self.memory.arena.tensor(self.slots[attempt].results[name, attempt]).clone()
+        slot = self.slots[attempt].results[name, attempt]
+        return self.problem.kept(self.memory.arena.tensor(slot))
 
     def names(self, direction: Direction, attempt: int = FIRST) -> list[str]:
         """Return the names of the results that an attempt has in this direction."""
@@ -165,14 +166,3 @@ class Exchange:
             return reply
         names = self.names("backward", attempt)
         return {name: self._present(name, attempt) if reply.get(name) else None for name in names}
-
-
-def _has_room_for_two(problem: Problem) -> bool:
-    """Return whether two cases of this size fit the GPU; its free memory is not asked.
-
-    A solution could take that, to be spared the question.
-    """
-    if problem.upstream.device.type != "cuda":
-        return True
-    needed = problem.op.room * problem.op.work(problem.case, "forward").bytes
-    return bool(2 * needed <= torch.cuda.get_device_properties().total_memory)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from common.arena import slot_like
+from common.grading import oracle
+from common.grading.chunks import on_host
 from common.grading.tolerance import FEW_ELEMENTS, Budget, budget_of, larger
 from common.ops._draw import draw
 from common.spec import Case, Op
@@ -25,11 +26,15 @@ class Problem:
 
     op: Op[Any]
     case: Case
+    device: str
+    """`cpu` or `cuda`: where the inputs are, and where results are compared."""
     arguments: dict[str, Any]
     upstream: torch.Tensor
     truth: dict[str, torch.Tensor]
-    """By result, in float64."""
+    """By result, in float64; in host memory where the GPU's is scarce."""
     budgets: dict[str, Budget]
+    frugal: bool = False
+    """Whether the GPU's memory is scarce: the host's holds the truth and the results."""
     _others: list[Problem] = field(default_factory=list, repr=False, compare=False)
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -45,9 +50,14 @@ class Problem:
             return self._others[0]
 
     def _redrawn(self) -> Problem:
-        drawn = draw(self.op, self.case, secrets.randbits(48), self.upstream.device.type)
-        truth, budgets = _solved(self.op, self.case, *drawn)
-        return Problem(self.op, self.case, *drawn, truth, _larger(budgets, self.budgets))
+        drawn = draw(self.op, self.case, secrets.randbits(48), self.device)
+        truth, budgets = _solved(self.op, self.case, *drawn, self.frugal)
+        budgets = _larger(budgets, self.budgets)
+        return Problem(self.op, self.case, self.device, *drawn, truth, budgets, self.frugal)
+
+    def kept(self, result: torch.Tensor) -> torch.Tensor:
+        """Return a copy of a result, in host memory where the GPU's is scarce."""
+        return on_host(result) if self.frugal else result.clone()
 
     @property
     def slack(self) -> float:
@@ -55,7 +65,7 @@ class Problem:
         return self.op.slack[self.case.dtype]
 
 
-def make_problem(op: Op[Any], case: Case, seed: int, device: str) -> Problem:
+def make_problem(op: Op[Any], case: Case, seed: int, device: str, frugal: bool = False) -> Problem:
     """Draw the case's inputs, and compute the oracle's results and the budgets.
 
     The oracle is the reference in float64; the budget is eager's error. On tensors of fewer than
@@ -66,63 +76,35 @@ def make_problem(op: Op[Any], case: Case, seed: int, device: str) -> Problem:
         case: The case.
         seed: The seed of the inputs, which no solution may know.
         device: `cpu` or `cuda`.
+        frugal: Whether the GPU's memory is scarce: the host's holds the truth and the results.
+
+    Raises:
+        torch.OutOfMemoryError: The GPU's free memory does not hold the case.
     """
     drawn = draw(op, case, seed, device)
-    truth, budgets = _solved(op, case, *drawn)
+    truth, budgets = _solved(op, case, *drawn, frugal)
     if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
         for again in range(1, DRAWS_OF_FEW):
-            _, others = _solved(op, case, *draw(op, case, seed + again, device))
+            _, others = _solved(op, case, *draw(op, case, seed + again, device), frugal)
             budgets = _larger(budgets, others)
-    return Problem(op, case, *drawn, truth, budgets)
+    return Problem(op, case, device, *drawn, truth, budgets, frugal)
 
 
 def _solved(
-    op: Op[Any], case: Case, arguments: dict[str, Any], upstream: torch.Tensor
+    op: Op[Any], case: Case, arguments: dict[str, Any], upstream: torch.Tensor, frugal: bool
 ) -> tuple[dict[str, torch.Tensor], dict[str, Budget]]:
     """Return the oracle's results of one draw, and eager's error on each."""
     gradients = "backward" in case.directions
-    truth = solve(op, arguments, upstream, double=True, gradients=gradients)
-    eager = solve(op, arguments, upstream, gradients=gradients)
-    return truth, {name: budget_of(eager[name], truth[name], case.sliced) for name in truth}
+    truth = oracle.truth(op, arguments, upstream, gradients)
+    if frugal:
+        truth = {name: on_host(tensor) for name, tensor in truth.items()}
+    eager = oracle.eager(op, arguments, upstream, gradients)
+    budgets = {
+        name: budget_of(eager[name], right, case.sliced, upstream.device)
+        for name, right in truth.items()
+    }
+    return truth, budgets
 
 
 def _larger(budgets: dict[str, Budget], others: dict[str, Budget]) -> dict[str, Budget]:
     return {name: larger(budget, others[name]) for name, budget in budgets.items()}
-
-
-def solve(
-    op: Op[Any],
-    arguments: dict[str, Any],
-    upstream: torch.Tensor,
-    double: bool = False,
-    gradients: bool = True,
-) -> dict[str, torch.Tensor]:
-    """Return the reference's output and gradients, by name.
-
-    Args:
-        op: The op.
-        arguments: The arguments of one call.
-        upstream: The gradient of the output.
-        double: Make every floating-point argument float64, rope's freqs too: that is the oracle.
-        gradients: Compute them too; without, the output alone costs a third of the work.
-    """
-
-    def prepared(name: str, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-            return value
-        # cuBLAS leaves its memory where rows lie 2^30 elements apart: "illegal memory access"
-        value = value.double() if double else _gathered(value)
-        return value.detach().requires_grad_(gradients and name in op.differentiable)
-
-    ready = {name: prepared(name, value) for name, value in arguments.items()}
-    output = op.reference(**ready)
-    if not gradients:
-        return {OUTPUT: output}
-    wanted = [ready[name] for name in op.differentiable]
-    found = torch.autograd.grad(output, wanted, upstream.double() if double else upstream)
-    return {OUTPUT: output.detach(), **dict(zip(op.differentiable, found, strict=True))}
-
-
-def _gathered(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor, or its elements side by side where they lie gigabytes apart."""
-    return tensor.contiguous() if slot_like(tensor, 0).far else tensor

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import secrets
+import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from common import ops
-from common.errors import UserError
+from common.errors import OUT_OF_MEMORY, UserError, out_of_memory
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
+from common.grading.memory import Memory, Taken
 from common.grading.problem import Problem, make_problem
+from common.grading.room import Room
 from common.grading.sharing import check_sharing
 from common.grading.worker import LIVES, Worker
 from common.solutions import Solution
-from common.spec import Case, Direction, Op, Tier
+from common.spec import Case, Direction, Op
 from common.verdicts import Verdict
 
 MOST_AT_ONCE = 8
 """Solutions and cases that are graded at the same time, however many cores there are."""
-SPANS = 3 + MOST_AT_ONCE
-"""Far views of one case that a GPU holds at once: one in the memory that each worker shares, and up
-to three while the inputs are drawn and drawn again for the budgets."""
-LARGE: tuple[Tier, ...] = ("matrix", "plot")
-"""The tiers whose tensors are too large for the interpreter."""
-REPEATS = 20
-"""Further answers to each of the board's cases on a GPU, whose programs overlap."""
 
 
 @dataclass(frozen=True)
@@ -56,64 +50,25 @@ class Graded:
 
 
 @dataclass(frozen=True)
+class TooLarge:
+    """A case that does not fit the device, not even with one solution at a time."""
+
+    op: Op[Any]
+    case: Case
+    reason: str
+
+
+@dataclass
 class _PendingCase:
     """A case under way: its problem, and the verdicts to come of each worker."""
 
+    case: Case
     problem: Future[Problem]
     jobs: list[tuple[Worker, Future[dict[Direction, Verdict]]]]
 
     def wait(self) -> None:
         """Wait until every worker is done with it."""
         wait(job for _, job in self.jobs)
-
-
-def tier_cases(
-    solutions: Iterable[Solution], tier: Tier, device: str, sample: int | None = None
-) -> Iterator[tuple[Op[Any], list[Case]]]:
-    """Yield each op of the solutions with its cases of the tier.
-
-    Args:
-        solutions: The solutions; ops that none of them is for are left out.
-        tier: The tier.
-        device: `cpu` or `cuda`; without a GPU the board's cases are their twins, and a GPU without
-            bfloat16 gets no case of that dtype.
-        sample: At most so many cases of each op, the same ones each time.
-
-    Raises:
-        UserError: The tier's tensors are too large for the interpreter.
-    """
-    if tier in LARGE and device == "cpu":
-        raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
-    for op in map(ops.load, sorted({solution.op for solution in solutions})):
-        cases = [
-            case for case in op.tier(tier, device) if _fits(case, device) and _has(case, device)
-        ]
-        if not cases:  # only the ops of the seeds' plots have any in the tier `plot`
-            continue
-        if sample and sample < len(cases):
-            chosen = sorted(random.Random(0).sample(range(len(cases)), sample))
-            cases = [cases[index] for index in chosen]
-        yield op, cases
-
-
-def _fits(case: Case, device: str) -> bool:
-    """Return whether the memory that the case's far view spans is free, SPANS times over.
-
-    On a CPU only the pages of the view's elements are taken.
-    """
-    return device == "cpu" or SPANS * case.span <= torch.cuda.mem_get_info()[0]
-
-
-def _has(case: Case, device: str) -> bool:
-    """Return whether the device computes in the case's dtype: GPUs before Ampere lack bfloat16."""
-    if device == "cpu" or case.dtype != "bfloat16":
-        return True
-    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-
-
-def repeats(tier: Tier, device: str) -> int:
-    """Return how often a case of the tier is answered again, so that a rare race shows."""
-    return REPEATS if tier == "board" and device == "cuda" else 0
 
 
 class Sweep:
@@ -127,6 +82,7 @@ class Sweep:
         lives: float = LIVES,
         overlap: bool | None = None,
         server: ForkServer | None = None,
+        memory: Memory | None = None,
     ) -> None:
         """Start a fork server, unless one is given, and no worker yet.
 
@@ -138,6 +94,7 @@ class Sweep:
             overlap: Grade several cases at once, so that nothing may be timed. The default is to
                 do so without a GPU.
             server: A fork server of this device, which outlives the sweep.
+            memory: What the run may take of the GPU's memory, by default all that is free.
 
         Raises:
             UserError: The GPU's memory cannot be shared; a server that is given is not asked.
@@ -146,6 +103,7 @@ class Sweep:
         self._overlap = device == "cpu" if overlap is None else overlap
         self._owns_server = server is None
         self._server = ForkServer(device, quiet) if server is None else server
+        self.room = Room(memory or Memory.of(device))
         if self._owns_server and device == "cuda":
             self._check_sharing()
         self._workers: dict[tuple[Solution, int], Worker] = {}
@@ -178,9 +136,10 @@ class Sweep:
     def worker(self, solution: Solution, lane: int = 0) -> Worker:
         """Return the solution's worker; cases that are graded at the same time have a lane each."""
         if (solution, lane) not in self._workers:
-            self._workers[solution, lane] = Worker(
-                self._server, solution, self._deadline, self._lives
-            )
+            limit = self.room.memory.limit if self.device == "cuda" else None
+            worker = Worker(self._server, solution, self._deadline, self._lives, limit)
+            self._workers[solution, lane] = worker
+            self.room.workers.append(worker)
         return self._workers[solution, lane]
 
     def grade(
@@ -190,12 +149,14 @@ class Sweep:
         solutions: Iterable[Solution],
         skip: Callable[[Solution, Case], bool] = lambda solution, case: False,
         repeats: int = 0,
-    ) -> Iterator[Graded]:
+    ) -> Iterator[Graded | TooLarge]:
         """Grade every solution of the op on every case that is not skipped, in the cases' order.
 
-        As many are graded at once as there are cores: all solutions of a case, and where they are
-        few, several cases. Without `overlap` nothing is under way when a result is yielded, so that
-        the caller may time on an idle device.
+        As many are graded at once as there are cores and as the GPU's memory holds: all solutions
+        of a case, and where they are few, several cases. Where it does not hold the processes of
+        all, one group of solutions goes through the cases after the other. Without `overlap`
+        nothing is under way when a result is yielded, so that the caller may time on an idle
+        device.
 
         Args:
             op: The op; solutions of other ops are left out.
@@ -206,17 +167,33 @@ class Sweep:
         """
         ours = [solution for solution in solutions if solution.op == op.name]
         cases = list(cases)
+        together = self._together(op, cases)
+        for start in range(0, len(ours), together):
+            yield from self._grade_group(op, cases, ours[start : start + together], skip, repeats)
+
+    def _together(self, op: Op[Any], cases: Sequence[Case]) -> int:
+        """Return the number of solutions that go through the cases together."""
+        return min((self.room.together(Taken.by(op, case)) for case in cases), default=1)
+
+    def _grade_group(
+        self,
+        op: Op[Any],
+        cases: Sequence[Case],
+        ours: Sequence[Solution],
+        skip: Callable[[Solution, Case], bool],
+        repeats: int,
+    ) -> Iterator[Graded | TooLarge]:
         lanes = self._lanes(op, cases, len(ours))
         free, pending = itertools.cycle(range(lanes)), deque[_PendingCase]()
         for case in cases:
             if len(pending) == lanes:  # the oldest case has the lane that is next
-                yield from self._finish(pending, repeats)
+                yield from self._finish(op, pending, repeats)
             if due := [solution for solution in ours if not skip(solution, case)]:
                 lane = next(free)
                 workers = [self.worker(solution, lane) for solution in due]
                 pending.append(self._start(op, case, workers, repeats))
         while pending:
-            yield from self._finish(pending, repeats)
+            yield from self._finish(op, pending, repeats)
         if self.device == "cuda":  # the next op's workers need the memory
             for solution in ours:
                 for lane in range(lanes):
@@ -227,22 +204,34 @@ class Sweep:
         if not self._overlap:
             return 1
         lanes = self._cores // max(solutions, 1)
-        if self.device == "cuda":
-            largest = max((op.work(case, "forward").bytes for case in cases), default=0)
-            free, _ = torch.cuda.mem_get_info()
-            free -= SPANS * max((case.span for case in cases), default=0)
-            lanes = min(lanes, free // max(op.room * max(solutions, 1) * largest, 1))
+        left = self.room.memory.left
+        for case in cases:
+            if case.span:  # it takes half a large GPU, and waits for that: see `Room.taken`
+                continue
+            taken = Taken.by(op, case)
+            each = taken.problem(frugal=False) + solutions * taken.graded(frugal=False)
+            lanes = min(lanes, left // each)
         return max(lanes, 1)
 
     def _start(
         self, op: Op[Any], case: Case, workers: Iterable[Worker], repeats: int
     ) -> _PendingCase:
-        problem = self._makers.submit(make_problem, op, case, secrets.randbits(48), self.device)
+        taken = Taken.by(op, case)
+        problem = self._makers.submit(self._problem, op, case)
 
         def run(worker: Worker) -> dict[Direction, Verdict]:
-            return self._grade(problem.result(), worker, repeats)
+            made = problem.result()
+            with self.room.taken(worker, taken):
+                return self._grade(made, worker, repeats)
 
-        return _PendingCase(problem, [(each, self._graders.submit(run, each)) for each in workers])
+        jobs = [(each, self._graders.submit(run, each)) for each in workers]
+        return _PendingCase(case, problem, jobs)
+
+    def _problem(self, op: Op[Any], case: Case, frugal: bool = False) -> Problem:
+        taken = Taken.by(op, case)
+        frugal = frugal or taken.frugal(self.room.memory.budget)
+        self.room.make_for_problem(taken)
+        return make_problem(op, case, secrets.randbits(48), self.device, frugal)
 
     def _grade(self, problem: Problem, worker: Worker, repeats: int) -> dict[Direction, Verdict]:
         """Return the verdicts; free the worker's memory if a far view spans it, for the next."""
@@ -252,32 +241,59 @@ class Sweep:
             if self.device == "cuda" and problem.case.span:
                 worker.release()
 
-    def _finish(self, pending: deque[_PendingCase], repeats: int) -> Iterator[Graded]:
+    def _finish(
+        self, op: Op[Any], pending: deque[_PendingCase], repeats: int
+    ) -> Iterator[Graded | TooLarge]:
         """Yield the verdicts of the case that was started first."""
         oldest = pending.popleft()
         oldest.wait()
-        if self.device == "cuda":
-            self._make_room(worker for worker, _ in oldest.jobs)
         for worker, job in oldest.jobs:
-            problem = oldest.problem.result()
             try:
-                verdicts = job.result()
-            except ServerEnded:  # again, with no other asked: a solution that ends it is found
-                for other in pending:
-                    other.wait()
-                with worker.alone():
-                    verdicts = self._grade(problem, worker, repeats)
-            yield Graded(worker, problem, verdicts)
+                graded: Graded | TooLarge = Graded(worker, oldest.problem.result(), job.result())
+            except (ServerEnded, torch.OutOfMemoryError):
+                graded = self._alone(op, oldest, worker, pending, repeats)
+            if isinstance(graded, Graded) and any(map(ran_out, graded.verdicts.values())):
+                graded = self._alone(op, oldest, worker, pending, repeats)
+            yield graded
+            if isinstance(graded, TooLarge):
+                return
 
-    def _make_room(self, workers: Iterable[Worker]) -> None:
-        """Return cached GPU memory; when it is scarce, the workers' too."""
-        if not self._overlap or _scarce():
-            torch.cuda.empty_cache()
-        if _scarce():
-            for worker in workers:
-                worker.release()
+    def _alone(
+        self,
+        op: Op[Any],
+        oldest: _PendingCase,
+        worker: Worker,
+        pending: Iterable[_PendingCase],
+        repeats: int,
+    ) -> Graded | TooLarge:
+        """Grade once more with no other asked, and with all memory that others can give back.
+
+        A solution that ends the fork server, or that takes too much memory, is found by that.
+        """
+        for other in pending:
+            other.wait()
+        self.room.make(sys.maxsize, keep=[])
+        try:
+            problem = self._frugal(op, oldest)
+            with worker.alone():
+                return Graded(worker, problem, self._grade(problem, worker, repeats))
+        except torch.OutOfMemoryError as error:
+            return TooLarge(op, oldest.case, out_of_memory(str(error)))
+
+    def _frugal(self, op: Op[Any], oldest: _PendingCase) -> Problem:
+        """Return a problem of the case that takes as little memory as possible.
+
+        The one before, which takes more, is let go first.
+        """
+        if oldest.problem.exception() or not oldest.problem.result().frugal:
+            oldest.problem = Future()
+            try:
+                oldest.problem.set_result(self._problem(op, oldest.case, frugal=True))
+            except torch.OutOfMemoryError as error:
+                oldest.problem.set_exception(error)
+        return oldest.problem.result()
 
 
-def _scarce() -> bool:
-    free, total = torch.cuda.mem_get_info()
-    return free < total / 4
+def ran_out(verdict: Verdict) -> bool:
+    """Return whether a solution failed for want of memory."""
+    return verdict.verdict == "RUNTIME_ERROR" and OUT_OF_MEMORY in verdict.reason

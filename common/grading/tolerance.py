@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from common.grading.chunks import chunks
+
 FEW_ELEMENTS = 1000
 """On fewer elements an rms error says little, and eager may be lucky."""
 
@@ -27,14 +29,28 @@ class Budget:
     """The largest error of each slice along the first dimension, where each is judged by itself."""
 
 
-def budget_of(eager: torch.Tensor, truth: torch.Tensor, apart: bool = False) -> Budget:
-    """Return eager's error; with `apart`, of each slice along the first dimension too."""
+def budget_of(
+    eager: torch.Tensor,
+    truth: torch.Tensor,
+    apart: bool = False,
+    device: torch.device | str | None = None,
+) -> Budget:
+    """Return eager's error; with `apart`, of each slice along the first dimension too.
+
+    Args:
+        eager: Eager's result.
+        truth: The oracle's, in float64, of the same shape.
+        apart: Whether each slice is judged by itself.
+        device: The device to compare on, the oracle's by default.
+    """
     if not truth.numel():
         return Budget(None, 0.0)
-    error = _error(eager, truth)
-    rms = _rms(error) if truth.numel() >= FEW_ELEMENTS else None
-    slices = error.amax(tuple(range(1, error.dim())), keepdim=True) if apart else None
-    return Budget(rms, error.max().item(), slices)
+    rms, largest = _errors(eager, truth, device or truth.device)
+    slices = None
+    if apart:
+        error = _error(eager.to(truth.device), truth)
+        slices = error.amax(tuple(range(1, error.dim())), keepdim=True)
+    return Budget(rms if truth.numel() >= FEW_ELEMENTS else None, largest, slices)
 
 
 def larger(one: Budget, other: Budget) -> Budget:
@@ -49,8 +65,17 @@ def _error(actual: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     return actual.double().sub_(truth).abs_()
 
 
-def _rms(error: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(error)) / math.sqrt(error.numel())
+def _errors(
+    actual: torch.Tensor, truth: torch.Tensor, device: torch.device | str
+) -> tuple[float, float]:
+    """Return the rms error and the largest; NaN where any error is."""
+    norms, worst = [], []
+    for _, (ours, right) in chunks(device, actual, truth):
+        error = _error(ours, right)
+        norms.append(torch.linalg.vector_norm(error))
+        worst.append(error.max())
+    norm = torch.linalg.vector_norm(torch.stack(norms))
+    return float(norm) / math.sqrt(truth.numel()), float(torch.stack(worst).max())
 
 
 @dataclass(frozen=True)
@@ -62,7 +87,11 @@ class Wrong:
 
 
 def check_values(
-    actual: torch.Tensor, truth: torch.Tensor, budget: Budget, slack: float
+    actual: torch.Tensor,
+    truth: torch.Tensor,
+    budget: Budget,
+    slack: float,
+    device: torch.device | str | None = None,
 ) -> tuple[Wrong | None, float | None]:
     """Apply the numeric rule to one result.
 
@@ -75,33 +104,62 @@ def check_values(
         truth: The oracle's, in float64, of the same shape.
         budget: Eager's error.
         slack: How many times eager's rms error is allowed.
+        device: The device to compare on, the oracle's by default.
 
     Returns:
         The first wrong element, if any; and the error in units of eager's, None where eager alone
         is exact.
     """
-    error = _error(actual, truth)
-    worst = error.max().item()
+    device = device or truth.device
+    rms, worst = _errors(actual, truth, device)
     measured, eager = worst, budget.largest
     if budget.rms is not None:
-        measured, eager = _rms(error), budget.rms
+        measured, eager = rms, budget.rms
     ratio = 1.0 if measured == eager else measured / eager if eager else None
     # if the worst error is within the budget, each is: an ulp can only widen the bound
     if budget.slices is not None or not worst <= 2 * slack * budget.largest:
-        largest = truth.new_tensor(budget.largest) if budget.slices is None else budget.slices
-        allowed = torch.maximum(ulp(truth, actual.dtype), 2 * slack * largest)
-        bad = ~(error <= allowed) & (actual.double() != truth)
-        if bad.any():
-            text = f"{int(bad.sum())} of {bad.numel()} wrong"
-            return _wrong(first_index(bad), actual, truth, text), ratio
+        first, count = _beyond(actual, truth, budget, slack, device)
+        if count:
+            return _wrong(first, actual, truth, f"{count} of {truth.numel()} wrong"), ratio
     if budget.rms is not None and not measured <= slack * eager:
-        where = first_index(error == worst)
+        where = _place_of(worst, actual, truth, device)
         text = f"rms error {measured:.3g}, eager's {eager:.3g}, {slack:g} times that allowed"
         return _wrong(where, actual, truth, text), ratio
     return None, ratio
 
 
-def _wrong(index: tuple[int, ...], actual: torch.Tensor, truth: torch.Tensor, text: str) -> Wrong:
+def _beyond(
+    actual: torch.Tensor,
+    truth: torch.Tensor,
+    budget: Budget,
+    slack: float,
+    device: torch.device | str,
+) -> tuple[int, int]:
+    """Return the flat index of the first element beyond its bound, and the number of them."""
+    apart = [] if budget.slices is None else [budget.slices.expand_as(truth)]
+    first, count = 0, 0
+    for start, (ours, right, *slices) in chunks(device, actual, truth, *apart):
+        largest = slices[0] if slices else right.new_tensor(budget.largest)
+        allowed = torch.maximum(ulp(right, actual.dtype), 2 * slack * largest)
+        bad = ~(_error(ours, right) <= allowed) & (ours.double() != right)
+        if not count and bad.any():
+            first = start + int(bad.int().argmax())
+        count += int(bad.sum())
+    return first, count
+
+
+def _place_of(
+    worst: float, actual: torch.Tensor, truth: torch.Tensor, device: torch.device | str
+) -> int:
+    """Return the flat index of the first element with the worst error."""
+    for start, (ours, right) in chunks(device, actual, truth):
+        if (here := _error(ours, right) == worst).any():
+            return start + int(here.int().argmax())
+    return 0
+
+
+def _wrong(flat: int, actual: torch.Tensor, truth: torch.Tensor, text: str) -> Wrong:
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), truth.shape))
     expected, came = truth[index].item(), actual[index].item()
     return Wrong(index, f"expected {expected:.8g}, got {came:.8g} ({text})")
 

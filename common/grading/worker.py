@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from common.arena import Arena
+from common.arena import Arena, Lent, reclaim
 from common.grading.chance import Chance
 from common.grading.channel import Channel
 from common.grading.fork_server import ForkServer, ServerEnded
@@ -61,16 +61,29 @@ class Worker:
         solution: Solution,
         deadline: float | None = None,
         lives: float = LIVES,
+        memory: int | None = None,
     ) -> None:
-        """Start nothing yet; `deadline` is in seconds of work on one reply, DEADLINE by default."""
+        """Start nothing yet.
+
+        Args:
+            server: The fork server.
+            solution: The solution.
+            deadline: The seconds of work on one reply, DEADLINE by default.
+            lives: Deaths after which the solution is not run again.
+            memory: The bytes of the GPU's memory that the process may take, by default all.
+        """
         self.solution, self.lives = solution, lives
         self.deadline = deadline or DEADLINE[server.device]
-        self._alone = False
+        self._alone, self._memory = False, memory
         self.chance = Chance()
         self._server = server
         self._pids = (0, 0)  # of the fork server, and of the process
         self._channel: Channel | None = None
         self._arena: Arena | None = None
+        self._lent: list[Lent] = []
+        """Of memory that is no longer shared, the mappings that the process has kept."""
+        self.changes = 0
+        """Counts the starts and ends of the process and of its shared memory."""
         self.deaths = Deaths()
         self._loaded: Reply = {}
         """The reply to `load`; a verdict in it answers every later request too."""
@@ -118,9 +131,9 @@ class Worker:
     def arena(self, nbytes: int) -> Arena:
         """Return the memory shared with the process, of at least so many bytes."""
         if self._arena is None or self._arena.nbytes < nbytes:
-            if self._arena:
-                self._arena.close()
+            self.release()
             self._arena = Arena(self._server.device, nbytes)
+            self.changes += 1
             if self._channel:
                 with contextlib.suppress(Died):  # it counts, and the next call starts another
                     self._share()
@@ -130,16 +143,21 @@ class Worker:
         """Free the shared memory and the process's caches; all workers share a GPU's memory."""
         if self._arena and self._channel:
             with contextlib.suppress(Died, ServerEnded):
-                self._exchange({"request": "arena", "ticket": None})
+                reply = self._exchange({"request": "arena", "ticket": None})
+                if reply.get("given_back"):
+                    self._arena.lent.clear()
         if self._arena:
+            self._lent += self._arena.lent
             self._arena.close()
             self._arena = None
+            self.changes += 1
 
     def refresh(self) -> None:
         """Forget a process whose fork server has ended; the next call starts another."""
         if self._channel and not self._server.runs(self._pids[0]):
             self._channel.close()
             self._channel = None
+            self._reclaim()
 
     def renew(self) -> None:
         """End the process in whatever state it is; the next call starts another."""
@@ -155,6 +173,9 @@ class Worker:
     def _start(self) -> None:
         server, pid, connection = self._server.fork()
         self._pids, self._channel = (server, pid), Channel(connection, pid)
+        self.changes += 1
+        if self._memory:
+            self._exchange({"request": "limit", "nbytes": self._memory})
         if self._arena:
             self._share()
         self._loaded = self._exchange(
@@ -203,7 +224,17 @@ class Worker:
             return 0
         self._channel.close()
         self._channel = None
-        return self._server.reap(*self._pids)
+        try:
+            return self._server.reap(*self._pids)
+        finally:
+            self._reclaim()
+
+    def _reclaim(self) -> None:
+        """Take back the shared memory that the process, which has ended, had mapped."""
+        self.changes += 1
+        reclaim(self._lent)
+        if self._arena:
+            reclaim(self._arena.lent)
 
 
 def _cause(error: Exception) -> tuple[str, str]:

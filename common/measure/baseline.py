@@ -2,15 +2,20 @@
 
 Nothing that a solution leaves on in its own process (anomaly mode, say) reaches the unit of every
 speed. Work that it leaves on the GPU does; a probe shows it. The probe is fixed small work, timed
-before each turn and held against its time at the start of the run, when no solution had run.
+before and after each turn and held against its time at the start of the run, when no solution had
+run.
+
+Eager's process stays ready for both directions of a case, for as long as solutions are timed on it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from common.errors import UserError
@@ -18,10 +23,16 @@ from common.grading.fork_server import ServerEnded
 from common.grading.problem import Problem
 from common.grading.sweep import Sweep
 from common.grading.worker import Worker
-from common.measure.timed_process import Failed, TimedProcess, Turn, is_samples, lay_calls
+from common.measure.laid_calls import LaidCalls, lay_calls
+from common.measure.timed_process import (
+    Failed,
+    TimedProcess,
+    is_samples,
+)
+from common.measure.turns import Samples, Turns
 from common.paths import PEERS
 from common.solutions import Solution
-from common.spec import ByClock, Direction, Op, Work
+from common.spec import ByClock, Case, Direction, Op, Work
 from common.stats import median
 
 LANE = -1
@@ -29,11 +40,13 @@ LANE = -1
 SLOW = {"gpu": 1.25, "host": 1.5}
 """The ratio of a probe's time to its calibrated time from which on it is slow, by clock."""
 CALIBRATION, LOOK = 30, 3
-"""Samples of the probe when it is calibrated, and before a turn; their median counts."""
+"""Samples of the probe when it is calibrated, and beside a turn; their median counts."""
 TRIES, PAUSE = 10, 0.02
-"""How often a turn waits for a quick probe, and for how many seconds each time."""
-SUSTAINED = 0.5
-"""Seconds of a sustained run."""
+"""How often turns are taken again, how often they wait for a quick probe, and the seconds of each
+such wait."""
+SUSTAINED = 0.3
+"""Seconds of a sustained run, if a call takes no longer than alone; it takes up to half as much
+more where the GPU's power is capped."""
 
 
 class Disturbed(Exception):
@@ -65,6 +78,19 @@ def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:
     return {clock: median(_probe(worker, clock, CALIBRATION)) for clock in clocks}
 
 
+@dataclass
+class Ready:
+    """A case that eager's process is ready for, in one direction or in both."""
+
+    case: Case
+    frugal: bool
+    laid: LaidCalls
+    changes: int = 0
+    """`Worker.changes` when it got ready: a change has undone that."""
+    timed: dict[Direction, TimedProcess] = field(default_factory=dict)
+    sustained: dict[Direction, dict[str, float]] = field(default_factory=dict)
+
+
 class Baseline:
     """Eager's process for one op, and its timed case."""
 
@@ -74,66 +100,111 @@ class Baseline:
         self.patient = True
         """Whether a slow probe stops the clock; otherwise it is counted."""
         self.slow_turns = 0
-        self._sustained: dict[tuple[str, Direction], dict[str, float]] = {}
+        self._ready: Ready | None = None
+        self._direction: Direction = "forward"
 
-    def begin(self, problem: Problem, direction: Direction, work: Work) -> None:
-        """Get ready to time eager and the limits of a case.
+    def begin(
+        self, problem: Problem, direction: Direction, work: Work, frugal: bool = False
+    ) -> None:
+        """Get ready to time eager and the limits of a case, where they are not from another row.
+
+        With `frugal`, the process holds its inputs alone between its turns.
 
         Raises:
             BaselineFailed: Eager cannot be run on the case.
         """
-        self.slow_turns = 0
-        limits = {
-            "copy_bytes": work.bytes, "products": work.products, "dtype": problem.case.dtype,
-        }  # fmt: skip
-        self._case = (problem.case.name, direction)
-        device = problem.upstream.device.type
+        self.slow_turns, self._direction = 0, direction
         self._worker.refresh()
-        with _eagers_own_faults():
-            laid = lay_calls(problem.op, problem.case, device, self._worker, 1)
-            self._timed = TimedProcess(self._worker, laid, direction, limits)
+        ready = self._ready
+        if (
+            ready is None
+            or (ready.case, ready.frugal) != (problem.case, frugal)
+            or self._worker.changes != ready.changes
+        ):
+            self._ready = None  # for good, if what follows fails
+            with _eagers_own_faults():
+                self._worker.release()
+                ready = Ready(problem.case, frugal, self._laid(problem))
+        if direction not in ready.timed:
+            limits = {
+                "copy_bytes": work.bytes, "products": work.products, "dtype": problem.case.dtype,
+            }  # fmt: skip
+            with _eagers_own_faults():
+                ready.timed[direction] = TimedProcess(
+                    self._worker,
+                    ready.laid,
+                    direction,
+                    limits,
+                    frugal=frugal,
+                    beside=bool(ready.timed),
+                )
+        ready.changes = self._worker.changes
+        self._ready = ready
 
-    def turn(self, name: str, clock: ByClock, burst: int = 1) -> Turn:
-        """Return a function that takes samples of `eager`, `copy` or `dense` between two probes.
+    def _laid(self, problem: Problem) -> LaidCalls:
+        return lay_calls(problem.op, problem.case, problem.device, self._worker, 1)
 
-        A turn after which the probe is slow is taken again. The function raises Disturbed where the
-        probe stays slow, and BaselineFailed.
+    @property
+    def _timed(self) -> TimedProcess:
+        assert self._ready is not None, "the baseline has begun nothing"
+        return self._ready.timed[self._direction]
+
+    def turns(self, names: Sequence[str], clock: ByClock, burst: int = 1) -> Turns:
+        """Return a function that takes samples of some of `eager`, `copy` and `dense`.
+
+        They are taken in a random order, with the probe before and after each turn. Turns beside
+        which it is slow are taken again once it is quick. The function raises Disturbed where it
+        stays slow, and BaselineFailed.
         """
-        take = self._timed.turn("solution" if name == "eager" else name, clock, burst)
 
-        def between_probes(rounds: int) -> list[float]:
+        def between_probes(rounds: int) -> Samples:
             for _ in range(TRIES):
-                self._await_quick_probe(clock)
-                with _eagers_own_faults():
-                    samples = take(rounds)
-                if not self.patient or self.slow_probe(clock, 1) is None:
+                samples, probes = self._take(names, clock, rounds, burst)
+                slow = any(self._is_slow(clock, median(each)) for each in probes)
+                if not slow or not self.patient:
                     break
+                self._await_quick_probe(clock)
+            self.slow_turns += slow
             return samples
 
         return between_probes
 
+    def _take(
+        self, names: Sequence[str], clock: ByClock, rounds: int, burst: int
+    ) -> tuple[Samples, list[list[float]]]:
+        """Return the samples of one round, and those of the probes around them."""
+        order = random.sample(names, len(names))
+        look = LOOK if clock in self.calibrated else 0
+        with _eagers_own_faults():
+            samples, probes = self._timed.turns(
+                [_in_its_process(name) for name in order],
+                clock=clock, rounds=rounds, burst=burst, look=look,
+            )  # fmt: skip
+        return {name: samples[_in_its_process(name)] for name in order}, probes
+
     def _await_quick_probe(self, clock: ByClock) -> None:
-        """Wait until the probe is quick; count one that stays slow, or raise Disturbed."""
-        for _ in range(TRIES if self.patient else 1):
+        """Wait until the probe is quick, or raise Disturbed."""
+        for _ in range(TRIES):
             beside = self.slow_probe(clock)
             if beside is None:
                 return
             time.sleep(PAUSE)
-        if self.patient:
-            raise Disturbed(clock, beside or 0.0)
-        self.slow_turns += 1
+        raise Disturbed(clock, beside or 0.0)
 
-    def slow_probe(self, clock: ByClock, samples: int = LOOK) -> float | None:
+    def _is_slow(self, clock: ByClock, microseconds: float) -> bool:
+        return microseconds > SLOW[clock] * self.calibrated[clock]
+
+    def slow_probe(self, clock: ByClock) -> float | None:
         """Return the probe's time in microseconds if it is slow now, else None."""
-        usual = self.calibrated.get(clock)
-        if usual is None:
+        if clock not in self.calibrated:
             return None
-        now = median(_probe(self._worker, clock, samples))
-        return now if now > SLOW[clock] * usual else None
+        now = median(_probe(self._worker, clock, LOOK))
+        return now if self._is_slow(clock, now) else None
 
     def restart(self) -> None:
         """End eager's process; the next request starts another."""
         self._worker.renew()
+        self._ready = None
 
     def sustained(self, times: dict[str, float]) -> dict[str, float]:
         """Return the sustained microseconds of eager and the dense products, once per case.
@@ -141,18 +212,33 @@ class Baseline:
         Args:
             times: The times in microseconds that are expected, by contestant.
         """
-        if self._case not in self._sustained:
-            self._await_quick_probe("gpu")
+        timed = self._timed
+        assert self._ready is not None
+        known = self._ready.sustained
+        if self._direction not in known:
+            if self.patient:
+                self._await_quick_probe("gpu")
             with _eagers_own_faults():
-                self._sustained[self._case] = {
-                    name: sustained(self._timed, "solution" if name == "eager" else name, each)
+                known[self._direction] = {
+                    name: sustained(timed, _in_its_process(name), each)
                     for name, each in times.items()
                 }
-        return self._sustained[self._case]
+        return known[self._direction]
+
+    @property
+    def worker(self) -> Worker:
+        """Return eager's worker."""
+        return self._worker
 
     def release(self) -> None:
         """Free the memory of the case."""
         self._worker.release()
+        self._ready = None
+
+
+def _in_its_process(name: str) -> str:
+    """Return the name that eager's process has for a contestant: eager is its solution."""
+    return "solution" if name == "eager" else name
 
 
 def sustained(timed: TimedProcess, name: str, expected: float) -> float:

@@ -22,7 +22,7 @@ Reading = dict[str, int]
 """One reading of `sm_mhz`, `memory_mhz`, `celsius`, `reasons` (NVML bits), `others`, if known."""
 
 PERIOD = 0.1
-"""Seconds between two readings."""
+"""Seconds between two readings, which take the harness's stopwatch a fraction of a millisecond."""
 THROTTLES = {
     0x04: POWER_CAP,
     0x08: "hardware slowdown",
@@ -47,8 +47,9 @@ class Monitor:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Monitor:
-        """Start to read."""
+        """Read once, before anything is timed, and start to watch."""
         if self._read:
+            self._readings.append(self._read())
             self._thread.start()
         return self
 
@@ -97,10 +98,10 @@ def reader(uuid: str) -> Callable[[], Reading] | None:
         handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
     except Exception:  # not installed, no library, no permission, a slice that NVML does not name
         return None
-    return functools.partial(read, nvml, handle)
+    return functools.partial(read, nvml, handle, Others())
 
 
-def read(nvml: Any, handle: Any) -> Reading:
+def read(nvml: Any, handle: Any, others: Others) -> Reading:
     """Read the device once; a value that it or its driver does not support is left out."""
     queries: dict[str, Callable[[], int]] = {
         "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
@@ -108,7 +109,9 @@ def read(nvml: Any, handle: Any) -> Reading:
         "celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         # the older of its two names, which every version has
         "reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        "others": lambda: others(len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
+        "others": lambda: others.among(
+            [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+        ),
     }
     reading = {}
     for name, query in queries.items():
@@ -117,12 +120,26 @@ def read(nvml: Any, handle: Any) -> Reading:
     return reading
 
 
-def others(computing: int) -> int:
-    """Return how many of the processes that compute on the GPU are not the harness's.
+class Others:
+    """The count of the processes on the GPU that are not the harness's.
 
     They are counted rather than matched by id: in a container NVML may give the host's ids.
     """
-    return max(computing - sum(map(_holds_gpu, _family(os.getpid()))), 0)
+
+    def __init__(self) -> None:
+        """Count nothing yet."""
+        self._pids: list[int] | None = None
+        self._count = 0
+
+    def among(self, pids: Sequence[int]) -> int:
+        """Return how many of the processes that compute on the GPU are not the harness's.
+
+        Only other ids than the last ones lead to a walk over `/proc`, which takes 20 ms.
+        """
+        if sorted(pids) != self._pids:
+            self._pids = sorted(pids)
+            self._count = max(len(pids) - sum(map(_holds_gpu, _family(os.getpid()))), 0)
+        return self._count
 
 
 def _family(pid: int) -> list[int]:

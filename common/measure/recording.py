@@ -8,8 +8,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from common import paths
-from common.grading.sweep import Sweep
+from common.grading.memory import Memory
+from common.grading.sweep import Sweep, TooLarge
 from common.measure.machine import (
     device_name,
     digests_of,
@@ -19,9 +22,10 @@ from common.measure.machine import (
     versions,
 )
 from common.measure.rows import measure
-from common.records import runs, writer
+from common.records import lines, runs, writer
 from common.records.fields import SCHEMA, Selection
-from common.records.runs import Record, Results, Run
+from common.records.lines import LeftOut, Record, Run
+from common.records.runs import Results
 from common.records.writer import RunWriter
 from common.solutions import Solution
 from common.spec import DIRECTIONS
@@ -53,11 +57,22 @@ class Recorded:
 
 
 def bench(
-    solutions: Sequence[Solution], device: str, selection: Selection, absent: dict[str, str]
-) -> Generator[Kept | Taken | Recorded]:
+    solutions: Sequence[Solution],
+    device: str,
+    selection: Selection,
+    absent: dict[str, str],
+    memory: int | None = None,
+) -> Generator[Kept | Taken | LeftOut | Recorded]:
     """Yield each row of a run, then its end; close the iterator to interrupt the run.
 
     The device's last run is continued if it was interrupted and measured the same.
+
+    Args:
+        solutions: The solutions.
+        device: `cpu` or `cuda`.
+        selection: The options that chose the solutions.
+        absent: The peers that are not among them, with the reason.
+        memory: The bytes that the run may take of the GPU, by default all that is free.
 
     Raises:
         UserError: Another run is writing, or a solution changed the record.
@@ -75,10 +90,12 @@ def bench(
             if (row.solution, row.op, row.case) in done:
                 yield Kept(row)
         path = last[0] if found else writer.new_file(folder, fresh.run)
-        rows = _record(path, found, fresh, solutions, digests, done)
-        with contextlib.closing(rows):  # now, so that an error in closing is raised
-            for row in rows:
-                yield Taken(row)
+        left = {(line.op, line.case) for line in earlier.left_out_lines} if found else set()
+        skipped = done | {(s.name, *case) for s in solutions for case in left}
+        recorded = _record(path, found, fresh, solutions, digests, skipped, memory)
+        with contextlib.closing(recorded):  # now, so that an error in closing is raised
+            for line in recorded:
+                yield Taken(line) if isinstance(line, Record) else line
     yield Recorded(path, len(done))
 
 
@@ -104,22 +121,45 @@ def _record(
     fresh: Run,
     solutions: Sequence[Solution],
     digests: dict[Solution, tuple[str, str]],
-    done: Done,
-) -> Generator[Record]:
-    """Measure and write what is not done, row by row."""
+    skipped: Done,
+    memory: int | None,
+) -> Generator[Record | LeftOut]:
+    """Measure and write what is not skipped, row by row."""
     run = found or fresh
     written = RunWriter(path)
     try:
         if found is None:
             written.begin(run)
-        with Sweep(run.device) as sweep:
-            for case in measure(sweep, solutions, run.run, digests, done, run.selection.tier):
+        budget = Memory.of(run.device, memory)
+        with Sweep(run.device, memory=budget) as sweep:
+            for case in measure(sweep, solutions, run.run, digests, skipped, run.selection.tier):
+                if isinstance(case, TooLarge):
+                    line = _left_out(run, case)
+                    written.left_out(line)
+                    yield line
+                    continue
                 for each in case:
                     written.row(each.row, each.samples)
                 yield from (each.row for each in case)
-        written.end(run.run)
+        written.end(run.run, _taken(budget) if run.device == "cuda" else None)
     finally:  # the solutions have ended
         written.close()
+
+
+def _left_out(run: Run, case: TooLarge) -> LeftOut:
+    return LeftOut(
+        schema=SCHEMA,
+        run=run.run,
+        op=case.op.name,
+        case=case.case.name,
+        tier=run.selection.tier,
+        reason=case.reason,
+    )
+
+
+def _taken(budget: Memory) -> lines.Memory:
+    harness = torch.cuda.max_memory_reserved()
+    return {"budget": budget.budget, "harness": harness, "device": budget.peak}
 
 
 def _done(earlier: Results) -> Done:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from common.grading.sweep import Graded, Sweep, repeats, tier_cases
+import torch
+
+from common.errors import out_of_memory
+from common.grading.room import Room
+from common.grading.sweep import Graded, Sweep, TooLarge
+from common.grading.tiers import repeats, tier_cases
 from common.measure import baseline
 from common.measure.baseline import Baseline
 from common.measure.timing import CLOCK, time_case
 from common.records.fields import SCHEMA, Summary
-from common.records.runs import Record
+from common.records.lines import Record
 from common.records.writer import Samples
 from common.solutions import Solution
 from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
+from common.wire import Reply
 
 PATIENCE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
-"""The share of the clocks' seconds that a case gets; the plots' cases are many, and not ranked."""
+"""The share of the clocks' seconds, and of the further answers to grade, that a case gets; the
+plots' cases are many, and not ranked."""
 
 
 @dataclass(frozen=True)
@@ -35,76 +42,102 @@ def measure(
     digests: dict[Solution, tuple[str, str]],
     done: Collection[tuple[str, str, str]] = (),
     tier: Tier = "board",
-) -> Iterator[list[Measured]]:
-    """Yield both directions of each solution and case of the tier.
+    patience: float | None = None,
+) -> Iterator[list[Measured] | TooLarge]:
+    """Yield both directions of each solution and case of the tier, or a case that does not fit.
 
-    `done` holds the solution, op and case of what is left out.
+    `done` holds the solution, op and case of what is left out; `patience` is PATIENCE by default.
     """
+    patience = PATIENCE[tier] if patience is None else patience
     calibrated: dict[ByClock, float] | None = None
-    for op, cases in tier_cases(solutions, tier, sweep.device):
+    for op, cases in tier_cases(solutions, tier, sweep.device, budget=sweep.room.memory.budget):
         worker = baseline.eager(sweep, op)
         if calibrated is None:
             calibrated = baseline.calibrate(worker, sweep.device)
-        beside = Baseline(worker, calibrated)
+        rows = _Rows(Baseline(worker, calibrated), sweep.room, run, digests, tier, patience)
 
-        def skip(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
-            return (solution.name, op.name, case.name) in done
+        def skip(solution: Solution, case: Case, op: Op[Any] = op, rows: _Rows = rows) -> bool:
+            return (solution.name, op.name, case.name) in done or case in rows.too_large
 
-        again, latest = repeats(tier, sweep.device), None
+        again = round(patience * repeats(tier, sweep.device))
         for graded in sweep.grade(op, cases, solutions, skip, again):
-            if graded.case != latest:  # eager's memory of the case before
-                beside.release()
-            latest = graded.case
-            yield [
-                _measured(beside, graded, direction, run, digests[graded.solution], tier)
-                for direction in DIRECTIONS
-            ]
-        beside.release()
+            yield from rows.of(graded)
+        rows.baseline.release()
 
 
-def _measured(
-    beside: Baseline,
-    graded: Graded,
-    direction: Direction,
-    run: str,
-    digests: tuple[str, str],
-    tier: Tier,
-) -> Measured:
-    solution, op, case = graded.solution, graded.problem.op, graded.case
-    verdict = graded.verdicts[direction]
-    reason, name = verdict.reason, verdict.verdict
-    times: dict[str, Any] = {}
-    if graded.problem.upstream.is_cuda and name == "PASSED":
-        times, name, reason = time_graded(graded, beside, direction, PATIENCE[tier])
-    gpu, host = times.get("gpu", {}), times.get("host", {})
-    work = op.work(case, direction)
-    row = Record(
-        schema=SCHEMA,
-        run=run,
-        solution=solution.name,
-        peer=solution.peer,
-        op=op.name,
-        case=case.name,
-        params=case.params,
-        track=case.track_of(direction),
-        ranked_by=case.ranked_by,
-        twin=case.twin,
-        direction=direction,
-        verdict=name,
-        reason=reason,
-        error=None if verdict.error is None else round(verdict.error, 5),
-        bytes=work.bytes,
-        flops=work.flops,
-        sources=digests[0],
-        harness=digests[1],
-        gpu=_summaries(gpu),
-        host=_summaries(host),
-        sustained=times.get("sustained", {}),
-        clock=CLOCK,
-        device_state=times.get("device_state", {}),
-        tier=tier,
-    )
-    return Measured(row, Samples.of(row, gpu, host) if gpu or host else None)
+@dataclass
+class _Rows:
+    """The rows of one op, case after case, and the cases that do not fit the device."""
+
+    baseline: Baseline
+    room: Room
+    run: str
+    digests: dict[Solution, tuple[str, str]]
+    tier: Tier
+    patience: float
+    too_large: list[Case] = field(default_factory=list)
+    _latest: Case | None = None
+
+    def of(self, graded: Graded | TooLarge) -> Iterator[list[Measured] | TooLarge]:
+        """Yield the rows of both directions; or once that the case does not fit."""
+        if graded.case != self._latest:  # eager's memory of the case before
+            self.baseline.release()
+        self._latest = graded.case
+        if isinstance(graded, Graded):
+            try:
+                yield [self._row(graded, direction) for direction in DIRECTIONS]
+                return
+            except torch.OutOfMemoryError as error:
+                graded = TooLarge(graded.problem.op, graded.case, out_of_memory(str(error)))
+        if graded.case not in self.too_large:
+            self.too_large.append(graded.case)
+            yield graded
+
+    def _row(self, graded: Graded, direction: Direction) -> Measured:
+        verdict = graded.verdicts[direction]
+        if graded.problem.device != "cuda" or verdict.verdict != "PASSED":
+            return self._measured(graded, direction, verdict.verdict, verdict.reason, {})
+        times = time_graded(graded, self.baseline, direction, self.room, self.patience)
+        if times.get("verdict"):
+            reason = f"while timed: {times['reason']}"
+            return self._measured(graded, direction, times["verdict"], reason, {})
+        return self._measured(graded, direction, "PASSED", times.get("unmeasured", ""), times)
+
+    def _measured(
+        self, graded: Graded, direction: Direction, name: str, reason: str, times: dict[str, Any]
+    ) -> Measured:
+        solution, op, case = graded.solution, graded.problem.op, graded.case
+        error, digests = graded.verdicts[direction].error, self.digests[solution]
+        gpu, host = times.get("gpu", {}), times.get("host", {})
+        work = op.work(case, direction)
+        row = Record(
+            schema=SCHEMA,
+            run=self.run,
+            solution=solution.name,
+            peer=solution.peer,
+            op=op.name,
+            case=case.name,
+            params=case.params,
+            track=case.track_of(direction),
+            ranked_by=case.ranked_by,
+            twin=case.twin,
+            direction=direction,
+            verdict=name,
+            reason=reason,
+            error=None if error is None else round(error, 5),
+            bytes=work.bytes,
+            flops=work.flops,
+            sources=digests[0],
+            harness=digests[1],
+            gpu=_summaries(gpu),
+            host=_summaries(host),
+            sustained=times.get("sustained", {}),
+            clock=CLOCK,
+            device_state=times.get("device_state", {}),
+            peak_memory=times.get("peak_memory"),
+            tier=self.tier,
+        )
+        return Measured(row, Samples.of(row, gpu, host) if gpu or host else None)
 
 
 def _summaries(times: dict[str, list[float]]) -> dict[str, Summary]:
@@ -112,11 +145,8 @@ def _summaries(times: dict[str, list[float]]) -> dict[str, Summary]:
 
 
 def time_graded(
-    graded: Graded, beside: Baseline, direction: Direction, patience: float = 1.0
-) -> tuple[dict[str, Any], str, str]:
-    """Return the times, the verdict and its reason; a solution can fail only once it is timed."""
+    graded: Graded, beside: Baseline, direction: Direction, room: Room, patience: float = 1.0
+) -> Reply:
+    """Return the times, or the verdict and its reason; see `timing.time_case`."""
     with graded.worker.alone():
-        times = time_case(graded.problem, graded.worker, beside, direction, patience)
-    if times.get("verdict"):
-        return {}, times["verdict"], f"while timed: {times['reason']}"
-    return times, "PASSED", times.pop("unmeasured", "")
+        return time_case(graded.problem, graded.worker, beside, direction, room, patience)

@@ -8,10 +8,30 @@ from common.stats import interval, median
 
 ROUNDS = range(15, 201)
 """The numbers of samples of each contestant: at least 15, at most 200."""
-TURN = 5
-"""The samples of a turn; the intervals, which cost milliseconds, are checked after each round."""
-LONGEST = 3.0
+FEWEST = 3
+"""The samples of each contestant that a clock takes however long they last: their interval goes
+from the least to the greatest."""
+TURNS = range(5, 16)
+"""The samples of a turn: 5 in the first round, and up to 15 where a round is quick. The intervals,
+which cost milliseconds, are checked after each round."""
+ROUND = 0.2
+"""Seconds of a quick round."""
+LONGEST = 2.0
 """Seconds after which a clock stops even before the least samples."""
+
+
+def next_turn(turn: int, seconds: float, done: int) -> int:
+    """Return the samples of a turn in the next round: twice as many after a quick one.
+
+    A turn takes a few milliseconds however few its samples are.
+
+    Args:
+        turn: The samples of a turn in the last round.
+        seconds: The seconds that the round took.
+        done: The samples of each contestant so far.
+    """
+    longer = min(2 * turn, TURNS.stop - 1) if seconds < ROUND else turn
+    return min(longer, ROUNDS.stop - 1 - done)
 
 
 def settled(samples: Sequence[float], precision: float) -> bool:
@@ -31,6 +51,8 @@ def over(
 ) -> bool:
     """Return whether a clock stops: the medians are known, or its time or its rounds are up.
 
+    For example, it stops after FEWEST samples of calls that take a second each.
+
     Args:
         samples: The samples so far, by contestant.
         elapsed: Seconds since the clock started.
@@ -38,6 +60,8 @@ def over(
         precision: The width of a settled interval, as a share of the median.
     """
     done = min(map(len, samples.values()))
+    if done < FEWEST:
+        return False
     if elapsed > LONGEST or done >= ROUNDS.stop - 1:
         return True
     return done >= ROUNDS.start and (elapsed > seconds or enough(samples, precision))

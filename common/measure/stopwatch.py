@@ -27,6 +27,8 @@ RUN = 1000.0
 machine disturb a run as short as a sample no more often than they disturb the sample."""
 TRIES = 30
 """Further runs where those beside the turns are too long: others may have disturbed them all."""
+ENOUGH = 0.5
+"""Seconds of runs after which no further turn has one beside it: calls take that long."""
 
 
 @dataclass
@@ -49,29 +51,38 @@ class Stopwatch:
         """Measure nothing yet; the time that ranks the case is the one to be checked."""
         self._timed, self._ranked_by = timed, ranked_by
         self._host, self._both = Shortest(), Shortest()
+        self._spent = 0.0
 
     def beside(self, take: Turn) -> Turn:
-        """Return a function that takes a turn and measures a run after it."""
+        """Return a function that takes a turn and measures a run after it, the first at least."""
 
         def taken(rounds: int) -> list[float]:
             samples = take(rounds)
-            self.measure(min(samples))
+            if self._spent < ENOUGH:
+                self.measure(min(samples))
             return samples
 
         return taken
 
     def measure(self, reported: float) -> None:
-        """Measure a run of each kind, of calls that are reported to take so many microseconds."""
-        least = math.ceil(RUN / max(reported, 1.0) / self._timed.inputs)
-        self._run(self._host, least + secrets.randbelow(2), wait=False)
-        if self._ranked_by == "gpu":
-            self._run(self._both, least + secrets.randbelow(2), wait=True)
+        """Measure a run of calls that are reported to take so many microseconds.
 
-    def _run(self, shortest: Shortest, rounds: int, wait: bool) -> None:
+        Where the GPU's time ranks the case, the host's counts only if a run that waits for the GPU
+        takes longer than reported.
+        """
+        if self._ranked_by == "gpu":
+            self._run(self._both, reported, wait=True)
+        if self._ranked_by == "host" or self._both.call > SLACK * reported:
+            self._run(self._host, reported, wait=False)
+
+    def _run(self, shortest: Shortest, reported: float, wait: bool) -> None:
+        rounds = math.ceil(RUN / max(reported, 1.0) / self._timed.inputs) + secrets.randbelow(2)
         calls = rounds * self._timed.inputs
 
         def seconds(run: bool) -> float:
-            return self._timed.seconds("solution", rounds, renew=True, run=run, wait=wait) / calls
+            took = self._timed.seconds("solution", rounds, renew=True, run=run, wait=wait)
+            self._spent += took
+            return took / calls
 
         shortest.whole = min(shortest.whole, seconds(run=True))
         shortest.changes = min(shortest.changes, seconds(run=False))
@@ -96,11 +107,12 @@ class Stopwatch:
     @property
     def _measured(self) -> bool:
         """Return whether the runs with calls took longer than those without."""
-        kinds = [self._host, self._both] if self._ranked_by == "gpu" else [self._host]
-        return all(0 < kind.call < math.inf for kind in kinds)
+        return 0 < (self._both if self._ranked_by == "gpu" else self._host).call < math.inf
 
     def _excess(self, reported: float) -> float:
         """Return the microseconds by which the stopwatch's time is too long."""
         if self._ranked_by == "host":
             return self._host.call - SLACK * reported
-        return self._both.call - SLACK * max(reported, self._host.call)
+        known = 0 < self._host.call < math.inf
+        host = self._host.call if known else 0.0
+        return self._both.call - SLACK * max(reported, host)

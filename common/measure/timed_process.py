@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from common.arena import Arena
-from common.grading.calls import CallSlots, Drawn, ResultKey, call_json, lay
 from common.grading.problem import OUTPUT
 from common.grading.worker import Worker
-from common.ops._draw import draw
-from common.spec import ByClock, Case, Direction, Op
+from common.measure.laid_calls import LaidCalls
+from common.spec import ByClock, Direction
 from common.wire import Reply
 
 FORWARD_ALONE = ("no_grad", "graph")
 """The contestants that have no gradients."""
+LARGEST = 1 << 63
+"""Bytes; a record holds numbers below it."""
 Turn = Callable[[int], list[float]]
 """Takes so many samples, in microseconds."""
 
@@ -38,40 +38,13 @@ class Failed(Exception):
 class Kept:
     """The results of one timed call, and the inputs that it had."""
 
-    drawn: Drawn
-    """The call's inputs as they were drawn."""
+    seed: int
+    """That of the call's inputs."""
     changing: dict[str, int]
     """The inputs that were shifted, and the elements of each that move together."""
     shift: int
     results: dict[str, torch.Tensor]
-    """By name; the harness's own copies."""
-
-
-@dataclass(frozen=True)
-class LaidCalls:
-    """Calls of one shape whose inputs lie in the memory shared with a process."""
-
-    arena: Arena
-    drawn: list[Drawn]
-    slots: list[CallSlots]
-    calls: list[Reply]
-    """Their JSON."""
-
-
-def lay_calls(
-    op: Op[Any],
-    case: Case,
-    device: str,
-    worker: Worker,
-    count: int,
-    results: Mapping[ResultKey, torch.Tensor] | None = None,
-) -> LaidCalls:
-    """Draw so many calls, each from a seed of its own, and lay them with room for these results."""
-    drawn = [draw(op, case, secrets.randbits(48), device) for _ in range(count)]
-    arena, slots = lay(worker, drawn, results or {})
-    pairs = zip(drawn, slots, strict=True)
-    calls = [call_json(op, arguments, call.inputs) for (arguments, _), call in pairs]
-    return LaidCalls(arena, drawn, slots, calls)
+    """By name; the harness's own copies, on the CPU where the GPU's memory is scarce."""
 
 
 class TimedProcess:
@@ -84,6 +57,8 @@ class TimedProcess:
         direction: Direction,
         limits: Reply | None = None,
         choices: list[Any] | None = None,
+        frugal: bool = False,
+        beside: bool = False,
     ) -> None:
         """Have the process warm up.
 
@@ -93,32 +68,50 @@ class TimedProcess:
             direction: `forward`, or `backward` for both.
             limits: See `sandbox.timed.begin_timing`.
             choices: See `sandbox.tunables.force`.
+            frugal: The GPU's memory is scarce: between its turns the process holds inputs alone.
+            beside: The process stays ready for the other direction too.
 
         Raises:
             Failed: The solution failed meanwhile.
         """
-        self._worker, self._laid = worker, laid
+        self._worker, self._laid, self._frugal = worker, laid, frugal
         self.kept: dict[str, Kept] = {}
         """By kind of call, the results of one call of those so far, drawn at random."""
         self._chances: dict[str, int] = {}
-        self._ask(
+        self._direction = {"backward": direction == "backward"}
+        self._at: str | None = None
+        """The contestant that is warm, beside which no work is left."""
+        if frugal and torch.cuda.is_available():
+            torch.cuda.empty_cache()  # of what the draws took here
+        begun = time.perf_counter()
+        reply = self._ask(
             "begin_timing",
             calls=laid.calls,
-            results=[[slot.json() for slot in call.results.values()] for call in laid.slots],
-            backward=direction == "backward",
+            results=[slot.json() for slot in laid.results.values()],
             limits=limits,
             choices=choices,
+            beside=beside,
+            **self._direction,
         )
+        self.peak_memory = _size(reply.get("peak_memory"))
+        """The bytes that a call takes beyond inputs and results, as the process says; None on a
+        CPU."""
+        self._give_back()
+        self.warming_up = time.perf_counter() - begun
+        """The seconds of the calls that warmed up, which may have compiled too."""
 
     def turn(self, name: str, clock: ByClock, burst: int = 1) -> Turn:
         """Return a function that takes samples of one contestant; see `sandbox.clock.Clock`."""
 
         def take(rounds: int) -> list[float]:
-            reply = self._ask("turn", name=name, clock=clock, rounds=rounds, burst=burst)
+            how = {"clock": clock, "rounds": rounds, "burst": burst}
+            reply = self._ask("turn", name=name, **how, **self._direction)
             samples: Any = reply.get("samples")
             if not is_samples(samples, rounds):
                 raise Failed("TAMPERED", "what it reports are no samples")
             self._keep(name if name in FORWARD_ALONE else "sample", reply)
+            self._at = name
+            self._give_back()
             return list(samples)
 
         return take
@@ -130,20 +123,55 @@ class TimedProcess:
 
     def capture(self) -> bool:
         """Return whether the replay of forward's CUDA graphs can be timed, as `graph`."""
-        return self._ask("capture").get("captured") is True
+        return self._ask("capture", **self._direction).get("captured") is True
 
     def seconds(
         self, name: str, rounds: int, renew: bool = False, run: bool = True, wait: bool = True
     ) -> float:
         """Return the seconds of a long run, by the harness's own clock; see `Clock.run_on`."""
-        self._ask("settle")  # a run that did not wait may have left work
+        if name != self._at or name != "solution":  # a limit has no memory outside of its turns
+            self._ask("get_ready", name=name, **self._direction)
         how = {"name": name, "rounds": rounds, "renew": renew, "run": run, "wait": wait}
         start = time.perf_counter()
-        reply = self._ask("run_on", **how)
+        reply = self._ask("run_on", **how, **self._direction)
         elapsed = time.perf_counter() - start
         if run and wait:
             self._keep("run on", reply)
+        self._at = name if wait else None  # a run that does not wait may leave work
+        self._give_back()
         return elapsed
+
+    def changed(self) -> str | None:
+        """Describe the first input that a call has changed; None if none has.
+
+        Inputs that nobody moves, those of eager and of a peer's prepared call, are not compared.
+        """
+        if not self.kept:
+            return None
+        shifts: Any = self._ask("shifts", **self._direction).get("shifts")
+        if not is_shifts(shifts, len(self._laid.calls)):
+            raise Failed("TAMPERED", "it does not say how far its inputs have moved")
+        return self._laid.changed(shifts)
+
+    def _give_back(self) -> None:
+        if self._frugal:
+            self._ask("give_back", **self._direction)
+            self._at = None
+
+    def turns(self, names: Sequence[str], **how: Any) -> tuple[dict[str, list[float]], Any]:
+        """Return samples of several contestants, asked at once, and those of the probe between.
+
+        Args:
+            names: The contestants, in their order.
+            how: See `sandbox.timed.take_turns`.
+        """
+        reply = self._ask("turns", names=names, **how, **self._direction)
+        self._at = names[-1]
+        self._give_back()
+        samples: Any = reply.get("samples")
+        if list(samples) != list(names):
+            raise Failed("TAMPERED", "what it reports are no samples")
+        return samples, reply["probes"]
 
     def _ask(self, request: str, **arguments: Any) -> Reply:
         reply = self._worker.ask(request, **arguments)
@@ -155,7 +183,7 @@ class TimedProcess:
         """Copy the kept results out, each turn's with the same chance to be the last."""
         kept: Any = reply.get("kept")
         laid = self._laid
-        if kept is None and (self._worker.solution.peer or not laid.slots[0].results):
+        if kept is None and (self._worker.solution.peer or not laid.results):
             return  # the prepared call of a peer sees no other inputs
         if not names_a_call(kept, len(laid.calls)):
             raise Failed("TAMPERED", "it names no call whose results it kept")
@@ -163,11 +191,24 @@ class TimedProcess:
         if secrets.randbelow(self._chances[kind]):
             return
         index = kept["call"]
-        slots = laid.slots[index].results
-        names = [name for name, _ in slots if name == OUTPUT or kind not in FORWARD_ALONE]
-        results = {name: laid.arena.tensor(slots[name, 0]).clone() for name in names}
+        names = [name for name, _ in laid.results if name == OUTPUT or kind not in FORWARD_ALONE]
+        results = {name: self._copied(laid.arena.tensor(laid.results[name, 0])) for name in names}
         changing = laid.calls[index]["changing"]
-        self.kept[kind] = Kept(laid.drawn[index], changing, kept["shift"], results)
+        self.kept[kind] = Kept(laid.seeds[index], changing, kept["shift"], results)
+
+    def _copied(self, result: torch.Tensor) -> torch.Tensor:
+        return result.to("cpu" if self._frugal else result.device, copy=True)
+
+
+def _size(nbytes: Any) -> int | None:
+    """Return a size in bytes as the process says it.
+
+    Raises:
+        Failed: TAMPERED, where it is none.
+    """
+    if nbytes is not None and (type(nbytes) is not int or not 0 <= nbytes < LARGEST):
+        raise Failed("TAMPERED", "what it reports is no size of memory")
+    return nbytes
 
 
 def is_samples(samples: Any, count: int) -> bool:
@@ -185,3 +226,12 @@ def names_a_call(kept: Any, calls: int) -> bool:
         return kept["call"] in range(calls) and isinstance(kept["shift"], int)
     except (KeyError, TypeError):
         return False
+
+
+def is_shifts(shifts: Any, calls: int) -> bool:
+    """Return whether these are a shift for each of so many calls."""
+    return (
+        isinstance(shifts, list)
+        and len(shifts) == calls
+        and all(type(shift) is int for shift in shifts)
+    )

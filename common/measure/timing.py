@@ -8,21 +8,28 @@ with the harness's own stopwatch.
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
 import torch
 
 from common.arena import shifted
+from common.errors import OUT_OF_MEMORY
+from common.grading import oracle
 from common.grading.calls import result_slots
-from common.grading.problem import OUTPUT, Problem, solve
+from common.grading.memory import Taken
+from common.grading.problem import OUTPUT, Problem
+from common.grading.room import Room
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
-from common.measure import device, limits
+from common.measure import device, limits, stopping
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, sustained
+from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.stopwatch import Stopwatch
-from common.measure.timed_process import Failed, Kept, LaidCalls, TimedProcess, Turn, lay_calls
+from common.measure.timed_process import Failed, Kept, TimedProcess, Turn
 from common.measure.turns import Samples, take_turns
+from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
 from common.stats import median
 from common.wire import Reply
@@ -34,12 +41,18 @@ ROTATION = {"gpu": 2, "host": 30}
 for each call of a burst, so that no call can return an earlier one's results."""
 BURST = {"gpu": 1, "host": 30}
 """Calls to a sample of host time, by the case's `ranked_by`: few enough for the launch queue."""
-SECONDS = {"gpu": {"gpu": 1.0, "host": 0.15}, "host": {"gpu": 0.3, "host": 1.5}}
+SECONDS = {"gpu": {"gpu": 0.5, "host": 0.1}, "host": {"gpu": 0.15, "host": 0.8}}
 """By the case's `ranked_by`, the longest time for GPU and for host samples of one direction.
 
 A clock stops sooner where its medians are known, and later where it has too few samples. Host time
 varies more.
 """
+REPLAYS = 0.15
+"""The longest time in seconds for the samples of a CUDA graph, which rank no case."""
+SLOW_START = 0.5
+"""Seconds of a warm-up after which a call may be slow, so that its first turns are short."""
+SLOW_CALL = 50_000.0
+"""Microseconds of a call beside which launching is nothing, so that no replay of it is timed."""
 PRECISION = {"gpu": 0.01, "host": 0.02}
 """The widest 95 % interval of a median that is known well enough, as a share of the median."""
 ATTEMPTS = 3
@@ -53,27 +66,46 @@ def time_case(
     worker: Worker,
     baseline: Baseline,
     direction: Direction,
+    room: Room,
     patience: float = 1.0,
 ) -> Reply:
     """Time forward, or forward with backward, in the solution's process, and check the times.
+
+    Where memory runs out, the case is timed once more with all that others can give back.
 
     Args:
         problem: The problem, already graded.
         worker: The worker of the solution.
         baseline: Eager's process for the op.
         direction: `forward`, or `backward` for both.
+        room: The memory of the run.
         patience: The part of SECONDS that the clocks may take.
 
     Returns:
         `gpu` and `host`, the samples by contestant in microseconds; `sustained`, the microseconds
-        of calls that run on and on, where arithmetic binds; and `device_state`. Or a `verdict` with
-        its `reason`; or `unmeasured`, the reason for which eager could not be timed.
+        of calls that run on and on, where arithmetic binds; `peak_memory` in bytes; and
+        `device_state`. Or a `verdict` with its `reason`; or `unmeasured`, the reason for which
+        eager could not be timed.
+
+    Raises:
+        torch.OutOfMemoryError: The device does not hold the case, whatever the solution takes.
     """
+    frugal = not room.make(Taken.by(problem.op, problem.case).timed, keep=[worker, baseline.worker])
     try:
-        return _undisturbed(problem, worker, baseline, direction, patience)
+        try:
+            return _undisturbed(problem, worker, baseline, direction, patience, frugal)
+        except (Failed, BaselineFailed, torch.OutOfMemoryError) as error:
+            if OUT_OF_MEMORY not in str(error):
+                raise
+        baseline.restart()
+        worker.close()
+        room.make(sys.maxsize, keep=[])
+        return _undisturbed(problem, worker, baseline, direction, patience, frugal=True)
     except Failed as failed:
         return {"verdict": failed.verdict, "reason": failed.reason}
     except BaselineFailed as failed:
+        if OUT_OF_MEMORY in str(failed):
+            raise torch.OutOfMemoryError(str(failed)) from None
         return {"unmeasured": f"not timed: {failed}"}
     finally:
         worker.release()
@@ -84,7 +116,12 @@ class Forged(Failed):
 
 
 def _undisturbed(
-    problem: Problem, worker: Worker, baseline: Baseline, direction: Direction, patience: float
+    problem: Problem,
+    worker: Worker,
+    baseline: Baseline,
+    direction: Direction,
+    patience: float,
+    frugal: bool,
 ) -> Reply:
     """Time the case, again after a disturbance, a time that seems forged, or a failure of eager.
 
@@ -94,8 +131,10 @@ def _undisturbed(
     baseline.patient = True
     for _ in range(ATTEMPTS):
         try:
-            return _time(problem, worker, baseline, direction, patience)
+            return _time(problem, worker, baseline, direction, patience, frugal)
         except BaselineFailed as found:
+            if OUT_OF_MEMORY in str(found):
+                raise
             baseline.restart()
             failed: Exception = found
         except Forged as found:
@@ -110,17 +149,23 @@ def _undisturbed(
             failed = Failed("TAMPERED", reason)
     if baseline.patient:
         raise failed
-    return _time(problem, worker, baseline, direction, patience)
+    return _time(problem, worker, baseline, direction, patience, frugal)
 
 
 def _time(
-    problem: Problem, worker: Worker, baseline: Baseline, direction: Direction, patience: float
+    problem: Problem,
+    worker: Worker,
+    baseline: Baseline,
+    direction: Direction,
+    patience: float,
+    frugal: bool,
 ) -> Reply:
-    case, where = problem.case, problem.upstream.device.type
+    case, where = problem.case, problem.device
     work = problem.op.timed_work(case, direction)
     with device.Monitor(device.reader(_uuid()) if where == "cuda" else None) as monitor:
-        timed = TimedProcess(worker, _laid(problem, worker, direction), direction)
-        baseline.begin(problem, direction, work)
+        laid = _laid(problem, worker, direction)
+        timed = TimedProcess(worker, laid, direction, frugal=frugal)
+        baseline.begin(problem, direction, work, frugal)
         times = _times(timed, baseline, problem, direction, patience)
         long = _sustained(timed, baseline, times.get("gpu", {}))
     _check_results(problem, worker, timed)
@@ -129,13 +174,14 @@ def _time(
         "gpu": times.get("gpu", {}),
         "host": times["host"],
         "sustained": long,
+        "peak_memory": timed.peak_memory,
         "device_state": monitor.state | slow,
     }
 
 
 def _laid(problem: Problem, worker: Worker, direction: Direction) -> LaidCalls:
     """Lay the calls, with room for the results of each."""
-    op, case, device = problem.op, problem.case, problem.upstream.device.type
+    op, case, device = problem.op, problem.case, problem.device
     names = [OUTPUT, *op.differentiable] if direction == "backward" else [OUTPUT]
     slots = result_slots(problem, names)
     return lay_calls(op, case, device, worker, ROTATION[case.ranked_by], slots)
@@ -150,41 +196,37 @@ def _times(
         Failed: A time is too short for the device, or for the stopwatch.
     """
     case, work = problem.case, problem.op.timed_work(problem.case, direction)
-    clocks: list[ByClock] = ["host", "gpu"] if problem.upstream.is_cuda else ["host"]
+    clocks: list[ByClock] = ["host", "gpu"] if problem.device == "cuda" else ["host"]
     clocks.sort(key=lambda clock: clock == case.ranked_by)
     watch, times = Stopwatch(timed, case.ranked_by), {clock: Samples() for clock in clocks}
+    first = stopping.FEWEST if timed.warming_up > SLOW_START else stopping.TURNS.start
     for clock in clocks:
-        solution = timed.turn("solution", clock, BURST[case.ranked_by])
-        turns = {"solution": watch.beside(solution) if clock == clocks[-1] else solution}
-        turns |= _others(timed, baseline, clock, direction, bool(work.products), case.ranked_by)
+        turns, burst = _own(timed, clock, direction, case.ranked_by), BURST[case.ranked_by]
+        if clock == clocks[-1]:
+            turns["solution"] = watch.beside(turns["solution"])
+        limits_too = ["copy", *["dense"] * bool(work.products)] if clock == "gpu" else []
+        beside = baseline.turns(["eager", *limits_too], clock, burst)
         seconds = patience * SECONDS[case.ranked_by][clock]
-        times[clock] = take_turns(turns, seconds, PRECISION[clock])
+        times[clock] = take_turns(turns, seconds, PRECISION[clock], beside, first)
     if gpu := times.get("gpu"):
         if reason := limits.broken(gpu, work, case.dtype):
             raise Failed("IMPOSSIBLE_SPEED", reason)
-        if direction == "forward" and timed.capture():
+        slow = median(gpu["solution"]) > SLOW_CALL
+        if direction == "forward" and not slow and timed.capture():
             graph = {"graph": timed.turn("graph", "gpu")}
-            gpu |= take_turns(graph, patience * SECONDS[case.ranked_by]["gpu"], PRECISION["gpu"])
+            gpu |= take_turns(graph, patience * REPLAYS, PRECISION["gpu"], first=first)
     if reason := watch.forged(median(times[clocks[-1]]["solution"])):
         raise Forged("TAMPERED", reason)
     return times
 
 
-def _others(
-    timed: TimedProcess,
-    baseline: Baseline,
-    clock: ByClock,
-    direction: Direction,
-    products: bool,
-    ranked_by: ByClock,
+def _own(
+    timed: TimedProcess, clock: ByClock, direction: Direction, ranked_by: ByClock
 ) -> dict[str, Turn]:
-    """Return the turns beside the solution's by one clock: eager's, the limits', and its parts'."""
-    burst = BURST[ranked_by]
-    turns = {"eager": baseline.turn("eager", clock, burst)}
-    if clock == "gpu":
-        turns |= {name: baseline.turn(name, clock) for name in ["copy", *["dense"] * products]}
+    """Return the turns of the solution and of its parts by one clock."""
     part = {"gpu": {"backward": "backward"}, "host": {"forward": "no_grad"}}[clock].get(direction)
-    return turns | ({part: timed.turn(part, clock, burst)} if part else {})
+    names = ["solution", *([part] if part else [])]
+    return {name: timed.turn(name, clock, BURST[ranked_by]) for name in names}
 
 
 def _sustained(timed: TimedProcess, baseline: Baseline, gpu: Samples) -> dict[str, float]:
@@ -204,6 +246,9 @@ def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> Non
     # a reply that the solution wrote itself has left the process's own unread
     if (settled := worker.ask("settle")).get("verdict"):
         raise Failed(settled["verdict"], settled["reason"])
+    if reason := timed.changed():
+        raise Failed("MUTATED_INPUT", reason)
+    worker.release()  # the oracle needs the memory
     for kept in timed.kept.values():
         if reason := _wrong(problem, kept):
             raise Failed("INCORRECT_NUMERICAL", reason)
@@ -211,20 +256,25 @@ def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> Non
 
 def _wrong(problem: Problem, kept: Kept) -> str | None:
     """Describe the first wrong value of a timed call."""
-    arguments, upstream = _as_they_were(kept)
+    drawn = draw(problem.op, problem.case, kept.seed, problem.device)
+    arguments, upstream = _as_they_were(kept, *drawn)
+    del drawn
     gradients = len(kept.results) > 1
-    truth = solve(problem.op, arguments, upstream, double=True, gradients=gradients)
+    truth = oracle.truth(problem.op, arguments, upstream, gradients)
     for name, result in kept.results.items():
         if truth[name].numel():
-            found, _ = check_values(result, truth[name], problem.budgets[name], problem.slack)
+            found, _ = check_values(
+                result, truth[name], problem.budgets[name], problem.slack, problem.device
+            )
             if found:
                 return f"{name} of a timed call at {list(found.index)}: {found.text}"
     return None
 
 
-def _as_they_were(kept: Kept) -> tuple[dict[str, Any], torch.Tensor]:
+def _as_they_were(
+    kept: Kept, arguments: dict[str, Any], upstream: torch.Tensor
+) -> tuple[dict[str, Any], torch.Tensor]:
     """Return the inputs of a timed call, shifted as they were when it was made."""
-    arguments, upstream = kept.drawn
     inputs = {**arguments, "upstream": upstream}
     for name, unit in kept.changing.items():
         tensor = inputs[name]

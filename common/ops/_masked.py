@@ -11,7 +11,7 @@ import torch
 
 from common.ops._pairs import Factors, pairwise
 from common.ops._views import place, randn
-from common.spec import SLACK, Case, Direction, Layout, Tier, Values
+from common.spec import SLACK, Case, Direction, Layout, Split, Tier, Values
 
 Mask = Literal["span", "random", "all", "none"]
 LONGEST_SPAN = 1024
@@ -78,6 +78,7 @@ class MaskedCase(Case):
 
 
 TRACKS = ("forward", "training")
+TOKENS = Split(0, {"x": 0, "mask": 0})
 
 
 def draw_x(case: MaskedCase, generator: torch.Generator) -> torch.Tensor:

@@ -19,7 +19,7 @@ from torch.nn.functional import linear, silu
 
 from common.ops import _masked
 from common.ops._masked import MaskedCase
-from common.spec import Direction, Op, Work
+from common.spec import ITEMSIZE, Direction, Op, Work
 
 
 class MaskedFFN(Protocol):
@@ -102,6 +102,12 @@ def work(case: MaskedCase, direction: Direction) -> Work:
     return Work(moved * itemsize + tokens, 12 * tokens * k * n, (up, down, down, *weights))
 
 
+def room(case: MaskedCase) -> int:
+    """Return the bytes that eager takes: four intermediate tensors of each set are kept."""
+    tokens, (k, n) = case.tokens, case.widths
+    return (10 * tokens * n + 2 * tokens * k + 6 * k * n) * ITEMSIZE[case.dtype]
+
+
 OP = Op(
     name="masked_ffn",
     interface=MaskedFFN,
@@ -119,7 +125,8 @@ OP = Op(
     draw=draw,
     output=lambda case: case.shape,
     work=work,
+    room=room,
+    split=_masked.TOKENS,
     slack=_masked.MASKED_SLACK,
     movable=("mask",),
-    room=80,  # five intermediate tensors of each set of weights
 )

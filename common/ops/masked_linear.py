@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 
 from common.ops import _masked
 from common.ops._masked import MaskedCase
-from common.spec import Direction, Op, Work
+from common.spec import ITEMSIZE, Direction, Op, Work
 
 
 class MaskedLinear(Protocol):
@@ -77,6 +77,12 @@ def work(case: MaskedCase, direction: Direction) -> Work:
     return Work((read + written) * itemsize + tokens, 4 * tokens * k * n, products)
 
 
+def room(case: MaskedCase) -> int:
+    """Return the bytes that eager takes: both sets' products, and the gradients of both."""
+    tokens, (k, n) = case.tokens, case.widths
+    return (4 * tokens * n + tokens * k + 2 * k * n) * ITEMSIZE[case.dtype]
+
+
 OP = Op(
     name="masked_linear",
     interface=MaskedLinear,
@@ -94,6 +100,8 @@ OP = Op(
     draw=draw,
     output=lambda case: (case.tokens, case.widths[1]),
     work=work,
+    room=room,
+    split=_masked.TOKENS,
     slack=_masked.MASKED_SLACK,
     movable=("mask",),
 )

@@ -20,7 +20,7 @@ import torch
 from common.ops import rotate_half
 from common.ops._rope_cases import RopeCase, cases, twin
 from common.ops._views import place, randn
-from common.spec import Direction, Op, Work
+from common.spec import Direction, Op, Split, Work
 
 
 class Rope(Protocol):
@@ -198,5 +198,7 @@ OP = Op(
     draw=draw,
     output=lambda case: case.shape,
     work=work,
+    room=lambda case: 2 * work(case, "forward").bytes,  # measured: 1.8 times
+    split=Split(-2, {"t": -2}),  # heads, in every format
     movable=("freqs",),
 )

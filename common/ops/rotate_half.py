@@ -17,7 +17,7 @@ import torch
 
 from common.ops._pairs import Factors, pairwise
 from common.ops._views import randn
-from common.spec import Case, Direction, Op, Tier, Work
+from common.spec import Case, Direction, Op, Split, Tier, Work
 
 
 class RotateHalf(Protocol):
@@ -151,4 +151,6 @@ OP = Op(
     draw=draw,
     output=lambda case: case.shape,
     work=work,
+    room=lambda case: 2 * work(case, "forward").bytes,
+    split=Split(0, {"x": 0}),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from common.records import jsonl, runs, writer
-from common.records.runs import Anything, End, Past, Record
+from common.records.lines import Anything, End, Past, Record
 
 
 @dataclass

@@ -1,8 +1,9 @@
 """Records of what was measured: one file a run, `results/<device>/<time>-<run>.jsonl`.
 
-A file begins with a line for the run, holds a row for each solution, case and direction, and ends
-with a line of its own; a run without its end was interrupted and can be continued. The newest
-files of a device come last by name. Drawing a board opens these files alone.
+A file begins with a line for the run, holds a row for each solution, case and direction and a line
+for each case that does not fit the device, and ends with a line of its own; a run without its end
+was interrupted and can be continued. The newest files of a device come last by name. Drawing a
+board opens these files alone.
 """
 
 from __future__ import annotations
@@ -14,149 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
-
-import msgspec
 
 from common import paths
 from common.records import jsonl
-from common.records.fields import POWER_CAP, SCHEMA, Line, Selection, State, Summary
-from common.spec import ByClock, Direction, Tier
-from common.verdicts import FINE
-
-
-class Run(Line, frozen=True, kw_only=True, tag="run"):
-    """One invocation of `bench`, or several of them where it was interrupted."""
-
-    device: Literal["cpu", "cuda"]
-    device_name: str
-    versions: dict[str, str]
-    absent: dict[str, str]
-    """The peers that could not take part, each with the reason."""
-    selection: Selection = Selection()
-    peak: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The datasheet's rates of the device; where they are not known, `source: "measured"` alone."""
-
-    @property
-    def whole(self) -> bool:
-        """Return whether the run measured every solution of the ops that it measured."""
-        return self.selection.only is None
-
-
-class Record(Line, frozen=True, kw_only=True, tag="row"):
-    """One direction of one case of one solution, on the device that the folder is named after."""
-
-    solution: str
-    peer: bool = False
-    op: str
-    case: str
-    params: dict[str, Any]
-    """The fields of the case, by which plots select; see `Case.params`."""
-    track: str
-    ranked_by: ByClock
-    twin: bool = False
-    direction: Direction
-    verdict: str
-    reason: str = ""
-    error: float | None = None
-    bytes: int
-    flops: int
-    sources: str
-    """Digest of the solution with its helpers."""
-    harness: str
-    """Digest of the op and of everything that grades and times."""
-    gpu: dict[str, Summary] = msgspec.field(default_factory=dict)
-    """`solution`, `eager` and `copy`, taken in turn; of forward, or of forward with backward.
-    Some rows have `dense` products, `backward` alone and the replay of a `graph` of forward.
-    """
-    host: dict[str, Summary] = msgspec.field(default_factory=dict)
-    """`solution` and `eager`; a row of forward has it with `no_grad` too."""
-    sustained: dict[str, float] = {}  # noqa: RUF012
-    """Microseconds of calls that run on and on: `solution`, `eager` and `dense`, where arithmetic
-    binds."""
-    clock: int = 1
-    """The version of the clock; see `measure/timing.py`."""
-    device_state: State = {}  # noqa: RUF012 - msgspec copies it, and omits it in lines
-    """Empty where NVML could not be asked."""
-    tier: Tier = "board"
-    """`board` is ranked, `plot` is drawn."""
-
-    def __post_init__(self) -> None:
-        """Refuse a row that the board could not show; written out, since a million rows pass.
-
-        Raises:
-            ValueError: A time that ranks or limits the row is missing.
-        """
-        gpu, host = self.gpu, self.host
-        if (gpu and not ("solution" in gpu and "eager" in gpu)) or (
-            host and not ("solution" in host and "eager" in host)
-        ):
-            raise ValueError("the time of the solution or of eager is missing")
-        if gpu and ("copy" not in gpu or (self.ranked_by == "host" and not host)):
-            raise ValueError("the time of the copy, or the host's that ranks it, is missing")
-
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """The op, case, direction and solution: unique among the latest rows of a tier."""
-        return self.op, self.case, self.direction, self.solution
-
-    @property
-    def id(self) -> tuple[str, ...]:
-        """The run, the tier and the key; a case that a run repeated has it twice."""
-        return (self.run, self.tier, *self.key)
-
-    @property
-    def fine(self) -> bool:
-        """Return whether the verdict is not a failure."""
-        return self.verdict in FINE
-
-    @property
-    def disturbed(self) -> str:
-        """The influences on the times other than the solution; empty if none is known.
-
-        The power cap is not one of them: dense products run at it too, and they are the limit of
-        the solutions that reach it.
-        """
-        others = self.device_state.get("others", 0)
-        company = [f"shared with {others} other process{'es' * (others > 1)}"] * bool(others)
-        reasons = [word for word in self.device_state.get("throttled", ()) if word != POWER_CAP]
-        slow = ["slow probes"] * bool(self.device_state.get("slow_probes", 0))
-        return ", ".join([*reasons, *slow, *company])
-
-
-class Past(Line, frozen=True, kw_only=True, tag="past"):
-    """A superseded row that `prune` cut down to a line of history, by the time that ranked it."""
-
-    solution: str
-    op: str
-    case: str
-    direction: Direction
-    tier: Tier = "board"
-    verdict: str
-    error: float | None = None
-    ranked_by: ByClock
-    time: Summary | None = None
-    eager: float | None = None
-    """Eager's median."""
-
-    @classmethod
-    def of(cls, row: Record) -> Past:
-        """Return the history that the row leaves."""
-        times = row.host if row.ranked_by == "host" else row.gpu
-        return cls(
-            schema=SCHEMA, run=row.run, solution=row.solution, op=row.op, case=row.case,
-            direction=row.direction, tier=row.tier, verdict=row.verdict, error=row.error,
-            ranked_by=row.ranked_by, time=times.get("solution"),
-            eager=times["eager"].median if times else None,
-        )  # fmt: skip
-
-
-class End(Line, frozen=True, kw_only=True, tag="end"):
-    """The last line of a run that finished."""
-
-
-Anything = Run | Record | Past | End
-FORMAT = jsonl.Format(msgspec.json.Decoder(Anything), SCHEMA, "bench")
+from common.records.lines import FORMAT, Anything, End, LeftOut, Memory, Past, Record, Run
+from common.spec import Tier
 
 
 @dataclass(frozen=True)
@@ -169,6 +32,12 @@ class Results:
     rows: list[Record] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
     past: list[Past] = field(default_factory=list)
+    left_out_lines: list[LeftOut] = field(default_factory=list)
+    """Of every run; `left_out` returns those that still hold."""
+    memory: dict[str, Memory] = field(default_factory=dict)
+    """The memory of each finished run on a GPU."""
+    names: dict[str, str] = field(default_factory=dict)
+    """The name of each run's file, which begins with the time."""
     _latest: dict[Tier, list[Record]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -176,32 +45,65 @@ class Results:
     def latest(self, tier: Tier = "board") -> list[Record]:
         """Return the last row of each solution, op, case and direction, in the order of time.
 
-        A case that an op no longer has is left out: neither the op's last finished run over all
-        solutions measured it, nor a later run.
+        Two kinds of cases are not among them: those that an op no longer has, which neither the
+        op's last finished run over all solutions measured nor a later run, and those left out.
         """
         if tier not in self._latest:
             self._latest[tier] = self._last_rows(tier)
         return self._latest[tier]
 
-    def _last_rows(self, tier: Tier) -> list[Record]:
-        order = {run.run: number for number, run in enumerate(self.runs)}
+    def left_out(self, tier: Tier = "board") -> list[LeftOut]:
+        """Return the last line of each case that the device has no room for, by op and case.
+
+        A row of a later run ends it. A run over some solutions alone leaves out no case that has a
+        row: the case fits the device, and that run merely found less memory free.
+        """
+        if not self.left_out_lines:  # there may be a million rows
+            return []
+        order, current = self._order, self._current(tier)
+        measured: dict[tuple[str, str], int] = {}
+        for row in self.rows:
+            if row.tier == tier:
+                of = row.op, row.case
+                measured[of] = max(measured.get(of, 0), order.get(row.run, 0))
+        whole = {run.run for run in self.runs if run.whole}
+        found = {}
+        for line in self.left_out_lines:
+            of = line.op, line.case
+            holds = of not in measured or (line.run in whole and order[line.run] >= measured[of])
+            if line.tier == tier and of in current and holds:
+                found[of] = line
+        return [found[of] for of in sorted(found)]
+
+    @property
+    def _order(self) -> dict[str, int]:
+        return {run.run: number for number, run in enumerate(self.runs)}
+
+    def _current(self, tier: Tier) -> set[tuple[str, str]]:
+        """Return the ops with the cases that they still have."""
+        order = self._order
         whole = {run.run for run in self.runs if run.whole and run.run in self.finished}
-        lines: Iterable[Past | Record] = chain(self.past, self.rows)
-        measured = {(line.op, line.run, line.case) for line in lines if line.tier == tier}
+        lines: Iterable[Past | LeftOut | Record] = chain(self.past, self.left_out_lines, self.rows)
+        asked = {(line.op, line.run, line.case) for line in lines if line.tier == tier}
         last: dict[str, int] = {}
-        for op, run, _ in measured:
+        for op, run, _ in asked:
             if run in whole:
                 last[op] = max(last.get(op, 0), order[run])
-        current = {(op, case) for op, run, case in measured if order.get(run, 0) >= last.get(op, 0)}
+        return {(op, case) for op, run, case in asked if order.get(run, 0) >= last.get(op, 0)}
+
+    def _last_rows(self, tier: Tier) -> list[Record]:
+        shown = self._current(tier) - {(line.op, line.case) for line in self.left_out(tier)}
         rows: dict[tuple[str, ...], Record] = {}
         for row in reversed(self.rows):  # so that no superseded row decides the order
-            if row.tier == tier and (row.op, row.case) in current:
+            if row.tier == tier and (row.op, row.case) in shown:
                 rows.setdefault(row.key, row)
         return list(rows.values())[::-1]
 
     def of_op(self, op: str | None) -> Results:
         """Return the rows of one op alone, or all."""
-        return replace(self, rows=[row for row in self.rows if op in (None, row.op)])
+        rows = [row for row in self.rows if op in (None, row.op)]
+        left_out = [line for line in self.left_out_lines if op in (None, line.op)]
+        return replace(self, rows=rows, left_out_lines=left_out)
 
     @property
     def versions(self) -> dict[str, str]:
@@ -254,10 +156,15 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
                     results.rows.append(line)
                 case Run():
                     results.runs.append(line)
+                    results.names[line.run] = path.name
                 case Past():
                     results.past.append(line)
+                case LeftOut():
+                    results.left_out_lines.append(line)
                 case End():
                     results.finished.add(line.run)
+                    if line.memory:
+                        results.memory[line.run] = line.memory
     return results
 
 

@@ -19,7 +19,7 @@ from common.errors import UserError
 from common.records import jsonl, runs
 from common.records.bystanders import Bystanders
 from common.records.fields import SCHEMA, Line
-from common.records.runs import End, Record, Run
+from common.records.lines import End, LeftOut, Memory, Record, Run
 from common.spec import Direction
 
 UNITS = 100
@@ -130,8 +130,16 @@ class RunWriter:
             self._open_samples().write(samples)
         self._lines.write(row)
 
-    def end(self, run: str) -> None:
-        """Compress the samples and write the last line.
+    def left_out(self, line: LeftOut) -> None:
+        """Write a case that does not fit the device.
+
+        Raises:
+            UserError: Another process changed the file; it is put back.
+        """
+        self._lines.write(line)
+
+    def end(self, run: str, memory: Memory | None = None) -> None:
+        """Compress the samples and write the last line, with the run's memory of a GPU.
 
         Raises:
             UserError: Another process changed a file; it is put back.
@@ -143,7 +151,7 @@ class RunWriter:
             samples.check()
             self._packed = lzma.compress(samples.content, preset=9 | lzma.PRESET_EXTREME)
             jsonl.replace(archive(self._path), self._packed)
-        self._lines.write(End(schema=SCHEMA, run=run))
+        self._lines.write(End(schema=SCHEMA, run=run, memory=memory or {}))
         self._ended = True
 
     def close(self) -> None:

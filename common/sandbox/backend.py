@@ -64,6 +64,13 @@ def _side_stream() -> torch.cuda.Stream:
     return torch.cuda.Stream()
 
 
+def limit(nbytes: int) -> None:
+    """Refuse torch more than so many bytes of the GPU's memory, as if it had no more."""
+    if not INTERPRETED:
+        total = torch.cuda.get_device_properties().total_memory
+        torch.cuda.set_per_process_memory_fraction(min(nbytes / total, 1.0))
+
+
 def synchronize() -> None:
     """Wait until the GPU, if there is one, has done all that was queued.
 

@@ -8,7 +8,8 @@ training loop; the results of a burst stay alive until its end.
 
 A turn is a few samples of one contestant. The harness asks for turns, those of a solution and those
 of eager and the limits in processes of their own, until every median is known; see
-`measure/turns.py`. All samples are in microseconds.
+`measure/turns.py`. All samples are in microseconds. Where memory is scarce, the harness has each
+process give its memory back after a turn; the next one begins with untimed calls then.
 """
 
 from __future__ import annotations
@@ -20,19 +21,24 @@ from dataclasses import dataclass, field
 
 import torch
 
-from common.sandbox import contestants
+from common.sandbox import contestants, memory
 from common.sandbox.contestants import Run
 from common.sandbox.dice import below
 from common.sandbox.instances import Held, hold
-from common.sandbox.rotation import Rotation
+from common.sandbox.rotation import Rotation, run_at_once
 from common.spec import ByClock
 
 Ready = Callable[[], Run]
 """Does the untimed part of a call and returns the timed part."""
+Limits = Mapping[str, Callable[[], Run]]
+"""By name, a function that allocates what a limit reads and writes, and returns its call."""
 
 WARM_UP_CALLS = 5
-MOST_ALIVE = 17
-"""Calls whose results are alive at once before the samples, so that a ring of buffers shows."""
+COLD_CALLS = 2
+"""Untimed calls of a contestant whose memory is new."""
+LONGEST_WARM_UP = 0.1
+"""Seconds of each kind of call that warms up, but two calls that live at once are made in any
+case."""
 CYCLES_PER_MICROSECOND = 2000
 LONGEST_SPIN = 5000.0
 QUEUING = 300.0
@@ -67,47 +73,97 @@ class Contestant:
 class Clock:
     """The contestants of one process: its calls, and the limits where it is asked for them."""
 
-    def __init__(self, ours: Rotation, backward: bool, limits: Mapping[str, Run]) -> None:
+    def __init__(self, ours: Rotation, backward: bool, limits: Limits) -> None:
         """Warm up.
 
         Args:
             ours: The calls, on several inputs of one shape that change before each sample.
             backward: A call is forward with backward instead of forward alone.
-            limits: Further contestants, which have no inputs of their own.
+            limits: Further contestants, which have no inputs of their own. Each has memory for its
+                turns alone.
         """
-        self.ours = ours
+        self.ours, self._limits = ours, limits
         around = (ours.renew, ours.keep)
         self.contestants = {"solution": Contestant(_at_once(ours.run), *around)}
         if backward:
             self.contestants["backward"] = Contestant(ours.begin, *around)
         else:
             self.contestants["no_grad"] = Contestant(_at_once(ours.run), *around, grad=False)
-        for name, limit in limits.items():
-            self.contestants[name] = Contestant(_at_once(limit))
-        self._flush = _twice_the_l2()
+        self._warm: set[str] = set()
+        self._flush = memory.twice_the_l2()
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """Run each contestant a few times, each call by itself as a sample of GPU time makes it."""
-        _warm_up(self.ours.run, _alive_at_once(self.ours))
-        self.ours.refuse_shared()
-        self.ours.forget()
-        for contestant in self.contestants.values():
-            _warm_up_alone(contestant)
-        self.ours.delivered()
+        """Run the calls a few times, each by itself too, as a sample of GPU time makes it."""
+        self._most = max(int(LONGEST_WARM_UP / self._cold()), 1)
+        if self.ours.keeps:
+            run_at_once(self.ours, self._most)
+            self.ours.refuse_shared()
+            self.ours.forget()
+            memory.give_back()  # as much as several calls take
+        for name in self.contestants:
+            self._warm_up_alone(name)
         gc.collect()
         _synchronize()
 
+    def _cold(self) -> float:
+        """Make the first calls; return the seconds that the last of them took, the GPU's too."""
+        for _ in range(COLD_CALLS):
+            self.ours.forget()
+            _synchronize()
+            start = time.perf_counter()
+            self.ours.run()
+            _synchronize()
+        took = time.perf_counter() - start
+        self.ours.forget()
+        return took
+
+    def _warm_up_alone(self, name: str) -> None:
+        """Make a few calls, and note how long the host takes to queue one."""
+        contestant = self.contestants[name]
+        took = [_queue(contestant) for _ in range(min(WARM_UP_CALLS, self._most))]
+        contestant.slowest = max(contestant.slowest, *took)
+        self.ours.delivered()
+        self._warm.add(name)
+
+    def get_ready(self, name: str) -> Contestant:
+        """Return a contestant; allocate what it needs and make untimed calls if that is new."""
+        self._free_limits(but=name)
+        if name not in self.contestants:
+            self.contestants[name] = Contestant(_at_once(self._limits[name]()))
+        if name not in self._warm:
+            for _ in range(COLD_CALLS):
+                _queue(self.contestants[name])
+            self.ours.delivered()
+            self._warm.add(name)
+        return self.contestants[name]
+
+    def give_back(self) -> None:
+        """Free the results and the limits, and what torch keeps of their memory."""
+        self.ours.forget()
+        self._free_limits()
+        self._warm.clear()
+        memory.give_back()
+
+    def _free_limits(self, but: str = "") -> None:
+        for name in self._limits.keys() - {but}:
+            self.contestants.pop(name, None)
+            self._warm.discard(name)
+
     def held(self) -> tuple[Held, ...]:
         """Return what the samples rest on, as it is now, to be compared after them."""
-        ours = hold(
-            self.ours, "rotation", "_calls", "_drawn", "_inputs", "_backward", "_check", "_graphs"
-        )
+        rotation = ("_calls", "_slots", "_inputs", "_backward", "_check", "_graphs", "shifts")
+        shifts = ("_calls", "_large", "_small", "_memories", "_twice", "_halves", "_piece")
         several = (
             hold(each, f"contestant {name}", "ready", "before", "after", "grad")
             for name, each in self.contestants.items()
         )
-        return hold(self, "clock", "ours", "contestants", "_flush"), ours, *several
+        return (
+            hold(self, "clock", "ours", "contestants", "_limits", "_flush"),
+            hold(self.ours, "rotation", *rotation),
+            hold(self.ours.shifts, "shifts", *shifts),
+            *several,
+        )
 
     def capture(self) -> bool:
         """Make the replay of forward's CUDA graphs a contestant, if it can be captured."""
@@ -115,8 +171,7 @@ class Clock:
             return False
         replay = _at_once(self.ours.replay)
         self.contestants["graph"] = Contestant(replay, self.ours.renew, self.ours.keep)
-        _warm_up_alone(self.contestants["graph"])
-        self.ours.delivered()
+        self._warm_up_alone("graph")
         return True
 
     def turn(self, name: str, clock: ByClock, rounds: int, burst: int = 1) -> list[float]:
@@ -128,10 +183,11 @@ class Clock:
             rounds: The number of samples.
             burst: The most calls in a sample of host time.
         """
-        contestant = self.contestants[name]
+        contestant = self.get_ready(name)
         if clock == "host":
             self._wake(contestant)
         samples = [round(self._sample(contestant, clock, burst), 2) for _ in range(rounds)]
+        self._free_limits()
         _synchronize()  # the harness reads the kept results in another CUDA context
         return samples
 
@@ -161,7 +217,7 @@ class Clock:
             run: Make the calls; otherwise the inputs change and nothing else happens.
             wait: Wait for the GPU at the end.
         """
-        contestant, ours = self.contestants[name], self.ours
+        contestant, ours = self.get_ready(name), self.ours
         one, prepare = contestant.ready(), ours.renew if renew else ours.forget
         calls = len(ours) if contestant.after == ours.keep else 1
         for _ in range(rounds):
@@ -172,6 +228,7 @@ class Clock:
             if run and wait and calls > 1:
                 ours.keep_in_passing()
         ours.forget()  # so that freeing them is in the time of the calls
+        self._free_limits()
         if wait:
             _synchronize()
 
@@ -187,7 +244,7 @@ class Probes:
         _warm_up(self._host, WARM_UP_CALLS)
         if device == "cuda":
             self._gpu = Contestant(_at_once(contestants.copy(PROBE_BYTES)))
-            self._flush = _twice_the_l2()
+            self._flush = memory.twice_the_l2()
             _warm_up(self._gpu.ready(), WARM_UP_CALLS)
 
     def take(self, clock: ByClock, rounds: int) -> list[float]:
@@ -201,34 +258,22 @@ def _at_once(run: Run) -> Ready:
     return lambda: run
 
 
-def _alive_at_once(ours: Rotation) -> int:
-    """Return a number of calls whose results fit the memory; the first call shows their size."""
-    wanted = WARM_UP_CALLS + below(MOST_ALIVE - WARM_UP_CALLS)
-    if not torch.cuda.is_available():
-        return wanted
-    free, _ = torch.cuda.mem_get_info()
-    before = torch.cuda.memory_allocated()
-    ours.run()
-    each = torch.cuda.memory_allocated() - before
-    return min(wanted, max(free // (2 * max(each, 1)), 2))
-
-
 def _warm_up(run: Run, calls: int) -> None:
     for _ in range(calls):
         run()
     _synchronize()
 
 
-def _warm_up_alone(contestant: Contestant) -> None:
-    """Make a few calls as samples of GPU time do, and note how long the host takes to queue one."""
-    for _ in range(WARM_UP_CALLS):
-        _synchronize()
-        start = time.perf_counter_ns()
-        contestant.before()
-        with torch.set_grad_enabled(contestant.grad):
-            contestant.ready()()
-        contestant.slowest = max(contestant.slowest, (time.perf_counter_ns() - start) / 1e3)
-        contestant.after()
+def _queue(contestant: Contestant) -> float:
+    """Make a call as a sample of GPU time does; return the microseconds until it is queued."""
+    _synchronize()
+    start = time.perf_counter_ns()
+    contestant.before()
+    with torch.set_grad_enabled(contestant.grad):
+        contestant.ready()()
+    took = (time.perf_counter_ns() - start) / 1e3
+    contestant.after()
+    return took
 
 
 def _synchronize() -> None:
@@ -259,11 +304,3 @@ def _gpu_time(contestant: Contestant, flush: torch.Tensor) -> float:
     contestant.after()
     end.synchronize()
     return float(start.elapsed_time(end)) * 1e3
-
-
-def _twice_the_l2() -> torch.Tensor:
-    """Return memory to write between two calls, so that the second finds the L2 cache cold."""
-    if not torch.cuda.is_available():
-        return torch.empty(0)
-    size = torch.cuda.get_device_properties().L2_cache_size
-    return torch.empty(2 * size, dtype=torch.uint8, device="cuda")

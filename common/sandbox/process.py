@@ -49,14 +49,25 @@ def settle(session: Session) -> Reply:
     return {}
 
 
+def limit(session: Session, nbytes: int) -> Reply:
+    """Take no more than so many bytes of the GPU's memory."""
+    backend.limit(nbytes)
+    return {}
+
+
 REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
     {
+        "limit": limit,
         "load": Session.load,
         "forward": graded.forward,
         "backward": graded.backward,
         "deliver": graded.deliver,
         "begin_timing": timed.begin_timing,
+        "get_ready": timed.get_ready,
+        "give_back": timed.give_back,
+        "shifts": timed.shifts,
         "turn": timed.take_turn,
+        "turns": timed.take_turns,
         "capture": timed.capture,
         "run_on": timed.run_on,
         "probe": timed.probe,
@@ -132,8 +143,7 @@ def serve(connection: socket.socket) -> None:
 def _answer(session: Session, message: Reply, fds: list[int]) -> Reply:
     request = message.pop("request")
     if request == "arena":
-        session.share(message["ticket"], fds[0] if fds else None)
-        return {}
+        return {"given_back": session.share(message["ticket"], fds[0] if fds else None)}
     try:
         if request not in REQUESTS:
             raise Refused("RUNTIME_ERROR", f"no such request: {request}")

@@ -3,40 +3,27 @@
 Before each sample the inputs change in place, so that a result kept from an earlier call is wrong.
 They change on the timed stream, so that work on another stream reads the old values. The results of
 one call of each turn, drawn once the call has returned, go back to the harness, which knows the
-right ones.
+right ones. One set of memory holds them, whichever call is drawn.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch.autograd.graph import increment_version
 
-from common.sandbox import contestants
+from common.sandbox import contestants, memory
 from common.sandbox.dice import below
 from common.sandbox.failures import Refused
+from common.sandbox.shifting import Changing, Shifts
 
-LARGEST_SHIFT = 1 << 40
 Results = tuple[torch.Tensor, ...]
 """The output, and the gradients where backward is timed."""
-
-
-@dataclass(frozen=True)
-class Changing:
-    """An input that changes between samples."""
-
-    name: str
-    tensor: torch.Tensor
-    """The solution's own view of it, whose version a change increments."""
-    memory: torch.Tensor
-    """Its storage as bytes, `[elements, bytes of an element]`."""
-    unit: int = 1
-    """The elements that move together: one, or those of a row."""
+ALIVE = range(5, 18)
+"""The numbers of calls whose results live at once before the samples: a ring of buffers shows."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +35,6 @@ class TimedCall:
     """The inputs that take a gradient."""
     upstream: torch.Tensor
     changing: Sequence[Changing] = ()
-    results: tuple[torch.Tensor, ...] = ()
-    """The memory to keep the results in, the output's first; empty if they are not to be kept."""
 
 
 class Made(NamedTuple):
@@ -68,20 +53,20 @@ class Rotation:
         calls: list[TimedCall],
         backward: bool,
         check: Callable[[torch.Tensor], None] = lambda output: None,
+        slots: Results = (),
     ) -> None:
-        """Copy the inputs as they are drawn, to change them later.
+        """Begin with the inputs as they are drawn.
 
         Args:
             calls: One call for each input.
             backward: A run takes the gradients too.
             check: Raises if an output is not acceptable.
+            slots: The memory to keep the results of one call in, the output's first; empty if none
+                are to be kept.
         """
-        self._calls, self._backward, self._check = calls, backward, check
-        self._drawn = tuple(
-            tuple(torch.cat((each.memory, each.memory)) for each in call.changing) for call in calls
-        )
+        self._calls, self._backward, self._check, self._slots = calls, backward, check, slots
         self._inputs = tuple(_span(each.memory) for call in calls for each in call.changing)
-        self._shifts = [0] * len(calls)
+        self.shifts = Shifts([call.changing for call in calls])
         self._next = 0
         self._alive: list[Made] = []
         self._graphs: list[contestants.Captured] = []
@@ -91,6 +76,11 @@ class Rotation:
     def __len__(self) -> int:
         """Return the number of inputs."""
         return len(self._calls)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether results are kept for the harness."""
+        return bool(self._slots)
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -131,21 +121,7 @@ class Rotation:
     def renew(self) -> None:
         """Free the results, and shift all inputs by distances that nobody can foresee."""
         self._alive.clear()
-        self._shifts = [below(LARGEST_SHIFT) for _ in self._calls]
-        if targets := [each.memory for call in self._calls for each in call.changing]:
-            torch._foreach_copy_(targets, list(self._shifted_inputs()))
-            increment_version([each.tensor for call in self._calls for each in call.changing])
-
-    def _shifted_inputs(self) -> Iterator[torch.Tensor]:
-        for call, drawn, shift in zip(self._calls, self._drawn, self._shifts, strict=True):
-            yield from map(functools.partial(_shifted, shift), call.changing, drawn)
-
-    def _check_inputs(self, made: Made) -> None:
-        """Raise Refused, MUTATED_INPUT, if the call changed an input."""
-        pairs = zip(self._calls[made.call].changing, self._drawn[made.call], strict=True)
-        for each, drawn in pairs:
-            if not torch.equal(each.memory, _shifted(self._shifts[made.call], each, drawn)):
-                raise Refused("MUTATED_INPUT", f"{each.name} changed in a timed call")
+        self.shifts.shift()
 
     # --- results ----------------------------------------------------------------------------------
 
@@ -155,40 +131,33 @@ class Rotation:
         Each sample of a turn has the same chance to be the one whose results are kept in the end.
 
         Raises:
-            Refused: The output is not acceptable, a call changed an input, or results of several
-                calls lie in the same memory.
+            Refused: The output is not acceptable, or results of several calls lie in the same
+                memory.
         """
         made = self._drawn_of()
         self._check(made.results[0])
-        if not self._calls[made.call].results:
-            return
-        self.refuse_shared()
-        if self._drawn_now():
-            self._check_inputs(made)
-            self._write(made)
+        if self.keeps:
+            self.refuse_shared()
+            self._keep_perhaps(made)
 
     def keep_in_passing(self) -> None:
         """Keep the results of one of the calls with the same chance; check their class alone."""
-        made = self._drawn_of()
-        if not self._calls[made.call].results:
-            return
-        self._refuse_lazy()
-        if self._drawn_now():
-            self._write(made)
+        if self.keeps:
+            self._refuse_lazy()
+            self._keep_perhaps(self._drawn_of())
 
-    def _write(self, made: Made) -> None:
-        """Write a call's results to their memory now; the next replay overwrites its own."""
-        for target, result in zip(self._calls[made.call].results, made.results, strict=False):
-            target.copy_(result.detach())
-        self._kept = {"call": made.call, "shift": self._shifts[made.call]}
+    def _keep_perhaps(self, made: Made) -> None:
+        """Write a call's results to the slots now; the next replay overwrites its own."""
+        self._chances += 1
+        if below(self._chances):
+            return
+        for slot, result in zip(self._slots, made.results, strict=False):
+            slot.copy_(result.detach())
+        self._kept = {"call": made.call, "shift": self.shifts.totals[made.call]}
 
     def _drawn_of(self) -> Made:
         """Return one of the calls since the inputs changed, drawn at random."""
         return self._alive[below(len(self._alive))]
-
-    def _drawn_now(self) -> bool:
-        self._chances += 1
-        return not below(self._chances)
 
     def delivered(self) -> dict[str, int] | None:
         """Return the call whose results were kept since the last time, and its inputs' shift.
@@ -204,7 +173,7 @@ class Rotation:
 
     def refuse_shared(self) -> None:
         """Raise Refused, TAMPERED, where kept results of several calls lie in the same memory."""
-        if not self._calls[0].results:
+        if not self.keeps:
             return
         self._refuse_lazy()
         if overlap([list(filter(self._is_fresh, made.results)) for made in self._alive]):
@@ -224,14 +193,34 @@ class Rotation:
         return not any(first <= place < end for first, end in self._inputs)
 
 
+def run_at_once(ours: Rotation, most: int) -> None:
+    """Make calls whose results live at once, at most so many, and two at least.
+
+    The first shows their size: of as many as fit the memory there is one less.
+    """
+    calls = min(ALIVE.start + below(len(ALIVE)), max(most, 2))
+    if first := memory.taken(ours.run):
+        room = memory.room() - first.peak
+        calls = min(calls, max(1 + room // max(first.kept, 1), 2))
+    for _ in range(calls - 1):
+        ours.run()
+
+
+def peak_memory(ours: Rotation) -> int | None:
+    """Return the bytes that a call takes beyond inputs and results; None on a CPU.
+
+    What the solution has held since an earlier call, such as a workspace, does not count.
+    """
+    ours.forget()
+    taken = memory.taken(ours.run)
+    results = [each for made in ours._alive for each in made.results if ours._is_fresh(each)]
+    ours.forget()
+    size = sum(end - start for start, end in _merged(results))
+    return None if taken is None else max(taken.peak - size, 0)
+
+
 def _with_gradients(call: TimedCall, output: torch.Tensor) -> Results:
     return output, *torch.autograd.grad(output, call.wanted, call.upstream)
-
-
-def _shifted(shift: int, each: Changing, drawn: torch.Tensor) -> torch.Tensor:
-    count = len(each.memory)
-    start = shift * each.unit % count if count else 0
-    return drawn[start : start + count]
 
 
 def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:

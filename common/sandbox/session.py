@@ -68,7 +68,8 @@ class Session:
         self.arena: Arena | None = None
         self.calls: dict[int, Call] = {}
         """The calls whose results are alive, by attempt."""
-        self.clock: Clock | None = None
+        self.clocks: dict[bool, Clock] = {}
+        """The clocks of the calls that are timed, by whether backward is too."""
         self.probes: Probes | None = None
         self._version = 0
 
@@ -97,21 +98,28 @@ class Session:
         names = ("op", "function", "module", "prepare", "arena", "calls")
         return hold(self, "session", *names), hold(self.arena, "arena", *vars(self.arena))
 
-    def share(self, ticket: Reply, fd: int | None) -> None:
-        """Map memory of the harness in place of the memory mapped before; none without a ticket."""
-        self.let_go()
+    def share(self, ticket: Reply, fd: int | None) -> bool:
+        """Map memory of the harness in place of the memory mapped before; none without a ticket.
+
+        Return whether the memory mapped before is given back: a solution may have kept an argument.
+        """
+        given_back = self.let_go()
         if ticket:
             self.arena = Arena.mapped(ticket, fd)
+        return given_back
 
-    def let_go(self) -> None:
+    def let_go(self) -> bool:
         """Release the shared memory, and the GPU memory that torch keeps for later."""
-        self.calls, self.clock = {}, None
+        self.calls, self.clocks = {}, {}
+        mapped = None
         if self.arena:
+            mapped = self.arena.mapping()
             self.arena.close()
             self.arena = None
         if not INTERPRETED:
             gc.collect()
             torch.cuda.empty_cache()
+        return not (mapped and mapped())
 
     def tensor(self, slot: Reply) -> torch.Tensor:
         """Return the slot of shared memory as a tensor, with a version that none had before.

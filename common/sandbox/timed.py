@@ -7,73 +7,88 @@ from typing import Any
 
 import torch
 
-from common.sandbox import contestants, trace
-from common.sandbox.backend import INTERPRETED
-from common.sandbox.clock import Clock, Probes
-from common.sandbox.rotation import Changing, Rotation, TimedCall
+from common.sandbox import backend, contestants, trace
+from common.sandbox.clock import Clock, Limits, Probes
+from common.sandbox.rotation import Rotation, TimedCall, peak_memory
 from common.sandbox.session import Session
+from common.sandbox.shifting import Changing
 from common.sandbox.tunables import force
 from common.spec import ByClock
 from common.wire import Reply
+
+WAKING = 4
+"""Samples of the probe that do not count, half a millisecond of launches or a copy each."""
 
 
 def begin_timing(
     session: Session,
     calls: list[Reply],
-    results: list[list[Reply]],
+    results: list[Reply],
     backward: bool,
     limits: Reply | None = None,
     choices: list[Any] | None = None,
+    beside: bool = False,
 ) -> Reply:
     """Warm up the calls and keep the clock for the requests that follow.
 
     Args:
         session: The session.
         calls: The inputs of the rotation, all of one shape.
-        results: For each call the slots that its results may be kept in, the output's first; empty
-            if they are not to be kept.
+        results: The slots that the results of a call may be kept in, the output's first; empty if
+            none are to be kept.
         backward: Time forward with backward instead of forward alone.
         limits: `copy_bytes`, `products` and `dtype` of the limits to time beside the calls.
         choices: Configurations to force on the solution's kernels; see `tunables.force`.
+        beside: Keep the clock of the other direction.
+
+    Returns:
+        As `peak_memory` the bytes that a call takes beyond inputs and results, forward's or those
+        of forward with backward; None on a CPU. It is this process's own word, as times are, and
+        nothing holds it against another measurement. Memory that native code takes from CUDA
+        itself, and what the solution has held since an earlier call, are not in it.
 
     Raises:
         Refused: TAMPERED, where results that live at the same time lie in the same memory.
     """
     if choices is not None:
         force(session, choices)
-    session.clock = None  # its copies of the inputs would lie beside those of the next one
-    rotated = [_timed_call(session, call, kept) for call, kept in zip(calls, results, strict=True)]
-    ours = Rotation(rotated, backward, functools.partial(check_sample, session))
-    session.clock = Clock(ours, backward, _limits(**limits) if limits else {})
+    if not beside:  # its copies of the inputs would lie beside those of the next one
+        session.clocks = {}
+    kept = [] if session.prepare else results
+    rotated = [_timed_call(session, call, changes=bool(kept)) for call in calls]
+    slots = tuple(session.tensor(slot) for slot in kept)
+    ours = Rotation(rotated, backward, functools.partial(check_sample, session), slots)
+    session.clocks[backward] = Clock(ours, backward, _limits(**limits) if limits else {})
+    peak = peak_memory(ours)
     session.hold()
-    return {}
+    return {"peak_memory": peak}
 
 
-def _timed_call(session: Session, call: Reply, results: list[Reply]) -> TimedCall:
+def _timed_call(session: Session, call: Reply, changes: bool) -> TimedCall:
     """Return one input of the rotation.
 
     The inputs of a prepared call never change and its results are not kept: the result of a peer's
     preparation would not follow the change, and the call may write over the preparation's.
     """
     forward, wanted, upstream = session.prepared(call, session.function, session.prepare)
-    if session.prepare or not results:
+    if not changes:
         return TimedCall(forward, wanted, upstream)
     tensors = {**forward.keywords, "upstream": upstream}
     slots = {**call["tensors"], "upstream": call["upstream"]}
     changing = [
-        Changing(name, tensors[name], session.elements(slots[name]), unit)
+        Changing(tensors[name], session.elements(slots[name]), unit)
         for name, unit in call["changing"].items()
     ]
-    kept = tuple(session.tensor(slot) for slot in results)
-    return TimedCall(forward, wanted, upstream, changing, kept)
+    return TimedCall(forward, wanted, upstream, changing)
 
 
-def _limits(copy_bytes: int, products: list[Any], dtype: str) -> dict[str, contestants.Run]:
+def _limits(copy_bytes: int, products: list[Any], dtype: str) -> Limits:
     if not torch.cuda.is_available():
         return {}
-    limits = {"copy": contestants.copy(copy_bytes)}
+    limits = {"copy": functools.partial(contestants.copy, copy_bytes)}
     if products:
-        limits["dense"] = contestants.dense(products, getattr(torch, dtype))
+        dense = functools.partial(contestants.dense, products, getattr(torch, dtype))
+        limits["dense"] = dense
     return limits
 
 
@@ -86,28 +101,80 @@ def check_sample(session: Session, output: torch.Tensor) -> None:
     session.check_output(output)
 
 
-def take_turn(session: Session, name: str, clock: ByClock, rounds: int, burst: int) -> Reply:
+def take_turn(
+    session: Session, name: str, clock: ByClock, rounds: int, burst: int, backward: bool
+) -> Reply:
     """Take samples of one contestant; see `Clock.turn`.
 
     Returns:
-        `samples` in microseconds, and as `kept` the call whose results lie in its slots and the
+        `samples` in microseconds, and as `kept` the call whose results lie in the slots and the
         shift of its inputs; None where no results are kept.
     """
-    timed = _clock(session)
+    timed = session.clocks[backward]
     held = (*session.held(), *timed.held())
     samples = timed.turn(name, clock, rounds, burst)
     session.hold(*held)
     return {"samples": samples, "kept": timed.ours.delivered()}
 
 
-def capture(session: Session) -> Reply:
+def get_ready(session: Session, name: str, backward: bool) -> Reply:
+    """Wait for the GPU and warm up what is cold, so that the next request is a contestant's alone.
+
+    See `Clock.get_ready`.
+    """
+    timed = session.clocks[backward]
+    held = (*session.held(), *timed.held())
+    timed.get_ready(name)
+    backend.synchronize()
+    session.hold(*held)
+    return {}
+
+
+def give_back(session: Session, backward: bool) -> Reply:
+    """Free results, limits and caches; the next calls find none. See `Clock.give_back`."""
+    session.clocks[backward].give_back()
+    return {}
+
+
+def shifts(session: Session, backward: bool) -> Reply:
+    """Return as `shifts` how far the inputs of each call have moved; see `shifting.Shifts`."""
+    return {"shifts": session.clocks[backward].ours.shifts.totals}
+
+
+def take_turns(
+    session: Session,
+    names: list[str],
+    clock: ByClock,
+    rounds: int,
+    burst: int,
+    look: int,
+    backward: bool,
+) -> Reply:
+    """Take samples of several contestants, in their order, with the probe between their turns.
+
+    Returns:
+        `samples` by name, and `probes`: `look` samples of the probe before the first turn and
+        after each; none where `look` is 0.
+    """
+    samples, probes = {}, [_probe(session, clock, look)] if look else []
+    for name in names:
+        turn = take_turn(session, name, clock, rounds, burst, backward)
+        samples[name] = turn["samples"]
+        if look:
+            probes.append(_probes(session).take(clock, look))
+    return {"samples": samples, "probes": probes}
+
+
+def capture(session: Session, backward: bool) -> Reply:
     """Return as `captured` whether the replay of forward's CUDA graph is a contestant now."""
-    return {"captured": _clock(session).capture()}
+    return {"captured": session.clocks[backward].capture()}
 
 
-def run_on(session: Session, name: str, rounds: int, renew: bool, run: bool, wait: bool) -> Reply:
+def run_on(
+    session: Session, name: str, rounds: int, renew: bool, run: bool, wait: bool, backward: bool
+) -> Reply:
     """Make calls round after round; see `Clock.run_on`, and `take_turn` for `kept`."""
-    timed = _clock(session)
+    timed = session.clocks[backward]
     held = (*session.held(), *timed.held())
     timed.run_on(name, rounds, renew, run, wait)
     session.hold(*held)
@@ -116,18 +183,22 @@ def run_on(session: Session, name: str, rounds: int, renew: bool, run: bool, wai
 
 def probe(session: Session, clock: ByClock, rounds: int) -> Reply:
     """Return `samples` in microseconds of the probe; see `Probes`."""
+    return {"samples": _probe(session, clock, rounds)}
+
+
+def _probe(session: Session, clock: ByClock, rounds: int) -> list[float]:
+    """Return samples of the probe after some that do not count: the processor may have slept."""
+    return _probes(session).take(clock, WAKING + rounds)[WAKING:]
+
+
+def _probes(session: Session) -> Probes:
     if session.probes is None:
         session.probes = Probes()
-    return {"samples": session.probes.take(clock, rounds)}
-
-
-def _clock(session: Session) -> Clock:
-    assert session.clock is not None, "nothing is being timed"
-    return session.clock
+    return session.probes
 
 
 def trace_calls(session: Session, call: Reply, backward: bool) -> Reply:
     """Return a Chrome trace of a few calls, as JSON text."""
     prepared = session.prepared(call, session.function, session.prepare)
     run = contestants.as_run(prepared, backward)
-    return {"trace": trace.chrome_trace(run, cuda=not INTERPRETED)}
+    return {"trace": trace.chrome_trace(run, cuda=not backend.INTERPRETED)}

@@ -18,11 +18,14 @@ import torch
 from common.errors import UserError
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade
+from common.grading.memory import Memory
 from common.grading.problem import make_problem
-from common.grading.sweep import Sweep, tier_cases
+from common.grading.sweep import Sweep
+from common.grading.tiers import tier_cases
 from common.grading.worker import Worker
 from common.measure import machine
-from common.measure.timed_process import Failed, LaidCalls, TimedProcess, lay_calls
+from common.measure.laid_calls import LaidCalls, lay_calls
+from common.measure.timed_process import Failed, TimedProcess
 from common.measure.timing import PRECISION
 from common.measure.turns import take_turns
 from common.solutions import Solution, discover
@@ -68,6 +71,7 @@ def tune(
     deadline: float | None = None,
     quiet: bool = True,
     server: ForkServer | None = None,
+    memory: int | None = None,
 ) -> Generator[Event]:
     """Search the configurations that the solutions of one folder declare, and yield the events.
 
@@ -82,12 +86,14 @@ def tune(
         deadline: Seconds for one answer of a solution's process.
         quiet: Hide the solutions' output.
         server: A fork server to share.
+        memory: The bytes that the search may take of the GPU, by default all that is free.
 
     Raises:
         UserError: A solution does not import or declares its kernels wrongly, or the file of trials
             cannot be read or written.
     """
-    with Sweep(device, quiet, deadline, lives=math.inf, server=server) as sweep:
+    budget = Memory.of(device, memory)
+    with Sweep(device, quiet, deadline, lives=math.inf, server=server, memory=budget) as sweep:
         declared = yield from _declared(sweep, chosen)
         if not declared:
             return

@@ -106,7 +106,7 @@ NEEDED = ("7x130-float32", "7x130-float16-sparse")
 FOUND_IN_TIME = {
     "no_renewal": "replays_by_pointer",
     "no_shared_memory_check": "ring_of_buffers",
-    "no_look_at_a_timed_input": "mutates_when_timed",
+    "timed inputs are not looked at": "clears_bits_when_timed",
     "the harness has no clock of its own": "changes_the_end_alone",
     "no_modes": "works_before_its_time",
     "results are not compared": "does_less_when_timed",
@@ -199,12 +199,16 @@ def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypat
     monkeypatch.setattr(timing, "SECONDS", {"gpu": short, "host": short})
     if mutation == "the harness has no clock of its own":
         monkeypatch.setattr(timing.Stopwatch, "forged", nothing)
+    elif mutation == "timed inputs are not looked at":
+        monkeypatch.setattr(timing.TimedProcess, "changed", nothing)
     elif mutation not in MUTATIONS:
         monkeypatch.setattr(timing, "_wrong", nothing)
     solution = copy(kernel, tmp_path / mutation)
     op = ops.load(solution.op)
     (graded,) = mutants.grade(op, small(op), [solution])
-    times = timing.time_case(graded.problem, graded.worker, baseline_of(mutants, op), "forward")
+    times = timing.time_case(
+        graded.problem, graded.worker, baseline_of(mutants, op), "forward", mutants.room
+    )
     assert promised(CORPUS[kernel], "Timed") != "PASSED"
     assert "verdict" not in times
 

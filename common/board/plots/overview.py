@@ -20,7 +20,7 @@ FILE = "overview.svg"
 BARS = 12
 """Bars of one op at most; the fastest are shown."""
 WIDTH, COLUMN, LABEL, BAR = 880, 428, 160, 186
-ROW, HEADING, HEAD, MARGIN = 23, 46, 62, 20
+ROW, HEADING, HEAD, MARGIN = 23, 46, 72, 20
 """Pixels: a row's height, a panel's heading, the picture's heading, the margin around."""
 STYLE = """\
 text { font: 14px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
@@ -71,14 +71,15 @@ def picture(drawn: Sequence[Panel], device: str) -> str:
     """Return the panels in two columns, as the text of an SVG file."""
     columns = _columns(drawn)
     height = HEAD + max(sum(panel.height for panel in column) for column in columns) + MARGIN
-    title = f"How many times as fast as plain torch: {device}"
+    title = "How many times as fast as plain torch"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
         f' height="{height}" role="img">',
-        f"<title>{_escaped(title)}</title>",
+        f"<title>{_escaped(f'{title}: {device}')}</title>",
         f"<style>\n{STYLE}\n</style>",
         f'<rect class="page" width="{WIDTH}" height="{height}" rx="8"/>',
         _text(MARGIN, 34, title, "title"),
+        _text(MARGIN, 54, device, "faint"),
         *_legend(),
     ]
     for x, column in zip((MARGIN, MARGIN + COLUMN), columns, strict=True):

@@ -16,7 +16,8 @@ from typing import Any
 from common.board.ranking import LIMITS
 from common.paths import PLOTS, ROOT
 from common.records.fields import Summary
-from common.records.runs import Record, Results
+from common.records.lines import Record
+from common.records.runs import Results
 
 MILLI = 1e-3
 
@@ -163,7 +164,7 @@ def plots(rows: Sequence[Record]) -> list[Plot | HostPlot]:
 
 
 def _of(sweep: _Sweep, rows: Iterable[Record]) -> list[Record]:
-    return [row for row in rows if row.op == sweep.op and _is_on(sweep, row.params)]
+    return _of_one_clock([r for r in rows if r.op == sweep.op and _is_on(sweep, r.params)])
 
 
 def _is_on(sweep: _Sweep, params: Mapping[str, Any]) -> bool:
@@ -171,7 +172,19 @@ def _is_on(sweep: _Sweep, params: Mapping[str, Any]) -> bool:
 
 
 def _hosted(rows: Iterable[Record]) -> list[Record]:
-    return [row for row in rows if row.op == "rope" and row.ranked_by == "host"]
+    return _of_one_clock([row for row in rows if row.op == "rope" and row.ranked_by == "host"])
+
+
+def _of_one_clock(rows: Sequence[Record]) -> list[Record]:
+    """Return the rows without those that another version of the clock measured.
+
+    The latest version among the plots' own rows decides, so that a later board alone does not take
+    the sweeps away.
+    """
+    timed = _timed(rows)
+    own = [row for row in timed if row.tier == "plot"] or timed
+    clock = max((row.clock for row in own), default=0)
+    return [row for row in rows if not row.gpu or row.clock == clock]
 
 
 def _swept(sweep: _Sweep, ours: Sequence[Record]) -> Plot:

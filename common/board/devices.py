@@ -1,0 +1,135 @@
+"""Several devices: the order in which boards show them, and their speeds side by side; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from common.board.ranking import Entry, Track
+from common.board.sections import Section, sections
+from common.board.table import STALE, About, Table, named, place, stale, stale_note
+from common.records.lines import LeftOut, Past, Record
+from common.records.runs import Results
+
+UNRANKED = "–"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device on a board: its records, and what is drawn from them."""
+
+    results: Results
+    sections: tuple[Section, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the name by which the driver calls the device."""
+        return self.results.runs[-1].device_name
+
+    @property
+    def tracks(self) -> dict[tuple[str, str], Track]:
+        """Return the tracks by op and name."""
+        found = chain.from_iterable(section.tracks for section in self.sections)
+        return {(track.op, track.name): track for track in found}
+
+
+def devices(boards: Iterable[Results], about: Mapping[str, About]) -> list[Device]:
+    """Return the devices in the order of `ordered`."""
+    return [Device(results, tuple(sections(results, about))) for results in ordered(boards)]
+
+
+def ordered(boards: Iterable[Results]) -> list[Results]:
+    """Return the device with the newest whole measurement first, and those without times last.
+
+    A device is measured whole once finished runs over all solutions cover every op. The time of the
+    measurement is the oldest that still counts among them: an op measured again by itself does not
+    make the others newer. Devices that lack an op stand behind those that lack fewer.
+    """
+    return sorted(boards, key=lambda each: (each.timed, *_measured(each)), reverse=True)
+
+
+def _measured(results: Results) -> tuple[int, str]:
+    """Return the number of ops that whole runs cover, and the oldest of those runs by its file."""
+    whole = {run.run for run in results.runs if run.whole and run.run in results.finished}
+    lines: Iterable[Record | Past | LeftOut] = chain(
+        results.rows, results.past, results.left_out_lines
+    )
+    asked = {(line.op, line.run) for line in lines if line.tier == "board" and line.run in whole}
+    newest: dict[str, str] = {}
+    for op, run in asked:
+        newest[op] = max(newest.get(op, ""), results.names.get(run, ""))
+    return len(newest), min(newest.values(), default="")
+
+
+def date(results: Results) -> str:
+    """Return the day of the latest run that the board shows, such as `2026-11-21`, or nothing."""
+    shown = {row.run for row in results.latest()}
+    day = max((results.names.get(run, "") for run in shown), default="")[:8]
+    return f"{day[:4]}-{day[4:6]}-{day[6:]}" if day.isdecimal() else ""
+
+
+# --- side by side ---------------------------------------------------------------------------------
+
+
+def side_by_side(found: Sequence[Device], about: Mapping[str, About]) -> list[Table]:
+    """Return a table for each op and track: every solution's times eager on each device.
+
+    The solutions stand in the order of the first device, then those that another one alone ranks. A
+    dash stands where a solution is not ranked.
+    """
+    by_device = {device.name: device.tracks for device in found}
+    keys = dict.fromkeys(chain.from_iterable(by_device.values()))
+    return [
+        _side_by_side(key, {name: tracks.get(key) for name, tracks in by_device.items()}, about)
+        for key in sorted(keys, key=lambda key: place(key[0]))
+    ]
+
+
+def _side_by_side(
+    key: tuple[str, str], by_device: Mapping[str, Track | None], about: Mapping[str, About]
+) -> Table:
+    tracks = {device: track for device, track in by_device.items() if track}
+    ranked = [_ranked(track) for track in by_device.values()]
+    entries = [entry for each in ranked for entry in each.values()]
+    rows = {
+        named(entry): tuple(_speed(each.get(entry.solution), about) for each in ranked)
+        for entry in entries
+    }
+    notes = (*stale_note(entries, about), *_cases(tracks), *_clocks(tracks))
+    return Table(
+        title=f"{key[0]}: {key[1]}, × eager",
+        header=("solution", *by_device),
+        rows=tuple((name, *speeds) for name, speeds in rows.items()),
+        footnotes=notes,
+    )
+
+
+def _ranked(track: Track | None) -> dict[str, Entry]:
+    return {entry.solution: entry for entry in track.entries if entry.score} if track else {}
+
+
+def _speed(entry: Entry | None, about: Mapping[str, About]) -> str:
+    if entry is None or entry.score is None:
+        return UNRANKED
+    return f"{entry.score.value:.2f}" + STALE * stale(entry, about)
+
+
+def _cases(tracks: Mapping[str, Track]) -> list[str]:
+    """Return a footnote for each device whose track lacks cases that another one's has."""
+    every = dict.fromkeys(case for track in tracks.values() for case, _ in track.cells)
+    notes = []
+    for device, track in tracks.items():
+        lacking = [case for case in every if case not in dict(track.cells)]
+        if lacking:
+            notes.append(f"{device}: without {', '.join(lacking)}")
+    return notes
+
+
+def _clocks(tracks: Mapping[str, Track]) -> list[str]:
+    """Return a footnote where different versions of the clock measured the devices."""
+    clocks = {device: track.clock for device, track in tracks.items() if track.clock}
+    if len(set(clocks.values())) < 2:
+        return []
+    versions = ", ".join(f"{device} by {clock}" for device, clock in clocks.items())
+    return [f"different versions of the clock measured the devices: {versions}"]

@@ -1,0 +1,91 @@
+"""Room on a GPU: which solutions run together, and whose process ends for the next step."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Collection, Iterator
+
+import torch
+
+from common.grading.memory import CONTEXT, IDLE, Memory, Taken
+from common.grading.worker import Worker
+
+
+class Room:
+    """The memory of a run, and the workers that share it."""
+
+    def __init__(self, memory: Memory) -> None:
+        """Start without workers."""
+        self.memory = memory
+        self.workers: list[Worker] = []
+        self._busy: dict[Worker, int] = {}
+        """The workers that are being asked, with the bytes that each may need."""
+        self._changed = threading.Condition()
+
+    def together(self, largest: Taken) -> int:
+        """Return how many solutions may live at the same time, each in a process of its own.
+
+        Each takes the memory of a CUDA context even when idle, beside the largest case.
+        """
+        frugal = largest.frugal(self.memory.budget)
+        step = max(largest.graded(frugal), largest.timed)
+        spare = self.memory.budget - IDLE - largest.problem(frugal) - step
+        return max(1 + spare // CONTEXT, 1)
+
+    @contextlib.contextmanager
+    def taken(self, worker: Worker, taken: Taken) -> Iterator[None]:
+        """Wait until the case fits beside those under way, or none is; then make room for it."""
+        frugal = taken.frugal(self.memory.budget)
+        needed = taken.graded(frugal)
+        most = self.memory.budget - IDLE - taken.problem(frugal)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self._busy or sum(self._busy.values()) + needed <= most
+            )
+            self._busy[worker] = needed
+            self.make(needed, self._busy)
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._busy[worker]
+                self._changed.notify_all()
+
+    def make(self, needed: int, keep: Collection[Worker]) -> bool:
+        """Free memory until so many bytes are left; return whether they are.
+
+        The harness's cache goes first, then the shared memory of the workers that are not to be
+        kept as they are, then their processes.
+        """
+        others = [worker for worker in self.workers if worker not in keep]
+        for free in (_release_nothing, _release, _end):
+            if self.memory.left >= needed:
+                return True
+            free(others)
+            _empty_cache()
+        return self.memory.left >= needed
+
+    def make_for_problem(self, taken: Taken) -> None:
+        """Make room for a problem that is about to be computed, beside the cases under way."""
+        with self._changed:
+            self.make(taken.solved, self._busy)
+
+
+def _empty_cache() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _release_nothing(workers: Collection[Worker]) -> None:
+    """Leave the workers as they are; the cache is emptied after each step."""
+
+
+def _release(workers: Collection[Worker]) -> None:
+    for worker in workers:
+        worker.release()
+
+
+def _end(workers: Collection[Worker]) -> None:
+    for worker in workers:
+        worker.close()

@@ -1,0 +1,71 @@
+"""The cases of a tier as a device runs them, and how often each is answered."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from common import ops
+from common.errors import UserError
+from common.grading.memory import Memory, Taken
+from common.solutions import Solution
+from common.spec import Case, Op, Tier
+
+LARGE: tuple[Tier, ...] = ("matrix", "plot")
+"""The tiers whose tensors are too large for the interpreter."""
+REPEATS = 20
+"""Further answers to each of the board's cases on a GPU, whose programs overlap."""
+
+
+def tier_cases(
+    solutions: Iterable[Solution],
+    tier: Tier,
+    device: str,
+    sample: int | None = None,
+    budget: int | None = None,
+) -> Iterator[tuple[Op[Any], list[Case]]]:
+    """Yield each op of the solutions with its cases of the tier.
+
+    Args:
+        solutions: The solutions; ops that none of them is for are left out.
+        tier: The tier.
+        device: `cpu` or `cuda`; without a GPU the board's cases are their twins, and a GPU without
+            bfloat16 gets no case of that dtype.
+        sample: At most so many cases of each op, the same ones each time.
+        budget: The bytes that may be taken of a GPU, by default all that is free. A case with a far
+            view, of 4 GiB and more, is left out where they do not hold it.
+
+    Raises:
+        UserError: The tier's tensors are too large for the interpreter.
+    """
+    if tier in LARGE and device == "cpu":
+        raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
+    for op in map(ops.load, sorted({solution.op for solution in solutions})):
+        memory = Memory.of(device, budget).budget
+        every = op.tier(tier, device)
+        cases = [
+            case
+            for case in every
+            if _has(case, device) and (not case.span or Taken.by(op, case).fits(memory))
+        ]
+        if not cases:  # only the ops of the seeds' plots have any in the tier `plot`
+            continue
+        if sample and sample < len(cases):
+            chosen = sorted(random.Random(0).sample(range(len(cases)), sample))
+            cases = [cases[index] for index in chosen]
+        yield op, cases
+
+
+def _has(case: Case, device: str) -> bool:
+    """Return whether the device computes in the case's dtype: GPUs before Ampere lack bfloat16."""
+    if device == "cpu" or case.dtype != "bfloat16":
+        return True
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def repeats(tier: Tier, device: str) -> int:
+    """Return how often a case of the tier is answered again, so that a rare race shows."""
+    return REPEATS if tier == "board" and device == "cuda" else 0

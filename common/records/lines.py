@@ -1,0 +1,172 @@
+"""The kinds of lines in a run's file: its start, rows, cases left out, history and end."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+import msgspec
+
+from common.records import jsonl
+from common.records.fields import POWER_CAP, SCHEMA, Line, Selection, State, Summary
+from common.spec import ByClock, Direction, Tier
+from common.verdicts import FINE
+
+
+class Run(Line, frozen=True, kw_only=True, tag="run"):
+    """One invocation of `bench`, or several of them where it was interrupted."""
+
+    device: Literal["cpu", "cuda"]
+    device_name: str
+    versions: dict[str, str]
+    absent: dict[str, str]
+    """The peers that could not take part, each with the reason."""
+    selection: Selection = Selection()
+    peak: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The datasheet's rates of the device; where they are not known, `source: "measured"` alone."""
+
+    @property
+    def whole(self) -> bool:
+        """Return whether the run measured every solution of the ops that it measured."""
+        return self.selection.only is None
+
+
+class Record(Line, frozen=True, kw_only=True, tag="row"):
+    """One direction of one case of one solution, on the device that the folder is named after."""
+
+    solution: str
+    peer: bool = False
+    op: str
+    case: str
+    params: dict[str, Any]
+    """The fields of the case, by which plots select; see `Case.params`."""
+    track: str
+    ranked_by: ByClock
+    twin: bool = False
+    direction: Direction
+    verdict: str
+    reason: str = ""
+    error: float | None = None
+    bytes: int
+    flops: int
+    sources: str
+    """Digest of the solution with its helpers."""
+    harness: str
+    """Digest of the op and of everything that grades and times."""
+    gpu: dict[str, Summary] = msgspec.field(default_factory=dict)
+    """`solution`, `eager` and `copy`, taken in turn; of forward, or of forward with backward.
+    Some rows have `dense` products, `backward` alone and the replay of a `graph` of forward.
+    """
+    host: dict[str, Summary] = msgspec.field(default_factory=dict)
+    """`solution` and `eager`; a row of forward has it with `no_grad` too."""
+    sustained: dict[str, float] = {}  # noqa: RUF012
+    """Microseconds of calls that run on and on: `solution`, `eager` and `dense`, where arithmetic
+    binds."""
+    clock: int = 1
+    """The version of the clock; see `measure/timing.py`."""
+    device_state: State = {}  # noqa: RUF012 - msgspec copies it, and omits it in lines
+    """Empty where NVML could not be asked."""
+    peak_memory: int | None = None
+    """Bytes that the calls take beyond inputs and results, at most; None where nothing was timed.
+    """
+    tier: Tier = "board"
+    """`board` is ranked, `plot` is drawn."""
+
+    def __post_init__(self) -> None:
+        """Refuse a row that the board could not show; written out, since a million rows pass.
+
+        Raises:
+            ValueError: A time that ranks or limits the row is missing.
+        """
+        gpu, host = self.gpu, self.host
+        if (gpu and not ("solution" in gpu and "eager" in gpu)) or (
+            host and not ("solution" in host and "eager" in host)
+        ):
+            raise ValueError("the time of the solution or of eager is missing")
+        if gpu and ("copy" not in gpu or (self.ranked_by == "host" and not host)):
+            raise ValueError("the time of the copy, or the host's that ranks it, is missing")
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The op, case, direction and solution: unique among the latest rows of a tier."""
+        return self.op, self.case, self.direction, self.solution
+
+    @property
+    def id(self) -> tuple[str, ...]:
+        """The run, the tier and the key; a case that a run repeated has it twice."""
+        return (self.run, self.tier, *self.key)
+
+    @property
+    def fine(self) -> bool:
+        """Return whether the verdict is not a failure."""
+        return self.verdict in FINE
+
+    @property
+    def disturbed(self) -> str:
+        """The influences on the times other than the solution; empty if none is known.
+
+        The power cap is not one of them: dense products run at it too, and they are the limit of
+        the solutions that reach it.
+        """
+        others = self.device_state.get("others", 0)
+        company = [f"shared with {others} other process{'es' * (others > 1)}"] * bool(others)
+        reasons = [word for word in self.device_state.get("throttled", ()) if word != POWER_CAP]
+        slow = ["slow probes"] * bool(self.device_state.get("slow_probes", 0))
+        return ", ".join([*reasons, *slow, *company])
+
+
+class LeftOut(Line, frozen=True, kw_only=True, tag="left_out"):
+    """A case that does not fit the device, even for eager alone."""
+
+    op: str
+    case: str
+    tier: Tier = "board"
+    reason: str
+    """For example `needs 9.1 GiB, 7.8 GiB free`."""
+
+
+class Past(Line, frozen=True, kw_only=True, tag="past"):
+    """A superseded row that `prune` cut down to a line of history, by the time that ranked it."""
+
+    solution: str
+    op: str
+    case: str
+    direction: Direction
+    tier: Tier = "board"
+    verdict: str
+    error: float | None = None
+    ranked_by: ByClock
+    time: Summary | None = None
+    eager: float | None = None
+    """Eager's median."""
+
+    @classmethod
+    def of(cls, row: Record) -> Past:
+        """Return the history that the row leaves."""
+        times = row.host if row.ranked_by == "host" else row.gpu
+        return cls(
+            schema=SCHEMA, run=row.run, solution=row.solution, op=row.op, case=row.case,
+            direction=row.direction, tier=row.tier, verdict=row.verdict, error=row.error,
+            ranked_by=row.ranked_by, time=times.get("solution"),
+            eager=times["eager"].median if times else None,
+        )  # fmt: skip
+
+
+class Memory(TypedDict, total=False):
+    """Bytes of a GPU's memory in a run; empty where there was no GPU."""
+
+    budget: int
+    """The most that the run might take."""
+    harness: int
+    """The most that the harness's own process took."""
+    device: int
+    """The most that the whole run took: the harness, the baseline and the solutions."""
+
+
+class End(Line, frozen=True, kw_only=True, tag="end"):
+    """The last line of a run that finished."""
+
+    memory: Memory = {}  # noqa: RUF012
+
+
+Anything = Run | Record | LeftOut | Past | End
+FORMAT = jsonl.Format(msgspec.json.Decoder(Anything), SCHEMA, "bench")

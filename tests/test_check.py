@@ -1,0 +1,79 @@
+"""The two halves of `study check`: many small cases at once, then the board's by themselves."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from common.commands import check
+from common.grading import memory as memories
+from common.grading import sweep
+from common.measure import machine, rows
+from common.solutions import Solution
+from tests.test_records import row
+
+GIB = 1 << 30
+
+
+class Sweep:
+    """A sweep that grades nothing and remembers how it was made."""
+
+    def __init__(self, device, overlap=None, server=None, memory=None):
+        self.made.append((device, overlap, server, memory.budget))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def grade(self, op, cases, solutions):
+        for case in cases:
+            yield SimpleNamespace(solution=solutions[0], case=case, verdicts={})
+
+
+class Report:
+    def __init__(self):
+        self.added, self.ended = [], False
+
+    def add(self, found):
+        self.added.append(found)
+
+    def end(self):
+        self.ended = True
+
+
+@pytest.fixture
+def halves(monkeypatch, tmp_path):
+    """Return what each half was asked, on a GPU that is not there."""
+    monkeypatch.setattr(sweep, "Sweep", Sweep)
+    monkeypatch.setattr(memories, "_free", lambda: 1 << 40)
+    monkeypatch.setattr(Sweep, "made", [], raising=False)
+    return [Solution(tmp_path / "rope.py", "rope")], SimpleNamespace(device="cuda")
+
+
+def test_smoke_is_graded_several_cases_at_once(halves):
+    chosen, server = halves
+    report = Report()
+    check._grade_smoke(chosen, server, report, GIB)
+    assert Sweep.made == [("cuda", True, server, GIB)]
+    assert len(report.added) > 50
+    assert report.ended
+
+
+def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch):
+    chosen, server = halves
+    report, asked = Report(), []
+
+    def measure(one, solutions, run, digests, patience):
+        asked.append((solutions, run, patience))
+        yield [rows.Measured(row(), None)] * 2
+
+    monkeypatch.setattr(rows, "measure", measure)
+    monkeypatch.setattr(machine, "digests_of", lambda solutions: {})
+    assert check._measure_board(chosen, server, report, GIB) == [row()] * 2
+    assert Sweep.made == [("cuda", None, server, GIB)], "whoever times has the device to himself"
+    assert asked == [(chosen, "check", check.PATIENCE)]
+    assert report.added == [[row()] * 2]
+    assert report.ended

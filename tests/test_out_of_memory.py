@@ -1,0 +1,146 @@
+"""Memory that runs out while a case is timed: once more alone, then somebody's fault or none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common import ops
+from common.errors import out_of_memory
+from common.grading.memory import Memory
+from common.grading.room import Room
+from common.grading.sweep import Graded, TooLarge
+from common.measure import rows, timing
+from common.measure.baseline import BaselineFailed
+from common.measure.rows import measure
+from common.measure.timed_process import Failed
+from common.sandbox.failures import judge
+from common.verdicts import Verdict
+
+HALF = ops.load("rotate_half")
+CASES = list(HALF.cases("smoke"))[:2]
+PROBLEM = SimpleNamespace(op=HALF, case=CASES[0], device="cuda")
+FULL = "out of memory: asked for 3.10 GiB, 1.20 GiB of 15.99 GiB free"
+
+
+class Noted:
+    """A worker or a baseline that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.did = []
+
+    def __getattr__(self, name):
+        return lambda *_: self.did.append(name)
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Time a case whose attempts end as given; return the reply, and what was done in between."""
+
+    def run(*outcomes):
+        left, frugal = iter(outcomes), []
+
+        def attempt(problem, worker, baseline, direction, patience, scarce=None, **how):
+            frugal.append(how.get("frugal", scarce))
+            outcome = next(left)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        monkeypatch.setattr(timing, "_undisturbed", attempt)
+        worker, baseline, other = Noted(), Noted(), Noted()
+        room = Room(Memory(lambda: 1 << 50))
+        room.workers = [worker, other]
+        done = SimpleNamespace(frugal=frugal, worker=worker, baseline=baseline, other=other)
+        return timing.time_case(PROBLEM, worker, baseline, "forward", room), done
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [Failed("RUNTIME_ERROR", FULL), BaselineFailed(FULL), torch.OutOfMemoryError("CUDA " + FULL)],
+)
+def test_it_is_timed_once_more_alone(timed, failed):
+    reply, done = timed(failed, {"gpu": {}})
+    assert reply == {"gpu": {}}
+    assert done.frugal == [False, True]
+    assert (done.worker.did, done.baseline.did) == (["close", "release"], ["restart"])
+    assert done.other.did == ["release", "close"]
+
+
+def test_what_then_still_runs_out_is_the_solutions(timed):
+    reply, _ = timed(*[Failed("RUNTIME_ERROR", FULL)] * 2)
+    assert reply == {"verdict": "RUNTIME_ERROR", "reason": FULL}
+
+
+@pytest.mark.parametrize(
+    "failed", [BaselineFailed(FULL), torch.OutOfMemoryError("CUDA out of memory.")]
+)
+def test_where_eager_or_the_harness_runs_out_the_case_does_not_fit(timed, failed):
+    with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+        timed(failed, failed)
+
+
+def test_any_other_failure_counts_at_once(timed):
+    reply, done = timed(Failed("RUNTIME_ERROR", "ValueError: no"))
+    assert (reply["reason"], done.frugal) == ("ValueError: no", [False])
+
+
+def test_a_case_that_does_not_fit_is_left_out_for_all(monkeypatch):
+    """The rows before it stay; the board shows none of a case that is left out."""
+    passed = {
+        each: Verdict("a", "rotate_half", "case", each, "PASSED")
+        for each in ("forward", "backward")
+    }
+    asked = []
+
+    def grade(op, cases, solutions, skip, repeats):
+        for case in cases:
+            for solution in solutions:
+                if not skip(solution, case):
+                    problem = SimpleNamespace(op=op, case=case, device="cuda")
+                    worker = SimpleNamespace(solution=solution)
+                    yield Graded(worker, problem, passed)
+
+    def time_graded(graded, *_):
+        asked.append((graded.solution.name, graded.case))
+        if graded.case == CASES[0] and graded.solution.name == "b":
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return {"unmeasured": "no"}
+
+    monkeypatch.setattr(rows, "tier_cases", lambda *_, **how: [(HALF, CASES)])
+    monkeypatch.setattr(rows, "time_graded", time_graded)
+    monkeypatch.setattr(rows.baseline, "eager", lambda *_: Noted())
+    monkeypatch.setattr(rows.baseline, "calibrate", lambda *_: {})
+    solutions = [SimpleNamespace(name=name, peer=False) for name in "abc"]
+    sweep = SimpleNamespace(grade=grade, device="cuda", room=Room(Memory(lambda: 1 << 50)))
+    found = list(measure(sweep, solutions, "run", Digests()))
+    left = [one for one in found if isinstance(one, TooLarge)]
+    assert left == [TooLarge(HALF, CASES[0], "out of memory")]
+    assert [name for name, case in asked if case == CASES[0]] == ["a", "a", "b"]
+    assert [name for name, case in asked if case == CASES[1]] == list("aabbcc")
+
+
+class Digests:
+    def __getitem__(self, solution):
+        return "s", "h"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "CUDA out of memory. Tried to allocate 3.10 GiB. GPU 0 has a total capacity of"
+            " 15.99 GiB of which 1.20 GiB is free. Including non-PyTorch memory, this process has",
+            FULL,
+        ),
+        ("Triton Error [CUDA]: out of memory", "out of memory"),
+    ],
+)
+def test_the_reason_is_one_short_line(text, line):
+    assert out_of_memory(text) == line
+    for error in (torch.OutOfMemoryError(text), RuntimeError(text)):
+        assert judge(error) == {"verdict": "RUNTIME_ERROR", "reason": line}

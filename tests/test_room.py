@@ -1,0 +1,282 @@
+"""The memory of a GPU, pretended: who runs together, whose process ends, who is asked again."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common import ops
+from common.grading import sweep as sweeps
+from common.grading.memory import CONTEXT, GIB, IDLE, Memory, Taken
+from common.grading.room import Room
+from common.grading.sweep import Graded, Sweep, TooLarge
+from common.solutions import Solution
+
+HALF = ops.load("rotate_half")
+CASES = list(HALF.cases("smoke"))[:4]
+RIGHT = """
+import torch
+
+def rotate_half(x, *, interleaved=False):
+    if interleaved:
+        a, b = x[..., ::2], x[..., 1::2]
+        return torch.stack((-b, a), -1).flatten(-2)
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
+"""
+GREEDY = """
+import torch
+
+def rotate_half(x, *, interleaved=False):
+    raise torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 10.00 GiB. GPU 0 has a total capacity of 15.99 GiB"
+        " of which 8.50 GiB is free. Including non-PyTorch memory, this process has ..."
+    )
+"""
+
+
+class PretendedGPU:
+    """A GPU of so many bytes, of which each live process takes a context and its shared memory."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.sweep, self.most = total, None, 0
+
+    def free(self) -> int:
+        if self.sweep is None:
+            return self.total
+        workers = self.sweep.room.workers
+        self.most = max(self.most, sum(worker.alive for worker in workers))
+        shared = sum(worker._arena.nbytes for worker in workers if worker._arena)
+        return self.total - IDLE - CONTEXT * sum(worker.alive for worker in workers) - shared
+
+
+@pytest.fixture
+def solutions(tmp_path):
+    names = ["first", "second", "third"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rotate_half.py").write_text(RIGHT)
+    return [Solution(tmp_path / name / "rotate_half.py", "rotate_half") for name in names]
+
+
+@pytest.fixture
+def on_a_gpu(fork_server):
+    """Return a function that grades on a pretended GPU, and the GPU."""
+
+    def run(solutions, total, cases=CASES):
+        gpu = PretendedGPU(total)
+        with Sweep("cpu", overlap=False, server=fork_server, memory=Memory(gpu.free)) as one:
+            gpu.sweep = one
+            found = list(one.grade(HALF, cases, solutions))
+        return found, gpu
+
+    return run
+
+
+def verdicts(found):
+    return {
+        (one.solution.handle, one.case.name): [v.verdict for v in one.verdicts.values()]
+        for one in found
+    }
+
+
+def test_scarce_memory_changes_no_verdict(on_a_gpu, solutions):
+    found, ample = on_a_gpu(solutions, sys.maxsize)
+    again, scarce = on_a_gpu(solutions, IDLE + 2 * CONTEXT)
+    assert verdicts(again) == verdicts(found)
+    assert set(map(tuple, verdicts(found).values())) == {("PASSED", "PASSED")}
+    assert ample.most == len(solutions)
+    assert scarce.most == 1, "one process at a time"
+    assert [one.case for one in found] == [case for case in CASES for _ in solutions]
+    assert [one.case for one in again] == CASES * len(solutions), "one solution after the other"
+
+
+def test_who_runs_out_is_asked_again_alone(on_a_gpu, solutions):
+    solutions[1].path.write_text(GREEDY)
+    found, _ = on_a_gpu(solutions, sys.maxsize, CASES[:1])
+    assert [tuple(v.verdict for v in one.verdicts.values()) for one in found] == [
+        ("PASSED", "PASSED"), ("RUNTIME_ERROR", "RUNTIME_ERROR"), ("PASSED", "PASSED"),
+    ]  # fmt: skip
+    reasons = {verdict.reason for verdict in found[1].verdicts.values()}
+    assert reasons == {"out of memory: asked for 10.00 GiB, 8.50 GiB of 15.99 GiB free"}
+    assert found[1].worker.deaths == []
+
+
+ONCE = """
+import pathlib
+import torch
+
+def rotate_half(x, *, interleaved=False):
+    tried = pathlib.Path(__file__).with_name("tried")
+    if not tried.exists():
+        raise RuntimeError("CUDA driver error: out of memory")
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
+"""
+
+
+def test_memory_that_others_took_is_no_failure(on_a_gpu, solutions, monkeypatch):
+    """The second time, alone, there is enough."""
+    solutions[0].path.write_text(ONCE)
+    alone = Sweep._alone
+
+    def noted(self, op, case, worker, *rest):
+        worker.solution.path.with_name("tried").touch()
+        return alone(self, op, case, worker, *rest)
+
+    monkeypatch.setattr(Sweep, "_alone", noted)
+    (found,), _ = on_a_gpu(solutions[:1], sys.maxsize, CASES[:1])
+    assert [verdict.verdict for verdict in found.verdicts.values()] == ["PASSED", "PASSED"]
+
+
+@pytest.mark.parametrize("fails", [1, 2])
+def test_a_problem_that_does_not_fit_is_made_again_alone(on_a_gpu, solutions, monkeypatch, fails):
+    """Where it does not fit then either, the case is left out, once, and the others go on."""
+    make, tries = sweeps.make_problem, []
+
+    def made(op, case, seed, device, frugal):
+        if case == CASES[0]:
+            tries.append(frugal)
+            if len(tries) <= fails:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB.")
+        return make(op, case, seed, device, frugal)
+
+    monkeypatch.setattr(sweeps, "make_problem", made)
+    found, _ = on_a_gpu(solutions, sys.maxsize, CASES[:2])
+    assert tries[:2] == [False, True]
+    left = [one for one in found if isinstance(one, TooLarge)]
+    assert [(one.op.name, one.case, one.reason) for one in left] == [
+        ("rotate_half", CASES[0], "out of memory")
+    ] * (fails - 1)
+    others = [one for one in found if isinstance(one, Graded)]
+    assert len(others) == len(solutions) * (3 - fails)
+
+
+def test_the_shared_memory_of_a_case_that_does_not_fit_is_nobodys_failure(
+    on_a_gpu, solutions, monkeypatch
+):
+    reserve = sweeps.Worker.arena
+
+    def arena(self, nbytes):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB.")
+
+    monkeypatch.setattr(sweeps.Worker, "arena", arena)
+    (found,), _ = on_a_gpu(solutions, sys.maxsize, CASES[:1])
+    assert isinstance(found, TooLarge)
+    monkeypatch.setattr(sweeps.Worker, "arena", reserve)
+
+
+# --- who runs together ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gib", "together", "frugal"), [(141, 100, False), (80, 50, False), (16, 1, True), (8, 1, True)]
+)
+def test_a_large_case_leaves_room_for_fewer(gib, together, frugal):
+    rope = ops.load("rope")
+    case = max(rope.cases("board"), key=lambda each: rope.work(each, "forward").bytes)
+    taken, memory = Taken.by(rope, case), Memory(lambda: gib * GIB)
+    assert taken.frugal(memory.budget) == frugal
+    most = Room(memory).together(taken)
+    assert most >= together if together > 1 else most < 12
+
+
+@pytest.mark.parametrize(("gib", "large"), [(16, set()), (8, {"4096x4096x14336-bfloat16-span"})])
+def test_the_boards_cases_fit_the_cards_that_people_own(gib, large):
+    """8 GiB hold all but the widest layer, with two sets of three weights."""
+    several = [(op, case) for op in map(ops.load, ops.names()) for case in op.cases("board")]
+    found = {case.name for op, case in several if not Taken.by(op, case).fits(gib * GIB)}
+    assert found <= large
+
+
+@pytest.mark.parametrize(
+    ("free", "solutions", "overlap", "lanes"),
+    [(1e6, 1, True, 8), (1e6, 1, False, 1), (1e6, 3, True, 2), (1e6, 16, True, 1),
+     (3.5, 1, True, 3), (3.5, 2, True, 1), (0.1, 1, True, 1)],
+)  # fmt: skip
+def test_cases_at_once_have_the_memory_for_it(free, solutions, overlap, lanes):
+    """`free` is in units of what the largest case takes of one solution."""
+    each = max(
+        taken.problem(False) + taken.graded(False)
+        for taken in (Taken.by(HALF, case) for case in CASES)
+    )
+    one = object.__new__(Sweep)
+    one.room = Room(Memory(lambda: int(free * each)))
+    one.device, one._overlap, one._cores = "cuda", overlap, 8
+    assert one._lanes(HALF, CASES, solutions) == lanes
+    far = next(case for case in HALF.cases("smoke") if case.span)
+    assert one._lanes(HALF, [*CASES, far], solutions) == lanes, "it waits for the others"
+
+
+class Keeper:
+    """A worker that gives back so many bytes when released, and so many when it ends."""
+
+    def __init__(self, memory: list[int], shared: int, context: int) -> None:
+        self._memory, self._held, self.did = memory, [shared, context], []
+
+    def release(self):
+        self.did.append("released")
+        self._memory[0] += self._held[0]
+        self._held[0] = 0
+
+    def close(self):
+        self.release()
+        self.did.append("ended")
+        self._memory[0] += self._held[1]
+
+
+@pytest.mark.parametrize(
+    ("needed", "did", "fits"),
+    [
+        (10, [], True),
+        (15, ["released"], True),
+        (18, ["released", "released", "ended"], True),
+        (30, ["released", "released", "ended"], False),
+    ],
+)
+def test_what_costs_little_goes_first(needed, did, fits):
+    free = [100]
+    room = Room(Memory(lambda: free[0]))
+    kept, idle = Keeper(free, 5, 5), Keeper(free, 5, 5)
+    room.workers = [kept, idle]
+    free[0] = 10
+    assert room.make(needed, [kept]) == fits
+    assert (kept.did, idle.did) == ([], did)
+
+
+def test_a_budget_is_less_than_what_is_free():
+    free = [100 * GIB]
+    memory = Memory(lambda: free[0], 16 * GIB)
+    assert (memory.budget, memory.left, memory.limit) == (16 * GIB, 16 * GIB, 16 * GIB - IDLE)
+    free[0] -= 10 * GIB
+    assert (memory.left, memory.peak) == (6 * GIB, 10 * GIB)
+    free[0] += 5 * GIB
+    assert (memory.left, memory.peak) == (11 * GIB, 10 * GIB)
+    assert Memory(lambda: free[0]).limit is None
+    assert Memory(lambda: 4 * GIB, 16 * GIB).budget == 4 * GIB
+
+
+# --- far views ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("device", "released"), [("cuda", 1), ("cpu", 0)])
+def test_a_far_view_is_freed_before_the_next_worker_takes_one(monkeypatch, device, released):
+    far = next(case for case in HALF.cases("smoke") if case.span)
+    monkeypatch.setattr(sweeps, "grade", lambda *_: {})
+    seen = []
+    worker = SimpleNamespace(release=lambda: seen.append(1))
+    memory = Memory(lambda: sys.maxsize)
+    one = Sweep(device, server=SimpleNamespace(), memory=memory)
+    for case in (far, CASES[0]):
+        one._grade(SimpleNamespace(case=case), worker, 0)
+    assert len(seen) == released
+
+
+@pytest.mark.parametrize(("gib", "count"), [(200, 1), (8, 0)])
+def test_a_far_view_needs_a_gpu_that_holds_it(gib, count):
+    far = [case for case in HALF.cases("smoke") if case.span]
+    memory = Taken.by(HALF, far[0])
+    assert memory.fits(gib * GIB) == bool(count)

@@ -1,0 +1,70 @@
+"""What a long command says of its progress, by a clock that the tests set."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from common.commands.steps import Steps, duration
+
+
+@pytest.fixture
+def clock():
+    now = [100.0]
+    return now, lambda: now[0]
+
+
+def test_a_line_says_what_is_done_and_how_long_the_rest_will_take(clock):
+    now, read = clock
+    steps = Steps("rows", 362, now=read)
+    now[0] += 7
+    assert steps.line() == "study: 0 of 362 rows, 7 s (starting)"
+    for _ in range(42):
+        steps.done("house/rope thd-64x16384")
+    now[0] += 63
+    expected = "study: 42 of 362 rows, 1 min 10 s, about 9 min left (house/rope thd-64x16384)"
+    assert steps.line() == expected
+
+
+def test_what_an_earlier_run_did_says_nothing_of_the_time_left(clock):
+    now, read = clock
+    steps = Steps("rows", 10, now=read)
+    for kept in (True, True, True, True, False):
+        steps.done("a", kept=kept)
+    now[0] += 4
+    assert steps.line() == "study: 5 of 10 rows, 4 s, about 20 s left (a)"
+
+
+def test_a_line_comes_every_period_where_stderr_is_no_terminal(capsys):
+    with Steps("cases", 3, period=0.05) as steps:
+        steps.done("a")
+        time.sleep(0.18)
+    lines = capsys.readouterr().err.splitlines()
+    assert 2 <= len(lines) <= 3
+    assert all(line.startswith("study: 1 of 3 cases, 0 s, about ") for line in lines)
+    time.sleep(0.1)
+    assert not capsys.readouterr().err, "nothing after its end"
+
+
+def test_a_terminal_has_a_bar_with_the_time_left_instead(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with Steps("cases", 3, period=0.05) as steps:
+        steps.done("a")
+        print("a line for a file")
+        steps.say("a failure [of] a")
+        time.sleep(0.12)
+    out, err = capsys.readouterr()
+    assert out == "a line for a file\n", "it is not drawn into the bar"
+    assert "1/3" in err and "a failure [of] a" in err
+    assert "study:" not in err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "exact", "words"),
+    [(0.4, True, "0 s"), (59.4, False, "59 s"), (70, True, "1 min 10 s"), (540.3, False, "9 min")],
+)
+def test_a_duration_in_words(seconds, exact, words):
+    assert duration(seconds, exact) == words
