@@ -246,7 +246,9 @@ def test_bench_says_it_at_its_start(monkeypatch, capsys):
     ended = recording.Recorded(paths.RESULTS / "cpu" / "run.jsonl", 0)
     monkeypatch.setattr(recording, "bench", lambda *_: (each for each in [ended]))
     monkeypatch.setattr(solutions, "peers", lambda: ([], {"quack": "the package is missing"}))
-    words = argparse.Namespace(op="masked_linear", only=None, device="cpu", tier="board")
+    words = argparse.Namespace(
+        op="masked_linear", only=None, device="cpu", tier="board", memory=None
+    )
     assert bench.run(words) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("study: not on the board: quack (")
