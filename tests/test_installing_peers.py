@@ -41,7 +41,7 @@ def pip(monkeypatch, tmp_path):
 
     monkeypatch.setattr(peers.subprocess, "run", run)
     monkeypatch.setattr(peers, "_is_there", lambda package: package in fake.there)
-    monkeypatch.setattr(peers, "_torch_has_cuda", lambda: True)
+    monkeypatch.setattr(peers, "_torchs_cuda", lambda: "13.0")
     monkeypatch.setattr(peers.tempfile, "gettempdir", lambda: str(tmp_path))
     return fake
 
@@ -104,15 +104,22 @@ def test_one_that_is_compiled_gets_its_tools_first_and_this_torch(pip):
 
 
 def test_one_that_is_compiled_needs_a_torch_with_cuda(pip, capsys, monkeypatch):
-    monkeypatch.setattr(peers, "_torch_has_cuda", lambda: False)
+    monkeypatch.setattr(peers, "_torchs_cuda", lambda: None)
     assert peers.main(["transformer_engine"]) == 1
     assert not pip.calls
     (line,) = capsys.readouterr().out.splitlines()
     assert "not installed: torch here is built without CUDA; it is compiled against" in line
 
 
-def test_whether_torch_has_cuda_is_asked_of_torch():
-    assert peers._torch_has_cuda() == (torch.version.cuda is not None)
+def test_the_headers_are_those_of_torchs_cuda(pip, monkeypatch):
+    assert peers.main(["transformer_engine"]) == 0
+    assert all("cuda-toolkit==13.0.*" in lines for lines in pip.constraints)
+    monkeypatch.setattr(peers, "_torchs_cuda", lambda: None)
+    assert not any("cuda-toolkit" in line for line in peers.constraints())
+
+
+def test_torch_is_asked_for_its_cuda():
+    assert peers._torchs_cuda() == torch.version.cuda
 
 
 def test_the_compiler_finds_the_headers_of_the_wheels(monkeypatch, tmp_path):
@@ -239,7 +246,9 @@ def test_bench_says_it_at_its_start(monkeypatch, capsys):
     ended = recording.Recorded(paths.RESULTS / "cpu" / "run.jsonl", 0)
     monkeypatch.setattr(recording, "bench", lambda *_: (each for each in [ended]))
     monkeypatch.setattr(solutions, "peers", lambda: ([], {"quack": "the package is missing"}))
-    words = argparse.Namespace(op="masked_linear", only=None, device="cpu", tier="board")
+    words = argparse.Namespace(
+        op="masked_linear", only=None, device="cpu", tier="board", memory=None
+    )
     assert bench.run(words) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("study: not on the board: quack (")

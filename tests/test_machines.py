@@ -13,7 +13,8 @@ from common.arena import Arena
 from common.commands import gpus, options
 from common.errors import UserError
 from common.grading import sharing, sweep
-from common.grading.sweep import Sweep, tier_cases
+from common.grading.sweep import Sweep
+from common.grading.tiers import tier_cases
 from common.solutions import discover
 from tests.study import one_line
 
@@ -167,6 +168,7 @@ def test_a_sweep_on_a_gpu_probes_first_and_one_without_does_not(monkeypatch):
 
     monkeypatch.setattr(sweep, "ForkServer", Server)
     monkeypatch.setattr(sweep, "check_sharing", refuse)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
     Sweep("cpu")
     with pytest.raises(UserError, match="no sharing"):
         Sweep("cuda")

@@ -22,11 +22,8 @@ from pathlib import Path
 from common.paths import ROOT
 from common.solutions import package_of
 
-KEPT = ("torch", "triton", "numpy", "cuda-toolkit")
-"""Packages that stay as they are, whatever a library asks for: a run is one of their versions.
-
-cuda-toolkit is in torch's CUDA build, which fits the headers of its own version alone.
-"""
+KEPT = ("torch", "triton", "numpy")
+"""Packages that stay as they are, whatever a library asks for: a run is one of their versions."""
 LONGEST_REASON = 160
 """Characters of pip's reason that a line shows."""
 MEND = "look at the network and at pip's index, then run the same command again"
@@ -86,7 +83,7 @@ def install(library: str, groups: Groups) -> str:
     wanted, tools = groups[f"peers-{group}"], groups.get(f"build-{group}", [])
     if _is_there(package):
         return f"already there{_version(package, wanted[0])}"
-    if tools and not _torch_has_cuda():
+    if tools and not _torchs_cuda():
         raise NotInstalled("torch here is built without CUDA")
     log = Path(tempfile.gettempdir(), f"study-peers-{library}.log")
     if tools:
@@ -98,8 +95,13 @@ def install(library: str, groups: Groups) -> str:
 
 
 def constraints() -> list[str]:
-    """Return the versions of KEPT that are installed, as pip's constraints: `torch==2.13.0+cpu`."""
-    lines = []
+    """Return pip's constraints: the installed versions of KEPT, and the CUDA of torch's build.
+
+    For example `torch==2.13.0`, `triton==3.7.1`, `numpy==2.4.6` and `cuda-toolkit==13.0.*`: headers
+    of another version than torch's would not fit it.
+    """
+    cuda = _torchs_cuda()
+    lines = [f"cuda-toolkit=={cuda}.*"] if cuda else []
     for package in KEPT:
         with contextlib.suppress(metadata.PackageNotFoundError):
             lines.append(f"{package}=={metadata.version(package)}")
@@ -176,10 +178,11 @@ def _version(package: str, requirement: str) -> str:
     return f", {version}" + (f" (pyproject.toml names {named})" if version != named else "")
 
 
-def _torch_has_cuda() -> bool:
+def _torchs_cuda() -> str | None:
+    """Return the version of CUDA that torch is built with, None if it is built without."""
     import torch
 
-    return torch.version.cuda is not None
+    return torch.version.cuda
 
 
 def _import_error(package: str) -> str:
@@ -191,4 +194,7 @@ def _import_error(package: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:  # pip has got it too, and installs a library whole or not at all
+        sys.exit(130)

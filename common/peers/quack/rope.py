@@ -31,6 +31,8 @@ def prepare(
     Raises:
         NotImplementedError: quack does not take the case.
     """
+    if not t.is_cuda:
+        raise NotImplementedError("needs a GPU")
     for width in (t.shape[-1], freqs.shape[-1]):
         if width % MULTIPLE:
             raise NotImplementedError(f"{width} features, no multiple of {MULTIPLE}")

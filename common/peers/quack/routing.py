@@ -47,9 +47,12 @@ def readable(*tensors: torch.Tensor) -> list[torch.Tensor]:
     """Return tensors that quack can read: contiguous and aligned, copied where necessary.
 
     Raises:
-        NotImplementedError: A tensor is in float32, or a width is not a multiple of 8.
+        NotImplementedError: There is no GPU, a tensor is in float32, or a width is not a multiple
+            of 8.
     """
     for tensor in tensors:
+        if not tensor.is_cuda:
+            raise NotImplementedError("needs a GPU")
         if tensor.dtype is torch.float32:
             raise NotImplementedError("float32")
         if any(size % MULTIPLE for size in tensor.shape[1:]):
