@@ -7,8 +7,9 @@ import torch
 
 from common.arena import storage_bytes
 from common.sandbox import clock, contestants
-from common.sandbox.clock import Clock, Contestant, Probes
+from common.sandbox.clock import Clock, Contestant
 from common.sandbox.contestants import Captured
+from common.sandbox.probes import Probes
 from common.sandbox.rotation import ALIVE, Rotation, TimedCall
 from common.sandbox.shifting import Changing
 
@@ -30,8 +31,8 @@ def on_cpu(monkeypatch):
         return 1.0
 
     calls = []
-    monkeypatch.setattr(clock, "_gpu_time", gpu_time)
-    monkeypatch.setattr(clock, "_host_time", lambda run, burst, grad: (run(), 1.0 + grad)[1])
+    monkeypatch.setattr(clock, "gpu_time", gpu_time)
+    monkeypatch.setattr(clock, "host_time", lambda run, burst, grad: (run(), 1.0 + grad)[1])
     return timed, calls
 
 
@@ -94,7 +95,7 @@ def test_a_burst_is_of_half_its_calls_or_more(on_cpu, monkeypatch):
     ours = clock_of([], backward=False)
     monkeypatch.setattr(clock, "WAKING", 0)
     monkeypatch.setattr(
-        clock, "_host_time", lambda run, calls, grad: run() or bursts.add(calls) or 1
+        clock, "host_time", lambda run, calls, grad: run() or bursts.add(calls) or 1
     )
     ours.turn("solution", "host", 200, burst=6)
     assert bursts == {4, 5, 6}
@@ -171,7 +172,7 @@ def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(monkeyp
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: done.append(cycles))
     before, after = (lambda: done.append("before")), (lambda: done.append("after"))
-    assert clock._gpu_time(Contestant(ready, before, after), Flush()) == 250.0
+    assert clock.gpu_time(Contestant(ready, before, after), Flush()) == 250.0
     cycles = clock.QUEUING * clock.CYCLES_PER_MICROSECOND
     queued = [cycles, "before", "ready", "flush", "event", "run", "event", "after", "wait"]
     assert done == queued
@@ -222,7 +223,7 @@ def test_a_capture_that_fails_is_no_replay(capturing, monkeypatch):
 def test_host_time_without_gradients_builds_no_graph(monkeypatch):
     x, seen = torch.ones(3, requires_grad=True), []
     for grad in (True, False):
-        assert clock._host_time(lambda: seen.append((2 * x).requires_grad), 3, grad) > 0
+        assert clock.host_time(lambda: seen.append((2 * x).requires_grad), 3, grad) > 0
     assert seen == [True] * 3 + [False] * 3
 
 

@@ -167,7 +167,7 @@ def test_a_sweep_on_a_gpu_probes_first_and_one_without_does_not(monkeypatch):
         raise UserError("no sharing")
 
     monkeypatch.setattr(sweep, "ForkServer", Server)
-    monkeypatch.setattr(sweep, "check_sharing", refuse)
+    monkeypatch.setattr(sharing, "check_sharing", refuse)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
     Sweep("cpu")
     with pytest.raises(UserError, match="no sharing"):

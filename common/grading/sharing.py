@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 
-from common.arena import Arena
+from common.arena import Arena, reclaim
 from common.errors import UserError
 from common.grading.channel import Channel
 from common.grading.fork_server import ForkServer
@@ -13,6 +13,19 @@ from common.grading.fork_server import ForkServer
 LONGEST = 60.0
 """Seconds in which a process must map the memory; it starts CUDA first."""
 OTHERWISE = "--device cpu grades without the GPU"
+
+
+def require_sharing(server: ForkServer) -> None:
+    """End the fork server if the GPU's memory cannot be shared with its processes.
+
+    Raises:
+        UserError: It cannot; see `check_sharing`.
+    """
+    try:
+        check_sharing(server)
+    except UserError:
+        server.close()
+        raise
 
 
 def check_sharing(server: ForkServer) -> None:
@@ -50,6 +63,7 @@ def _failure(server: ForkServer, arena: Arena) -> str:
     finally:
         channel.close()
         server.reap(started, pid)
+        reclaim(arena.lent)
     return ""
 
 

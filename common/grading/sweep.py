@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from common.errors import OUT_OF_MEMORY, UserError, out_of_memory
+from common.errors import OUT_OF_MEMORY, out_of_memory
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
 from common.grading.memory import Memory, Taken
 from common.grading.problem import Problem, make_problem
 from common.grading.room import Room
-from common.grading.sharing import check_sharing
+from common.grading.sharing import require_sharing
 from common.grading.worker import LIVES, Worker
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
@@ -105,7 +105,7 @@ class Sweep:
         self._server = ForkServer(device, quiet) if server is None else server
         self.room = Room(memory or Memory.of(device))
         if self._owns_server and device == "cuda":
-            self._check_sharing()
+            require_sharing(self._server)
         self._workers: dict[tuple[Solution, int], Worker] = {}
         self._cores = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
         self._graders = ThreadPoolExecutor(self._cores)
@@ -124,14 +124,6 @@ class Sweep:
             pool.shutdown(cancel_futures=True)
         for worker in self._workers.values():
             worker.close()
-
-    def _check_sharing(self) -> None:
-        """End the fork server if the GPU's memory cannot be shared with its processes."""
-        try:
-            check_sharing(self._server)
-        except UserError:
-            self._server.close()
-            raise
 
     def worker(self, solution: Solution, lane: int = 0) -> Worker:
         """Return the solution's worker; cases that are graded at the same time have a lane each."""

@@ -100,7 +100,6 @@ def time_case(
             if OUT_OF_MEMORY not in str(error):
                 raise
         baseline.restart()
-        worker.close()
         room.make(sys.maxsize, keep=[])
         return _undisturbed(problem, worker, baseline, direction, patience, frugal=True)
     except Failed as failed:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from common.sandbox import contestants, memory
+from common.sandbox import memory
 from common.sandbox.contestants import Run
 from common.sandbox.dice import below
 from common.sandbox.instances import Held, hold
@@ -45,8 +45,6 @@ QUEUING = 300.0
 """Microseconds in which the host queues a copy or nine products, and the least spin."""
 WAKING = 1_000_000
 """Nanoseconds of untimed calls before a turn of host time."""
-PROBE_BYTES = 128 << 20
-PROBE_BURST = 30
 
 
 def _nothing() -> None:
@@ -84,11 +82,11 @@ class Clock:
         """
         self.ours, self._limits = ours, limits
         around = (ours.renew, ours.keep)
-        self.contestants = {"solution": Contestant(_at_once(ours.run), *around)}
+        self.contestants = {"solution": Contestant(at_once(ours.run), *around)}
         if backward:
             self.contestants["backward"] = Contestant(ours.begin, *around)
         else:
-            self.contestants["no_grad"] = Contestant(_at_once(ours.run), *around, grad=False)
+            self.contestants["no_grad"] = Contestant(at_once(ours.run), *around, grad=False)
         self._warm: set[str] = set()
         self._flush = memory.twice_the_l2()
         self._warm_up()
@@ -130,7 +128,7 @@ class Clock:
         """Return a contestant; allocate what it needs and make untimed calls if that is new."""
         self._free_limits(but=name)
         if name not in self.contestants:
-            self.contestants[name] = Contestant(_at_once(self._limits[name]()))
+            self.contestants[name] = Contestant(at_once(self._limits[name]()))
         if name not in self._warm:
             for _ in range(COLD_CALLS):
                 _queue(self.contestants[name])
@@ -169,7 +167,7 @@ class Clock:
         """Make the replay of forward's CUDA graphs a contestant, if it can be captured."""
         if not torch.cuda.is_available() or not self.ours.capture():
             return False
-        replay = _at_once(self.ours.replay)
+        replay = at_once(self.ours.replay)
         self.contestants["graph"] = Contestant(replay, self.ours.renew, self.ours.keep)
         self._warm_up_alone("graph")
         return True
@@ -187,8 +185,8 @@ class Clock:
         if clock == "host":
             self._wake(contestant)
         samples = [round(self._sample(contestant, clock, burst), 2) for _ in range(rounds)]
+        self.ours.forget()
         self._free_limits()
-        gc.collect(memory.YOUNG)  # results that a cycle holds
         _synchronize()  # the harness reads the kept results in another CUDA context
         return samples
 
@@ -200,11 +198,11 @@ class Clock:
 
     def _sample(self, contestant: Contestant, clock: ByClock, burst: int) -> float:
         if clock == "gpu":
-            return _gpu_time(contestant, self._flush)
+            return gpu_time(contestant, self._flush)
         contestant.before()
         # so that a solution cannot tell the last call
         calls = burst // 2 + 1 + below(burst - burst // 2)
-        sample = _host_time(contestant.ready(), calls, contestant.grad)
+        sample = host_time(contestant.ready(), calls, contestant.grad)
         contestant.after()
         return sample
 
@@ -234,35 +232,9 @@ class Clock:
             _synchronize()
 
 
-class Probes:
-    """Fixed small work, whose time shows whether the machine is disturbed."""
-
-    def __init__(self) -> None:
-        """Warm up."""
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        little = torch.zeros(8, device=device)
-        self._host: Run = lambda: little + 1
-        _warm_up(self._host, WARM_UP_CALLS)
-        if device == "cuda":
-            self._gpu = Contestant(_at_once(contestants.copy(PROBE_BYTES)))
-            self._flush = memory.twice_the_l2()
-            _warm_up(self._gpu.ready(), WARM_UP_CALLS)
-
-    def take(self, clock: ByClock, rounds: int) -> list[float]:
-        """Return microseconds of a copy by the GPU's clock, or of a launch by the host's."""
-        if clock == "gpu":
-            return [_gpu_time(self._gpu, self._flush) for _ in range(rounds)]
-        return [_host_time(self._host, PROBE_BURST, grad=True) for _ in range(rounds)]
-
-
-def _at_once(run: Run) -> Ready:
+def at_once(run: Run) -> Ready:
+    """Return a call without an untimed part."""
     return lambda: run
-
-
-def _warm_up(run: Run, calls: int) -> None:
-    for _ in range(calls):
-        run()
-    _synchronize()
 
 
 def _queue(contestant: Contestant) -> float:
@@ -282,7 +254,8 @@ def _synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def _host_time(run: Run, calls: int, grad: bool) -> float:
+def host_time(run: Run, calls: int, grad: bool) -> float:
+    """Return the mean microseconds of so many calls until they return."""
     _synchronize()
     with torch.set_grad_enabled(grad):
         start = time.perf_counter_ns()
@@ -291,7 +264,7 @@ def _host_time(run: Run, calls: int, grad: bool) -> float:
         return (time.perf_counter_ns() - start) / 1e3 / calls
 
 
-def _gpu_time(contestant: Contestant, flush: torch.Tensor) -> float:
+def gpu_time(contestant: Contestant, flush: torch.Tensor) -> float:
     """Take one sample; the work around it is queued on the timed stream but not timed."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(int(contestant.spin * CYCLES_PER_MICROSECOND))

@@ -131,9 +131,10 @@ class Poison(TorchDispatchMode):
         unused = [each for each in self._fresh if _is_unused(each[0])]
         if written := self._beside(unused):
             self._written.append(written)
-        for each in unused:
-            self._fresh.remove(each)
-            self._bytes -= each[1]
+        freed = {id(each) for each in unused}
+        self._fresh[:] = [each for each in self._fresh if id(each) not in freed]
+        self._bytes -= sum(size for _, size in unused)
+        for _ in unused:
             next(self._checked)
 
     def held(self) -> Held:
