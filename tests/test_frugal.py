@@ -302,7 +302,7 @@ def test_a_cpu_has_no_peak():
 
 @pytest.mark.parametrize(
     ("total", "scratch", "alive"),
-    [(10_000, 0, range(5, 18)), (260, 0, [4]), (180, 0, [2]), (180, 40, [1]), (133, 0, [1])],
+    [(10_000, 0, range(5, 18)), (230, 0, [4]), (180, 0, [2]), (180, 40, [1]), (133, 0, [1])],
 )
 def test_as_many_results_live_at_once_as_half_of_the_memory_holds(
     monkeypatch, total, scratch, alive

@@ -67,7 +67,7 @@ def test_it_is_timed_once_more_alone(timed, failed):
     reply, done = timed(failed, {"gpu": {}})
     assert reply == {"gpu": {}}
     assert done.frugal == [False, True]
-    assert (done.worker.did, done.baseline.did) == (["release", "close"], ["restart"])
+    assert (done.worker.did, done.baseline.did) == (["release", "close", "release"], ["restart"])
     assert done.other.did == ["release", "close"]
 
 

@@ -83,7 +83,8 @@ def on_a_gpu(alice, monkeypatch):
     whole = search.tune
 
     def study(*arguments, stop=None):
-        def faked(chosen, device, quiet):
+        def faked(chosen, device, quiet, memory):
+            assert memory is None
             assert device == "cuda"
             clock = FakeClock(by_block, stop)
             return whole(chosen, "cpu", clock, deadline=DEADLINE, quiet=quiet, server=alice.server)

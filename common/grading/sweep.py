@@ -240,7 +240,8 @@ class Sweep:
         oldest = pending.popleft()
         oldest.wait()
         for worker, job in oldest.jobs:
-            if verdicts := _counted(job):
+            verdicts = _counted(job)
+            if verdicts is not None:
                 yield Graded(worker, oldest.problem.result(), verdicts)
                 continue
             yield (again := self._alone(op, oldest, worker, pending, repeats))
