@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from common.errors import OUT_OF_MEMORY
 from common.spec import Direction
 
 VERDICTS = {
@@ -42,6 +43,11 @@ class Verdict:
     """The solution's error in units of eager's own: rms, or the largest one on small tensors."""
     notes: tuple[str, ...] = ()
     """Lines on what decides nothing, such as a second backward of one graph that fails."""
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether the solution failed for want of the GPU's memory."""
+        return self.verdict == "RUNTIME_ERROR" and OUT_OF_MEMORY in self.reason
 
     @property
     def fine(self) -> bool:

@@ -23,7 +23,7 @@ MAY = {
     "wire": "",
     "stats": "",
     "arena": "",
-    "verdicts": "spec",
+    "verdicts": "errors spec",
     "solutions": "digest errors paths",
     "ops": f"{SHARED}",
     "records": f"{SHARED}",

@@ -18,6 +18,13 @@ HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))[:6]
 
 
+def made(case):
+    """Return a problem that is its own outline."""
+    problem = SimpleNamespace(case=case)
+    problem.outline = problem
+    return problem
+
+
 @pytest.fixture
 def seen_at_each_yield(monkeypatch, tmp_path, fork_server):
     """Return how many problems are being graded whenever a result is yielded."""
@@ -33,7 +40,7 @@ def seen_at_each_yield(monkeypatch, tmp_path, fork_server):
                 active[0] -= 1
             return {}
 
-        monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: SimpleNamespace(case=case))
+        monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: made(case))
         monkeypatch.setattr(sweep, "grade", grade)
         several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
         seen, cases = [], []

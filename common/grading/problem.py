@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -48,6 +48,13 @@ class Problem:
             if not self._others:
                 self._others.append(self._redrawn())
             return self._others[0]
+
+    @property
+    def outline(self) -> Problem:
+        """Return the problem without its inputs and the oracle's values, which take memory."""
+        nothing = self.upstream.to("meta")
+        truth = {name: tensor.to("meta") for name, tensor in self.truth.items()}
+        return replace(self, arguments={}, upstream=nothing, truth=truth, _others=[])
 
     def _redrawn(self) -> Problem:
         drawn = draw(self.op, self.case, secrets.randbits(48), self.device)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from common.errors import OUT_OF_MEMORY, out_of_memory
+from common.errors import out_of_memory
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
 from common.grading.memory import Memory, Taken
@@ -32,7 +32,7 @@ MOST_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Graded:
-    """The verdicts of one solution on one case, with the worker and the problem of both."""
+    """The verdicts of one solution on one case, with the worker and the problem's outline."""
 
     worker: Worker
     problem: Problem
@@ -239,15 +239,20 @@ class Sweep:
         """Yield the verdicts of the case that was started first."""
         oldest = pending.popleft()
         oldest.wait()
+        found: list[tuple[Worker, dict[Direction, Verdict]]] = []
         for worker, job in oldest.jobs:
             verdicts = _counted(job)
-            if verdicts is not None:
-                yield Graded(worker, oldest.problem.result(), verdicts)
-                continue
-            yield (again := self._alone(op, oldest, worker, pending, repeats))
-            if isinstance(again, TooLarge):
-                return
-            del again  # its problem is let go
+            if verdicts is None:
+                again = self._alone(op, oldest, worker, pending, repeats)
+                if isinstance(again, TooLarge):
+                    yield again
+                    return
+                verdicts = again
+            found.append((worker, verdicts))
+        outline = oldest.problem.result().outline
+        oldest.problem = Future()  # the tensors are let go
+        for worker, verdicts in found:
+            yield Graded(worker, outline, verdicts)
 
     def _alone(
         self,
@@ -256,7 +261,7 @@ class Sweep:
         worker: Worker,
         pending: Iterable[_PendingCase],
         repeats: int,
-    ) -> Graded | TooLarge:
+    ) -> dict[Direction, Verdict] | TooLarge:
         """Grade once more with no other asked, and with all memory that others can give back.
 
         A solution that ends the fork server, or that takes too much memory, is found by that.
@@ -267,7 +272,7 @@ class Sweep:
         try:
             problem = self._frugal(op, oldest)
             with worker.alone():
-                return Graded(worker, problem, self._grade(problem, worker, repeats))
+                return self._grade(problem, worker, repeats)
         except torch.OutOfMemoryError as error:
             return TooLarge(op, oldest.case, out_of_memory(str(error)))
 
@@ -291,8 +296,4 @@ def _counted(job: Future[dict[Direction, Verdict]]) -> dict[Direction, Verdict] 
         verdicts = job.result()
     except (ServerEnded, torch.OutOfMemoryError):
         return None
-    ran_out = (
-        each.verdict == "RUNTIME_ERROR" and OUT_OF_MEMORY in each.reason
-        for each in verdicts.values()
-    )
-    return None if any(ran_out) else verdicts
+    return None if any(each.ran_out for each in verdicts.values()) else verdicts
