@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 
+from common.sandbox import poison
 from common.sandbox.poison import Poison
 
 NAN = float("nan")
@@ -134,3 +135,59 @@ def test_a_list_of_guarded_memory_that_was_emptied_is_seen():
         torch.empty(3)
         poison._fresh.clear()
     assert poison.overrun() == "removed the trace of memory of its own"
+
+
+# --- memory that is freed within a call -----------------------------------------------------------
+
+
+@pytest.fixture
+def sparing(monkeypatch):
+    """Return a poison that keeps 1 KB until the end of a call."""
+    monkeypatch.setattr(poison, "MOST_KEPT", 1 << 10)
+    return Poison(NAN, "cpu")
+
+
+def beside(tensor: torch.Tensor, where: int) -> None:
+    """Write a byte beside a tensor's memory."""
+    ctypes.memset(tensor.data_ptr() + where, 1, 1)
+
+
+def test_what_a_call_has_freed_is_not_kept(sparing):
+    with sparing:
+        kept = [torch.empty(64) for _ in range(2)]
+        for _ in range(20):
+            torch.empty(64)
+        live = [raw for raw, _ in sparing._fresh]
+    assert 2 <= len(live) <= 6
+    assert sparing.overrun() is None
+    assert all(each.isnan().all() for each in kept)
+
+
+@pytest.mark.parametrize("where", [-1, 4 * 64])
+@pytest.mark.parametrize("freed", [False, True])
+def test_a_write_beside_memory_is_found_whether_it_is_freed_or_not(sparing, where, freed):
+    with sparing:
+        out = torch.empty(64)
+        beside(out, where)
+        if freed:
+            del out
+        for _ in range(20):
+            torch.empty(64)
+    assert "wrote 1 bytes" in sparing.overrun()
+
+
+def test_memory_that_a_view_uses_is_not_freed(sparing):
+    with sparing:
+        view = torch.empty(64)[1:]
+        for _ in range(20):
+            torch.empty(64)
+        raws = [raw for raw, _ in sparing._fresh]
+    assert any(raw.data_ptr() + poison.BAND + 4 == view.data_ptr() for raw in raws)
+
+
+def test_an_entry_that_is_removed_is_missed(sparing):
+    with sparing:
+        for _ in range(20):
+            torch.empty(64)
+        sparing._fresh.pop()
+    assert "removed" in sparing.overrun()

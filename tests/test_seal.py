@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.pool import ThreadPool
 
@@ -201,3 +202,19 @@ def test_torch_compile_is_not_accused():
     seal = sealed(torch, torch.Tensor, torch.autograd, torch.cuda, torch.nn.functional, time)
     torch.compile(lambda x: x.sin() * 2, backend="aot_eager")(torch.ones(3, requires_grad=True))
     assert seal.broken() is None
+
+
+def test_a_look_keeps_nothing_of_its_callers_alive():
+    """A frame that holds itself would hold the results of every timed call."""
+    seal = Seal.of([])
+
+    def call():
+        result = torch.zeros(3)
+        seal.broken()
+        return weakref.ref(result)
+
+    gc.disable()
+    try:
+        assert call()() is None
+    finally:
+        gc.enable()

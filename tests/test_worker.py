@@ -13,7 +13,8 @@ import pytest
 
 from common.arena import Arena, lay_out
 from common.grading import channel
-from common.grading.worker import Died
+from common.grading import worker as workers_file
+from common.grading.worker import Died, Worker
 from tests.asking import HALF, RIGHT, ask, workers
 
 
@@ -205,3 +206,73 @@ def test_a_view_stays_the_view_it_was(tmp_path):
         assert seen.stride() == view.stride()
         del seen
         arena.close()
+
+
+# --- shared memory --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lent(monkeypatch):
+    """As if each mapping had a counter, as on a GPU; return those that were taken back."""
+    taken, ticket = [], Arena.ticket
+
+    def counted(arena):
+        arena.lent.append((b"counter", id(arena)))
+        return ticket(arena)
+
+    monkeypatch.setattr(Arena, "ticket", counted)
+
+    def reclaim(several):
+        taken.extend(several)
+        several.clear()
+
+    monkeypatch.setattr(workers_file, "reclaim", reclaim)
+    return taken
+
+
+def test_what_a_process_gave_back_is_not_taken_back_again(worker, lent):
+    started = worker(HALF.format("pass"), "rotate_half")
+    assert ask(started)[1] == RIGHT
+    started.release()
+    started.renew()
+    assert not lent
+
+
+def test_what_an_ended_process_had_mapped_is_taken_back(worker, lent):
+    started = worker(HALF.format("pass"), "rotate_half")
+    assert ask(started)[1] == RIGHT
+    arena = started._arena
+    started.renew()
+    assert [place for _, place in lent] == [id(arena)]
+
+
+def test_what_a_solution_keeps_is_taken_back_at_its_end(worker, lent, monkeypatch):
+    monkeypatch.setattr(Worker, "_exchange", without_giving_back(Worker._exchange))
+    started = worker(HALF.format("pass"), "rotate_half")
+    assert ask(started)[1] == RIGHT
+    started.release()
+    assert not lent
+    started.renew()
+    assert len(lent) == 1
+
+
+def without_giving_back(exchange):
+    def changed(self, message, fds=()):
+        reply = exchange(self, message, fds)
+        if message["request"] == "arena":
+            reply["given_back"] = False
+        return reply
+
+    return changed
+
+
+def test_each_start_end_and_new_memory_is_counted(worker):
+    started = worker(HALF.format("pass"), "rotate_half")
+    assert ask(started)[1] == RIGHT
+    seen = [started.changes]
+    for change in (started.release, started.renew, lambda: ask(started)):
+        change()
+        seen.append(started.changes)
+    assert seen == sorted(set(seen)), "each changes it"
+    assert ask(started)[1] == RIGHT
+    assert started.changes == seen[-1], "a call does not"

@@ -76,18 +76,6 @@ def reserve(
     return arena, slots
 
 
-def lay(
-    worker: Worker, draws: Sequence[Drawn], results: Mapping[ResultKey, torch.Tensor]
-) -> tuple[Arena, list[CallSlots]]:
-    """Reserve shared memory for several calls, and copy their inputs into it."""
-    tensors = [call_tensors(*drawn) for drawn in draws]
-    arena, slots = reserve(worker, tensors, [results] * len(tensors))
-    for call, inputs in zip(slots, tensors, strict=True):
-        for name, slot in call.inputs.items():
-            arena.put(slot, inputs[name])
-    return arena, slots
-
-
 def call_json(op: Op[Any], arguments: dict[str, Any], slots: dict[str, Slot]) -> Reply:
     """Describe a call to the solution's process, with the options that differ from their default.
 

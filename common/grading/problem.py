@@ -64,7 +64,7 @@ class Problem:
 
     def kept(self, result: torch.Tensor) -> torch.Tensor:
         """Return a copy of a result, in host memory where the GPU's is scarce."""
-        return on_host(result) if self.frugal else result.clone()
+        return on_host(result) if self.frugal and result.is_cuda else result.clone()
 
     @property
     def slack(self) -> float:

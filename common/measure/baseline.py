@@ -44,7 +44,7 @@ CALIBRATION, LOOK = 30, 3
 TRIES, PAUSE = 10, 0.02
 """How often turns are taken again, how often they wait for a quick probe, and the seconds of each
 such wait."""
-SUSTAINED = 0.3
+SUSTAINED = 0.5
 """Seconds of a sustained run, if a call takes no longer than alone; it takes up to half as much
 more where the GPU's power is capped."""
 
