@@ -7,9 +7,8 @@ import torch
 
 from common.arena import storage_bytes
 from common.sandbox import clock, contestants
-from common.sandbox.clock import Clock, Contestant
+from common.sandbox.clock import Clock, Contestant, Probes
 from common.sandbox.contestants import Captured
-from common.sandbox.probes import Probes
 from common.sandbox.rotation import ALIVE, Rotation, TimedCall
 from common.sandbox.shifting import Changing
 
@@ -31,8 +30,8 @@ def on_cpu(monkeypatch):
         return 1.0
 
     calls = []
-    monkeypatch.setattr(clock, "gpu_time", gpu_time)
-    monkeypatch.setattr(clock, "host_time", lambda run, burst, grad: (run(), 1.0 + grad)[1])
+    monkeypatch.setattr(clock, "_gpu_time", gpu_time)
+    monkeypatch.setattr(clock, "_host_time", lambda run, burst, grad: (run(), 1.0 + grad)[1])
     return timed, calls
 
 
@@ -95,7 +94,7 @@ def test_a_burst_is_of_half_its_calls_or_more(on_cpu, monkeypatch):
     ours = clock_of([], backward=False)
     monkeypatch.setattr(clock, "WAKING", 0)
     monkeypatch.setattr(
-        clock, "host_time", lambda run, calls, grad: run() or bursts.add(calls) or 1
+        clock, "_host_time", lambda run, calls, grad: run() or bursts.add(calls) or 1
     )
     ours.turn("solution", "host", 200, burst=6)
     assert bursts == {4, 5, 6}
@@ -121,8 +120,8 @@ def test_slow_calls_warm_up_by_few(seconds, most):
 def test_the_gpu_spins_for_twice_the_time_in_which_the_host_queues_a_call():
     ours = Clock(rotation([(lambda: time.sleep(2e-3) or torch.ones(1), [], torch.ones(1))], False),
                  False, {"copy": lambda: list})  # fmt: skip
-    assert 4000 <= ours.contestants["solution"].spin <= clock.LONGEST_SPIN
-    assert ours.get_ready("copy").spin == clock.QUEUING
+    assert 4000 <= ours.contestants["solution"].spin <= contestants.LONGEST_SPIN
+    assert ours.get_ready("copy").spin == contestants.QUEUING
 
 
 def test_a_long_run_makes_its_calls_with_new_inputs_or_changes_them_alone():
@@ -172,8 +171,8 @@ def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(monkeyp
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: done.append(cycles))
     before, after = (lambda: done.append("before")), (lambda: done.append("after"))
-    assert clock.gpu_time(Contestant(ready, before, after), Flush()) == 250.0
-    cycles = clock.QUEUING * clock.CYCLES_PER_MICROSECOND
+    assert clock._gpu_time(Contestant(ready, before, after), Flush()) == 250.0
+    cycles = contestants.QUEUING * clock.CYCLES_PER_MICROSECOND
     queued = [cycles, "before", "ready", "flush", "event", "run", "event", "after", "wait"]
     assert done == queued
 
@@ -223,7 +222,7 @@ def test_a_capture_that_fails_is_no_replay(capturing, monkeypatch):
 def test_host_time_without_gradients_builds_no_graph(monkeypatch):
     x, seen = torch.ones(3, requires_grad=True), []
     for grad in (True, False):
-        assert clock.host_time(lambda: seen.append((2 * x).requires_grad), 3, grad) > 0
+        assert clock._host_time(lambda: seen.append((2 * x).requires_grad), 3, grad) > 0
     assert seen == [True] * 3 + [False] * 3
 
 

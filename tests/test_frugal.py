@@ -160,7 +160,7 @@ def sampled(monkeypatch):
         taken.append(1)
         return 1.0
 
-    monkeypatch.setattr(clock, "gpu_time", gpu_time)
+    monkeypatch.setattr(clock, "_gpu_time", gpu_time)
     return taken
 
 

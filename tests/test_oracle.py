@@ -113,6 +113,9 @@ import torch
 
 calls = 0
 
+def one_ulp_off(out, times):
+    return out + times * (torch.nextafter(out, out + 1) - out).detach()
+
 def rotate_half(x, *, interleaved=False):
     global calls
     calls += 1
@@ -128,7 +131,7 @@ def rotate_half(x, *, interleaved=False):
     [
         ("return torch.cat((-b, a), -1)", "PASSED"),
         ("return torch.cat((b, a), -1)", "INCORRECT_NUMERICAL"),
-        ("return torch.cat((-b, a), -1) * (1 + 6e-8 * (calls % 2))", "NONDETERMINISTIC"),
+        ("return one_ulp_off(torch.cat((-b, a), -1), calls % 2)", "NONDETERMINISTIC"),
         ("out = torch.cat((-b, a), -1); return out + 0 * x.detach().add_(1)", "MUTATED_INPUT"),
         ("out = torch.empty_like(x); return out + 0 * x", "UNWRITTEN_OUTPUT"),
     ],

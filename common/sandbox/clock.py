@@ -17,19 +17,16 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import torch
 
-from common.sandbox import memory
-from common.sandbox.contestants import Run
+from common.sandbox import contestants, memory
+from common.sandbox.contestants import Contestant, Ready, Run
 from common.sandbox.dice import below
 from common.sandbox.instances import Held, hold
 from common.sandbox.rotation import Rotation, run_at_once
 from common.spec import ByClock
 
-Ready = Callable[[], Run]
-"""Does the untimed part of a call and returns the timed part."""
 Limits = Mapping[str, Callable[[], Run]]
 """By name, a function that allocates what a limit reads and writes, and returns its call."""
 
@@ -40,32 +37,10 @@ LONGEST_WARM_UP = 0.1
 """Seconds of each kind of call that warms up, but two calls that live at once are made in any
 case."""
 CYCLES_PER_MICROSECOND = 2000
-LONGEST_SPIN = 5000.0
-QUEUING = 300.0
-"""Microseconds in which the host queues a copy or nine products, and the least spin."""
+PROBE_BYTES = 128 << 20
+PROBE_BURST = 30
 WAKING = 1_000_000
 """Nanoseconds of untimed calls before a turn of host time."""
-
-
-def _nothing() -> None:
-    pass
-
-
-@dataclass
-class Contestant:
-    """A kind of call that is timed, and the untimed work around each sample."""
-
-    ready: Ready
-    before: Callable[[], None] = field(default_factory=lambda: _nothing)
-    after: Callable[[], None] = field(default_factory=lambda: _nothing)
-    grad: bool = True
-    slowest: float = QUEUING / 2
-    """The longest time in microseconds that the host took to queue a call with the work before."""
-
-    @property
-    def spin(self) -> float:
-        """Return the microseconds for which the GPU spins, while the host queues a call."""
-        return min(2 * self.slowest, LONGEST_SPIN)
 
 
 class Clock:
@@ -82,11 +57,11 @@ class Clock:
         """
         self.ours, self._limits = ours, limits
         around = (ours.renew, ours.keep)
-        self.contestants = {"solution": Contestant(at_once(ours.run), *around)}
+        self.contestants = {"solution": Contestant(_at_once(ours.run), *around)}
         if backward:
             self.contestants["backward"] = Contestant(ours.begin, *around)
         else:
-            self.contestants["no_grad"] = Contestant(at_once(ours.run), *around, grad=False)
+            self.contestants["no_grad"] = Contestant(_at_once(ours.run), *around, grad=False)
         self._warm: set[str] = set()
         self._flush = memory.twice_the_l2()
         self._warm_up()
@@ -128,7 +103,7 @@ class Clock:
         """Return a contestant; allocate what it needs and make untimed calls if that is new."""
         self._free_limits(but=name)
         if name not in self.contestants:
-            self.contestants[name] = Contestant(at_once(self._limits[name]()))
+            self.contestants[name] = Contestant(_at_once(self._limits[name]()))
         if name not in self._warm:
             for _ in range(COLD_CALLS):
                 _queue(self.contestants[name])
@@ -167,7 +142,7 @@ class Clock:
         """Make the replay of forward's CUDA graphs a contestant, if it can be captured."""
         if not torch.cuda.is_available() or not self.ours.capture():
             return False
-        replay = at_once(self.ours.replay)
+        replay = _at_once(self.ours.replay)
         self.contestants["graph"] = Contestant(replay, self.ours.renew, self.ours.keep)
         self._warm_up_alone("graph")
         return True
@@ -198,11 +173,11 @@ class Clock:
 
     def _sample(self, contestant: Contestant, clock: ByClock, burst: int) -> float:
         if clock == "gpu":
-            return gpu_time(contestant, self._flush)
+            return _gpu_time(contestant, self._flush)
         contestant.before()
         # so that a solution cannot tell the last call
         calls = burst // 2 + 1 + below(burst - burst // 2)
-        sample = host_time(contestant.ready(), calls, contestant.grad)
+        sample = _host_time(contestant.ready(), calls, contestant.grad)
         contestant.after()
         return sample
 
@@ -232,8 +207,31 @@ class Clock:
             _synchronize()
 
 
-def at_once(run: Run) -> Ready:
-    """Return a call without an untimed part."""
+class Probes:
+    """Fixed small work, whose time shows whether the machine is disturbed."""
+
+    def __init__(self) -> None:
+        """Warm up."""
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        little = torch.zeros(8, device=device)
+        self._host: Run = lambda: little + 1
+        if device == "cuda":
+            self._gpu = Contestant(_at_once(contestants.copy(PROBE_BYTES)))
+            self._flush = memory.twice_the_l2()
+        for _ in range(WARM_UP_CALLS):
+            self._host()
+            if device == "cuda":
+                self._gpu.ready()()
+        _synchronize()
+
+    def take(self, clock: ByClock, rounds: int) -> list[float]:
+        """Return microseconds of a copy by the GPU's clock, or of a launch by the host's."""
+        if clock == "gpu":
+            return [_gpu_time(self._gpu, self._flush) for _ in range(rounds)]
+        return [_host_time(self._host, PROBE_BURST, grad=True) for _ in range(rounds)]
+
+
+def _at_once(run: Run) -> Ready:
     return lambda: run
 
 
@@ -254,8 +252,7 @@ def _synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def host_time(run: Run, calls: int, grad: bool) -> float:
-    """Return the mean microseconds of so many calls until they return."""
+def _host_time(run: Run, calls: int, grad: bool) -> float:
     _synchronize()
     with torch.set_grad_enabled(grad):
         start = time.perf_counter_ns()
@@ -264,7 +261,7 @@ def host_time(run: Run, calls: int, grad: bool) -> float:
         return (time.perf_counter_ns() - start) / 1e3 / calls
 
 
-def gpu_time(contestant: Contestant, flush: torch.Tensor) -> float:
+def _gpu_time(contestant: Contestant, flush: torch.Tensor) -> float:
     """Take one sample; the work around it is queued on the timed stream but not timed."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(int(contestant.spin * CYCLES_PER_MICROSECOND))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,6 +11,32 @@ import torch
 from common.spec import Product
 
 Run = Callable[[], object]
+Ready = Callable[[], Run]
+"""Does the untimed part of a call and returns the timed part."""
+LONGEST_SPIN = 5000.0
+QUEUING = 300.0
+"""Microseconds in which the host queues a copy or nine products, and the least spin."""
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass
+class Contestant:
+    """A kind of call that is timed, and the untimed work around each sample."""
+
+    ready: Ready
+    before: Callable[[], None] = field(default_factory=lambda: _nothing)
+    after: Callable[[], None] = field(default_factory=lambda: _nothing)
+    grad: bool = True
+    slowest: float = QUEUING / 2
+    """The longest time in microseconds that the host took to queue a call with the work before."""
+
+    @property
+    def spin(self) -> float:
+        """Return the microseconds for which the GPU spins, while the host queues a call."""
+        return min(2 * self.slowest, LONGEST_SPIN)
 
 
 def as_run(call: Any, backward: bool) -> Run:

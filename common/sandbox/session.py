@@ -17,10 +17,9 @@ from common import ops
 from common.arena import Arena, Slot
 from common.sandbox import contract
 from common.sandbox.backend import INTERPRETED
-from common.sandbox.clock import Clock
+from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
 from common.sandbox.instances import Held, hold
-from common.sandbox.probes import Probes
 from common.sandbox.seal import Seal
 from common.spec import Op
 from common.wire import Reply

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from common.sandbox import backend, contestants, trace
-from common.sandbox.clock import Clock, Limits
-from common.sandbox.probes import Probes
+from common.sandbox.clock import Clock, Limits, Probes
 from common.sandbox.rotation import Rotation, TimedCall, peak_memory
 from common.sandbox.session import Session
 from common.sandbox.shifting import Changing

@@ -97,8 +97,8 @@ def test_a_start_that_was_moved_leaves_a_time_below_the_floor(monkeypatch):
         return halves[0]
 
     def sample(run):
-        ready = clock.at_once(functools.partial(run, torch.ones(2)))
-        return clock.gpu_time(clock.Contestant(ready), torch.ones(1))
+        ready = clock._at_once(functools.partial(run, torch.ones(2)))
+        return clock._gpu_time(clock.Contestant(ready), torch.ones(1))
 
     cheat = contract.load(MOVES.path, ops.load(MOVES.op))
     monkeypatch.setattr(torch, "cat", cat)

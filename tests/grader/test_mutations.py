@@ -96,7 +96,7 @@ FOUND_OUTSIDE = {
         asking, "ask_further", nothing, "frozen_weights_freeze_all",
     ),
     "rows are judged together": (
-        problem, "budget_of", lambda eager, truth, apart: budget_of(eager, truth),
+        problem, "budget_of", lambda eager, truth, *_: budget_of(eager, truth),
         "small_values_flushed",
     ),
 }  # fmt: skip
