@@ -30,5 +30,8 @@ def on_host(tensor: torch.Tensor) -> torch.Tensor:
     """
     if not tensor.is_cuda:
         return tensor
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
+    try:
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
+    except RuntimeError:  # the host locks no more memory; a plain copy is slower
+        return tensor.contiguous().cpu()
     return host.copy_(tensor)
