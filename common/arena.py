@@ -215,7 +215,8 @@ def reclaim(lent: list[Lent]) -> None:
     for counter in lent:
         torch.UntypedStorage._release_ipc_counter_cuda(*counter)
     if lent:
-        torch.cuda.ipc_collect()
+        with _POOLS:
+            torch.cuda.ipc_collect()
     lent.clear()
 
 

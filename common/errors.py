@@ -13,8 +13,15 @@ class UserError(Exception):
 
 OUT_OF_MEMORY = "out of memory"
 """The words in every message of torch, Triton and CUDA about a GPU's memory."""
+_CUBLAS = ("CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED")
+"""The words of cuBLAS where there is no memory for its workspace."""
 _ASKED = re.compile(r"Tried to allocate (\S+ \S+)\. GPU \d+ has a total capacity of (\S+ \S+)"
                     r" of which (\S+ \S+) is free")  # fmt: skip
+
+
+def is_out_of_memory(text: str) -> bool:
+    """Return whether a message says that a GPU's memory ran out."""
+    return any(words in text for words in (OUT_OF_MEMORY, *_CUBLAS))
 
 
 def out_of_memory(text: str) -> str:

@@ -42,7 +42,7 @@ def pip(monkeypatch, tmp_path):
     monkeypatch.setattr(peers.subprocess, "run", run)
     monkeypatch.setattr(peers, "_is_there", lambda package: package in fake.there)
     monkeypatch.setattr(peers, "_torchs_cuda", lambda: "13.0")
-    monkeypatch.setattr(peers.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(peers.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
     return fake
 
 
@@ -74,7 +74,7 @@ def test_a_library_that_cannot_be_had_costs_the_others_nothing(pip, capsys, tmp_
     pip.there.add("liger_kernel")
     assert peers.main([]) == 0
     line = capsys.readouterr().out.splitlines()[1]
-    log = tmp_path / "study-peers-flash_linear_attention.log"
+    log = tmp_path / "flash_linear_attention.log"
     assert line == (
         "flash_linear_attention: not installed: No matching distribution found for x"
         f" (pip's output: {log}); {peers.MEND}"
@@ -201,7 +201,7 @@ def test_the_real_pip_takes_the_constraints(tmp_path, monkeypatch):
         "    return 'x-1.dist-info'\n"
         "def build_wheel(*_):\n    raise SystemExit('never')\n"
     )
-    monkeypatch.setattr(peers.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(peers.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
     pip = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True)
     if pip.returncode:
         pytest.skip("this Python has no pip")

@@ -13,6 +13,7 @@ from common.grading.memory import CONTEXT, IDLE, Memory
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of, check_values
 from common.ops._draw import draw
+from common.paths import ROOT
 from common.solutions import Solution
 from common.wire import OUTPUT
 
@@ -166,3 +167,13 @@ def test_an_outline_has_no_memory(fork_server, tmp_path):
     assert problem.upstream.is_meta
     assert problem.truth[OUTPUT].is_meta
     assert problem.truth[OUTPUT].shape == problem.case.shape
+
+
+def test_a_frugal_harness_asks_other_inputs_too(fork_server):
+    """One call after the other, so that a replayed result is a wrong one."""
+    op = ops.load("rotate_half")
+    cases = [case for case in op.cases("smoke") if not case.span][:24]
+    replays = Solution(ROOT / "tests" / "cheats" / "replays_by_pointer" / "rotate_half.py", op.name)
+    with Sweep("cpu", server=fork_server, memory=Memory(lambda: IDLE + CONTEXT)) as sweep:
+        found = [graded.verdicts["forward"].verdict for graded in sweep.grade(op, cases, [replays])]
+    assert "TAMPERED" in found

@@ -39,7 +39,7 @@ class Noted:
 def timed(monkeypatch):
     """Time a case whose attempts end as given; return the reply, and what was done in between."""
 
-    def run(*outcomes):
+    def run(*outcomes, fits=True):
         left, frugal = iter(outcomes), []
 
         def attempt(problem, worker, baseline, direction, patience, scarce=None, **how):
@@ -50,6 +50,7 @@ def timed(monkeypatch):
             return outcome
 
         monkeypatch.setattr(timing, "_undisturbed", attempt)
+        monkeypatch.setattr(timing, "_fits", lambda *_: fits)
         worker, baseline, other = Noted(), Noted(), Noted()
         room = Room(Memory(lambda: 1 << 50))
         room.workers = [worker, other]
@@ -77,11 +78,19 @@ def test_what_then_still_runs_out_is_the_solutions(timed):
 
 
 @pytest.mark.parametrize(
-    "failed", [BaselineFailed(FULL), torch.OutOfMemoryError("CUDA out of memory.")]
+    "failed",
+    [
+        Failed("RUNTIME_ERROR", FULL),
+        BaselineFailed(FULL),
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
 )
-def test_where_eager_or_the_harness_runs_out_the_case_does_not_fit(timed, failed):
+def test_where_eager_runs_out_in_its_place_too_the_case_does_not_fit(timed, failed):
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
-        timed(failed, failed)
+        timed(failed, failed, fits=False)
+    reply, _ = timed(failed, failed)
+    assert reply["verdict"] == "RUNTIME_ERROR", "it takes what eager needs"
 
 
 def test_any_other_failure_counts_at_once(timed):
@@ -116,7 +125,9 @@ def test_a_case_that_does_not_fit_is_left_out_for_all(monkeypatch):
     monkeypatch.setattr(rows.baseline, "eager", lambda *_: Noted())
     monkeypatch.setattr(rows.baseline, "calibrate", lambda *_: {})
     solutions = [SimpleNamespace(name=name, peer=False) for name in "abc"]
-    sweep = SimpleNamespace(grade=grade, device="cuda", room=Room(Memory(lambda: 1 << 50)))
+    sweep = SimpleNamespace(
+        grade=grade, device="cuda", worker=lambda *_: Noted(), room=Room(Memory(lambda: 1 << 50))
+    )
     found = list(measure(sweep, solutions, "run", Digests()))
     left = [one for one in found if isinstance(one, TooLarge)]
     assert left == [TooLarge(HALF, CASES[0], "out of memory")]
@@ -138,6 +149,7 @@ class Digests:
             FULL,
         ),
         ("Triton Error [CUDA]: out of memory", "out of memory"),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`", "out of memory"),
     ],
 )
 def test_the_reason_is_one_short_line(text, line):

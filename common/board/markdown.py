@@ -18,7 +18,7 @@ from common.records.runs import Results
 MEMORY: dict[Literal["budget", "harness", "device"], str] = {
     "budget": "a budget of",
     "harness": "in the harness's own process at most",
-    "device": "in all processes together at most",
+    "device": "in all processes together, between two steps, at most",
 }
 SIDE_BY_SIDE = "Devices side by side"
 PORTABILITY = """\

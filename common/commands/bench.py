@@ -51,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
                 continue
             if isinstance(event, LeftOut):
                 steps.say(shared.left_out(event.op, event.case, event.reason))
+                steps.skip(2 * sum(each.op == event.op for each in chosen))
                 continue
             steps.done(f"{event.row.solution} {event.row.case}", kept=isinstance(event, Kept))
             if line := failures.first(event.row):

@@ -50,14 +50,20 @@ def check(
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed."""
     from common.grading.fork_server import ForkServer
+    from common.grading.sharing import check_sharing
     from common.measure import machine
     from common.records import runs
 
     earlier = runs.read(paths.RESULTS / machine.results_folder(device))
     smoke, board = TierReport("smoke", verbose), TierReport("board", verbose)
     with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
+        if device == "cuda":
+            check_sharing(server)
         _grade_smoke(chosen, server, smoke, memory)
         rows = _measure_board(chosen, server, board, memory)
+    if not rows:
+        print("No case of the board fits this device: nothing was measured.")
+        return False
     _show_places(rows, earlier, device, about)
     if smoke.failed and not board.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
@@ -83,6 +89,7 @@ def _grade_smoke(
             for graded in sweep.grade(op, cases, chosen):
                 if isinstance(graded, TooLarge):
                     steps.say(shared.left_out(op.name, graded.case.name, graded.reason))
+                    steps.skip(_solutions_of(op.name, chosen))
                     continue
                 report.add(list(graded.verdicts.values()))
                 steps.done(f"{graded.solution.name} {graded.case.name}")
@@ -112,6 +119,7 @@ def _measure_board(
             if isinstance(measured, TooLarge):
                 case = measured.case.name
                 steps.say(shared.left_out(measured.op.name, case, measured.reason))
+                steps.skip(2 * _solutions_of(measured.op.name, chosen))
                 continue
             found = [each.row for each in measured]
             report.add(found)

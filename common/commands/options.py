@@ -44,7 +44,7 @@ def running_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory",
         type=gibibytes,
         metavar="GIB",
-        help="the most to take of the GPU's memory; default: all that is free",
+        help="of the GPU to take at most, CUDA contexts included; default: all that is free",
     )
     parser.add_argument(
         "--verbose", action="store_true", help="show each failure and the solutions' own output"

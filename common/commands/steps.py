@@ -58,6 +58,11 @@ class Steps:
         self._doing = text
         self._bars.update(self._task, advance=1, description=text)
 
+    def skip(self, steps: int) -> None:
+        """Take steps that are left out off the total, as far as they are still to do."""
+        self._total = max(self._total - steps, self._done)
+        self._bars.update(self._task, total=self._total)
+
     def say(self, line: str) -> None:
         """Print a line on stderr, above the bar."""
         self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -31,7 +31,10 @@ Findings = dict[Direction, list[Finding]]
 def ask_attempts(exchange: Exchange, findings: Findings) -> list[int]:
     """Make the attempts, as long as forward answers; return those that were made."""
     asked: list[int] = []
-    for attempts in ((FIRST,), (OTHER, LATEST)) if exchange.interleaved else ((FIRST,), (LATEST,)):
+    several: tuple[tuple[int, ...], ...] = ((FIRST,), (LATEST,), *[(OTHER,)] * exchange.asks_other)
+    if exchange.interleaved:
+        several = ((FIRST,), (OTHER, LATEST))
+    for attempts in several:
         if OTHER in attempts and DEATHS & {found.verdict for found in findings["backward"]}:
             attempts = (LATEST,)  # one more death in backward, and forward would not be asked
         asked += attempts

@@ -40,8 +40,8 @@ class Exchange:
         self.notes: list[str] = []
         """Lines on what decides nothing."""
         self._inputs = call_tensors(problem.arguments, problem.upstream)
-        self.interleaved, self.mode = self._drawn()
-        attempts = [[FIRST, LATEST]]
+        self.asks_other, self.mode = self._drawn()
+        attempts = [[FIRST, LATEST, *[OTHER] * self.asks_other]]
         if self.interleaved:
             attempts = [[FIRST, OTHER], [LATEST]]
         if self.mode:
@@ -56,20 +56,26 @@ class Exchange:
         self._delivered: dict[ResultKey, torch.Tensor] = {}
 
     def _drawn(self) -> tuple[bool, Mode | None]:
-        """Draw whether two calls live at the same time, and the further mode if there is one.
+        """Draw whether other inputs are asked too, and the further mode if there is one.
 
-        Inputs whose elements lie gigabytes apart are laid once, and so are those of a frugal
-        problem: there is nothing to draw for them.
+        Inputs whose elements lie gigabytes apart are laid once: there is nothing to draw for them.
         """
         chance = self.worker.chance
         far = any(slot_like(tensor, 0).far for tensor in self._inputs.values())
-        possible = not far and not self.problem.frugal
-        interleaved = possible and chance.once_in(OTHER_EVERY, "other inputs")
+        other = not far and chance.once_in(OTHER_EVERY, "other inputs")
         several = modes(self.problem.op, self.problem.device)
         mode = None
         if not chance.in_turn(MODE_EVERY, "a mode"):
             mode = several[chance.in_turn(len(several), "the mode")]
-        return interleaved, mode
+        return other, mode
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether the calls on other inputs and on these live at the same time.
+
+        Where memory is scarce they are made one after the other.
+        """
+        return self.asks_other and not self.problem.frugal
 
     def lay_inputs(self, attempt: int) -> None:
         """Write the guard bytes of this attempt, and its inputs as they were drawn."""

@@ -102,7 +102,11 @@ class Memory:
     @classmethod
     def of(cls, device: str, budget: int | None = None) -> Memory:
         """Return the budget of a device, `cuda` or `cpu`, whose memory is not counted."""
-        return cls(_free if device == "cuda" else lambda: sys.maxsize, budget)
+        if device != "cuda":
+            return cls(lambda: sys.maxsize, budget)
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # of an earlier step
+        return cls(_free, budget)
 
     @property
     def left(self) -> int:
@@ -111,9 +115,13 @@ class Memory:
         self._least = min(self._least, left)
         return left
 
+    def look(self) -> None:
+        """Take what is taken now into the peak."""
+        self._least = min(self._least, self.left)
+
     @property
     def peak(self) -> int:
-        """Return the most bytes that were taken whenever `left` was asked."""
+        """Return the most bytes that were taken whenever they were looked at."""
         return self.budget - self._least
 
 

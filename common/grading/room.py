@@ -1,10 +1,11 @@
-"""Room on a GPU: which solutions run together, and whose process ends for the next step."""
+"""Room on a GPU: the solutions that run together, and the processes that end for the next step."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from operator import methodcaller
 
 import torch
 
@@ -23,13 +24,14 @@ class Room:
         """The workers that are being asked, with the bytes that each may need."""
         self._changed = threading.Condition()
 
-    def together(self, largest: Taken) -> int:
+    def together(self, largest: Taken, timed: bool) -> int:
         """Return how many solutions may live at the same time, each in a process of its own.
 
-        Each takes the memory of a CUDA context even when idle, beside the largest case.
+        Each takes the memory of a CUDA context even when idle, beside the largest case, which is
+        timed too or only graded.
         """
         frugal = largest.frugal(self.memory.budget)
-        step = max(largest.graded(frugal), largest.timed)
+        step = max(largest.graded(frugal), largest.timed * timed)
         spare = self.memory.budget - IDLE - largest.problem(frugal) - step
         return max(1 + spare // CONTEXT, 1)
 
@@ -49,6 +51,7 @@ class Room:
             yield
         finally:
             with self._changed:
+                self.memory.look()  # while the case is there
                 del self._busy[worker]
                 self._changed.notify_all()
 
@@ -59,10 +62,17 @@ class Room:
         kept as they are, then their processes.
         """
         others = [worker for worker in self.workers if worker not in keep]
-        for free in (_release_nothing, _release, _end):
+        steps: tuple[Callable[[Worker], None], ...] = (
+            methodcaller("release"),
+            methodcaller("close"),
+        )
+        if self.memory.left < needed:
+            _empty_cache()
+        for step in steps:
             if self.memory.left >= needed:
                 return True
-            free(others)
+            for worker in others:
+                step(worker)
             _empty_cache()
         return self.memory.left >= needed
 
@@ -75,17 +85,3 @@ class Room:
 def _empty_cache() -> None:
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-
-
-def _release_nothing(workers: Collection[Worker]) -> None:
-    """Leave the workers as they are; the cache is emptied after each step."""
-
-
-def _release(workers: Collection[Worker]) -> None:
-    for worker in workers:
-        worker.release()
-
-
-def _end(workers: Collection[Worker]) -> None:
-    for worker in workers:
-        worker.close()

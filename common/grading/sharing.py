@@ -6,7 +6,7 @@ import os
 import platform
 
 from common.arena import Arena, reclaim
-from common.errors import UserError
+from common.errors import UserError, is_out_of_memory
 from common.grading.channel import Channel
 from common.grading.fork_server import ForkServer
 
@@ -36,7 +36,12 @@ def check_sharing(server: ForkServer) -> None:
     Raises:
         UserError: The memory cannot be shared; with the cause, and what to do.
     """
-    arena = Arena(server.device, 1)
+    try:
+        arena = Arena(server.device, 1)
+    except RuntimeError as error:
+        if not is_out_of_memory(str(error)):
+            raise
+        raise UserError("the GPU has no free memory: end what else runs on it") from None
     try:
         failure = _failure(server, arena)
     finally:

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import secrets
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from common.errors import out_of_memory
+from common.errors import is_out_of_memory
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
 from common.grading.memory import Memory, Taken
 from common.grading.problem import Problem, make_problem
 from common.grading.room import Room
+from common.grading.second_try import SecondTry, Verdicts
 from common.grading.sharing import require_sharing
 from common.grading.worker import LIVES, Worker
+from common.paths import PEERS
 from common.solutions import Solution
-from common.spec import Case, Direction, Op
-from common.verdicts import Verdict
+from common.spec import Case, Op
 
+STAND_IN = -2
+"""The lane of eager's worker that is asked in a solution's place."""
 MOST_AT_ONCE = 8
 """Solutions and cases that are graded at the same time, however many cores there are."""
 
@@ -36,7 +37,7 @@ class Graded:
 
     worker: Worker
     problem: Problem
-    verdicts: dict[Direction, Verdict]
+    verdicts: Verdicts
 
     @property
     def solution(self) -> Solution:
@@ -64,7 +65,7 @@ class _PendingCase:
 
     case: Case
     problem: Future[Problem]
-    jobs: list[tuple[Worker, Future[dict[Direction, Verdict]]]]
+    jobs: list[tuple[Worker, Future[Verdicts | None]]]
 
     def wait(self) -> None:
         """Wait until every worker is done with it."""
@@ -165,7 +166,8 @@ class Sweep:
 
     def _together(self, op: Op[Any], cases: Sequence[Case]) -> int:
         """Return the number of solutions that go through the cases together."""
-        return min((self.room.together(Taken.by(op, case)) for case in cases), default=1)
+        near = [Taken.by(op, case) for case in cases if not case.span]  # a far one waits for others
+        return min((self.room.together(each, not self._overlap) for each in near), default=1)
 
     def _grade_group(
         self,
@@ -211,10 +213,18 @@ class Sweep:
         taken = Taken.by(op, case)
         problem = self._makers.submit(self._problem, op, case)
 
-        def run(worker: Worker) -> dict[Direction, Verdict]:
-            made = problem.result()
-            with self.room.taken(worker, taken):
-                return self._grade(made, worker, repeats)
+        def run(worker: Worker) -> Verdicts | None:
+            """Return None where the harness failed; an exception would hold the case's tensors."""
+            try:
+                made = problem.result()
+                with self.room.taken(worker, taken):
+                    return self._grade(made, worker, repeats)
+            except ServerEnded:
+                return None
+            except RuntimeError as error:
+                if is_out_of_memory(str(error)):
+                    return None
+                raise
 
         jobs = [(each, self._graders.submit(run, each)) for each in workers]
         return _PendingCase(case, problem, jobs)
@@ -225,7 +235,7 @@ class Sweep:
         self.room.make_for_problem(taken)
         return make_problem(op, case, secrets.randbits(48), self.device, frugal)
 
-    def _grade(self, problem: Problem, worker: Worker, repeats: int) -> dict[Direction, Verdict]:
+    def _grade(self, problem: Problem, worker: Worker, repeats: int) -> Verdicts:
         """Return the verdicts; free the worker's memory if a far view spans it, for the next."""
         try:
             return grade(problem, worker, repeats)
@@ -239,61 +249,44 @@ class Sweep:
         """Yield the verdicts of the case that was started first."""
         oldest = pending.popleft()
         oldest.wait()
-        found: list[tuple[Worker, dict[Direction, Verdict]]] = []
-        for worker, job in oldest.jobs:
-            verdicts = _counted(job)
-            if verdicts is None:
-                again = self._alone(op, oldest, worker, pending, repeats)
-                if isinstance(again, TooLarge):
-                    yield again
-                    return
-                verdicts = again
-            found.append((worker, verdicts))
-        outline = oldest.problem.result().outline
-        oldest.problem = Future()  # the tensors are let go
-        for worker, verdicts in found:
-            yield Graded(worker, outline, verdicts)
+        first = [(worker, job.result()) for worker, job in oldest.jobs]
+        again = self._second_try(op, oldest, repeats)
+        found: list[tuple[Worker, Verdicts]] = []
+        too_large = ""
+        for worker, verdicts in first:
+            if _must_be_asked_again(verdicts) and not too_large:
+                for other in pending:
+                    other.wait()
+                tried = again.verdicts(worker)
+                verdicts, too_large = (None, tried) if isinstance(tried, str) else (tried, "")
+            if verdicts is not None and not (too_large and _must_be_asked_again(verdicts)):
+                found.append((worker, verdicts))
+        if again.problem:
+            outline = again.problem.outline
+            again.problem = None  # its tensors are let go
+            for worker, verdicts in found:
+                yield Graded(worker, outline, verdicts)
+        if too_large:
+            yield TooLarge(op, oldest.case, too_large)
 
-    def _alone(
-        self,
-        op: Op[Any],
-        oldest: _PendingCase,
-        worker: Worker,
-        pending: Iterable[_PendingCase],
-        repeats: int,
-    ) -> dict[Direction, Verdict] | TooLarge:
-        """Grade once more with no other asked, and with all memory that others can give back.
-
-        A solution that ends the fork server, or that takes too much memory, is found by that.
-        """
-        for other in pending:
-            other.wait()
-        self.room.make(sys.maxsize, keep=[])
-        try:
-            problem = self._frugal(op, oldest)
-            with worker.alone():
-                return self._grade(problem, worker, repeats)
-        except torch.OutOfMemoryError as error:
-            return TooLarge(op, oldest.case, out_of_memory(str(error)))
-
-    def _frugal(self, op: Op[Any], oldest: _PendingCase) -> Problem:
-        """Return a problem of the case that takes as little memory as possible.
-
-        The one before, which takes more, is let go first.
-        """
-        if oldest.problem.exception() or not oldest.problem.result().frugal:
-            oldest.problem = Future()
-            try:
-                oldest.problem.set_result(self._problem(op, oldest.case, frugal=True))
-            except torch.OutOfMemoryError as error:
-                oldest.problem.set_exception(error)
-        return oldest.problem.result()
+    def _second_try(self, op: Op[Any], case: _PendingCase, repeats: int) -> SecondTry:
+        """Return the means to ask the case again; it takes over the problem."""
+        problem = None if case.problem.exception() else case.problem.result()
+        case.problem = Future()
+        return SecondTry(
+            room=self.room,
+            make=functools.partial(self._problem, op, case.case),
+            grade=functools.partial(self._grade, repeats=repeats),
+            eager=self.worker(eager_of(op), STAND_IN),
+            problem=problem,
+        )
 
 
-def _counted(job: Future[dict[Direction, Verdict]]) -> dict[Direction, Verdict] | None:
-    """Return the verdicts, or None where others may have caused them and the case is due again."""
-    try:
-        verdicts = job.result()
-    except (ServerEnded, torch.OutOfMemoryError):
-        return None
-    return None if any(each.ran_out for each in verdicts.values()) else verdicts
+def eager_of(op: Op[Any]) -> Solution:
+    """Return eager's own solution of an op."""
+    return Solution(PEERS / "eager" / f"{op.name}.py", op.name)
+
+
+def _must_be_asked_again(verdicts: Verdicts | None) -> bool:
+    """Return whether others may have caused the failure: none came, or memory ran out."""
+    return verdicts is None or any(each.ran_out for each in verdicts.values())

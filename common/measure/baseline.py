@@ -21,7 +21,7 @@ from typing import Any
 from common.errors import UserError
 from common.grading.fork_server import ServerEnded
 from common.grading.problem import Problem
-from common.grading.sweep import Sweep
+from common.grading.sweep import Sweep, eager_of
 from common.grading.worker import Worker
 from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.timed_process import (
@@ -30,8 +30,6 @@ from common.measure.timed_process import (
     is_samples,
 )
 from common.measure.turns import Samples, Turns
-from common.paths import PEERS
-from common.solutions import Solution
 from common.spec import ByClock, Case, Direction, Op, Work
 from common.stats import median
 
@@ -64,7 +62,7 @@ class BaselineFailed(UserError):
 
 def eager(sweep: Sweep, op: Op[Any]) -> Worker:
     """Return the worker of eager for the op, in which no case is graded."""
-    worker = sweep.worker(Solution(PEERS / "eager" / f"{op.name}.py", op.name), LANE)
+    worker = sweep.worker(eager_of(op), LANE)
     worker.lives = math.inf
     return worker
 
@@ -94,9 +92,15 @@ class Ready:
 class Baseline:
     """Eager's process for one op, and its timed case."""
 
-    def __init__(self, worker: Worker, calibrated: dict[ByClock, float]) -> None:
-        """Take eager's worker, and the probe's times where nothing disturbs it."""
+    def __init__(
+        self, worker: Worker, calibrated: dict[ByClock, float], stand_in: Worker | None = None
+    ) -> None:
+        """Take eager's worker, and the probe's times where nothing disturbs it.
+
+        `stand_in` is another worker of eager, to be timed in a solution's place.
+        """
         self._worker, self.calibrated = worker, calibrated
+        self.stand_in = stand_in or worker
         self.patient = True
         """Whether a slow probe stops the clock; otherwise it is counted."""
         self.slow_turns = 0

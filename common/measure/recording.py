@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from common import paths
-from common.grading.memory import Memory
+from common.grading.memory import GIB, Memory
 from common.grading.sweep import Sweep, TooLarge
 from common.measure.machine import (
     device_name,
@@ -80,7 +80,8 @@ def bench(
     folder = paths.RESULTS / results_folder(device)
     runs.name_old_files(paths.RESULTS)
     with writer.locked(folder):
-        fresh = _fresh(solutions, device, selection, absent)
+        budget = Memory.of(device, memory)
+        fresh = _fresh(solutions, device, selection, absent, budget)
         digests = digests_of(solutions)
         last = runs.files(folder)[-1:]
         earlier = runs.read(folder, last)
@@ -92,7 +93,7 @@ def bench(
         path = last[0] if found else writer.new_file(folder, fresh.run)
         left = {(line.op, line.case) for line in earlier.left_out_lines} if found else set()
         skipped = done | {(s.name, *case) for s in solutions for case in left}
-        recorded = _record(path, found, fresh, solutions, digests, skipped, memory)
+        recorded = _record(path, found, fresh, solutions, digests, skipped, budget)
         with contextlib.closing(recorded):  # now, so that an error in closing is raised
             for line in recorded:
                 yield Taken(line) if isinstance(line, Record) else line
@@ -100,7 +101,11 @@ def bench(
 
 
 def _fresh(
-    solutions: Sequence[Solution], device: str, selection: Selection, absent: dict[str, str]
+    solutions: Sequence[Solution],
+    device: str,
+    selection: Selection,
+    absent: dict[str, str],
+    budget: Memory,
 ) -> Run:
     name = device_name(device)
     return Run(
@@ -112,6 +117,7 @@ def _fresh(
         absent=absent,
         selection=selection,
         peak=peak(name),
+        memory_gib=round(budget.budget / GIB) if device == "cuda" else 0,
     )
 
 
@@ -122,7 +128,7 @@ def _record(
     solutions: Sequence[Solution],
     digests: dict[Solution, tuple[str, str]],
     skipped: Done,
-    memory: int | None,
+    budget: Memory,
 ) -> Generator[Record | LeftOut]:
     """Measure and write what is not skipped, row by row."""
     run = found or fresh
@@ -130,7 +136,6 @@ def _record(
     try:
         if found is None:
             written.begin(run)
-        budget = Memory.of(run.device, memory)
         with Sweep(run.device, memory=budget) as sweep:
             for case in measure(sweep, solutions, run.run, digests, skipped, run.selection.tier):
                 if isinstance(case, TooLarge):
@@ -176,6 +181,8 @@ def _unfinished(
     if not earlier.runs or earlier.runs[-1].run in earlier.finished:
         return None
     last = earlier.runs[-1]
+    if earlier.left_out_lines and last.memory_gib != fresh.memory_gib:
+        return None  # they may fit now
     same = (last.versions, last.selection, last.absent, last.device_name) == (
         fresh.versions, fresh.selection, fresh.absent, fresh.device_name,
     )  # fmt: skip

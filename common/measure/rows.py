@@ -10,7 +10,7 @@ import torch
 
 from common.errors import out_of_memory
 from common.grading.room import Room
-from common.grading.sweep import Graded, Sweep, TooLarge
+from common.grading.sweep import STAND_IN, Graded, Sweep, TooLarge, eager_of
 from common.grading.tiers import repeats, tier_cases
 from common.measure import baseline
 from common.measure.baseline import Baseline
@@ -54,7 +54,8 @@ def measure(
         worker = baseline.eager(sweep, op)
         if calibrated is None:
             calibrated = baseline.calibrate(worker, sweep.device)
-        rows = _Rows(Baseline(worker, calibrated), sweep.room, run, digests, tier, patience)
+        beside = Baseline(worker, calibrated, sweep.worker(eager_of(op), STAND_IN))
+        rows = _Rows(beside, sweep.room, run, digests, tier, patience)
 
         def skip(solution: Solution, case: Case, op: Op[Any] = op, rows: _Rows = rows) -> bool:
             return (solution.name, op.name, case.name) in done or case in rows.too_large

@@ -74,7 +74,7 @@ class TimedProcess:
         Raises:
             Failed: The solution failed meanwhile.
         """
-        self._worker, self._laid, self._frugal = worker, laid, frugal
+        self._worker, self._laid, self.frugal = worker, laid, frugal
         self.kept: dict[str, Kept] = {}
         """By kind of call, the results of one call of those so far, drawn at random."""
         self._chances: dict[str, int] = {}
@@ -154,7 +154,7 @@ class TimedProcess:
         return self._laid.changed(shifts)
 
     def _give_back(self) -> None:
-        if self._frugal:
+        if self.frugal:
             self._ask("give_back", **self._direction)
             self._at = None
 
@@ -197,7 +197,7 @@ class TimedProcess:
         self.kept[kind] = Kept(laid.seeds[index], changing, kept["shift"], results)
 
     def _copied(self, result: torch.Tensor) -> torch.Tensor:
-        return result.to("cpu" if self._frugal else result.device, copy=True)
+        return result.to("cpu" if self.frugal else result.device, copy=True)
 
 
 def _size(nbytes: Any) -> int | None:

@@ -14,22 +14,18 @@ from typing import Any
 
 import torch
 
-from common.arena import shifted
-from common.errors import OUT_OF_MEMORY
-from common.grading import oracle
+from common.errors import is_out_of_memory, out_of_memory
 from common.grading.calls import result_slots
 from common.grading.memory import Taken
 from common.grading.problem import OUTPUT, Problem
 from common.grading.room import Room
-from common.grading.tolerance import check_values
 from common.grading.worker import Worker
-from common.measure import device, limits, stopping
+from common.measure import checks, device, limits, stopping
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, sustained
 from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.stopwatch import Stopwatch
-from common.measure.timed_process import Failed, Kept, TimedProcess, Turn
+from common.measure.timed_process import Failed, TimedProcess, Turn
 from common.measure.turns import Samples, take_turns
-from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
 from common.stats import median
 from common.wire import Reply
@@ -90,26 +86,53 @@ def time_case(
     Raises:
         torch.OutOfMemoryError: The device does not hold the case, whatever the solution takes.
     """
-    frugal = not room.make(Taken.by(problem.op, problem.case).timed, keep=[worker, baseline.worker])
-    if frugal:
-        worker.release()  # grading has left as much in its caches
     try:
-        try:
-            return _undisturbed(problem, worker, baseline, direction, patience, frugal)
-        except (Failed, BaselineFailed, torch.OutOfMemoryError) as error:
-            if OUT_OF_MEMORY not in str(error):
-                raise
-        baseline.restart()
-        room.make(sys.maxsize, keep=[])
-        return _undisturbed(problem, worker, baseline, direction, patience, frugal=True)
+        return _in_room(problem, worker, baseline, direction, room, patience)
     except Failed as failed:
         return {"verdict": failed.verdict, "reason": failed.reason}
     except BaselineFailed as failed:
-        if OUT_OF_MEMORY in str(failed):
-            raise torch.OutOfMemoryError(str(failed)) from None
         return {"unmeasured": f"not timed: {failed}"}
     finally:
         worker.release()
+
+
+def _in_room(
+    problem: Problem,
+    worker: Worker,
+    baseline: Baseline,
+    direction: Direction,
+    room: Room,
+    patience: float,
+) -> Reply:
+    """Time the case, again where memory runs out; then find whose fault that is."""
+    taken = Taken.by(problem.op, problem.case)
+    scarce = not room.make(taken.timed, keep=[worker, baseline.worker])
+    if scarce:
+        worker.release()  # grading has left as much in its caches
+    for frugal in (scarce, True):
+        try:
+            return _undisturbed(problem, worker, baseline, direction, patience, frugal)
+        except (Failed, BaselineFailed, RuntimeError) as error:
+            if not is_out_of_memory(str(error)):
+                raise
+            reason = out_of_memory(str(error))
+        baseline.restart()
+        room.make(sys.maxsize, keep=[])
+    if _fits(problem, baseline, direction):
+        raise Failed("RUNTIME_ERROR", reason)
+    raise torch.OutOfMemoryError(reason)
+
+
+def _fits(problem: Problem, baseline: Baseline, direction: Direction) -> bool:
+    """Return whether the case can be timed with eager in the solution's place."""
+    stand_in = baseline.stand_in
+    try:
+        _time(problem, stand_in, baseline, direction, patience=0.0, frugal=True)
+    except (Failed, BaselineFailed, RuntimeError) as error:
+        return not is_out_of_memory(str(error))
+    finally:
+        stand_in.close()
+    return True
 
 
 class Forged(Failed):
@@ -134,12 +157,12 @@ def _undisturbed(
         try:
             return _time(problem, worker, baseline, direction, patience, frugal)
         except BaselineFailed as found:
-            if OUT_OF_MEMORY in str(found):
+            if is_out_of_memory(str(found)):
                 raise
             baseline.restart()
-            failed: Exception = found
+            failed: Exception = _bare(found)
         except Forged as found:
-            failed = found
+            failed = _bare(found)
         except Disturbed as met:
             worker.renew()
             time.sleep(RECOVERY)
@@ -151,6 +174,12 @@ def _undisturbed(
     if baseline.patient:
         raise failed
     return _time(problem, worker, baseline, direction, patience, frugal)
+
+
+def _bare(error: Exception) -> Exception:
+    """Return the exception without the frames that it came from: they hold a case's results."""
+    error.__context__ = None
+    return error.with_traceback(None)
 
 
 def _time(
@@ -169,7 +198,7 @@ def _time(
         baseline.begin(problem, direction, work, frugal)
         times = _times(timed, baseline, problem, direction, patience)
         long = _sustained(timed, baseline, times.get("gpu", {}))
-    _check_results(problem, worker, timed)
+    checks.check_results(problem, worker, timed)
     slow = {"slow_probes": baseline.slow_turns} if baseline.slow_turns else {}
     return {
         "gpu": times.get("gpu", {}),
@@ -213,7 +242,7 @@ def _times(
         if reason := limits.broken(gpu, work, case.dtype):
             raise Failed("IMPOSSIBLE_SPEED", reason)
         slow = median(gpu["solution"]) > SLOW_CALL
-        if direction == "forward" and not slow and timed.capture():
+        if direction == "forward" and not (slow or timed.frugal) and timed.capture():
             graph = {"graph": timed.turn("graph", "gpu")}
             gpu |= take_turns(graph, patience * REPLAYS, PRECISION["gpu"], first=first)
     if reason := watch.forged(median(times[clocks[-1]]["solution"])):
@@ -237,51 +266,6 @@ def _sustained(timed: TimedProcess, baseline: Baseline, gpu: Samples) -> dict[st
         return {}
     known = baseline.sustained({name: medians[name] for name in ("eager", "dense")})
     return {"solution": sustained(timed, "solution", medians["solution"]), **known}
-
-
-# --- checks ---------------------------------------------------------------------------------------
-
-
-def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> None:
-    """Raise Failed where the process has answered out of turn, or a timed call wrongly."""
-    # a reply that the solution wrote itself has left the process's own unread
-    if (settled := worker.ask("settle")).get("verdict"):
-        raise Failed(settled["verdict"], settled["reason"])
-    if reason := timed.changed():
-        raise Failed("MUTATED_INPUT", reason)
-    worker.release()  # the oracle needs the memory
-    for kept in timed.kept.values():
-        if reason := _wrong(problem, kept):
-            raise Failed("INCORRECT_NUMERICAL", reason)
-
-
-def _wrong(problem: Problem, kept: Kept) -> str | None:
-    """Describe the first wrong value of a timed call."""
-    drawn = draw(problem.op, problem.case, kept.seed, problem.device)
-    arguments, upstream = _as_they_were(kept, *drawn)
-    del drawn
-    gradients = len(kept.results) > 1
-    truth = oracle.truth(problem.op, arguments, upstream, gradients)
-    for name, result in kept.results.items():
-        if truth[name].numel():
-            found, _ = check_values(
-                result, truth[name], problem.budgets[name], problem.slack, problem.device
-            )
-            if found:
-                return f"{name} of a timed call at {list(found.index)}: {found.text}"
-    return None
-
-
-def _as_they_were(
-    kept: Kept, arguments: dict[str, Any], upstream: torch.Tensor
-) -> tuple[dict[str, Any], torch.Tensor]:
-    """Return the inputs of a timed call, shifted as they were when it was made."""
-    inputs = {**arguments, "upstream": upstream}
-    for name, unit in kept.changing.items():
-        tensor = inputs[name]
-        moved = shifted(tensor, kept.shift * unit).view(tensor.dtype)
-        inputs[name] = moved.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-    return inputs, inputs.pop("upstream")
 
 
 def _uuid() -> str:

@@ -23,6 +23,8 @@ class Run(Line, frozen=True, kw_only=True, tag="run"):
     selection: Selection = Selection()
     peak: dict[str, Any] = msgspec.field(default_factory=dict)
     """The datasheet's rates of the device; where they are not known, `source: "measured"` alone."""
+    memory_gib: int = 0
+    """The most that the run may take of the GPU's memory, rounded; 0 without a GPU."""
 
     @property
     def whole(self) -> bool:

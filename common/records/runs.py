@@ -66,7 +66,7 @@ class Results:
             if row.tier == tier:
                 of = row.op, row.case
                 measured[of] = max(measured.get(of, 0), order.get(row.run, 0))
-        whole = {run.run for run in self.runs if run.whole}
+        whole = {run.run for run in self.runs if run.whole and run.run in self.finished}
         found = {}
         for line in self.left_out_lines:
             of = line.op, line.case

@@ -10,7 +10,7 @@ from pathlib import Path
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from common.errors import OUT_OF_MEMORY, out_of_memory
+from common.errors import is_out_of_memory, out_of_memory
 from common.wire import Reply
 
 LONGEST_REASON = 400
@@ -38,7 +38,7 @@ def judge(error: BaseException) -> Reply:
         if isinstance(cause, CompilationError | OutOfResources | PTXASError):
             reason = f"a kernel does not compile: {describe(cause)}"
             return {"verdict": "COMPILE_ERROR", "reason": reason}
-        if isinstance(cause, RuntimeError) and OUT_OF_MEMORY in str(cause):
+        if isinstance(cause, RuntimeError) and is_out_of_memory(str(cause)):
             return {"verdict": "RUNTIME_ERROR", "reason": out_of_memory(str(cause))}
     return {"verdict": "RUNTIME_ERROR", "reason": describe(causes[-1])}
 

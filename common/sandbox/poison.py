@@ -127,6 +127,8 @@ class Poison(TorchDispatchMode):
         A solution that makes large tensors one after the other would else hold all at once.
         """
         if torch.cuda.is_available():
+            if torch.cuda.is_current_stream_capturing():
+                return
             torch.cuda.synchronize()
         unused = [each for each in self._fresh if _is_unused(each[0])]
         if written := self._beside(unused):

@@ -33,6 +33,8 @@ MENDS = {
 }
 """What to do about a library that cannot be installed, where MEND is not enough."""
 
+IMPORTED = {"transformer_engine": "transformer_engine.pytorch"}
+"""The module that shows whether a library works; TransformerEngine's own hides that it does not."""
 FOLDERS = ("*/include", "*/include/cccl")
 """The folders of headers in the wheels of CUDA's libraries, below `nvidia`."""
 
@@ -82,16 +84,14 @@ def install(library: str, groups: Groups) -> str:
     package, group = package_of(library), library.replace("_", "-")
     wanted, tools = groups[f"peers-{group}"], groups.get(f"build-{group}", [])
     if _is_there(package):
-        return f"already there{_version(package, wanted[0])}"
+        return f"already there{_version(package, wanted[0])}{_unusable(package)}"
     if tools and not _torchs_cuda():
         raise NotInstalled("torch here is built without CUDA")
-    log = Path(tempfile.gettempdir(), f"study-peers-{library}.log")
+    log = Path(tempfile.mkdtemp(prefix="study-peers-"), f"{library}.log")
     if tools:
         _pip(log, *tools)
     _pip(log, *["--no-build-isolation"] * bool(tools), *wanted)
-    if problem := _import_error(package):
-        return f"installed, but does not import here: {problem}"
-    return f"installed{_version(package, wanted[0])}"
+    return f"installed{_version(package, wanted[0])}{_unusable(package)}"
 
 
 def constraints() -> list[str]:
@@ -185,12 +185,12 @@ def _torchs_cuda() -> str | None:
     return torch.version.cuda
 
 
-def _import_error(package: str) -> str:
-    """Return the last line of what a fresh Python says as it imports the package, "" if it does."""
-    command = [sys.executable, "-c", f"import {package}"]
+def _unusable(package: str) -> str:
+    """Return words on a package that a fresh Python cannot import, with its error; "" if it can."""
+    command = [sys.executable, "-c", f"import {IMPORTED.get(package, package)}"]
     ran = subprocess.run(command, capture_output=True, text=True)
     lines = re.findall(r"\S.*", ran.stderr) or [f"exit code {ran.returncode}"]
-    return lines[-1][:LONGEST_REASON] if ran.returncode else ""
+    return f", but does not import here: {lines[-1][:LONGEST_REASON]}" if ran.returncode else ""
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from common.errors import UserError
+from common.errors import UserError, out_of_memory
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade
-from common.grading.memory import Memory
+from common.grading.memory import Memory, Taken
 from common.grading.problem import make_problem
 from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
@@ -158,16 +158,19 @@ def _device_fields(device: str) -> dict[str, Any]:
 def _search(
     sweep: Sweep, declared: Declared, trials: Trials, time_calls: TimeCalls
 ) -> Iterator[Event]:
-    device = sweep.device
+    device, budget = sweep.device, sweep.room.memory.budget
     boards = {op.name: (op, cases) for op, cases in tier_cases(declared, "board", device)}
     todo = [(s, boards[s.op][0], case) for s in declared for case in boards[s.op][1]]
     searches = {
-        solution: _Search(sweep.worker(solution), device, kernels, trials, time_calls)
+        solution: _Search(sweep.worker(solution), device, kernels, trials, time_calls, budget)
         for solution, kernels in declared.items()
     }
     for number, (solution, op, case) in enumerate(todo, start=1):
         yield CaseStarted(solution, case, number, len(todo))
-        yield from searches[solution].case(op, case)
+        try:
+            yield from searches[solution].case(op, case)
+        except torch.OutOfMemoryError as error:
+            yield Notice(f"{solution.name} {case.name} does not fit: {out_of_memory(str(error))}")
 
 
 # --- one solution ---------------------------------------------------------------------------------
@@ -183,9 +186,10 @@ class _Search:
         kernels: dict[str, Kernel],
         trials: Trials,
         time_calls: TimeCalls,
+        budget: int,
     ) -> None:
         self._worker, self._device, self._kernels = worker, device, kernels
-        self._trials, self._time_calls = trials, time_calls
+        self._trials, self._time_calls, self._budget = trials, time_calls, budget
         self._settled: set[Shape] = set()
 
     def case(self, op: Op[Any], case: Case) -> Iterator[Event]:
@@ -278,7 +282,8 @@ class _Search:
         choices = self._choices(trial.shape, trial.config)
         reply = self._worker.ask("force", choices=choices)
         if not reply.get("verdict"):
-            problem = make_problem(op, case, secrets.randbits(48), self._device)
+            frugal = Taken.by(op, case).frugal(self._budget)
+            problem = make_problem(op, case, secrets.randbits(48), self._device, frugal)
             verdicts = grade(problem, self._worker)
             self._recover(*(verdict.verdict for verdict in verdicts.values()))
             failed = (verdicts[d] for d in directions if verdicts[d].verdict != "PASSED")

@@ -13,7 +13,7 @@ from common import ops, solutions
 from common.grading import asking, chance, compare, exchange, grade, guarded, problem, worker
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
-from common.measure import timing
+from common.measure import checks, timing
 from common.paths import ROOT
 from common.solutions import Solution
 from tests.corpus import DEADLINE, baseline_of, expected, promised, small
@@ -202,7 +202,7 @@ def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypat
     elif mutation == "timed inputs are not looked at":
         monkeypatch.setattr(timing.TimedProcess, "changed", nothing)
     elif mutation not in MUTATIONS:
-        monkeypatch.setattr(timing, "_wrong", nothing)
+        monkeypatch.setattr(checks, "_wrong", nothing)
     solution = copy(kernel, tmp_path / mutation)
     op = ops.load(solution.op)
     (graded,) = mutants.grade(op, small(op), [solution])
