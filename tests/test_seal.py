@@ -218,3 +218,19 @@ def test_a_look_keeps_nothing_of_its_callers_alive():
         assert call()() is None
     finally:
         gc.enable()
+
+
+def test_threads_of_a_call_that_raised_may_end():
+    """Where one thread of a pool raises, the caller returns while the others still work."""
+    seal, end = sealed(), time.monotonic() + 0.2
+
+    def work():
+        while time.monotonic() < end:
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work)
+        time.sleep(0.05)
+        assert "a thread was left behind" in seal.broken()
+        seal.await_threads()
+        assert seal.broken() is None

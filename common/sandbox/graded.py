@@ -118,6 +118,9 @@ def checks(session: Session, call: Call) -> Iterator[None]:
                     session.refuse("the mode that poisons fresh memory was ended")
             if written := poison.overrun():
                 raise Refused("OUT_OF_BOUNDS", written)
+    except Exception:
+        session.seal.await_threads()
+        raise
     finally:
         session.hold(*held)
         if log and (fault := log.fault()):

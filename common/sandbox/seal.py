@@ -13,6 +13,7 @@ import _thread
 import operator
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
@@ -50,6 +51,10 @@ _IDLE = (
 )
 """Where the threads of Python's own pools wait for work: compilers keep such pools."""
 _POLL = ("/selectors.py", "multiprocessing/connection.py", "multiprocessing/queues.py")
+
+
+WAITS, PAUSE = 100, 0.01
+"""Looks at the threads of a call that raised, and the seconds between two."""
 
 
 class Seal(NamedTuple):
@@ -124,14 +129,24 @@ class Seal(NamedTuple):
             if self.handler(number) is not handler:
                 name = getattr(number, "name", f"signal {number}")  # a real-time one has no name
                 return f"a handler of {name} was left behind"
+        for frame in self._at_work():
+            where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            return f"a thread was left behind, in {frame.f_code.co_name} of {where}"
+        return None
+
+    def _at_work(self) -> list[FrameType]:
+        """Return the frames of other threads that are a solution's, and at work."""
         frames = self.frames()
         # this one would hold itself, and by that all results of the call under way
         frames.pop(self.me, None)
-        for frame in frames.values():
-            if _at_work(frame):
-                where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-                return f"a thread was left behind, in {frame.f_code.co_name} of {where}"
-        return None
+        return [frame for frame in frames.values() if _at_work(frame)]
+
+    def await_threads(self) -> None:
+        """Wait a moment for threads at work: where one of a pool raises, the others go on."""
+        for _ in range(WAITS):
+            if not self._at_work():
+                return
+            time.sleep(PAUSE)
 
     def _has_mode(self) -> bool:
         """Return whether a mode of dispatch or of functions is active.
