@@ -10,7 +10,7 @@ import torch
 
 from common import ops
 from common.grading import sweep as sweeps
-from common.grading.memory import CONTEXT, GIB, IDLE, Memory, Taken
+from common.grading.memory import CONTEXT, GIB, IDLE, Footprint, Memory
 from common.grading.room import Room
 from common.grading.second_try import SecondTry
 from common.grading.sweep import Graded, Sweep, TooLarge
@@ -179,9 +179,9 @@ def test_the_shared_memory_of_a_case_that_does_not_fit_is_nobodys_failure(
 def test_a_large_case_leaves_room_for_fewer(gib, together, frugal):
     rope = ops.load("rope")
     case = max(rope.cases("board"), key=lambda each: rope.work(each, "forward").bytes)
-    taken, memory = Taken.by(rope, case), Memory(lambda: gib * GIB)
-    assert taken.frugal(memory.budget) == frugal
-    most = Room(memory).together(taken, timed=True)
+    footprint, memory = Footprint.by(rope, case), Memory(lambda: gib * GIB)
+    assert footprint.frugal(memory.budget) == frugal
+    most = Room(memory).together(footprint, timed=True)
     assert most >= together if together > 1 else most < 12
 
 
@@ -189,7 +189,7 @@ def test_a_large_case_leaves_room_for_fewer(gib, together, frugal):
 def test_the_boards_cases_fit_the_cards_that_people_own(gib, large):
     """8 GiB hold all but the widest layer, with two sets of three weights."""
     several = [(op, case) for op in map(ops.load, ops.names()) for case in op.cases("board")]
-    found = {case.name for op, case in several if not Taken.by(op, case).fits(gib * GIB)}
+    found = {case.name for op, case in several if not Footprint.by(op, case).fits(gib * GIB)}
     assert found <= large
 
 
@@ -201,8 +201,8 @@ def test_the_boards_cases_fit_the_cards_that_people_own(gib, large):
 def test_cases_at_once_have_the_memory_for_it(free, solutions, overlap, lanes):
     """`free` is in units of what the largest case takes of one solution."""
     each = max(
-        taken.problem(False) + taken.graded(False)
-        for taken in (Taken.by(HALF, case) for case in CASES)
+        footprint.problem(False) + footprint.graded(False)
+        for footprint in (Footprint.by(HALF, case) for case in CASES)
     )
     one = object.__new__(Sweep)
     one.room = Room(Memory(lambda: int(free * each)))
@@ -279,5 +279,5 @@ def test_a_far_view_is_freed_before_the_next_worker_takes_one(monkeypatch, devic
 @pytest.mark.parametrize(("gib", "count"), [(200, 1), (8, 0)])
 def test_a_far_view_needs_a_gpu_that_holds_it(gib, count):
     far = [case for case in HALF.cases("smoke") if case.span]
-    memory = Taken.by(HALF, far[0])
-    assert memory.fits(gib * GIB) == bool(count)
+    footprint = Footprint.by(HALF, far[0])
+    assert footprint.fits(gib * GIB) == bool(count)

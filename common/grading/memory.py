@@ -27,7 +27,7 @@ IDLE = 2 * CONTEXT
 
 
 @dataclass(frozen=True)
-class Taken:
+class Footprint:
     """The bytes of GPU memory that one case takes of any solution, as far as can be foreseen."""
 
     data: int
@@ -36,7 +36,7 @@ class Taken:
     """Of a call beyond its inputs, results included, taken to be eager's."""
 
     @classmethod
-    def by(cls, op: Op[Any], case: Case) -> Taken:
+    def by(cls, op: Op[Any], case: Case) -> Footprint:
         """Return the memory of a case of an op; a far view spans that of two arguments."""
         data = sum(op.work(case, each).bytes for each in DIRECTIONS)
         return cls(data + 2 * case.span, op.room(case))

@@ -9,7 +9,7 @@ from operator import methodcaller
 
 import torch
 
-from common.grading.memory import CONTEXT, IDLE, Memory, Taken
+from common.grading.memory import CONTEXT, IDLE, Footprint, Memory
 from common.grading.worker import Worker
 
 
@@ -24,7 +24,7 @@ class Room:
         """The workers that are being asked, with the bytes that each may need."""
         self._changed = threading.Condition()
 
-    def together(self, largest: Taken, timed: bool) -> int:
+    def together(self, largest: Footprint, timed: bool) -> int:
         """Return how many solutions may live at the same time, each in a process of its own.
 
         Each takes the memory of a CUDA context even when idle, beside the largest case, which is
@@ -36,11 +36,11 @@ class Room:
         return max(1 + spare // CONTEXT, 1)
 
     @contextlib.contextmanager
-    def taken(self, worker: Worker, taken: Taken) -> Iterator[None]:
+    def taken(self, worker: Worker, footprint: Footprint) -> Iterator[None]:
         """Wait until the case fits beside those under way, or none is; then make room for it."""
-        frugal = taken.frugal(self.memory.budget)
-        needed = taken.graded(frugal)
-        most = self.memory.budget - IDLE - taken.problem(frugal)
+        frugal = footprint.frugal(self.memory.budget)
+        needed = footprint.graded(frugal)
+        most = self.memory.budget - IDLE - footprint.problem(frugal)
         with self._changed:
             self._changed.wait_for(
                 lambda: not self._busy or sum(self._busy.values()) + needed <= most
@@ -76,10 +76,10 @@ class Room:
             _empty_cache()
         return self.memory.left >= needed
 
-    def make_for_problem(self, taken: Taken) -> None:
+    def make_for_problem(self, footprint: Footprint) -> None:
         """Make room for a problem that is about to be computed, beside the cases under way."""
         with self._changed:
-            self.make(taken.solved, self._busy)
+            self.make(footprint.solved, self._busy)
 
 
 def _empty_cache() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from common.errors import is_out_of_memory
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
-from common.grading.memory import Memory, Taken
+from common.grading.memory import Footprint, Memory
 from common.grading.problem import Problem, make_problem
 from common.grading.room import Room
 from common.grading.second_try import SecondTry, Verdicts
@@ -166,7 +166,9 @@ class Sweep:
 
     def _together(self, op: Op[Any], cases: Sequence[Case]) -> int:
         """Return the number of solutions that go through the cases together."""
-        near = [Taken.by(op, case) for case in cases if not case.span]  # a far one waits for others
+        near = [
+            Footprint.by(op, case) for case in cases if not case.span
+        ]  # a far one waits for others
         return min((self.room.together(each, not self._overlap) for each in near), default=1)
 
     def _grade_group(
@@ -202,22 +204,22 @@ class Sweep:
         for case in cases:
             if case.span:  # it takes half a large GPU, and waits for that: see `Room.taken`
                 continue
-            taken = Taken.by(op, case)
-            each = taken.problem(frugal=False) + solutions * taken.graded(frugal=False)
+            footprint = Footprint.by(op, case)
+            each = footprint.problem(frugal=False) + solutions * footprint.graded(frugal=False)
             lanes = min(lanes, left // each)
         return max(lanes, 1)
 
     def _start(
         self, op: Op[Any], case: Case, workers: Iterable[Worker], repeats: int
     ) -> _PendingCase:
-        taken = Taken.by(op, case)
+        footprint = Footprint.by(op, case)
         problem = self._makers.submit(self._problem, op, case)
 
         def run(worker: Worker) -> Verdicts | None:
             """Return None where the harness failed; an exception would hold the case's tensors."""
             try:
                 made = problem.result()
-                with self.room.taken(worker, taken):
+                with self.room.taken(worker, footprint):
                     return self._grade(made, worker, repeats)
             except ServerEnded:
                 return None
@@ -230,9 +232,9 @@ class Sweep:
         return _PendingCase(case, problem, jobs)
 
     def _problem(self, op: Op[Any], case: Case, frugal: bool = False) -> Problem:
-        taken = Taken.by(op, case)
-        frugal = frugal or taken.frugal(self.room.memory.budget)
-        self.room.make_for_problem(taken)
+        footprint = Footprint.by(op, case)
+        frugal = frugal or footprint.frugal(self.room.memory.budget)
+        self.room.make_for_problem(footprint)
         return make_problem(op, case, secrets.randbits(48), self.device, frugal)
 
     def _grade(self, problem: Problem, worker: Worker, repeats: int) -> Verdicts:

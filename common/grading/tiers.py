@@ -10,7 +10,7 @@ import torch
 
 from common import ops
 from common.errors import UserError
-from common.grading.memory import Memory, Taken
+from common.grading.memory import Footprint, Memory
 from common.solutions import Solution
 from common.spec import Case, Op, Tier
 
@@ -49,7 +49,7 @@ def tier_cases(
         cases = [
             case
             for case in every
-            if _has(case, device) and (not case.span or Taken.by(op, case).fits(memory))
+            if _has(case, device) and (not case.span or Footprint.by(op, case).fits(memory))
         ]
         if not cases:  # only the ops of the seeds' plots have any in the tier `plot`
             continue

@@ -16,7 +16,7 @@ import torch
 
 from common.errors import is_out_of_memory, out_of_memory
 from common.grading.calls import result_slots
-from common.grading.memory import Taken
+from common.grading.memory import Footprint
 from common.grading.problem import OUTPUT, Problem
 from common.grading.room import Room
 from common.grading.worker import Worker
@@ -105,8 +105,8 @@ def _in_room(
     patience: float,
 ) -> Reply:
     """Time the case, again where memory runs out; then find whose fault that is."""
-    taken = Taken.by(problem.op, problem.case)
-    scarce = not room.make(taken.timed, keep=[worker, baseline.worker])
+    footprint = Footprint.by(problem.op, problem.case)
+    scarce = not room.make(footprint.timed, keep=[worker, baseline.worker])
     if scarce:
         worker.release()  # grading has left as much in its caches
     for frugal in (scarce, True):

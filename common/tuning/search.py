@@ -18,7 +18,7 @@ import torch
 from common.errors import UserError, out_of_memory
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade
-from common.grading.memory import Memory, Taken
+from common.grading.memory import Footprint, Memory
 from common.grading.problem import make_problem
 from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
@@ -282,7 +282,7 @@ class _Search:
         choices = self._choices(trial.shape, trial.config)
         reply = self._worker.ask("force", choices=choices)
         if not reply.get("verdict"):
-            frugal = Taken.by(op, case).frugal(self._budget)
+            frugal = Footprint.by(op, case).frugal(self._budget)
             problem = make_problem(op, case, secrets.randbits(48), self._device, frugal)
             verdicts = grade(problem, self._worker)
             self._recover(*(verdict.verdict for verdict in verdicts.values()))
