@@ -222,6 +222,7 @@ def asked(op=None, only=None):
 
 
 def test_bench_names_the_missing_peers_and_the_command(monkeypatch):
+    monkeypatch.setattr(sys, "prefix", "/usr")
     line = options.missing_peers(asked(), ABSENT)
     names = ", ".join(sorted(LIBRARIES))
     command = "python -m common.tools.peers"

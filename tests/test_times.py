@@ -17,7 +17,7 @@ BY = {case.ranked_by: case for case in reversed(list(ROPE.cases("board")))}
 class Timed:
     """A process whose calls take so many microseconds by either clock."""
 
-    inputs = 2
+    inputs, frugal = 2, False
 
     def __init__(self, microseconds, warming_up=0.1):
         self.each, self.warming_up, self.asked = microseconds, warming_up, []
@@ -87,7 +87,7 @@ def test_a_case_gets_its_share_of_the_further_answers(monkeypatch):
         return iter(())
 
     room = SimpleNamespace(memory=SimpleNamespace(budget=1 << 40))
-    sweep = SimpleNamespace(device="cuda", grade=grade, room=room)
+    sweep = SimpleNamespace(device="cuda", grade=grade, room=room, worker=lambda *_: None)
     monkeypatch.setattr(rows, "tier_cases", lambda *_, **how: [(ROPE, [])])
     monkeypatch.setattr(rows.baseline, "eager", lambda sweep, op: None)
     monkeypatch.setattr(rows.baseline, "calibrate", lambda worker, device: {})
