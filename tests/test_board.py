@@ -206,7 +206,8 @@ def test_the_memory_of_the_latest_run_is_stated():
     known = {"r1": {"budget": 16 << 30, "harness": 1 << 29, "device": 15 << 30}}
     runs = [RUN, replace(RUN, run="r2")]
     line = ("GPU memory of the latest run: a budget of 16.0 GiB, in the harness's own process at"
-            " most 512.0 MiB, in all processes together, between two steps, at most 15.0 GiB.")  # fmt: skip
+            " most 512.0 MiB, in all processes together, between two steps, at most"
+            " 15.0 GiB.")  # fmt: skip
     board = markdown.leaderboard([dataclasses.replace(TIMED, runs=runs, memory=known)], ABOUT)
     assert line in board
     known["r2"] = {"harness": 1 << 30}
