@@ -192,8 +192,7 @@ def undisturbed(monkeypatch):
                 raise outcome
             return outcome
 
-        monkeypatch.setattr(timing, "_time", attempt)
-        return timing._undisturbed(None, worker, made, "forward", 1.0, False), worker
+        return timing._undisturbed(attempt, worker, made), worker
 
     return run
 

@@ -13,7 +13,6 @@ import torch
 from common.measure import machine
 from common.paths import CONTRIBUTORS
 from common.solutions import Solution
-from common.tuning import search
 from common.tuning.points import SCHEMA, render
 
 DEVICE = "NVIDIA H200"
@@ -214,7 +213,7 @@ def test_tune_writes_what_a_similar_device_looks_for(h100, capsys, monkeypatch):
     monkeypatch.setattr(machine, "device_name", lambda device: name)
     with monkeypatch.context() as there:
         there.setattr(torch.cuda, "get_device_properties", lambda device=None: on)
-        fields = search._device_fields("cuda")
+        fields = machine.device_fields("cuda")
     assert fields == {"device": name, **similar("9.0", 132)}
     text = render(fields, {}, {})
     (h100.file.parent / "nvidia-gh200-480gb.json").write_text(text)

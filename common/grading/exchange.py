@@ -19,7 +19,7 @@ FIRST, LATEST, OTHER, FURTHER = range(4)
 """The attempts at a case: two on the same inputs; one on other inputs in the memory of the first,
 where a replayed result is a wrong one; and one in a further mode (`modes.py`)."""
 OTHER_EVERY = 4
-"""One case in so many is asked on other inputs too, of two calls that live at the same time."""
+"""One case in so many is asked on other inputs too."""
 MODE_EVERY = 4
 """One case in so many is asked in a further mode."""
 

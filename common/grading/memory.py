@@ -111,13 +111,13 @@ class Memory:
     @property
     def left(self) -> int:
         """Return the bytes of the budget that nothing takes now."""
+        return self.look()
+
+    def look(self) -> int:
+        """Return the bytes that are left; take what is taken now into the peak."""
         left = self._free() - self._others
         self._least = min(self._least, left)
         return left
-
-    def look(self) -> None:
-        """Take what is taken now into the peak."""
-        self._least = min(self._least, self.left)
 
     @property
     def peak(self) -> int:

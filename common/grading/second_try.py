@@ -40,20 +40,14 @@ class SecondTry:
         Where the harness itself runs out, the problem is made again as a frugal one. A solution
         that runs out does not get that: it asks less of a solution.
         """
-        reason = ""
         for frugal in (False, True):
             found = self._graded(worker, frugal)
             if isinstance(found, dict):
-                break
-            reason = found
-        if isinstance(found, dict):
-            ran_out = [each.reason for each in found.values() if each.ran_out]
-            if not ran_out or self._fits():
-                return found
-            return ran_out[0]
+                ran_out = [each.reason for each in found.values() if each.ran_out]
+                return found if not ran_out or self._fits() else ran_out[0]
         if self.problem is None or not self._fits():
-            return reason
-        return self._blamed(worker, f"{reason} beside it")
+            return found
+        return self._blamed(worker, f"{found} beside it")
 
     def _graded(self, worker: Worker, frugal: bool) -> Verdicts | str:
         """Return the verdicts, or the reason for which the harness ran out of memory."""

@@ -61,9 +61,14 @@ def lay_calls(
         return draw(op, case, seed, device)
 
     seeds = [secrets.randbits(48) for _ in range(count)]
-    arena, slots = _reserve(worker, drawn(seeds[0]), count, results or {})
+    first = drawn(seeds[0])
+    arena, slots = _reserve(worker, first, count, results or {})
     inputs = [each.inputs for each in slots]
-    calls = [_lay(op, arena, drawn(seed), each) for seed, each in zip(seeds, inputs, strict=True)]
+    calls = [_lay(op, arena, first, inputs[0])]
+    del first  # one call's inputs are alive at a time
+    calls += [
+        _lay(op, arena, drawn(seed), each) for seed, each in zip(seeds[1:], inputs[1:], strict=True)
+    ]
     return LaidCalls(drawn, arena, seeds, inputs, slots[0].results, calls)
 
 

@@ -25,6 +25,16 @@ def device_name(device: str) -> str:
     return str(torch.cuda.get_device_name()) if device == "cuda" else INTERPRETER
 
 
+def device_fields(device: str) -> dict[str, Any]:
+    """Return what a file says of its device, by which a similar device finds it."""
+    fields: dict[str, Any] = {"device": device_name(device)}
+    if device == "cuda":
+        gpu = torch.cuda.get_device_properties()
+        fields["compute_capability"] = f"{gpu.major}.{gpu.minor}"
+        fields["multiprocessors"] = gpu.multi_processor_count
+    return fields
+
+
 def results_folder(device: str) -> str:
     """Return the name of the device's folder: `nvidia-h200`, or `cpu`, which stays out of git."""
     name = device_name(device).lower() if device == "cuda" else "cpu"

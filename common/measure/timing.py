@@ -8,8 +8,10 @@ with the harness's own stopwatch.
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -109,9 +111,10 @@ def _in_room(
     scarce = not room.make(footprint.timed, keep=[worker, baseline.worker])
     if scarce:
         worker.release()  # grading has left as much in its caches
+    attempt = functools.partial(_time, problem, worker, baseline, direction, patience)
     for frugal in (scarce, True):
         try:
-            return _undisturbed(problem, worker, baseline, direction, patience, frugal)
+            return _undisturbed(functools.partial(attempt, frugal), worker, baseline)
         except (Failed, BaselineFailed, RuntimeError) as error:
             if not is_out_of_memory(str(error)):
                 raise
@@ -139,14 +142,7 @@ class Forged(Failed):
     """The reported times are too short for the stopwatch."""
 
 
-def _undisturbed(
-    problem: Problem,
-    worker: Worker,
-    baseline: Baseline,
-    direction: Direction,
-    patience: float,
-    frugal: bool,
-) -> Reply:
+def _undisturbed(attempt: Callable[[], Reply], worker: Worker, baseline: Baseline) -> Reply:
     """Time the case, again after a disturbance, a time that seems forged, or a failure of eager.
 
     Others on the machine may have caused any of these. A disturbance is the solution's if it ends
@@ -155,7 +151,7 @@ def _undisturbed(
     baseline.patient = True
     for _ in range(ATTEMPTS):
         try:
-            return _time(problem, worker, baseline, direction, patience, frugal)
+            return attempt()
         except BaselineFailed as found:
             if is_out_of_memory(str(found)):
                 raise
@@ -173,7 +169,7 @@ def _undisturbed(
             failed = Failed("TAMPERED", reason)
     if baseline.patient:
         raise failed
-    return _time(problem, worker, baseline, direction, patience, frugal)
+    return attempt()
 
 
 def _bare(error: Exception) -> Exception:

@@ -142,17 +142,7 @@ def _trials(solution: Solution, device: str) -> Trials:
     beside = [other for other in discover(folder.parent) if other.handle == solution.handle]
     sources = {other.name: other.source_digest for other in beside}
     path = folder / "configs" / f"{machine.results_folder(device)}.jsonl"
-    return Trials(path, _device_fields(device), sources, machine.versions())
-
-
-def _device_fields(device: str) -> dict[str, Any]:
-    """Return what a file says of its device, by which a similar device finds it."""
-    fields: dict[str, Any] = {"device": machine.device_name(device)}
-    if device == "cuda":
-        gpu = torch.cuda.get_device_properties()
-        fields["compute_capability"] = f"{gpu.major}.{gpu.minor}"
-        fields["multiprocessors"] = gpu.multi_processor_count
-    return fields
+    return Trials(path, machine.device_fields(device), sources, machine.versions())
 
 
 def _search(
