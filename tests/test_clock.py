@@ -1,6 +1,7 @@
 """What the clock times and how; without a GPU the CPU plays its part."""
 
 import time
+import weakref
 
 import pytest
 import torch
@@ -142,6 +143,31 @@ def test_a_long_run_makes_its_calls_with_new_inputs_or_changes_them_alone():
     seen.clear()
     ours.run_on("solution", 40, renew=True, run=False, wait=False)
     assert not seen
+
+
+@pytest.mark.parametrize("frugal", [False, True])
+def test_no_graph_is_alive_beside_the_next_call_of_a_long_run_where_memory_is_scarce(frugal):
+    alive, most = set(), []
+
+    class Saves(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            most.append(len(alive))
+            alive.add(id(ctx))
+            weakref.finalize(ctx, alive.discard, id(ctx))
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    x = torch.ones(4, requires_grad=True)
+    call = TimedCall(lambda: Saves.apply(x), [], torch.ones(4))
+    ours = Clock(Rotation([call] * 3, backward=False, slots=(torch.zeros(4),)), False, {})
+    most.clear()
+    ours.run_on("solution", 5, renew=True, run=True, wait=True, frugal=frugal)
+    assert (len(most), max(most)) == (15, 0 if frugal else 2)
+    assert ours.ours.delivered()
 
 
 def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(monkeypatch):

@@ -7,7 +7,9 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from common.arena import BAND
 from common.sandbox import poison
 from common.sandbox.poison import Poison
 
@@ -108,6 +110,44 @@ def test_the_bands_live_as_long_as_the_memory():
         fresh = torch.empty(1000).fill_(1.0)
     others = [torch.zeros(1000) for _ in range(20)]
     assert fresh.sum() == 1000 and len(others) == 20
+
+
+class Allocated(TorchDispatchMode):
+    """Counts the bytes that torch's functions allocate on the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket is torch.ops.aten.full or "empty" in func.__name__:
+            self.bytes += result.nbytes if result.device.type == "cpu" else 0
+        return result
+
+
+FRESH = {
+    "empty": lambda x: torch.empty(3, 5, dtype=torch.float64),
+    "empty, transposed": lambda x: torch.empty(15).view(5, 3).t(),
+    "empty_like": lambda x: torch.empty_like(x.t()),
+    "empty_strided": lambda x: torch.empty_strided((3, 5), (10, 2)),
+    "empty_permuted": lambda x: torch.empty_permuted((3, 5), (1, 0)),
+    "new_empty": lambda x: x.new_empty(3, 5, dtype=torch.int16),
+    "new_empty_strided": lambda x: x.new_empty_strided((3, 5), (1, 3)),
+    "zeros_like": lambda x: torch.zeros_like(x),
+}
+
+
+@pytest.mark.parametrize("make", FRESH.values(), ids=FRESH)
+def test_memory_between_bands_is_allocated_once_and_has_its_own_shape(make):
+    """A solution that needs more than half of a GPU would else run out of memory."""
+    x = torch.ones(3, 5)
+    plain = make(x)
+    with Allocated() as allocated, Poison(NAN, guarded="cpu"):
+        fresh = make(x)
+    assert (fresh.shape, fresh.stride(), fresh.dtype) == (plain.shape, plain.stride(), plain.dtype)
+    assert fresh.untyped_storage().nbytes() == plain.untyped_storage().nbytes()
+    assert allocated.bytes <= plain.untyped_storage().nbytes() + 2 * BAND
 
 
 def test_memory_without_bytes_may_grow():

@@ -133,7 +133,7 @@ class TimedProcess:
             self._ask("get_ready", name=name, **self._direction)
         how = {"name": name, "rounds": rounds, "renew": renew, "run": run, "wait": wait}
         start = time.perf_counter()
-        reply = self._ask("run_on", **how, **self._direction)
+        reply = self._ask("run_on", **how, frugal=self.frugal, **self._direction)
         elapsed = time.perf_counter() - start
         if run and wait:
             self._keep("run on", reply)

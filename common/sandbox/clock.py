@@ -181,7 +181,9 @@ class Clock:
         contestant.after()
         return sample
 
-    def run_on(self, name: str, rounds: int, renew: bool, run: bool, wait: bool) -> None:
+    def run_on(
+        self, name: str, rounds: int, renew: bool, run: bool, wait: bool, frugal: bool = False
+    ) -> None:
         """Make the calls of a contestant round after round.
 
         Args:
@@ -190,6 +192,7 @@ class Clock:
             renew: Change the inputs before each round.
             run: Make the calls; otherwise the inputs change and nothing else happens.
             wait: Wait for the GPU at the end.
+            frugal: Memory is scarce: no call's graph is alive beside the next call.
         """
         contestant, ours = self.get_ready(name), self.ours
         one, prepare = contestant.ready(), ours.renew if renew else ours.forget
@@ -199,6 +202,8 @@ class Clock:
             if run:
                 for _ in range(calls):
                     one()
+                    if frugal:
+                        ours.free_graphs()
             if run and wait and calls > 1:
                 ours.keep_in_passing()
         ours.forget()  # so that freeing them is in the time of the calls

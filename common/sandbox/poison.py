@@ -59,14 +59,29 @@ class Poison(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one of torch's functions, and fill the memory that it allocates."""
         kwargs = kwargs or {}
+        if func.overloadpacket not in _ALLOCATIONS:
+            return self._run(func, args, kwargs)
         if func.overloadpacket is _RESIZE and type(args[0]) in _ORDINARY:
             return self._resize(func, *args, **kwargs)
-        fresh = self._run(func, args, kwargs)
-        if func.overloadpacket in _ALLOCATIONS:
-            if fresh.device.type == self.guarded:
-                fresh = self._between_bands(fresh)
-            fill(fresh, self.value)
+        if device := self._guarded_device(func, args, kwargs):
+            # the memory itself is allocated once, since a solution may need half of the GPU's
+            outline = func(*args, **{**kwargs, "device": "meta", "pin_memory": None})
+            fresh = self._between_bands(outline, device)
+        else:
+            fresh = self._run(func, args, kwargs)
+        fill(fresh, self.value)
         return fresh
+
+    def _guarded_device(self, func: Any, args: Any, kwargs: Any) -> torch.device | None:
+        """Return the device of fresh memory that must stand between bands."""
+        if not any(each.name == "device" for each in func._schema.arguments):
+            return None  # it writes to memory that is there
+        like = next((each for each in args[:1] if isinstance(each, torch.Tensor)), None)
+        if like is not None and type(like) not in _ORDINARY:
+            return None
+        device = kwargs.get("device") or (like.device if like is not None else "cpu")
+        device = torch.device(device)
+        return device if device.type == self.guarded else None
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a function, a custom operator with this mode on, so that its memory is filled too.
@@ -92,7 +107,8 @@ class Poison(TorchDispatchMode):
         storage, end = tensor.untyped_storage(), tensor.storage_offset() + math.prod(size)
         held = storage.nbytes() // tensor.itemsize
         if held < end and not storage.resizable():  # as memory between bands is not
-            grown = self._between_bands(tensor.new_empty(end))
+            outline = tensor.new_empty(end, device="meta")
+            grown = self._between_bands(outline, tensor.device)
             grown[:held].copy_(tensor.as_strided((held,), (1,), 0))
             tensor.set_(
                 grown.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
@@ -102,24 +118,24 @@ class Poison(TorchDispatchMode):
             fill(tensor.as_strided((end - held,), (1,), held), self.value)
         return tensor
 
-    def _between_bands(self, fresh: torch.Tensor) -> torch.Tensor:
-        """Return the same tensor in memory of its own between bands, at the start of its storage.
+    def _between_bands(self, outline: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """Return a tensor like the outline, in memory between bands, at the start of its storage.
 
         torch has no storage that is a part of another; what it takes over by DLPack begins where
         the slice does, and keeps the bands alive.
         """
-        size = fresh.untyped_storage().nbytes()
+        size = outline.untyped_storage().nbytes()
         if not size:
-            return fresh
+            return torch.empty_like(outline, device=device)
         if self._bytes + size > MOST_KEPT:
             self._check_unused()
-        raw = torch.full((size + 2 * BAND,), self._guard, dtype=torch.uint8, device=fresh.device)
+        raw = torch.full((size + 2 * BAND,), self._guard, dtype=torch.uint8, device=device)
         self._fresh.append((raw, size))
         self._bytes += size
         next(self._tally)
         storage = from_dlpack(raw[BAND : BAND + size].__dlpack__()).untyped_storage()
-        target = torch.empty(0, dtype=fresh.dtype, device=fresh.device)
-        return target.set_(storage, 0, fresh.shape, fresh.stride())
+        target = torch.empty(0, dtype=outline.dtype, device=device)
+        return target.set_(storage, 0, outline.shape, outline.stride())
 
     def _check_unused(self) -> None:
         """Check the bands of memory that the solution has freed, and free it.

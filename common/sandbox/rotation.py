@@ -171,6 +171,14 @@ class Rotation:
         """Free the results of all calls; those that were kept are written already."""
         self._alive.clear()
 
+    def free_graphs(self) -> None:
+        """Keep the values of the results, and free all that a backward of them would need."""
+        self._refuse_lazy()
+        self._alive = [
+            Made(made.call, tuple(result.detach() for result in made.results))
+            for made in self._alive
+        ]
+
     def refuse_shared(self) -> None:
         """Raise Refused, TAMPERED, where kept results of several calls lie in the same memory."""
         if not self.keeps:

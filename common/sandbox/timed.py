@@ -171,12 +171,19 @@ def capture(session: Session, backward: bool) -> Reply:
 
 
 def run_on(
-    session: Session, name: str, rounds: int, renew: bool, run: bool, wait: bool, backward: bool
+    session: Session,
+    name: str,
+    rounds: int,
+    renew: bool,
+    run: bool,
+    wait: bool,
+    frugal: bool,
+    backward: bool,
 ) -> Reply:
     """Make calls round after round; see `Clock.run_on`, and `take_turn` for `kept`."""
     timed = session.clocks[backward]
     held = (*session.held(), *timed.held())
-    timed.run_on(name, rounds, renew, run, wait)
+    timed.run_on(name, rounds, renew, run, wait, frugal)
     session.hold(*held)
     return {"kept": timed.ours.delivered()}
 
