@@ -11,7 +11,15 @@ from common import ops
 from common.grading.memory import Memory
 from common.grading.room import Room
 from common.measure import baseline, timing
-from common.measure.baseline import Baseline, BaselineFailed, Disturbed, Ready
+from common.measure.baseline import (
+    SUSTAINED,
+    TRIAL,
+    Baseline,
+    BaselineFailed,
+    Disturbed,
+    Ready,
+    sustained,
+)
 from common.measure.timed_process import Failed
 from common.measure.timing import ATTEMPTS, Forged
 from common.spec import Work
@@ -255,4 +263,16 @@ def test_the_sustained_times_of_a_case_are_measured_once():
     made._ready = Ready("case", False, None, timed={"forward": Long()})
     for _ in range(2):
         assert made.sustained({"eager": 20.0, "dense": 4.0}) == {"eager": 30.0, "dense": 5.0}
-    assert next(Long.runs) == 2
+    assert next(Long.runs) == 4
+
+
+def test_a_sustained_run_lasts_half_a_second_though_its_calls_wait_for_the_host():
+    class HostBound:
+        inputs, lasted = 2, []
+
+        def seconds(self, name, rounds):
+            self.lasted.append(60e-6 * rounds * self.inputs)
+            return self.lasted[-1]
+
+    assert sustained(HostBound(), "solution", 20.0) == 60.0
+    assert HostBound.lasted == pytest.approx([3 * TRIAL, SUSTAINED], rel=0.01)

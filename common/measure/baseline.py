@@ -43,8 +43,9 @@ TRIES, PAUSE = 10, 0.02
 """How often turns are taken again, how often they wait for a quick probe, and the seconds of each
 such wait."""
 SUSTAINED = 0.5
-"""Seconds of a sustained run, if a call takes no longer than alone; it takes up to half as much
-more where the GPU's power is capped."""
+"""Seconds of a sustained run."""
+TRIAL = 0.03
+"""Seconds of the run before it, if a call takes as long as its samples of GPU time."""
 
 
 class Disturbed(Exception):
@@ -246,10 +247,16 @@ def _in_its_process(name: str) -> str:
 
 
 def sustained(timed: TimedProcess, name: str, expected: float) -> float:
-    """Return the microseconds of a call that runs on and on, with nothing between two calls."""
-    calls = timed.inputs
-    rounds = max(round(1e6 * SUSTAINED / expected / calls), 1)
-    return round(1e6 * timed.seconds(name, rounds) / (rounds * calls), 2)
+    """Return the microseconds of a call that runs on and on, with nothing between two calls.
+
+    A short run shows how many calls fill the time: they may wait for the host, which the expected
+    microseconds, those of the GPU, do not tell.
+    """
+    calls, took = timed.inputs, expected
+    for seconds in (TRIAL, SUSTAINED):
+        rounds = max(round(1e6 * seconds / took / calls), 1)
+        took = 1e6 * timed.seconds(name, rounds) / (rounds * calls)
+    return round(took, 2)
 
 
 def _probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:

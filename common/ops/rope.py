@@ -74,12 +74,8 @@ def reference(
     assert start_positions is None or cp_size == 1, "start_positions with context parallelism"
     if tensor_format == "thd":
         assert cu_seqlens is not None, "thd needs cu_seqlens"
-        lengths = (cu_seqlens // cp_size).diff().tolist()
-        starts = [0] * len(lengths) if start_positions is None else start_positions.tolist()
-        angles = torch.cat(
-            [_of_rank(freqs[i:], n, cp_size, cp_rank) for i, n in zip(starts, lengths, strict=True)]
-        )
-        return _rotate(t, angles.squeeze(1), interleaved)
+        positions = _of_tokens(len(t), cu_seqlens // cp_size, start_positions, cp_size, cp_rank)
+        return _rotate(t, freqs[positions].squeeze(1), interleaved)
     length = t.shape[tensor_format.index("s")]
     if start_positions is None:
         angles = _of_rank(freqs, length, cp_size, cp_rank)
@@ -95,6 +91,24 @@ def _of_rank(freqs: torch.Tensor, length: int, cp_size: int, cp_rank: int) -> to
     chunk = length // 2
     mirror = 2 * cp_size - 1 - cp_rank
     return torch.cat([freqs[i * chunk : (i + 1) * chunk] for i in (cp_rank, mirror)])
+
+
+def _of_tokens(
+    tokens: int, ends: torch.Tensor, starts: torch.Tensor | None, cp_size: int, cp_rank: int
+) -> torch.Tensor:
+    """Return the position of each token that this rank holds; `ends` counts its tokens alone.
+
+    For example, with `ends = [0, 2, 5]` and no starts the positions are `[0, 1, 0, 1, 2]`.
+    """
+    token = torch.arange(tokens, dtype=ends.dtype, device=ends.device)
+    sequence = torch.searchsorted(ends[1:], token, right=True)
+    position = token - ends[sequence]
+    if cp_size > 1:
+        chunk = (ends.diff() // 2)[sequence]
+        mirror = 2 * cp_size - 1 - cp_rank
+        second = (mirror - 1) * chunk + position
+        position = torch.where(position < chunk, cp_rank * chunk + position, second)
+    return position if starts is None else position + starts[sequence]
 
 
 def _rotate(t: torch.Tensor, angles: torch.Tensor, interleaved: bool) -> torch.Tensor:
