@@ -118,10 +118,10 @@ def test_slow_calls_warm_up_by_few(seconds, most):
     assert alive == 2 if seconds else alive >= ALIVE.start
 
 
-def test_the_gpu_spins_for_twice_the_time_in_which_the_host_queues_a_call():
+def test_the_gpu_spins_for_longer_than_the_host_queues_a_call():
     ours = Clock(rotation([(lambda: time.sleep(2e-3) or torch.ones(1), [], torch.ones(1))], False),
                  False, {"copy": lambda: list})  # fmt: skip
-    assert 4000 <= ours.contestants["solution"].spin <= contestants.LONGEST_SPIN
+    assert 3000 <= ours.contestants["solution"].spin < contestants.LONGEST_SPIN
     assert ours.get_ready("copy").spin == contestants.QUEUING
 
 
@@ -170,7 +170,9 @@ def test_no_graph_is_alive_beside_the_next_call_of_a_long_run_where_memory_is_sc
     assert ours.ours.delivered()
 
 
-def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(monkeypatch):
+@pytest.fixture
+def gpu(monkeypatch):
+    """Fake a GPU that needs 500 us of spin; return the log of what is queued and awaited."""
     done = []
 
     class Event:
@@ -180,12 +182,21 @@ def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(monkeyp
         def record(self):
             done.append("event")
 
+        def query(self):
+            return [each for each in done if isinstance(each, int)][-1] < 500 * 2000
+
         def synchronize(self):
             done.append("wait")
 
         def elapsed_time(self, end):
             return 0.25
 
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: done.append(cycles))
+    return done
+
+
+def sampled(done, **spin):
     class Flush:
         def zero_(self):
             done.append("flush")
@@ -194,13 +205,32 @@ def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(monkeyp
         done.append("ready")
         return lambda: done.append("run")
 
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: done.append(cycles))
     before, after = (lambda: done.append("before")), (lambda: done.append("after"))
-    assert clock._gpu_time(Contestant(ready, before, after), Flush()) == 250.0
-    cycles = contestants.QUEUING * clock.CYCLES_PER_MICROSECOND
-    queued = [cycles, "before", "ready", "flush", "event", "run", "event", "after", "wait"]
-    assert done == queued
+    contestant = Contestant(ready, before, after, **spin)
+    assert clock._gpu_time(contestant, Flush()) == 250.0
+    return contestant
+
+
+def sample_of(spin):
+    cycles = spin * clock.CYCLES_PER_MICROSECOND
+    return [cycles, "before", "ready", "flush", "event", "run", "event", "after", "wait"]
+
+
+def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(gpu):
+    sampled(gpu, spin=600)
+    assert gpu == sample_of(600)
+
+
+def test_a_sample_that_the_host_queued_too_late_is_taken_again_behind_a_longer_spin(gpu):
+    contestant = sampled(gpu)
+    assert gpu == sample_of(contestants.QUEUING) + sample_of(2 * contestants.QUEUING)
+    assert contestant.spin == 2 * contestants.QUEUING, "the next sample begins with it"
+
+
+def test_no_spin_is_longer_than_the_longest(gpu, monkeypatch):
+    monkeypatch.setattr(contestants, "LONGEST_SPIN", 400.0)
+    assert sampled(gpu).spin == 400.0
+    assert gpu == sample_of(300) + sample_of(400)
 
 
 @pytest.fixture

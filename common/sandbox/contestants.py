@@ -16,6 +16,8 @@ Ready = Callable[[], Run]
 LONGEST_SPIN = 5000.0
 QUEUING = 300.0
 """Microseconds in which the host queues a copy or nine products, and the least spin."""
+MARGIN = 1.5
+"""The ratio of the first spin to the time in which the host queued a call before."""
 
 
 def _nothing() -> None:
@@ -30,13 +32,17 @@ class Contestant:
     before: Callable[[], None] = field(default_factory=lambda: _nothing)
     after: Callable[[], None] = field(default_factory=lambda: _nothing)
     grad: bool = True
-    slowest: float = QUEUING / 2
-    """The longest time in microseconds that the host took to queue a call with the work before."""
+    spin: float = QUEUING
+    """The microseconds for which the GPU spins, while the host queues a call and its `before`."""
 
-    @property
-    def spin(self) -> float:
-        """Return the microseconds for which the GPU spins, while the host queues a call."""
-        return min(2 * self.slowest, LONGEST_SPIN)
+    def queued_in(self, microseconds: float) -> None:
+        """Spin for longer than the host has taken to queue a call."""
+        self.spin = min(max(MARGIN * microseconds, self.spin), LONGEST_SPIN)
+
+    def spin_longer(self) -> bool:
+        """Spin for twice as long from now on; return whether that is possible."""
+        shorter, self.spin = self.spin, min(2 * self.spin, LONGEST_SPIN)
+        return shorter < self.spin
 
 
 def as_run(call: Any, backward: bool) -> Run:
