@@ -76,19 +76,27 @@ class Clock:
             self.ours.refuse_shared()
             self.ours.forget()
             memory.give_back()  # as much as several calls take
-        for name in self.contestants:
-            self._warm_up_alone(name)
+        if self._slow:  # the calls so far have warmed up, and launching is nothing beside them
+            self._warm.update(self.contestants)
+        else:
+            for name in self.contestants:
+                self._warm_up_alone(name)
         gc.collect()
-        _synchronize()
+        memory.synchronize()
+
+    @property
+    def _slow(self) -> bool:
+        """Return whether a call takes most of the seconds of a warm-up."""
+        return self._most == 1
 
     def _cold(self) -> float:
         """Make the first calls; return the seconds that the last of them took, the GPU's too."""
         for _ in range(COLD_CALLS):
             self.ours.forget()
-            _synchronize()
+            memory.synchronize()
             start = time.perf_counter_ns()
             self.ours.run()
-            _synchronize()
+            memory.synchronize()
         took = time.perf_counter_ns() - start
         self.ours.forget()
         return took / 1e9
@@ -159,12 +167,12 @@ class Clock:
             burst: The most calls in a sample of host time.
         """
         contestant = self.get_ready(name)
-        if clock == "host":
+        if clock == "host" and not self._slow:
             self._wake(contestant)
         samples = [round(self._sample(contestant, clock, burst), 2) for _ in range(rounds)]
         self.ours.forget()
         self._free_limits()
-        _synchronize()  # the harness reads the kept results in another CUDA context
+        memory.synchronize()  # the harness reads the kept results in another CUDA context
         return samples
 
     def _wake(self, contestant: Contestant) -> None:
@@ -211,7 +219,7 @@ class Clock:
         ours.forget()  # so that freeing them is in the time of the calls
         self._free_limits()
         if wait:
-            _synchronize()
+            memory.synchronize()
 
 
 class Probes:
@@ -229,7 +237,7 @@ class Probes:
             self._host()
             if device == "cuda":
                 self._gpu.ready()()
-        _synchronize()
+        memory.synchronize()
 
     def take(self, clock: ByClock, rounds: int) -> list[float]:
         """Return microseconds of a copy by the GPU's clock, or of a launch by the host's."""
@@ -244,7 +252,7 @@ def _at_once(run: Run) -> Ready:
 
 def _queue(contestant: Contestant) -> float:
     """Make a call as a sample of GPU time does; return the microseconds until it is queued."""
-    _synchronize()
+    memory.synchronize()
     start = time.perf_counter_ns()
     contestant.before()
     with torch.set_grad_enabled(contestant.grad):
@@ -254,13 +262,8 @@ def _queue(contestant: Contestant) -> float:
     return took
 
 
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 def _host_time(run: Run, calls: int, grad: bool) -> float:
-    _synchronize()
+    memory.synchronize()
     with torch.set_grad_enabled(grad):
         start = time.perf_counter_ns()
         for _ in range(calls):

@@ -52,6 +52,12 @@ def room() -> int:
     return max(min(free, allowed), 0) + reserved - torch.cuda.memory_allocated()
 
 
+def synchronize() -> None:
+    """Wait for the GPU's work, if there is a GPU."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def give_back() -> None:
     """Return the memory that torch keeps for later to the GPU, where other processes need it."""
     gc.collect(YOUNG)
