@@ -134,8 +134,14 @@ def _mask(case: MaskedCase, generator: torch.Generator) -> torch.Tensor:
 
 
 def twin(case: MaskedCase) -> MaskedCase:
-    """Cut wide widths, and the tokens to a few tiles; keep the mask and the dtype."""
-    first, second = (min(width, WIDEST_TWIN) for width in case.widths)
+    """Cut the widths by one power of two, and the tokens to a few tiles; keep the rest.
+
+    For example, 4096x4096x14336 becomes 40x128x448: the widths differ where the case's do.
+    """
+    cut = 1
+    while max(case.widths) // cut > WIDEST_TWIN:
+        cut *= 2
+    first, second = (width // cut for width in case.widths)
     return dataclasses.replace(
         case, tokens=32 + case.tokens // 512, widths=(first, second), twin=True
     )

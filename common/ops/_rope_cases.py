@@ -288,10 +288,17 @@ def _mixed_lengths() -> tuple[int, ...]:
     return tuple(256 + (240 - 16 * (i % 31)) * (-1) ** i for i in range(62)) + (256, 256)
 
 
+LONGEST_SHORT = 128
+"""The longest sequence whose twin is as long as a power of two."""
+
+
 def twin(case: RopeCase) -> RopeCase:
-    """Cut tokens, batch and heads; keep options, dtype and widths."""
+    """Cut tokens, batch and heads, no two of them to the same number; keep the rest.
+
+    Short sequences are cut to a power of two, long ones to another number.
+    """
+    heads = min(case.h, 4)
     if case.lengths:
-        return dataclasses.replace(case, lengths=(7, 1, 12, 4), h=min(case.h, 4), twin=True)
-    return dataclasses.replace(
-        case, s=min(case.s, 12), b=min(case.b, 4), h=min(case.h, 4), twin=True
-    )
+        return dataclasses.replace(case, lengths=(7, 1, 12, 4, 3), h=heads, twin=True)
+    length = 12 if case.s > LONGEST_SHORT else 16
+    return dataclasses.replace(case, s=length, b=min(case.b, 3), h=heads, twin=True)

@@ -87,8 +87,9 @@ def cases(tier: Tier) -> Iterator[RotateHalfCase]:
 
 
 def twin(case: RotateHalfCase) -> RotateHalfCase:
-    """Cut the first two dimensions; keep options, dtype, heads and width."""
-    return dataclasses.replace(case, shape=(8, 2, *case.shape[2:]), twin=True)
+    """Cut a long first dimension; keep options, dtype, heads and width."""
+    rows, *others = case.shape
+    return dataclasses.replace(case, shape=(rows if rows < 16 else 8, *others), twin=True)
 
 
 FACTORS: Factors = {
