@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.commands.check import TierReport
+from common.commands.report import TierReport
 from common.grading.chance import LONGEST_WAIT, Chance
 from common.verdicts import Verdict
 
