@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder's handle."""
     shared.running_arguments(parser)
     shared.handle_argument(parser)
+    parser.add_argument("--picture", action="store_true", help="draw the wrong elements")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
     chosen = shared.contributors(options)
     device = shared.device(options)
-    return int(not check(chosen, device, options.verbose, shared.about(), options.memory))
+    verbose, picture, memory = options.verbose, options.picture, options.memory
+    return int(not check(chosen, device, verbose, shared.about(), memory, picture))
 
 
 def check(
@@ -43,6 +45,7 @@ def check(
     verbose: bool,
     about: Mapping[str, About],
     memory: int | None = None,
+    picture: bool = False,
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed."""
     from common.grading.fork_server import ForkServer
@@ -51,7 +54,7 @@ def check(
     from common.records import runs
 
     earlier = runs.read(paths.RESULTS / machine.results_folder(device))
-    smoke, board = TierReport("smoke", verbose), TierReport("board", verbose)
+    smoke, board = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
     with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
         if device == "cuda":
             check_sharing(server)
@@ -87,7 +90,7 @@ def _grade_smoke(
                     steps.say(shared.left_out(op.name, graded.case.name, graded.reason))
                     steps.skip(_solutions_of(op.name, chosen))
                     continue
-                report.add(list(graded.verdicts.values()))
+                report.add(op, graded.case, list(graded.verdicts.values()))
                 steps.done(f"{graded.solution.name} {graded.case.name}")
     report.end()
 
@@ -117,11 +120,11 @@ def _measure_board(
                 steps.say(shared.left_out(measured.op.name, case, measured.reason))
                 steps.skip(2 * _solutions_of(measured.op.name, chosen))
                 continue
-            found = [each.row for each in measured]
-            report.add(found)
-            rows += found
-            for row in found:
-                steps.done(f"{row.solution} {row.case}")
+            problem = measured[0].graded.problem
+            report.add(problem.op, problem.case, [each.verdict for each in measured])
+            for each in measured:
+                rows.append(each.row)
+                steps.done(f"{each.row.solution} {each.row.case}")
     report.end()
     return rows
 

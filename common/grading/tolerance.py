@@ -85,7 +85,7 @@ class Wrong:
     index: tuple[int, ...]
     text: str
     mask: torch.Tensor | None = field(default=None, compare=False, repr=False)
-    """The elements beyond their bound, bool, beside the truth; None where the rms error alone is."""
+    """The elements beyond their bound, bool, where the truth lies; None if the rms error is."""
 
 
 def check_values(

@@ -38,10 +38,11 @@ def describe(mask: torch.Tensor, axes: Sequence[Axis]) -> str:
     wrong = _indices(mask)
     several = list(zip(wrong, axes, mask.shape, strict=True))
     words = [_some(*each) for each in several if len(each[0]) < each[2]]
-    whole = [axis.name for found, axis, size in several if len(found) == size > 1]
-    product = math.prod(map(len, wrong))
-    rest = [f"every {_listed(whole)}"] * bool(whole)
-    return ", ".join(words + rest + [f"not all of those: {count} of {product}"] * (count < product))
+    if whole := [axis.name for found, axis, size in several if len(found) == size > 1]:
+        words.append(f"every {_listed(whole)}")
+    if count < (product := math.prod(map(len, wrong))):
+        words.append(f"not all of those: {count} of {product}")
+    return ", ".join(words)
 
 
 def _indices(mask: torch.Tensor) -> list[list[int]]:
@@ -85,7 +86,7 @@ def _range(first: int, last: int, axis: Axis, size: int) -> str:
     words = f"{axis.plural} {first} {'to' if last > first + 1 else 'and'} {last}"
     if len(right) <= RIGHT:
         return f"{words} ({_listed(right)} {'is' if len(right) == 1 else 'are'} right)"
-    if last == size - 1:
+    if last == size - 1 and size - first < first:  # what is behind the last whole tile
         return f"{axis.plural} from {first} on, the last {size - first} of {size}"
     return f"{words} of {size}"
 
@@ -117,6 +118,6 @@ def _part(wrong: Sequence[int], axis: Axis) -> str:
 
 
 def _listed(words: Sequence[object]) -> str:
-    """Return `a`, `a and b`, or `a, b and c`."""
+    """Return `a`, `a and b` or `a, b and c`."""
     *most, last = map(str, words)
     return f"{', '.join(most)} and {last}" if most else last

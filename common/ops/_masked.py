@@ -214,6 +214,8 @@ def _smoke() -> Iterator[MaskedCase]:
     yield _case(37, 72, 100, mask="random", dtype="bfloat16")
     for mask in ("all", "none"):
         yield _case(1, 24, 40, mask=mask)
+    for width in (24, 40):  # square weights: what two exchanged widths leave right
+        yield _case(20, width, width, dtype="bfloat16")
     yield _case(0, 16, 24)
     yield _case(2, 7, 1)
     yield _case(9, 1, 5, mask="random")
