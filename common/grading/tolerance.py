@@ -140,14 +140,13 @@ def _beyond(
 ) -> torch.Tensor:
     """Return the elements beyond their bound, bool, where the truth lies."""
     apart = [] if budget.slices is None else [budget.slices.expand_as(truth)]
-    found = []
-    for _, (ours, right, *slices) in chunks(device, actual, truth, *apart):
+    mask = torch.empty(truth.numel(), dtype=torch.bool, device=truth.device)
+    for start, (ours, right, *slices) in chunks(device, actual, truth, *apart):
         largest = slices[0] if slices else right.new_tensor(budget.largest)
         allowed = torch.maximum(ulp(right, actual.dtype), 2 * slack * largest)
-        found.append(
-            (~(_error(ours, right) <= allowed) & (ours.double() != right)).to(truth.device)
-        )
-    return torch.cat(found).view(truth.shape)
+        bad = ~(_error(ours, right) <= allowed) & (ours.double() != right)
+        mask[start : start + len(bad)] = bad
+    return mask.view(truth.shape)
 
 
 def _place_of(
