@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -148,6 +148,33 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Axis:
+    """One dimension of a result in the op's own words.
+
+    For example `Axis("feature", {"the first half of what is rotated": range(8)})`.
+    """
+
+    name: str
+    """Of one of its indices, in the singular."""
+    parts: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """The parts of it that have a name, each with its indices."""
+
+    @property
+    def plural(self) -> str:
+        """Return the name of several indices."""
+        for singular, plural in (("ch", "ches"), ("ex", "ices")):
+            if self.name.endswith(singular):
+                return self.name.removesuffix(singular) + plural
+        return f"{self.name}s"
+
+
+Axes = Mapping[str, tuple[Axis, ...]]
+"""The dimensions of the output and of each gradient, by the name of the result."""
+Fact = bool | int | float | str
+"""A property of a case that tells failing cases from passing ones, such as its number of heads."""
+
+
+@dataclass(frozen=True)
 class Op(Generic[C]):
     """An operation and all that the harness needs to grade it; see any file of `common/ops`."""
 
@@ -171,6 +198,11 @@ class Op(Generic[C]):
     """Return the bytes that eager's forward with backward takes beyond its inputs, at most."""
     split: Split
     """The oracle takes a few slices at a time."""
+    axes: Callable[[C, Mapping[str, Any]], Axes]
+    """Name the dimensions of the results of one call, given its arguments."""
+    facts: Callable[[C], Mapping[str, Fact]]
+    """Return the sizes, options and layouts of a case by the names that the signature gives them;
+    a size is an `int`. `upstream` is the layout of the upstream gradient."""
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
     movable: tuple[str, ...] = ()
     """Further arguments whose slices along the first dimension may change places, which gives a

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from common.errors import OUT_OF_MEMORY
 from common.spec import Direction
@@ -29,6 +29,25 @@ FINE = frozenset({"PASSED", "UNSUPPORTED"})
 """The verdicts that are not a failure."""
 
 
+WRONG, SOME, RIGHT = "█▒·"
+"""The marks of a cell whose elements are all wrong, some of them, or all right."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The wrong elements of one result, as a grid of cells over two of its dimensions."""
+
+    rows: str
+    """The name of one index of the first dimension, empty where the grid is a single row."""
+    columns: str
+    block: tuple[int, int]
+    """The indices of each dimension in one cell."""
+    cells: tuple[str, ...]
+    """The marks of each row."""
+    others: tuple[str, ...]
+    """The names of the other dimensions, over all of which a cell stands."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The verdict of one solution on one direction of one case."""
@@ -43,6 +62,8 @@ class Verdict:
     """The solution's error in units of eager's own: rms, or the largest one on small tensors."""
     notes: tuple[str, ...] = ()
     """Lines on what decides nothing, such as a second backward of one graph that fails."""
+    picture: Picture | None = field(default=None, repr=False)
+    """The wrong elements, where the verdict speaks of some."""
 
     @property
     def ran_out(self) -> bool:

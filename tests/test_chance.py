@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from common.commands.check import TierReport
+from common import ops
+from common.commands.report import TierReport
 from common.grading.chance import LONGEST_WAIT, Chance
 from common.verdicts import Verdict
 
@@ -22,6 +23,7 @@ def test_a_choice_is_never_certain_to_fail_and_comes_in_time():
 @pytest.mark.parametrize("verbose", [False, True])
 def test_check_shows_notes_where_it_shows_each_case(verbose, capsys):
     passed = Verdict("a/rope", "rope", "7x2", "backward", "PASSED", notes=("a second one fails",))
-    TierReport("smoke", verbose).add([passed])
+    op = ops.load("rope")
+    TierReport("smoke", verbose).add(op, next(op.cases("smoke")), [passed])
     shown = "a/rope 7x2 backward, a note: a second one fails\n"
     assert capsys.readouterr().out == (shown if verbose else "")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from common import ops
 from common.commands import check
 from common.grading import memory as memories
 from common.grading import sweep
 from common.measure import machine, rows
 from common.solutions import Solution
+from common.verdicts import Verdict
 from tests.test_records import row
 
 GIB = 1 << 30
@@ -37,8 +40,8 @@ class Report:
     def __init__(self):
         self.added, self.ended = [], False
 
-    def add(self, found):
-        self.added.append(found)
+    def add(self, op, case, found):
+        self.added.append((op.name, case, found))
 
     def end(self):
         self.ended = True
@@ -65,15 +68,22 @@ def test_smoke_is_graded_several_cases_at_once(halves):
 def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch):
     chosen, server = halves
     report, asked = Report(), []
+    op = ops.load("rope")
+    case = next(op.cases("board"))
+    passed = Verdict("a/rope", "rope", case.name, "forward", "PASSED")
+    problem = SimpleNamespace(op=op, case=case)
+    graded = SimpleNamespace(problem=problem, verdicts={"forward": passed})
+    late = row(verdict="TAMPERED", reason="while timed")
 
     def measure(one, solutions, run, digests, patience):
         asked.append((solutions, run, patience))
-        yield [rows.Measured(row(), None)] * 2
+        yield [rows.Measured(each, None, graded) for each in (row(), late)]
 
     monkeypatch.setattr(rows, "measure", measure)
     monkeypatch.setattr(machine, "digests_of", lambda solutions: {})
-    assert check._measure_board(chosen, server, report, GIB) == [row()] * 2
+    assert check._measure_board(chosen, server, report, GIB) == [row(), late]
     assert Sweep.made == [("cuda", None, server, GIB)], "whoever times has the device to himself"
     assert asked == [(chosen, "check", check.PATIENCE)]
-    assert report.added == [[row()] * 2]
+    tampered = replace(passed, verdict="TAMPERED", reason="while timed")
+    assert report.added == [("rope", case, [passed, tampered])], "the clock has found something"
     assert report.ended

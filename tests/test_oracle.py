@@ -17,8 +17,9 @@ from common.paths import ROOT
 from common.solutions import Solution
 from common.wire import OUTPUT
 
+# a single row has no slices along its first dimension: it is its features
 SEVERAL = [(op, case) for op in map(ops.load, ops.names()) for case in op.cases("smoke")
-           if not case.span]  # fmt: skip
+           if not case.span and len(op.output(case)) > 1]  # fmt: skip
 
 
 @pytest.mark.parametrize(("op", "case"), SEVERAL[::3], ids=lambda each: each.name)

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from common import paths
 from common.commands import options as shared
+from common.commands.report import TierReport
 from common.commands.steps import Steps
 from common.solutions import Solution
-from common.verdicts import FINE, Verdict
 
 if TYPE_CHECKING:
     from common.board.table import About
     from common.grading.fork_server import ForkServer
     from common.records.lines import Record
     from common.records.runs import Results
-
-SHOWN = 3
-"""The cases shown of each verdict; a file that does not import is reported once."""
 
 PATIENCE = 0.3
 """The share of the time that `bench` takes for a row; a row of `check` is kept nowhere."""
@@ -31,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder's handle."""
     shared.running_arguments(parser)
     shared.handle_argument(parser)
+    parser.add_argument("--picture", action="store_true", help="draw the wrong elements")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
     chosen = shared.contributors(options)
     device = shared.device(options)
-    return int(not check(chosen, device, options.verbose, shared.about(), options.memory))
+    verbose, picture, memory = options.verbose, options.picture, options.memory
+    return int(not check(chosen, device, verbose, shared.about(), memory, picture))
 
 
 def check(
@@ -47,6 +45,7 @@ def check(
     verbose: bool,
     about: Mapping[str, About],
     memory: int | None = None,
+    picture: bool = False,
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed."""
     from common.grading.fork_server import ForkServer
@@ -55,7 +54,7 @@ def check(
     from common.records import runs
 
     earlier = runs.read(paths.RESULTS / machine.results_folder(device))
-    smoke, board = TierReport("smoke", verbose), TierReport("board", verbose)
+    smoke, board = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
     with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
         if device == "cuda":
             check_sharing(server)
@@ -91,7 +90,7 @@ def _grade_smoke(
                     steps.say(shared.left_out(op.name, graded.case.name, graded.reason))
                     steps.skip(_solutions_of(op.name, chosen))
                     continue
-                report.add(list(graded.verdicts.values()))
+                report.add(op, graded.case, list(graded.verdicts.values()))
                 steps.done(f"{graded.solution.name} {graded.case.name}")
     report.end()
 
@@ -121,62 +120,17 @@ def _measure_board(
                 steps.say(shared.left_out(measured.op.name, case, measured.reason))
                 steps.skip(2 * _solutions_of(measured.op.name, chosen))
                 continue
-            found = [each.row for each in measured]
-            report.add(found)
-            rows += found
-            for row in found:
-                steps.done(f"{row.solution} {row.case}")
+            problem = measured[0].graded.problem
+            report.add(problem.op, problem.case, [each.verdict for each in measured])
+            for each in measured:
+                rows.append(each.row)
+                steps.done(f"{each.row.solution} {each.row.case}")
     report.end()
     return rows
 
 
 def _solutions_of(op: str, chosen: Sequence[Solution]) -> int:
     return sum(solution.op == op for solution in chosen)
-
-
-class TierReport:
-    """The failures of one tier, the first few cases of each kind, and a summary."""
-
-    def __init__(self, tier: str, verbose: bool) -> None:
-        """Start with no failure; with `verbose`, every case is shown."""
-        self.tier, self.verbose = tier, verbose
-        self.failed = False
-        self._counts: dict[str, Counter[str]] = defaultdict(Counter)
-        self._unsupported: dict[str, Counter[str]] = defaultdict(Counter)
-        self._cases: Counter[tuple[str, str]] = Counter()
-
-    def add(self, directions: Sequence[Verdict | Record]) -> None:
-        """Count both directions of one solution and case, and show their failures."""
-        failures: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for found in directions:
-            self._counts[found.solution][found.verdict] += 1
-            if found.verdict == "UNSUPPORTED":
-                self._unsupported[found.solution][found.reason] += 1
-            elif found.verdict not in FINE:
-                failures[found.verdict, found.reason].append(found.direction)
-            if self.verbose and isinstance(found, Verdict):
-                for note in found.notes:
-                    print(f"{found.solution} {found.case} {found.direction}, a note: {note}")
-        for (verdict, reason), where in failures.items():
-            self.failed = True
-            solution, case = directions[0].solution, directions[0].case
-            self._cases[solution, verdict] += 1
-            most = 1 if verdict == "COMPILE_ERROR" else SHOWN
-            if self.verbose or self._cases[solution, verdict] <= most:
-                head = f"{solution} {case} {' and '.join(where)}: {verdict}"
-                print(f"{head}\n    {reason}", flush=True)
-
-    def end(self) -> None:
-        """Print the number of each verdict, and what is unsupported."""
-        for solution, counted in self._counts.items():
-            verdicts = ", ".join(f"{n} {verdict}" for verdict, n in counted.most_common())
-            more = " (--verbose shows each)" if self._hidden(solution) and not self.verbose else ""
-            print(f"{solution}, {self.tier}: {verdicts}{more}")
-            for reason, n in self._unsupported[solution].most_common():
-                print(f"    unsupported: {reason} ({n})")
-
-    def _hidden(self, solution: str) -> bool:
-        return any(n > 1 for (name, _), n in self._cases.items() if name == solution)
 
 
 def _show_places(

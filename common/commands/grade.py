@@ -7,7 +7,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from common.commands import options as shared
 from common.solutions import Solution
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         print(_line(found), flush=True)
         verdicts += found
     if target:
-        rows = [dataclasses.asdict(verdict) for verdict in verdicts]
+        rows = [_fields(verdict) for verdict in verdicts]
         target.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n")
     peers = {solution.name for solution in chosen if solution.peer}
     return int(any(not v.fine for v in verdicts if v.solution not in peers))
@@ -59,6 +59,13 @@ def _graded(
                     print(shared.left_out(op.name, graded.case.name, graded.reason))
                 else:
                     yield list(graded.verdicts.values())
+
+
+def _fields(verdict: Verdict) -> dict[str, Any]:
+    """Return the verdict for a file; its picture is for the terminal."""
+    fields = dataclasses.asdict(verdict)
+    del fields["picture"]
+    return fields
 
 
 def _line(found: Sequence[Verdict]) -> str:

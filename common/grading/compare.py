@@ -6,8 +6,11 @@ from typing import NamedTuple
 
 import torch
 
+from common.grading.picture import picture
 from common.grading.problem import OUTPUT, Problem
-from common.grading.tolerance import check_values, first_index
+from common.grading.tolerance import Wrong, check_values, first_index
+from common.grading.where import describe
+from common.verdicts import Picture
 
 FEW = 8
 """So few elements may by chance come out the same from other inputs."""
@@ -18,6 +21,7 @@ class Finding(NamedTuple):
 
     verdict: str
     reason: str
+    picture: Picture | None = None
 
 
 def compare(
@@ -45,10 +49,10 @@ def compare(
     same = "the same inputs" + (", the second beside another call" if again is not None else "")
     findings = differing(name, first, second, same)
     if findings:
-        findings += _foreign(name, first, second, truth.to(first.device))
+        findings += _foreign(problem, name, first, second)
     wrong, ratio = check_values(first, truth, budget, problem.slack, problem.device)
     if wrong:
-        findings.append(Finding("INCORRECT_NUMERICAL", f"{_at(name, wrong.index)}: {wrong.text}"))
+        findings.append(_incorrect(problem, name, wrong))
     elif again is not None and _stayed(first, again, truth):
         reason = f"{label(name)} stayed what it was when the inputs changed"
         findings.append(Finding("TAMPERED", reason))
@@ -70,9 +74,7 @@ def wrong_values(problem: Problem, name: str, result: torch.Tensor, which: str) 
         return []
     truth, budget = problem.truth[name], problem.budgets[name]
     wrong, _ = check_values(result, truth, budget, problem.slack, problem.device)
-    if not wrong:
-        return []
-    return [Finding("INCORRECT_NUMERICAL", f"{_at(name, wrong.index)}, {which}: {wrong.text}")]
+    return [_incorrect(problem, name, wrong, f", {which}")] if wrong else []
 
 
 def altered(name: str, first: torch.Tensor, later: torch.Tensor) -> list[Finding]:
@@ -98,23 +100,34 @@ def label(name: str) -> str:
     return OUTPUT if name == OUTPUT else f"the gradient of {name}"
 
 
+def _incorrect(problem: Problem, name: str, wrong: Wrong, which: str = "") -> Finding:
+    """Return the finding, with the set of wrong elements where the rule names any."""
+    at = f"at {list(wrong.index)}"
+    if wrong.mask is None:
+        reason = f"{label(name)} {at}{which}: {wrong.text}"
+        return Finding("INCORRECT_NUMERICAL", reason)
+    axes = problem.axes(name)
+    reason = f"{label(name)} wrong{which}: {describe(wrong.mask, axes)}; {at} {wrong.text}"
+    return Finding("INCORRECT_NUMERICAL", reason, picture(wrong.mask, axes))
+
+
 def _foreign(
-    name: str, first: torch.Tensor, second: torch.Tensor, truth: torch.Tensor
+    problem: Problem, name: str, first: torch.Tensor, second: torch.Tensor
 ) -> list[Finding]:
     """Find elements that come from memory which holds NaN in one of the two runs.
 
     Fresh memory holds NaN in the first run (see `wire.POISONS`), guard bytes in the second.
     """
     appears, vanishes = first.isnan() & ~second.isnan(), second.isnan() & ~first.isnan()
-    findings = []
+    truth, axes, findings = problem.truth[name].to(first.device), problem.axes(name), []
     for verdict, mask, what in (
         ("UNWRITTEN_OUTPUT", appears, "holds fresh memory"),
         ("OUT_OF_BOUNDS", vanishes, "comes from memory outside of the arguments"),
     ):
         if (mask := mask & ~truth.isnan()).any():
             count = f"{int(mask.sum())} of {truth.numel()} elements"
-            reason = f"{_at(name, first_index(mask))} {what}, as do {count} in all"
-            findings.append(Finding(verdict, reason))
+            reason = f"{label(name)} {what}: {describe(mask, axes)} ({count})"
+            findings.append(Finding(verdict, reason, picture(mask, axes)))
     return findings
 
 

@@ -120,17 +120,19 @@ def _verdict(
     """
     nothing = Finding("CRASHED", "no result was compared")
     without = Finding("PASSED", "") if outcome.compared else nothing
-    verdict, reason = min(
+    found = min(
         findings or [without],
         key=lambda found: (found.verdict in FINE, ORDER.index(found.verdict)),
     )
+    passed = found.verdict == "PASSED"
     return Verdict(
         solution=worker.solution.name,
         op=problem.op.name,
         case=problem.case.name,
         direction=direction,
-        verdict=verdict,
-        reason=reason,
-        error=outcome.error if verdict == "PASSED" else None,
-        notes=tuple(notes) if verdict == "PASSED" else (),
+        verdict=found.verdict,
+        reason=found.reason,
+        error=outcome.error if passed else None,
+        notes=tuple(notes) if passed else (),
+        picture=found.picture,
     )

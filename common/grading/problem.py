@@ -13,7 +13,7 @@ from common.grading import oracle
 from common.grading.chunks import on_host
 from common.grading.tolerance import FEW_ELEMENTS, Budget, budget_of, larger
 from common.ops._draw import draw
-from common.spec import Case, Op
+from common.spec import Axis, Case, Op
 from common.wire import OUTPUT as OUTPUT
 
 DRAWS_OF_FEW = 8
@@ -61,6 +61,10 @@ class Problem:
         truth, budgets = _solved(self.op, self.case, *drawn, self.frugal)
         budgets = _larger(budgets, self.budgets)
         return Problem(self.op, self.case, self.device, *drawn, truth, budgets, self.frugal)
+
+    def axes(self, name: str) -> tuple[Axis, ...]:
+        """Return the dimensions of a result by name."""
+        return self.op.axes(self.case, self.arguments)[name]
 
     def kept(self, result: torch.Tensor) -> torch.Tensor:
         """Return a copy of a result, in host memory where the GPU's is scarce."""

@@ -7,7 +7,7 @@ at most 2e-3, and no element is off by more than 1.6e-2 or one ulp, if that is m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -84,6 +84,8 @@ class Wrong:
 
     index: tuple[int, ...]
     text: str
+    mask: torch.Tensor | None = field(default=None, compare=False, repr=False)
+    """The elements beyond their bound, bool, where the truth lies; None if the rms error is."""
 
 
 def check_values(
@@ -118,9 +120,10 @@ def check_values(
     ratio = 1.0 if measured == eager else measured / eager if eager else None
     # if the worst error is within the budget, each is: an ulp can only widen the bound
     if budget.slices is not None or not worst <= 2 * slack * budget.largest:
-        first, count = _beyond(actual, truth, budget, slack, device)
-        if count:
-            return _wrong(first, actual, truth, f"{count} of {truth.numel()} wrong"), ratio
+        mask = _beyond(actual, truth, budget, slack, device)
+        if count := int(mask.sum()):
+            text = f"{count} of {truth.numel()} wrong"
+            return _wrong(first_index(mask), actual, truth, text, mask), ratio
     if budget.rms is not None and not measured <= slack * eager:
         where = _place_of(worst, actual, truth, device)
         text = f"rms error {measured:.3g}, eager's {eager:.3g}, {slack:g} times that allowed"
@@ -134,34 +137,39 @@ def _beyond(
     budget: Budget,
     slack: float,
     device: torch.device | str,
-) -> tuple[int, int]:
-    """Return the flat index of the first element beyond its bound, and the number of them."""
+) -> torch.Tensor:
+    """Return the elements beyond their bound, bool, where the truth lies."""
     apart = [] if budget.slices is None else [budget.slices.expand_as(truth)]
-    first, count = 0, 0
+    mask = torch.empty(truth.numel(), dtype=torch.bool, device=truth.device)
     for start, (ours, right, *slices) in chunks(device, actual, truth, *apart):
         largest = slices[0] if slices else right.new_tensor(budget.largest)
         allowed = torch.maximum(ulp(right, actual.dtype), 2 * slack * largest)
         bad = ~(_error(ours, right) <= allowed) & (ours.double() != right)
-        if not count and bad.any():
-            first = start + int(bad.int().argmax())
-        count += int(bad.sum())
-    return first, count
+        mask[start : start + len(bad)] = bad
+    return mask.view(truth.shape)
 
 
 def _place_of(
     worst: float, actual: torch.Tensor, truth: torch.Tensor, device: torch.device | str
-) -> int:
-    """Return the flat index of the first element with the worst error."""
+) -> tuple[int, ...]:
+    """Return the index of the first element with the worst error."""
+    flat = 0
     for start, (ours, right) in chunks(device, actual, truth):
         if (here := _error(ours, right) == worst).any():
-            return start + int(here.int().argmax())
-    return 0
+            flat = start + int(here.int().argmax())
+            break
+    return tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), truth.shape))
 
 
-def _wrong(flat: int, actual: torch.Tensor, truth: torch.Tensor, text: str) -> Wrong:
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), truth.shape))
+def _wrong(
+    index: tuple[int, ...],
+    actual: torch.Tensor,
+    truth: torch.Tensor,
+    text: str,
+    mask: torch.Tensor | None = None,
+) -> Wrong:
     expected, came = truth[index].item(), actual[index].item()
-    return Wrong(index, f"expected {expected:.8g}, got {came:.8g} ({text})")
+    return Wrong(index, f"expected {expected:.8g}, got {came:.8g} ({text})", mask)
 
 
 def ulp(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -173,4 +181,6 @@ def ulp(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def first_index(mask: torch.Tensor) -> tuple[int, ...]:
     """Return the index of the first true element."""
-    return tuple(int(i) for i in torch.unravel_index(mask.flatten().int().argmax(), mask.shape))
+    return tuple(
+        int(i) for i in torch.unravel_index(mask.flatten().view(torch.uint8).argmax(), mask.shape)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from common.records.lines import Record
 from common.records.writer import Samples
 from common.solutions import Solution
 from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
+from common.verdicts import Verdict
 from common.wire import Reply
 
 PATIENCE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
@@ -29,10 +31,17 @@ plots' cases are many, and not ranked."""
 
 @dataclass(frozen=True)
 class Measured:
-    """A row, and its raw samples where it was timed."""
+    """A row, its raw samples where it was timed, and the answer that was graded."""
 
     row: Record
     samples: Samples | None
+    graded: Graded
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the verdict of the row: the grader's, or the clock's where that one failed."""
+        found = self.graded.verdicts[self.row.direction]
+        return dataclasses.replace(found, verdict=self.row.verdict, reason=self.row.reason)
 
 
 def measure(
@@ -138,7 +147,7 @@ class _Rows:
             peak_memory=times.get("peak_memory"),
             tier=self.tier,
         )
-        return Measured(row, Samples.of(row, gpu, host) if gpu or host else None)
+        return Measured(row, Samples.of(row, gpu, host) if gpu or host else None, graded)
 
 
 def _summaries(times: dict[str, list[float]]) -> dict[str, Summary]:

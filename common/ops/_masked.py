@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from common.ops._pairs import Factors, pairwise
-from common.ops._views import place, randn
-from common.spec import SLACK, Case, Direction, Layout, Split, Tier, Values
+from common.ops._views import laid, place, randn
+from common.spec import SLACK, Axis, Case, Direction, Fact, Layout, Split, Tier, Values
 
 Mask = Literal["span", "random", "all", "none"]
 LONGEST_SPAN = 1024
@@ -147,6 +147,34 @@ def twin(case: MaskedCase) -> MaskedCase:
     )
 
 
+# --- names, for messages --------------------------------------------------------------------------
+
+
+def tokens_axis(arguments: Mapping[str, Any]) -> Axis:
+    """Return the dimension of tokens, of which the mask chooses some."""
+    mask = arguments["mask"]
+    chosen, others = mask.nonzero().flatten().tolist(), (~mask).nonzero().flatten().tolist()
+    return Axis("token", {"those of the mask": chosen, "those outside of the mask": others})
+
+
+def facts(case: MaskedCase, widths: Sequence[str], weights: Sequence[str]) -> dict[str, Fact]:
+    """Return the case's properties, given the names of the two widths and of the weights."""
+    layouts = case.weights or ("contiguous",) * len(weights)
+    return {
+        "tokens": case.tokens,
+        **dict(zip(widths, case.widths, strict=True)),
+        "dtype": case.dtype,
+        "the mask": case.mask,
+        "the number of sequences": case.sequences,
+        "x": laid(case.shape, case.layout),
+        **dict(zip(weights, layouts, strict=True)),
+        "the layout of the mask": case.mask_layout,
+        "upstream": case.upstream,
+        "values": case.values,
+        "scale": case.scale,
+    }
+
+
 # --- cases ----------------------------------------------------------------------------------------
 
 
@@ -192,6 +220,8 @@ def _smoke() -> Iterator[MaskedCase]:
     yield _case(37, 72, 100, mask="random", dtype="bfloat16")
     for mask in ("all", "none"):
         yield _case(1, 24, 40, mask=mask)
+    for width in (24, 40):  # square weights: what two exchanged widths leave right
+        yield _case(20, width, width, dtype="bfloat16")
     yield _case(0, 16, 24)
     yield _case(2, 7, 1)
     yield _case(9, 1, 5, mask="random")

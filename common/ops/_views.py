@@ -61,6 +61,15 @@ def place(values: torch.Tensor, layout: Layout) -> torch.Tensor:
     return _empty(values, layout).copy_(values)
 
 
+def laid(shape: Sequence[int], layout: Layout) -> Layout:
+    """Return the layout of a tensor of this shape, `contiguous` where the view is no different.
+
+    For example, `[5, 1, 3]` with its first two dimensions swapped is contiguous.
+    """
+    view = place(torch.empty(tuple(shape), device="meta"), layout)
+    return layout if view.storage_offset() or not view.is_contiguous() else "contiguous"
+
+
 def _empty(like: torch.Tensor, layout: Layout) -> torch.Tensor:
     """Return a view of the layout, of the shape and dtype of `like`: zeros, or nothing yet."""
     shape = tuple(like.shape)

@@ -12,6 +12,7 @@ https://arxiv.org/abs/2002.05202.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -19,7 +20,7 @@ from torch.nn.functional import linear, silu
 
 from common.ops import _masked
 from common.ops._masked import MaskedCase
-from common.spec import ITEMSIZE, Direction, Op, Work
+from common.spec import ITEMSIZE, Axes, Axis, Direction, Op, Work
 
 
 class MaskedFFN(Protocol):
@@ -108,6 +109,14 @@ def room(case: MaskedCase) -> int:
     return (10 * tokens * n + 2 * tokens * k + 6 * k * n) * ITEMSIZE[case.dtype]
 
 
+def axes(case: MaskedCase, arguments: Mapping[str, Any]) -> Axes:
+    """Name the dimensions of the output and of each gradient."""
+    features, inner = Axis("feature"), Axis("intermediate feature")
+    rows = (_masked.tokens_axis(arguments), features)
+    shapes = ((inner, features), (features, inner), (inner, features))
+    return {"output": rows, "x": rows, **dict(zip(WEIGHTS, shapes * 2, strict=True))}
+
+
 OP = Op(
     name="masked_ffn",
     interface=MaskedFFN,
@@ -127,6 +136,8 @@ OP = Op(
     work=work,
     room=room,
     split=_masked.TOKENS,
+    axes=axes,
+    facts=functools.partial(_masked.facts, widths=("width", "intermediate"), weights=WEIGHTS),
     slack=_masked.MASKED_SLACK,
     movable=("mask",),
 )

@@ -11,6 +11,7 @@ Source: `MaskedLinear` of https://github.com/wenhaoli-xmu/ffn_kernel.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -18,7 +19,7 @@ from torch.nn.functional import linear
 
 from common.ops import _masked
 from common.ops._masked import MaskedCase
-from common.spec import ITEMSIZE, Direction, Op, Work
+from common.spec import ITEMSIZE, Axes, Axis, Direction, Op, Work
 
 
 class MaskedLinear(Protocol):
@@ -83,6 +84,14 @@ def room(case: MaskedCase) -> int:
     return (4 * tokens * n + tokens * k + 2 * k * n) * ITEMSIZE[case.dtype]
 
 
+def axes(case: MaskedCase, arguments: Mapping[str, Any]) -> Axes:
+    """Name the dimensions of the output and of each gradient."""
+    tokens = _masked.tokens_axis(arguments)
+    inputs, outputs = Axis("input feature"), Axis("output feature")
+    weights = dict.fromkeys(WEIGHTS, (outputs, inputs))
+    return {"output": (tokens, outputs), "x": (tokens, inputs), **weights}
+
+
 OP = Op(
     name="masked_linear",
     interface=MaskedLinear,
@@ -102,6 +111,8 @@ OP = Op(
     work=work,
     room=room,
     split=_masked.TOKENS,
+    axes=axes,
+    facts=functools.partial(_masked.facts, widths=("in", "out"), weights=WEIGHTS),
     slack=_masked.MASKED_SLACK,
     movable=("mask",),
 )

@@ -19,6 +19,7 @@ import torch
 
 from common.ops import rotate_half
 from common.ops._rope_cases import RopeCase, cases, twin
+from common.ops._rope_words import axes, facts
 from common.ops._views import place, randn
 from common.spec import Direction, Op, Split, Work
 
@@ -214,5 +215,7 @@ OP = Op(
     work=work,
     room=lambda case: 2 * work(case, "forward").bytes,  # measured: 1.8 times
     split=Split(-2, {"t": -2}),  # heads, in every format
+    axes=axes,
+    facts=facts,
     movable=("freqs",),
 )

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from common.ops._pairs import Factors, pairwise
-from common.ops._views import randn
-from common.spec import Case, Direction, Op, Split, Tier, Work
+from common.ops._views import laid, randn
+from common.spec import Axes, Axis, Case, Direction, Fact, Op, Split, Tier, Work
 
 
 class RotateHalf(Protocol):
@@ -141,6 +141,37 @@ def _board() -> Iterator[RotateHalfCase]:
     )
 
 
+ORDINALS = ("first", "second", "third")
+
+
+def axes(case: RotateHalfCase, arguments: Mapping[str, Any]) -> Axes:
+    """Name the dimensions of the output and of x's gradient."""
+    rows, d = len(case.shape) - 1, case.shape[-1]
+    parts = {"the first half": range(d // 2), "the second half": range(d // 2, d)}
+    if case.interleaved:
+        parts = {
+            "the first of each pair": range(0, d, 2),
+            "the second of each pair": range(1, d, 2),
+        }
+    names = ["row"] if rows == 1 else [f"{ordinal} index" for ordinal in ORDINALS[:rows]]
+    both = (*map(Axis, names), Axis("feature", parts))
+    return {"output": both, "x": both}
+
+
+def facts(case: RotateHalfCase) -> dict[str, Fact]:
+    """Return the case's properties."""
+    return {
+        "the number of rows": math.prod(case.shape[:-1]),
+        "d": case.shape[-1],
+        "the number of dimensions": len(case.shape),
+        "dtype": case.dtype,
+        "interleaved": case.interleaved,
+        "x": laid(case.shape, case.layout),
+        "upstream": laid(case.shape, case.upstream),
+        "values": case.values,
+    }
+
+
 OP = Op(
     name="rotate_half",
     interface=RotateHalf,
@@ -154,4 +185,6 @@ OP = Op(
     work=work,
     room=lambda case: 2 * work(case, "forward").bytes,
     split=Split(0, {"x": 0}),
+    axes=axes,
+    facts=facts,
 )

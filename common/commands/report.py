@@ -1,0 +1,172 @@
+"""The failures of one tier in `study check`: when each solution fails, then the smallest cases."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from common.board import terminal
+from common.commands import pictures
+from common.grading.when import when
+from common.spec import Case, Direction, Fact, Op
+from common.verdicts import Verdict
+
+SHOWN = 2
+"""The cases shown of each group of failures, the smallest ones."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The verdicts of one solution on one case."""
+
+    op: Op[Any]
+    case: Case
+    verdicts: Mapping[Direction, Verdict]
+
+    @property
+    def failures(self) -> Iterator[tuple[tuple[Direction, ...], Verdict]]:
+        """Yield each failure once, with the directions that it is the verdict of."""
+        several: dict[tuple[str, str], list[Direction]] = defaultdict(list)
+        for direction, found in self.verdicts.items():
+            if not found.fine:
+                several[found.verdict, found.reason].append(direction)
+        for directions in several.values():
+            yield tuple(directions), self.verdicts[directions[0]]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The least bytes and operations of the case."""
+        work = self.op.work(self.case, "forward")
+        return work.bytes, work.flops
+
+    @property
+    def empty(self) -> bool:
+        """Whether the output has no element, so that no mistake shows."""
+        return math.prod(self.op.output(self.case)) == 0
+
+
+@dataclass(frozen=True)
+class Group:
+    """The failures of one solution with one verdict in the same directions."""
+
+    solution: str
+    directions: tuple[Direction, ...]
+    verdict: str
+    answers: list[Answer] = field(default_factory=list)
+
+    @property
+    def hides(self) -> bool:
+        """Whether the report shows fewer failures than there are."""
+        return len(self.answers) > len(self.smallest)
+
+    @property
+    def smallest(self) -> list[Verdict]:
+        """The failures of the smallest cases, each reason once."""
+        several: dict[str, Verdict] = {}
+        for answer in sorted(self.answers, key=lambda each: each.size):
+            found = answer.verdicts[self.directions[0]]
+            several.setdefault(found.reason, found)
+        return list(several.values())[:SHOWN]
+
+    def when(self, answers: Iterable[Answer]) -> str:
+        """Return the property that separates the failures from the passes, if there is one.
+
+        Args:
+            answers: All answers of the solution in the tier.
+        """
+        passes = [answer for answer in answers if self._verdict(answer) == "PASSED"]
+        both = ([self._facts(each) for each in some if not each.empty]
+                for some in (self.answers, passes))  # fmt: skip
+        return when(*both)
+
+    def answered(self, answers: Iterable[Answer]) -> int:
+        """Return how many cases the solution does not leave unsupported, in this direction."""
+        return sum(self._verdict(answer) not in ("", "UNSUPPORTED") for answer in answers)
+
+    def _verdict(self, answer: Answer) -> str:
+        """Return the verdict in this direction, empty where the case does not ask for it."""
+        found = answer.verdicts.get(self.directions[0])
+        return found.verdict if found else ""
+
+    def _facts(self, answer: Answer) -> dict[str, Fact]:
+        """Return the case's properties, less the upstream gradient's where forward fails."""
+        facts = dict(answer.op.facts(answer.case))
+        if "forward" in self.directions:
+            facts.pop("upstream", None)
+        return facts
+
+
+class TierReport:
+    """The answers of one tier: the first failure of each group at once, a summary in the end."""
+
+    def __init__(self, tier: str, verbose: bool, picture: bool = False) -> None:
+        """Start with no answer.
+
+        Args:
+            tier: The name of the tier.
+            verbose: Whether every failure is shown at once.
+            picture: Whether a picture of the wrong elements follows each failure that is shown.
+        """
+        self.tier, self._verbose, self._picture = tier, verbose, picture
+        self._answers: dict[str, list[Answer]] = defaultdict(list)
+        self._groups: dict[tuple[str, tuple[Direction, ...], str], Group] = {}
+
+    @property
+    def failed(self) -> bool:
+        """Whether any solution failed."""
+        return bool(self._groups)
+
+    def add(self, op: Op[Any], case: Case, directions: Sequence[Verdict]) -> None:
+        """Take the verdicts of one solution and case, one for each direction."""
+        answer = Answer(op, case, {found.direction: found for found in directions})
+        for found in directions:
+            for note in found.notes if self._verbose else ():
+                print(f"{found.solution} {found.case} {found.direction}, a note: {note}")
+        self._answers[directions[0].solution].append(answer)
+        for where, found in answer.failures:
+            key = found.solution, where, found.verdict
+            group = self._groups.setdefault(key, Group(*key))
+            group.answers.append(answer)
+            if self._verbose or len(group.answers) == 1:
+                print(f"{found.solution} {found.case} {' and '.join(where)}: {found.verdict}")
+                self._show(found.reason, found)
+
+    def end(self) -> None:
+        """Print a summary of each group, the number of each verdict, and what is unsupported."""
+        for group in self._groups.values():
+            self._summarize(group)
+        for solution, answers in self._answers.items():
+            verdicts = [found for answer in answers for found in answer.verdicts.values()]
+            counted = Counter(found.verdict for found in verdicts).most_common()
+            hidden = any(
+                group.hides for group in self._groups.values() if group.solution == solution
+            )
+            more = " (--verbose shows each)" if hidden and not self._verbose else ""
+            print(
+                f"{solution}, {self.tier}: {', '.join(f'{n} {name}' for name, n in counted)}{more}"
+            )
+            reasons = Counter(found.reason for found in verdicts if found.verdict == "UNSUPPORTED")
+            for reason, n in reasons.most_common():
+                print(f"    unsupported: {reason} ({n})")
+
+    def _summarize(self, group: Group) -> None:
+        """Print when a group fails, then its smallest cases, as far as no line has said it yet."""
+        answers = self._answers[group.solution]
+        when, failures = group.when(answers), group.smallest
+        if not when and len(failures) == 1:
+            return
+        count = f"{len(group.answers)} of {group.answered(answers)} cases"
+        print(f"{group.solution} {' and '.join(group.directions)}: {group.verdict} in {count}")
+        if when:
+            print(f"    {when}")
+        for found in () if self._verbose else failures:
+            self._show(f"{found.case}: {found.reason}", found)
+
+    def _show(self, line: str, found: Verdict) -> None:
+        """Print a line on a failure, and its picture where one is asked for."""
+        print(f"    {line}", flush=True)
+        if self._picture and found.picture:
+            terminal.console().print(pictures.draw(found.picture), soft_wrap=True)

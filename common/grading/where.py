@@ -1,0 +1,123 @@
+"""Describe the wrong elements of a result by dimension, in the op's own words.
+
+For example "positions 1 to 6 (0 is right), features 0 to 7 of 16 (the first half of what is
+rotated), every batch and head".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import torch
+
+from common.spec import Axis
+
+FEW = 4
+"""So many single indices are listed."""
+RIGHT = 2
+"""So many right indices are listed beside a range."""
+RUNS = 3
+"""So many ranges are listed."""
+ORDINALS = {2: "second", 3: "third", 4: "fourth"}
+WITHIN = 3
+"""From so many wrong indices on, it says something that they lie within one part."""
+
+
+def describe(mask: torch.Tensor, axes: Sequence[Axis]) -> str:
+    """Return the set of wrong elements in words, on one line.
+
+    Args:
+        mask: The wrong elements, bool, in any shape; at least one.
+        axes: The name of each dimension.
+    """
+    count = int(mask.sum())
+    if count == mask.numel():
+        return "every element"
+    wrong = _indices(mask)
+    several = list(zip(wrong, axes, mask.shape, strict=True))
+    words = [_some(*each) for each in several if len(each[0]) < each[2]]
+    if whole := [axis.name for found, axis, size in several if len(found) == size > 1]:
+        words.append(f"every {_listed(whole)}")
+    if count < (product := math.prod(map(len, wrong))):
+        words.append(f"not all of those: {count} of {product}")
+    return ", ".join(words)
+
+
+def _indices(mask: torch.Tensor) -> list[list[int]]:
+    """Return the indices of each dimension at which any element is wrong, in order."""
+    found = []
+    while mask.dim():  # each dimension goes in turn, so that a large mask is read twice
+        found.append(mask.flatten(0, -2).any(0) if mask.dim() > 1 else mask)
+        mask = mask.any(-1)
+    return [each.nonzero().flatten().tolist() for each in reversed(found)]
+
+
+def _some(wrong: Sequence[int], axis: Axis, size: int) -> str:
+    """Describe some of a dimension's indices, and the part that they are or lie within."""
+    return f"{_set(wrong, axis, size)}{_part(wrong, axis)}"
+
+
+def _set(wrong: Sequence[int], axis: Axis, size: int) -> str:
+    """Describe some of a dimension's indices by the first form that fits."""
+    runs, count = list(_runs(wrong)), len(wrong)
+    first, last = wrong[0], wrong[-1]
+    if count == 1:
+        return f"{axis.name} {first} of {size}"
+    if len(runs) == 1:
+        return _range(first, last, axis, size)
+    if size - count <= RIGHT and count > size - count:
+        right = sorted(set(range(size)).difference(wrong))
+        return f"every {axis.name} but {_listed(right)} of {size}"
+    step = wrong[1] - first
+    if step in ORDINALS and count > 2 and all(b - a == step for a, b in pairwise(wrong)):
+        end = "on" if last + step >= size else f"to {last} of {size}"
+        return f"every {ORDINALS[step]} {axis.name} from {first} {end}"
+    if count <= FEW:
+        return f"{axis.plural} {_listed(wrong)} of {size}"
+    if len(runs) <= RUNS:
+        return f"{axis.plural} {_listed([_span(*run) for run in runs])} of {size}"
+    return f"{count} of {size} {axis.plural}"
+
+
+def _range(first: int, last: int, axis: Axis, size: int) -> str:
+    right = [*range(first), *range(last + 1, size)]
+    words = f"{axis.plural} {first} {'to' if last > first + 1 else 'and'} {last}"
+    if len(right) <= RIGHT:
+        return f"{words} ({_listed(right)} {'is' if len(right) == 1 else 'are'} right)"
+    if last == size - 1 and size - first < first:  # what is behind the last whole tile
+        return f"{axis.plural} from {first} on, the last {size - first} of {size}"
+    return f"{words} of {size}"
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _runs(wrong: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last index of each unbroken range."""
+    first = wrong[0]
+    for one, other in pairwise(wrong):
+        if other != one + 1:
+            yield first, one
+            first = other
+    yield first, wrong[-1]
+
+
+def _part(wrong: Sequence[int], axis: Axis) -> str:
+    """Return the named part that the indices are, or else the smallest one that holds them."""
+    found = set(wrong)
+    holding = [name for name, part in axis.parts.items() if found.issubset(part)]
+    if not holding:
+        return ""
+    name = min(holding, key=lambda name: len(axis.parts[name]))
+    if len(axis.parts[name]) == len(found):
+        return f" ({name})"
+    return f" (within {name})" if len(found) >= WITHIN else ""
+
+
+def _listed(words: Sequence[object]) -> str:
+    """Return `a`, `a and b` or `a, b and c`."""
+    *most, last = map(str, words)
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,0 +1,134 @@
+"""The report of `study check`: the first failure at once, then when and where a solution fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from common import ops, solutions
+from common.commands.report import SHOWN, TierReport
+from common.paths import ROOT
+from common.verdicts import Picture, Verdict
+
+ROPE = ops.load("rope")
+CASES = [case for case in ROPE.cases("smoke") if not case.span]
+PICTURE = Picture("position", "feature", (1, 1), ("··", "██"), ())
+
+
+def answers(report, fails, name="a/rope", reason="output wrong: {}", **fields):
+    """Add an answer to each case, which fails where `fails` says so."""
+    for case in CASES:
+        said = reason.format(case.name)
+        bad = Verdict(name, "rope", case.name, "forward", "INCORRECT_NUMERICAL", said, **fields)
+        good = Verdict(name, "rope", case.name, "forward", "PASSED")
+        report.add(ROPE, case, [bad if fails(case) else good])
+
+
+def few_heads(case):
+    return case.h > 1 and all(case.shape)
+
+
+def test_the_first_failure_is_shown_at_once(capsys):
+    report = TierReport("smoke", verbose=False)
+    answers(report, few_heads)
+    assert report.failed
+    first = next(case.name for case in CASES if few_heads(case))
+    assert capsys.readouterr().out.splitlines() == [
+        f"a/rope {first} forward: INCORRECT_NUMERICAL",
+        f"    output wrong: {first}",
+    ]
+
+
+def test_the_summary_says_when_it_fails_then_the_smallest_cases(capsys):
+    report = TierReport("smoke", verbose=False)
+    answers(report, few_heads)
+    capsys.readouterr()
+    report.end()
+    failing = [case for case in CASES if few_heads(case)]
+    passing = [case for case in CASES if case.h == 1]
+    smallest = sorted(failing, key=lambda case: ROPE.work(case, "forward").bytes)[:SHOWN]
+    n, m = len(failing), len(passing)
+    assert capsys.readouterr().out.splitlines() == [
+        f"a/rope forward: INCORRECT_NUMERICAL in {n} of {len(CASES)} cases",
+        f"    fails where h > 1 ({n} of {n}), passes where h = 1 ({m} of {m})",
+        *(f"    {case.name}: output wrong: {case.name}" for case in smallest),
+        f"a/rope, smoke: {n} INCORRECT_NUMERICAL, {len(CASES) - n} PASSED (--verbose shows each)",
+    ], "cases without an element count on neither side"
+
+
+def test_each_failure_is_shown_once_where_all_are_asked_for(capsys):
+    report = TierReport("smoke", verbose=True)
+    answers(report, few_heads)
+    report.end()
+    out = capsys.readouterr().out
+    for case in filter(few_heads, CASES):
+        assert out.count(f"output wrong: {case.name}\n") == 1
+    assert "fails where h > 1" in out and "--verbose" not in out
+
+
+def test_a_file_that_does_not_import_is_said_once(capsys):
+    report = TierReport("smoke", verbose=False)
+    for case in CASES:
+        report.add(ROPE, case, [
+            Verdict("a/rope", "rope", case.name, each, "COMPILE_ERROR", "no module named x")
+            for each in ("forward", "backward")
+        ])  # fmt: skip
+    report.end()
+    assert capsys.readouterr().out.splitlines() == [
+        f"a/rope {CASES[0].name} forward and backward: COMPILE_ERROR",
+        "    no module named x",
+        f"a/rope, smoke: {2 * len(CASES)} COMPILE_ERROR (--verbose shows each)",
+    ]
+
+
+def test_one_failing_case_is_said_once(capsys):
+    report = TierReport("smoke", verbose=False)
+    answers(report, lambda case: case is CASES[7])
+    report.end()
+    assert capsys.readouterr().out.count(CASES[7].name) == 2, "its name and its reason"
+
+
+def test_solutions_verdicts_and_directions_are_told_apart(capsys):
+    report = TierReport("smoke", verbose=False)
+    answers(report, few_heads)
+    answers(report, lambda case: case.dtype == "bfloat16", name="b/rope")
+    report.end()
+    out = capsys.readouterr().out
+    assert "a/rope forward: INCORRECT_NUMERICAL in " in out and "fails where h > 1" in out
+    assert "b/rope forward: INCORRECT_NUMERICAL in " in out
+    assert "fails where dtype is bfloat16" in out
+
+
+@pytest.mark.parametrize(("directions", "told"), [(("forward",), False), (("backward",), True)])
+def test_the_upstream_gradient_explains_no_forward(directions, told, capsys):
+    report = TierReport("smoke", verbose=False)
+    for case in CASES:
+        verdict = "INCORRECT_NUMERICAL" if case.upstream == "expanded" else "PASSED"
+        report.add(ROPE, case, [
+            Verdict("a/rope", "rope", case.name, each, verdict, case.name) for each in directions
+        ])  # fmt: skip
+    report.end()
+    assert ("fails where upstream is expanded" in capsys.readouterr().out) == told
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_picture_follows_where_it_is_asked_for(asked, capsys):
+    report = TierReport("smoke", verbose=False, picture=asked)
+    answers(report, few_heads, picture=PICTURE)
+    report.end()
+    assert ("position 0 ··\n" in capsys.readouterr().out) == asked
+
+
+# --- with solutions -------------------------------------------------------------------------------
+
+
+WRONG = {solution.handle: solution for solution in solutions.discover(ROOT / "tests" / "wrong")}
+
+
+def reported(handle, sweep, capsys, directions):
+    """Return the report on a wrong kernel, of every other smoke case."""
+    solution = WRONG[handle]
+    op, report = ops.load(solution.op), TierReport("smoke", verbose=False, picture=True)
+    for graded in sweep.grade(op, list(op.cases("smoke"))[::2], [solution]):
+        report.add(op, graded.case, [graded.verdicts[each] for each in directions])
+    report.end()
+    return capsys.readouterr().out

@@ -1,0 +1,110 @@
+"""The property that separates failing cases from passing ones, and the labels of mere chance."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from common import ops
+from common.grading.when import when
+
+ROPE, LINEAR = ops.load("rope"), ops.load("masked_linear")
+
+
+def facts(op):
+    return [dict(op.facts(case)) for case in op.cases("smoke")]
+
+
+def split(op, fails):
+    """Return what separates the smoke cases for which `fails` holds, and how many those are."""
+    cases = facts(op)
+    failing = [case for case in cases if fails(case)]
+    passing = [case for case in cases if not fails(case)]
+    return when(failing, passing), len(failing), len(passing)
+
+
+@pytest.mark.parametrize(
+    ("op", "fails", "words"),
+    [
+        (ROPE, lambda c: c["h"] > 1, "fails where h > 1 {}, passes where h = 1 {}"),
+        (ROPE, lambda c: c["b"] > 1, "fails where b > 1 {}, passes where b ≤ 1 {}"),
+        (ROPE, lambda c: c["d"] % 16, "fails where d is no multiple of 16 {}, passes where d is a"
+         " multiple of 16 {}"),
+        (ROPE, lambda c: c["s"] % 2, "fails where s is odd {}, passes where s is even {}"),
+        (ROPE, lambda c: c["d2"] == c["d"], "fails where d = d2 {}, passes where d ≠ d2 {}"),
+        (ROPE, lambda c: c["interleaved"], "fails where interleaved is True {}, passes where"
+         " interleaved is False {}"),
+        (ROPE, lambda c: c["dtype"] == "bfloat16", "fails where dtype is bfloat16 {}, passes where"
+         " dtype is not bfloat16 {}"),
+        (ROPE, lambda c: c["t"] in ("strided", "sparse"), "fails where t is strided or sparse {},"
+         " passes where t is neither strided nor sparse {}"),
+        (ROPE, lambda c: c["interleaved"] and c["b"] > 1, "fails where b > 1 and interleaved is"
+         " True {}, passes elsewhere {}"),
+        (ROPE, lambda c: c["interleaved"] or c["h"] == 1, "fails where h = 1 or interleaved is"
+         " True {}, passes where h > 1 and interleaved is False {}"),
+        (LINEAR, lambda c: c["in"] != c["out"], "fails where in ≠ out {}, passes where in = out"
+         " {}"),
+    ],
+)  # fmt: skip
+def test_a_separating_property_is_named(op, fails, words):
+    found, failing, passing = split(op, fails)
+    assert found == words.format(f"({failing} of {failing})", f"({passing} of {passing})")
+
+
+def test_both_sides_of_a_threshold_are_sizes_that_were_asked():
+    """Between 3 and 10 heads none was asked, so that neither side speaks of 5."""
+    cases = [
+        {"h": h, "b": index % 3} for index, h in enumerate((1, 2, 3, 3, 3, 10, 10, 12, 12, 12))
+    ]
+    expected = "fails where h ≥ 10 (5 of 5), passes where h ≤ 3 (5 of 5)"
+    assert when(cases[5:], cases[:5]) == ""
+    assert when(cases[5:] * 2, cases[:5] * 2) == expected.replace("5", "10")
+
+
+def test_nothing_separates_cases_that_are_alike():
+    cases = facts(ROPE)
+    assert not when(cases, cases)
+
+
+def test_a_property_of_three_fields_is_not_named_by_two():
+    found, *_ = split(ROPE, lambda c: c["interleaved"] and c["b"] > 1 and c["dtype"] != "float32")
+    assert not found
+
+
+@pytest.mark.parametrize("few", [1, 2])
+def test_a_few_cases_separate_nothing(few):
+    cases = [{"h": 10}] * few + [{"h": 1}] * 50
+    assert not when(cases[:few], cases[few:])
+    assert not when(cases[few:], cases[:few])
+    assert when([{"h": 10}] * 3, cases[few:])
+
+
+@pytest.mark.parametrize("name", ops.names())
+def test_labels_drawn_at_random_are_not_separated(name):
+    cases, dice = facts(ops.load(name)), random.Random(name)
+    for share in (0.04, 0.1, 0.3, 0.5, 0.8) * 40:
+        failed = [dice.random() < share for _ in cases]
+        both = (
+            [c for c, f in zip(cases, failed, strict=True) if f is way] for way in (True, False)
+        )
+        assert not when(*both)
+
+
+def test_labels_at_random_would_be_separated_without_the_rule_of_chance(monkeypatch):
+    """With few cases and many properties something separates, often."""
+    everything, dice, claims = facts(ROPE), random.Random(1), {1.0: 0, 1e-3: 0}
+    for chance in claims:
+        monkeypatch.setattr("common.grading.when.CHANCE", chance)
+        for _ in range(40):
+            cases = dice.sample(everything, 8)
+            claims[chance] += bool(when(cases[:4], cases[4:]))
+    assert claims[1.0] > 10
+    assert not claims[1e-3]
+
+
+@pytest.mark.parametrize("name", ops.names())
+def test_the_properties_have_the_same_names_in_every_case(name):
+    op = ops.load(name)
+    names = {tuple(op.facts(case)) for tier in ("smoke", "board") for case in op.cases(tier)}
+    assert len(names) == 1
