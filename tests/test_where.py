@@ -169,5 +169,5 @@ def test_fresh_memory_in_a_gradient_has_a_place_too():
     reasons = {each.verdict: each.reason for each in found}
     assert reasons["UNWRITTEN_OUTPUT"] == (
         "the gradient of w_v holds fresh memory: input features from 32 on, the last 8 of 40, every"
-        " output feature (192 of 960 elements)"
+        " output feature (192 of 960)"
     )
