@@ -8,6 +8,7 @@ import pytest
 
 from common import ops
 from common.grading.when import when
+from common.ops._views import laid
 
 ROPE, LINEAR = ops.load("rope"), ops.load("masked_linear")
 
@@ -71,6 +72,38 @@ def test_both_sides_of_a_threshold_are_sizes_that_were_asked():
     expected = "fails where h ≥ 10 (5 of 5), passes where h ≤ 3 (5 of 5)"
     assert when(cases[5:], cases[:5]) == ""
     assert when(cases[5:] * 2, cases[:5] * 2) == expected.replace("5", "10")
+
+
+def test_properties_that_separate_the_same_cases_are_all_named():
+    small = [{"h": 1, "d": 16, "dtype": dtype} for dtype in "abababab"]
+    large = [case | {"h": 3, "d": 32} for case in small]
+    assert when(large, small) == (
+        "fails where h = 3 (8 of 8), passes where h = 1 (8 of 8); d tells them apart too"
+    )
+
+
+def test_a_pair_is_not_named_where_one_of_the_two_has_a_double():
+    pairs = [(h, s, dtype) for h in (1, 3) for s in (4, 5) for dtype in "ab" for _ in range(4)]
+    plain = [{"h": h, "s": s, "dtype": dtype} for h, s, dtype in pairs]
+    doubled = [{**case, "d": 16 * case["h"]} for case in plain]
+    for cases, words in (
+        (plain, "fails where h = 3 and dtype is b (8 of 8), passes elsewhere (24 of 24)"),
+        (doubled, ""),
+    ):
+        both = ([c for c in cases if (c["h"] == 3 and c["dtype"] == "b") is way]
+                for way in (True, False))  # fmt: skip
+        assert when(*both) == words
+
+
+def test_a_layout_counts_where_the_view_is_another():
+    """With one sequence the first two dimensions may change places and nothing is different."""
+    layouts = {"contiguous", "offset", "strided", "transposed", "sparse", "reversed", "expanded"}
+    assert {each for each in layouts if laid((5, 2, 3), each) != "contiguous"} == (
+        layouts - {"contiguous"}
+    )
+    assert laid((5, 1, 3), "transposed") == "contiguous"
+    assert laid((1, 2, 3), "strided") == "strided"
+    assert laid((0, 2, 3), "sparse") == "contiguous"
 
 
 def test_nothing_separates_cases_that_are_alike():
