@@ -63,7 +63,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     """Lines on what decides nothing, such as a second backward of one graph that fails."""
     picture: Picture | None = field(default=None, repr=False)
-    """The wrong elements, where the verdict speaks of some."""
+    """The wrong elements, where the verdict speaks of some and not of all."""
 
     @property
     def ran_out(self) -> bool:

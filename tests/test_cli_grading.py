@@ -12,7 +12,9 @@ def test_check_says_what_is_wrong_and_where(study, by_hand):
     ran = study("check", "alice")
     assert ran.code == 1, ran.err
     assert "INCORRECT_NUMERICAL" in ran.out
-    assert "output at [0, 0, 0, 0]: expected " in ran.out
+    assert "output wrong: features 0 to 3 of 8 (the first half), every first index" in ran.out
+    assert "at [0, 0, 0, 0] expected " in ran.out
+    assert "forward: INCORRECT_NUMERICAL in every case that has an element" in ran.out
     assert "rotate_half: core" in ran.out
 
 
@@ -29,6 +31,7 @@ def test_grade_writes_every_verdict_and_fails_where_a_contributor_does(graded_he
     failures = [row for row in rows if row["verdict"] not in ("PASSED", "UNSUPPORTED")]
     assert failures
     assert all(row["reason"] for row in failures)
+    assert not any("picture" in row for row in rows), "it is for the terminal"
     assert len(ran.out.splitlines()) == 3
 
 

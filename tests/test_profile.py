@@ -99,8 +99,10 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
     def trace(op, case, device, worker, direction):
         return trace_case(op, op.twin(case), "cpu", worker, direction)
 
-    measured = [Measured(row, None, None) for row in timed]
-    monkeypatch.setattr(rows, "measure", lambda *_: iter([measured]))
+    def measured(*_):
+        yield [Measured(row, None, None) for row in timed]
+
+    monkeypatch.setattr(rows, "measure", measured)
     monkeypatch.setattr(machine, "device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(sweep, "Sweep", lambda device, **_: Sweep("cpu", server=fork_server))
     monkeypatch.setattr(memory, "_free", lambda: sys.maxsize)

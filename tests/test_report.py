@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from common import ops, solutions
 from common.commands.report import SHOWN, TierReport
+from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.verdicts import Picture, Verdict
 
@@ -124,11 +127,46 @@ def test_a_picture_follows_where_it_is_asked_for(asked, capsys):
 WRONG = {solution.handle: solution for solution in solutions.discover(ROOT / "tests" / "wrong")}
 
 
-def reported(handle, sweep, capsys, directions):
-    """Return the report on a wrong kernel, of every other smoke case."""
-    solution = WRONG[handle]
-    op, report = ops.load(solution.op), TierReport("smoke", verbose=False, picture=True)
-    for graded in sweep.grade(op, list(op.cases("smoke"))[::2], [solution]):
-        report.add(op, graded.case, [graded.verdicts[each] for each in directions])
-    report.end()
-    return capsys.readouterr().out
+@pytest.fixture
+def reported(fork_server, capsys):
+    """Return a function that grades a wrong kernel on smoke cases and returns the report."""
+
+    def report(handle, only):
+        solution = WRONG[handle]
+        op, found = ops.load(solution.op), TierReport("smoke", verbose=False, picture=True)
+        cases = [case for case in op.cases("smoke") if not case.span and only(case)]
+        with Sweep("cpu", server=fork_server) as sweep:
+            for graded in sweep.grade(op, cases, [solution]):
+                found.add(op, graded.case, list(graded.verdicts.values()))
+        found.end()
+        return capsys.readouterr().out
+
+    return report
+
+
+def test_what_is_left_out_is_named_with_the_cases_that_have_it(reported):
+    out = reported("dropped_pass_through", lambda case: case.track == "core" and case.h < 4)
+    assert re.search(
+        r"rope forward: INCORRECT_NUMERICAL in \d+ of \d+ cases\n"
+        r"    fails where d ≠ d2 \((\d+) of \1\), passes where d = d2 \((\d+) of \2\)\n"
+        r"    sbhd-.*: output wrong: features from 16 on, the last 6 of 22 \(what passes through\)",
+        out,
+    )
+    picture = "position 0 " + 16 * "·" + 6 * "█"
+    assert picture in out, "and the picture shows it"
+
+
+def test_one_batch_alone_is_right(reported):
+    out = reported("first_batch_only", lambda case: case.track == "core" and case.b < 4)
+    for direction, result in (("forward", "output"), ("backward", "the gradient of t")):
+        assert re.search(
+            rf"{direction}: INCORRECT_NUMERICAL in \d+ of \d+ cases\n"
+            r"    fails where b > 1 \((\d+) of \1\), passes where b = 1 \((\d+) of \2\)\n"
+            rf"    \S+: {result} wrong: .*batch 1 of 2",
+            out,
+        )
+
+
+def test_a_mistake_in_every_case_is_said_so(reported):
+    out = reported("sine_sign_swapped", lambda case: case.s < 4 and case.track == "core")
+    assert "forward: INCORRECT_NUMERICAL in every case that has an element (" in out

@@ -8,6 +8,7 @@ import pytest
 
 from common import ops
 from common.grading.when import when
+from common.ops._views import laid
 
 ROPE, LINEAR = ops.load("rope"), ops.load("masked_linear")
 
@@ -39,8 +40,8 @@ def split(op, fails):
          " dtype is not bfloat16 {}"),
         (ROPE, lambda c: c["t"] in ("strided", "sparse"), "fails where t is strided or sparse {},"
          " passes where t is neither strided nor sparse {}"),
-        (ROPE, lambda c: c["interleaved"] and c["b"] > 1, "fails where b > 1 and interleaved is"
-         " True {}, passes elsewhere {}"),
+        (ROPE, lambda c: c["h"] > 1 and c["dtype"] == "float32", "fails where h > 1 and dtype is"
+         " float32 {}, passes elsewhere {}"),
         (ROPE, lambda c: c["interleaved"] or c["h"] == 1, "fails where h = 1 or interleaved is"
          " True {}, passes where h > 1 and interleaved is False {}"),
         (LINEAR, lambda c: c["in"] != c["out"], "fails where in ≠ out {}, passes where in = out"
@@ -52,6 +53,17 @@ def test_a_separating_property_is_named(op, fails, words):
     assert found == words.format(f"({failing} of {failing})", f"({passing} of {passing})")
 
 
+def test_of_several_pairs_that_would_do_none_is_named_but_what_they_share():
+    """All failing cases are interleaved; that b > 1 is no better than other properties of a few."""
+    found, failing, passing = split(ROPE, lambda c: c["interleaved"] and c["b"] > 1)
+    several = sum(case["interleaved"] for case in facts(ROPE))
+    rest = failing + passing - several
+    assert found == (
+        f"fails only where interleaved is True ({failing} of {several}),"
+        f" passes where interleaved is False ({rest} of {rest})"
+    )
+
+
 def test_both_sides_of_a_threshold_are_sizes_that_were_asked():
     """Between 3 and 10 heads none was asked, so that neither side speaks of 5."""
     cases = [
@@ -60,6 +72,38 @@ def test_both_sides_of_a_threshold_are_sizes_that_were_asked():
     expected = "fails where h ≥ 10 (5 of 5), passes where h ≤ 3 (5 of 5)"
     assert when(cases[5:], cases[:5]) == ""
     assert when(cases[5:] * 2, cases[:5] * 2) == expected.replace("5", "10")
+
+
+def test_properties_that_separate_the_same_cases_are_all_named():
+    small = [{"h": 1, "d": 16, "dtype": dtype} for dtype in "abababab"]
+    large = [case | {"h": 3, "d": 32} for case in small]
+    assert when(large, small) == (
+        "fails where h = 3 (8 of 8), passes where h = 1 (8 of 8); d tells them apart too"
+    )
+
+
+def test_a_pair_is_not_named_where_one_of_the_two_has_a_double():
+    pairs = [(h, s, dtype) for h in (1, 3) for s in (4, 5) for dtype in "ab" for _ in range(4)]
+    plain = [{"h": h, "s": s, "dtype": dtype} for h, s, dtype in pairs]
+    doubled = [{**case, "d": 16 * case["h"]} for case in plain]
+    for cases, words in (
+        (plain, "fails where h = 3 and dtype is b (8 of 8), passes elsewhere (24 of 24)"),
+        (doubled, ""),
+    ):
+        both = ([c for c in cases if (c["h"] == 3 and c["dtype"] == "b") is way]
+                for way in (True, False))  # fmt: skip
+        assert when(*both) == words
+
+
+def test_a_layout_counts_where_the_view_is_another():
+    """With one sequence the first two dimensions may change places and nothing is different."""
+    layouts = {"contiguous", "offset", "strided", "transposed", "sparse", "reversed", "expanded"}
+    assert {each for each in layouts if laid((5, 2, 3), each) != "contiguous"} == (
+        layouts - {"contiguous"}
+    )
+    assert laid((5, 1, 3), "transposed") == "contiguous"
+    assert laid((1, 2, 3), "strided") == "strided"
+    assert laid((0, 2, 3), "sparse") == "contiguous"
 
 
 def test_nothing_separates_cases_that_are_alike():
@@ -95,7 +139,8 @@ def test_labels_at_random_would_be_separated_without_the_rule_of_chance(monkeypa
     """With few cases and many properties something separates, often."""
     everything, dice, claims = facts(ROPE), random.Random(1), {1.0: 0, 1e-3: 0}
     for chance in claims:
-        monkeypatch.setattr("common.grading.when.CHANCE", chance)
+        for name in ("CHANCE", "CHANCE_OF_LESS"):
+            monkeypatch.setattr(f"common.grading.when.{name}", chance)
         for _ in range(40):
             cases = dice.sample(everything, 8)
             claims[chance] += bool(when(cases[:4], cases[4:]))

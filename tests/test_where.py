@@ -108,13 +108,13 @@ def test_every_op_names_each_dimension_of_each_result(name):
 def test_a_picture_shows_the_two_dimensions_that_vary_most():
     drawn = picture(wrong((4, 2, 3, 16), (slice(1, 4), ALL, ALL, slice(0, 8))), AXES)
     assert pictures.draw(drawn).plain.splitlines() == [
-        "           feature",
-        "           0       8",
-        "position 0 ················",
-        "         1 ████████········",
-        "         2 ████████········",
-        "         3 ████████········",
-        "           █ wrong  · right; a cell: every batch and head",
+        "               feature",
+        "               0       8",
+        "    position 0 ················",
+        "             1 ████████········",
+        "             2 ████████········",
+        "             3 ████████········",
+        "               █ wrong  · right; a cell: every batch and head",
     ]
 
 
@@ -135,9 +135,10 @@ def test_a_cell_that_is_wrong_at_some_of_the_other_indices_is_marked_so():
     assert found.cells == ("▒█", "··")
 
 
-def test_one_dimension_is_one_row_and_one_element_no_picture():
+def test_one_dimension_is_one_row_and_nothing_to_tell_apart_no_picture():
     assert picture(wrong((1, 1, 5), (0, 0, 3)), AXES[1:]).cells == ("···█·",)
     assert picture(wrong((1, 1), (0, 0)), AXES[:2]) is None
+    assert picture(wrong((3, 4), (ALL, ALL)), AXES[:2]) is None
 
 
 # --- in a verdict ---------------------------------------------------------------------------------
@@ -169,5 +170,5 @@ def test_fresh_memory_in_a_gradient_has_a_place_too():
     reasons = {each.verdict: each.reason for each in found}
     assert reasons["UNWRITTEN_OUTPUT"] == (
         "the gradient of w_v holds fresh memory: input features from 32 on, the last 8 of 40, every"
-        " output feature (192 of 960 elements)"
+        " output feature (192 of 960)"
     )

@@ -7,6 +7,7 @@ from rich.text import Text
 from common.verdicts import RIGHT, SOME, WRONG, Picture
 
 STYLES = {WRONG: "red", SOME: "yellow", RIGHT: "dim"}
+MARGIN = 4 * " "
 TICKS = 8
 """The columns from one index in the heading to the next."""
 
@@ -27,13 +28,13 @@ def draw(picture: Picture) -> Text:
     height, width = picture.block
     labels = [str(index * height) if picture.rows else "" for index in range(len(picture.cells))]
     margin = max(map(len, labels))
-    indent = " " * (len(picture.rows) + margin + 2)
+    indent = " " * (len(MARGIN) + len(picture.rows) + margin + 2)
     ticks = range(0, len(picture.cells[0]), TICKS)
     heading = "".join(f"{index * width:<{TICKS}}" for index in ticks).rstrip()
     drawing = Text(f"{indent}{picture.columns}\n{indent}{heading}\n")
     for index, (label, cells) in enumerate(zip(labels, picture.cells, strict=True)):
         name = "" if index else picture.rows
-        drawing.append(f"{name:{len(picture.rows)}} {label:>{margin}} ")
+        drawing.append(f"{MARGIN}{name:{len(picture.rows)}} {label:>{margin}} ")
         for mark in cells:
             drawing.append(mark, STYLES[mark])
         drawing.append("\n")

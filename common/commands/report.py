@@ -82,9 +82,15 @@ class Group:
                 for some in (self.answers, passes))  # fmt: skip
         return when(*both)
 
-    def answered(self, answers: Iterable[Answer]) -> int:
-        """Return how many cases the solution does not leave unsupported, in this direction."""
-        return sum(self._verdict(answer) not in ("", "UNSUPPORTED") for answer in answers)
+    def count(self, answers: Iterable[Answer]) -> str:
+        """Return the number of failures, of the cases that are answered in this direction."""
+        answered = [each for each in answers if self._verdict(each) not in ("", "UNSUPPORTED")]
+        fails, elements = len(self.answers), sum(not each.empty for each in answered)
+        if fails == len(answered):
+            return f"every case ({fails})"
+        if fails == elements and not any(each.empty for each in self.answers):
+            return f"every case that has an element ({fails})"
+        return f"{fails} of {len(answered)} cases"
 
     def _verdict(self, answer: Answer) -> str:
         """Return the verdict in this direction, empty where the case does not ask for it."""
@@ -158,7 +164,7 @@ class TierReport:
         when, failures = group.when(answers), group.smallest
         if not when and len(failures) == 1:
             return
-        count = f"{len(group.answers)} of {group.answered(answers)} cases"
+        count = group.count(answers)
         print(f"{group.solution} {' and '.join(group.directions)}: {group.verdict} in {count}")
         if when:
             print(f"    {when}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from common.grading.picture import picture
 from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import Wrong, check_values, first_index
 from common.grading.where import describe
+from common.spec import Axis
 from common.verdicts import Picture
 
 FEW = 8
@@ -47,7 +49,7 @@ def compare(
     if not truth.numel():
         return [], None
     same = "the same inputs" + (", the second beside another call" if again is not None else "")
-    findings = differing(name, first, second, same)
+    findings = differing(name, first, second, same, problem.axes(name))
     if findings:
         findings += _foreign(problem, name, first, second)
     wrong, ratio = check_values(first, truth, budget, problem.slack, problem.device)
@@ -85,14 +87,30 @@ def altered(name: str, first: torch.Tensor, later: torch.Tensor) -> list[Finding
 
 
 def differing(
-    name: str, first: torch.Tensor, second: torch.Tensor, same: str = "the same inputs"
+    name: str,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    same: str = "the same inputs",
+    axes: Sequence[Axis] = (),
 ) -> list[Finding]:
-    """Return a finding if two results of the same inputs differ in any bit."""
+    """Return a finding if two results of the same inputs differ in any bit.
+
+    Args:
+        name: The result: `output`, or the argument whose gradient it is.
+        first: The result of one run.
+        second: The result of another run.
+        same: The inputs in words, for the reason.
+        axes: The dimensions of the result by name, where the reason is to say which elements.
+    """
     if torch.equal(_bits(first), _bits(second)):
         return []
-    where = first_index(_bits(first) != _bits(second))
-    values = f"{first[where].item():.8g}, then {second[where].item():.8g}"
-    return [Finding("NONDETERMINISTIC", f"{_at(name, where)} was {values} on {same}")]
+    mask = _bits(first) != _bits(second)
+    where = first_index(mask)
+    values = f"{list(where)} was {first[where].item():.8g}, then {second[where].item():.8g}"
+    if not axes:
+        return [Finding("NONDETERMINISTIC", f"{label(name)} at {values} on {same}")]
+    reason = f"{label(name)} changes: {describe(mask, axes)}; {values} on {same}"
+    return [Finding("NONDETERMINISTIC", reason, picture(mask, axes))]
 
 
 def label(name: str) -> str:
@@ -125,7 +143,7 @@ def _foreign(
         ("OUT_OF_BOUNDS", vanishes, "comes from memory outside of the arguments"),
     ):
         if (mask := mask & ~truth.isnan()).any():
-            count = f"{int(mask.sum())} of {truth.numel()} elements"
+            count = f"{int(mask.sum())} of {truth.numel()}"
             reason = f"{label(name)} {what}: {describe(mask, axes)} ({count})"
             findings.append(Finding(verdict, reason, picture(mask, axes)))
     return findings
@@ -141,7 +159,3 @@ def _stayed(first: torch.Tensor, again: torch.Tensor, truth: torch.Tensor) -> bo
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view({2: torch.int16, 4: torch.int32}[tensor.element_size()])
-
-
-def _at(name: str, index: tuple[int, ...]) -> str:
-    return f"{label(name)} at {list(index)}"

@@ -15,7 +15,7 @@ ROWS, COLUMNS = 24, 64
 
 
 def picture(mask: torch.Tensor, axes: Sequence[Axis]) -> Picture | None:
-    """Return the picture, or None where the result has a single element.
+    """Return the picture, or None where every element is wrong, or there is only one.
 
     A cell stands for a block of indices of both dimensions, and for every index of the others.
     Blocks have a power of two of indices, so that their edges are the edges of tiles.
@@ -25,7 +25,7 @@ def picture(mask: torch.Tensor, axes: Sequence[Axis]) -> Picture | None:
         axes: The name of each dimension.
     """
     names = [axis.name for axis, size in zip(axes, mask.shape, strict=True) if size > 1]
-    if not names:
+    if not names or mask.all():
         return None
     mask = torch.atleast_2d(mask.squeeze())
     names = [""] * (mask.dim() - len(names)) + names

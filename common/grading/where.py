@@ -56,17 +56,21 @@ def _indices(mask: torch.Tensor) -> list[list[int]]:
 
 def _some(wrong: Sequence[int], axis: Axis, size: int) -> str:
     """Describe some of a dimension's indices, and the part that they are or lie within."""
-    return f"{_set(wrong, axis, size)}{_part(wrong, axis)}"
+    part = _part(wrong, axis)
+    return f"{_set(wrong, axis, size, bool(part))}{part}"
 
 
-def _set(wrong: Sequence[int], axis: Axis, size: int) -> str:
-    """Describe some of a dimension's indices by the first form that fits."""
+def _set(wrong: Sequence[int], axis: Axis, size: int, named: bool) -> str:
+    """Describe some of a dimension's indices by the first form that fits.
+
+    `named` says that the name of a part follows, so that the right indices need not be listed.
+    """
     runs, count = list(_runs(wrong)), len(wrong)
     first, last = wrong[0], wrong[-1]
     if count == 1:
         return f"{axis.name} {first} of {size}"
     if len(runs) == 1:
-        return _range(first, last, axis, size)
+        return _range(first, last, axis, size, named)
     if size - count <= RIGHT and count > size - count:
         right = sorted(set(range(size)).difference(wrong))
         return f"every {axis.name} but {_listed(right)} of {size}"
@@ -81,10 +85,10 @@ def _set(wrong: Sequence[int], axis: Axis, size: int) -> str:
     return f"{count} of {size} {axis.plural}"
 
 
-def _range(first: int, last: int, axis: Axis, size: int) -> str:
+def _range(first: int, last: int, axis: Axis, size: int, named: bool) -> str:
     right = [*range(first), *range(last + 1, size)]
     words = f"{axis.plural} {first} {'to' if last > first + 1 else 'and'} {last}"
-    if len(right) <= RIGHT:
+    if len(right) <= RIGHT and not named:
         return f"{words} ({_listed(right)} {'is' if len(right) == 1 else 'are'} right)"
     if last == size - 1 and size - first < first:  # what is behind the last whole tile
         return f"{axis.plural} from {first} on, the last {size - first} of {size}"

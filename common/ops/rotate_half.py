@@ -162,6 +162,7 @@ def facts(case: RotateHalfCase) -> dict[str, Fact]:
     """Return the case's properties."""
     return {
         "the number of rows": math.prod(case.shape[:-1]),
+        "the number of elements": math.prod(case.shape),
         "d": case.shape[-1],
         "the number of dimensions": len(case.shape),
         "dtype": case.dtype,
