@@ -11,6 +11,7 @@ import torch
 
 from common.grading import asking
 from common.grading import grade as grading
+from common.spec import DIRECTIONS
 from tests.asking import AS_IT_IS, SAVES, verdicts_of
 
 NO_GRAD, WEIGHTS_ALONE = 0, 3
@@ -194,3 +195,48 @@ def test_versions_never_come_again(verdicts):
     found = verdicts(source, interleaved=True, mode=WEIGHTS_ALONE)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
     assert torch.zeros(1)._version == 0, "a new tensor's, which was every argument's"
+
+
+# --- programs that conflict -----------------------------------------------------------------------
+
+ORDERED = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def _last(out, values):
+    tl.store(out + 3, tl.load(values + tl.program_id(0)))
+
+def _two(value):
+    return torch.stack((value, value.nextafter(value + 1)))
+
+class MaskedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w_v, w_t, mask):
+        ctx.save_for_backward(x, w_v, w_t, mask[:, None])
+        out = torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
+        if {forward}:
+            _last[(2,)](out, _two(out[0, 3]))
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w_v, w_t, mask = ctx.saved_tensors
+        d_x = torch.where(mask, grad @ w_v, grad @ w_t)
+        if not {forward}:
+            _last[(2,)](d_x, _two(d_x[0, 3]))
+        return d_x, (grad * mask).T @ x, (grad * ~mask).T @ x, None
+
+def masked_linear(x, w_v, w_t, mask):
+    return MaskedLinear.apply(x, w_v, w_t, mask)
+"""
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_programs_whose_order_shows_are_named(verdicts, direction):
+    found = verdicts(ORDERED.format(forward=direction == "forward"))
+    assert found[direction].verdict == "NONDETERMINISTIC", found
+    assert ": programs (0,) and (1,) both write out + 3, line 8 of masked_linear.py: tl.store(" in (
+        found[direction].reason
+    )

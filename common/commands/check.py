@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from common import paths
 from common.commands import options as shared
+from common.commands.excerpt import excerpt, place_of
 from common.commands.steps import Steps
 from common.solutions import Solution
 from common.verdicts import FINE, Verdict
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from common.records.runs import Results
 
 SHOWN = 3
-"""The cases shown of each verdict; a file that does not import is reported once."""
+"""The cases shown of each verdict; one, where a line of source is named or nothing imports."""
 
 PATIENCE = 0.3
 """The share of the time that `bench` takes for a row; a row of `check` is kept nowhere."""
@@ -143,7 +144,7 @@ class TierReport:
         self.failed = False
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
         self._unsupported: dict[str, Counter[str]] = defaultdict(Counter)
-        self._cases: Counter[tuple[str, str]] = Counter()
+        self._cases: Counter[tuple[str, str, str]] = Counter()
 
     def add(self, directions: Sequence[Verdict | Record]) -> None:
         """Count both directions of one solution and case, and show their failures."""
@@ -160,11 +161,13 @@ class TierReport:
         for (verdict, reason), where in failures.items():
             self.failed = True
             solution, case = directions[0].solution, directions[0].case
-            self._cases[solution, verdict] += 1
-            most = 1 if verdict == "COMPILE_ERROR" else SHOWN
-            if self.verbose or self._cases[solution, verdict] <= most:
+            alike = (solution, verdict, place_of(reason))
+            self._cases[alike] += 1
+            most = 1 if verdict == "COMPILE_ERROR" or place_of(reason) else SHOWN
+            if self.verbose or self._cases[alike] <= most:
                 head = f"{solution} {case} {' and '.join(where)}: {verdict}"
-                print(f"{head}\n    {reason}", flush=True)
+                folder = paths.CONTRIBUTORS / solution.partition("/")[0]
+                print("\n    ".join([head, reason, *excerpt(reason, folder)]), flush=True)
 
     def end(self) -> None:
         """Print the number of each verdict, and what is unsupported."""
@@ -176,7 +179,7 @@ class TierReport:
                 print(f"    unsupported: {reason} ({n})")
 
     def _hidden(self, solution: str) -> bool:
-        return any(n > 1 for (name, _), n in self._cases.items() if name == solution)
+        return any(n > 1 for (name, *_), n in self._cases.items() if name == solution)
 
 
 def _show_places(
