@@ -163,6 +163,7 @@ def test_the_program_is_named_by_its_place_in_the_grid(name, program, accesses):
     [
         *("masked", "block pointer checked", "own storage", "another argument", "descriptor"),
         *("made descriptor", "tuple", "compare and swap", "block pointer's store checked"),
+        "masked by a scalar too",
     ],
 )
 def test_an_access_inside_is_not_reported(name, accesses):

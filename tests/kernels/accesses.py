@@ -177,6 +177,13 @@ WAYS = (
 )  # fmt: skip
 
 
+@triton.jit
+def rows_inside(x, out, rows, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    inside = (tl.program_id(0) < rows) & (lanes < N)
+    tl.store(out + tl.program_id(0) * N + lanes, tl.load(x + lanes), inside)
+
+
 GRIDS = {"second of a row": (2,), "second of a column": (1, 2), "last of all": (1, 1, 3)}
 
 
@@ -204,6 +211,8 @@ def run(name):
         through_integer[(1,)](x, out, 30, 1)
     elif name == "seven sizes":
         shifted[(1,)](x, out, *[N] * 7, N)
+    elif name == "masked by a scalar too":
+        rows_inside[(2,)](x, out, 1, N)
     elif name in GRIDS:
         by_place[GRIDS[name]](x, out, N)
     elif name == "own storage":
@@ -239,7 +248,7 @@ def main() -> None:
         "another argument", "swallowed", "descriptor", "descriptor too long", "made descriptor",
         "made descriptor too long", "tuple", "tuple past the end", "compare and swap",
         "compare and swap past the end", "block pointer's store", "block pointer's store checked",
-        "amid an element", "seven sizes", *GRIDS,
+        "amid an element", "seven sizes", "masked by a scalar too", *GRIDS,
     ):  # fmt: skip
         with contextlib.suppress(triton.runtime.errors.InterpreterError):
             run(name)

@@ -150,7 +150,9 @@ def _active(pointers: TensorHandle, mask: np.ndarray | None) -> np.ndarray:
     if mask is None:
         return addresses
     shape = np.broadcast_shapes(addresses.shape, mask.shape)
-    active: np.ndarray = np.broadcast_to(addresses, shape)[np.broadcast_to(mask, shape)]
+    # of a scalar and a block the interpreter makes a mask of integers, which would be indices
+    lanes = np.broadcast_to(mask.astype(bool, copy=False), shape)
+    active: np.ndarray = np.broadcast_to(addresses, shape)[lanes]
     return active
 
 
