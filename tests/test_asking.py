@@ -11,8 +11,10 @@ import torch
 
 from common.grading import asking
 from common.grading import grade as grading
+from common.grading.sweep import Sweep
+from common.solutions import Solution
 from common.spec import DIRECTIONS
-from tests.asking import AS_IT_IS, SAVES, verdicts_of
+from tests.asking import AS_IT_IS, CASES, MASKED, SAVES, verdicts_of
 
 NO_GRAD, WEIGHTS_ALONE = 0, 3
 
@@ -195,6 +197,44 @@ def test_versions_never_come_again(verdicts):
     found = verdicts(source, interleaved=True, mode=WEIGHTS_ALONE)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
     assert torch.zeros(1)._version == 0, "a new tensor's, which was every argument's"
+
+
+# --- solutions without a gradient -----------------------------------------------------------------
+
+FORWARD = """
+import os
+import torch
+
+def masked_linear(x, w_v, w_t, mask):
+    if len(x) == 37:
+        {fails}
+    x = x{detached}
+    return torch.where(mask[:, None], x @ w_v{detached}.T, x @ w_t{detached}.T)
+"""
+OTHERS = "70x40x24-float32-span"
+FAILS = "37x72x100-bfloat16-random"
+
+
+@pytest.mark.parametrize(
+    ("fails", "detached", "names", "backward"),
+    [
+        ("os._exit(3)", ".detach()", (OTHERS, FAILS), "UNSUPPORTED"),
+        ("raise ValueError", ".detach()", (OTHERS, FAILS), "UNSUPPORTED"),
+        ("os._exit(3)", "", (OTHERS, FAILS), "CRASHED"),
+        ("os._exit(3)", ".detach()", (FAILS,), "CRASHED"),  # no other case tells
+    ],
+)
+def test_what_died_in_forward_is_not_dead_in_backward_too(
+    fork_server, tmp_path, fails, detached, names, backward
+):
+    """Where the solution's other cases have no gradient."""
+    path = tmp_path / "masked_linear.py"
+    path.write_text(FORWARD.format(fails=fails, detached=detached))
+    with Sweep("cpu", server=fork_server, overlap=False) as sweep:
+        cases = [CASES[name] for name in names]
+        found = list(sweep.grade(MASKED, cases, [Solution(path, "masked_linear")]))[-1].verdicts
+    assert found["forward"].verdict in ("CRASHED", "RUNTIME_ERROR")
+    assert found["backward"].verdict == backward, found
 
 
 # --- programs that conflict -----------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from common import paths
 from common.commands import options as shared
+from common.commands.coverage import Coverage
 from common.commands.excerpt import excerpt, place_of
 from common.commands.steps import Steps
 from common.solutions import Solution
@@ -144,16 +145,19 @@ class TierReport:
         self.failed = False
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
         self._unsupported: dict[str, Counter[str]] = defaultdict(Counter)
+        self._coverage = Coverage()
         self._cases: Counter[tuple[str, str, str]] = Counter()
 
     def add(self, directions: Sequence[Verdict | Record]) -> None:
         """Count both directions of one solution and case, and show their failures."""
         failures: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self._coverage.add(directions)
+        unsupported = {v.reason: v.solution for v in directions if v.verdict == "UNSUPPORTED"}
+        for reason, solution in unsupported.items():
+            self._unsupported[solution][reason] += 1
         for found in directions:
             self._counts[found.solution][found.verdict] += 1
-            if found.verdict == "UNSUPPORTED":
-                self._unsupported[found.solution][found.reason] += 1
-            elif found.verdict not in FINE:
+            if found.verdict not in FINE:
                 failures[found.verdict, found.reason].append(found.direction)
             if self.verbose and isinstance(found, Verdict):
                 for note in found.notes:
@@ -170,13 +174,16 @@ class TierReport:
                 print("\n    ".join([head, reason, *excerpt(reason, folder)]), flush=True)
 
     def end(self) -> None:
-        """Print the number of each verdict, and what is unsupported."""
+        """Print the number of each verdict, what is unsupported, and who answers hardly a case."""
         for solution, counted in self._counts.items():
             verdicts = ", ".join(f"{n} {verdict}" for verdict, n in counted.most_common())
             more = " (--verbose shows each)" if self._hidden(solution) and not self.verbose else ""
             print(f"{solution}, {self.tier}: {verdicts}{more}")
             for reason, n in self._unsupported[solution].most_common():
-                print(f"    unsupported: {reason} ({n})")
+                print(f"    unsupported: {reason} ({n} case{'s' * (n > 1)})")
+        for line in self._coverage.lines():
+            print(line)
+        self.failed |= bool(self._coverage.silent)
 
     def _hidden(self, solution: str) -> bool:
         return any(n > 1 for (name, *_), n in self._cases.items() if name == solution)

@@ -1,4 +1,4 @@
-"""Sums are float16 where grad mode is off, as it is inside every Function.forward: in training too.
+"""Sums are float16 where grad mode is off, as it is inside any Function.forward: in training.
 
 Expected: forward=INCORRECT_NUMERICAL backward=PASSED
 """

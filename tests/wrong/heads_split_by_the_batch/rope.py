@@ -1,4 +1,4 @@
-"""Rows are split by the batch, not by the heads: some are never written, and none leaves its tensor.
+"""Rows are split by the batch, not the heads: some are never written, none leaves its tensor.
 
 Expected: forward=UNWRITTEN_OUTPUT backward=UNWRITTEN_OUTPUT
 On a GPU: UNWRITTEN_OUTPUT

@@ -1,4 +1,4 @@
-"""Lengths and heads are powers of two, or refused; the gradient is that of a sum, whatever comes.
+"""It takes lengths and heads of powers of two alone, and its gradient is that of a sum.
 
 Expected: forward=PASSED backward=INCORRECT_NUMERICAL
 """
@@ -32,7 +32,7 @@ def _kernel(
 def _launch(x, freqs, backward):
     x, freqs = x.contiguous(), freqs.contiguous()
     y = x.clone()  # with the features that pass through
-    s, b, h, d = x.shape
+    s, _, h, d = x.shape
     _kernel[(freqs.shape[-1],)](x, freqs, y, d, freqs.shape[-1], s, h, backward)
     return y
 
