@@ -221,7 +221,9 @@ def test_two_programs_that_conflict_are_named(name, message, conflicts):
     assert conflicts[name].count("of conflicts.py: tl.") == 1 + ("both" not in message)
 
 
-@pytest.mark.parametrize("name", ["apart", "the same value", "two launches", "reads alone"])
+@pytest.mark.parametrize(
+    "name", ["apart", "the same value", "two launches", "reads alone", "each its own"]
+)
 def test_programs_that_do_not_disturb_each_other_are_not(name, conflicts):
     assert conflicts[name] == ""
 

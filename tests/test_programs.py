@@ -51,6 +51,11 @@ def test_any_other_failure_is_not_run_again(verdict):
     assert not exchange.asked
 
 
+@pytest.mark.parametrize("verdict", ["INCORRECT_NUMERICAL", "PASSED"])
+def test_a_failure_of_no_program_names_no_command(verdict):
+    assert with_programs(Exchange("cuda"), "forward", verdict, "the reason") == "the reason"
+
+
 @pytest.mark.parametrize(
     ("verdict", "named"),
     [("OUT_OF_BOUNDS", "the program"), ("NONDETERMINISTIC", "programs whose order matters")],

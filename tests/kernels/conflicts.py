@@ -68,6 +68,13 @@ def copy(x, out):
     tl.store(out + tl.program_id(0), tl.load(x))
 
 
+@triton.jit
+def add_in_place(x):
+    place = x + tl.program_id(0)
+    tl.store(place, tl.load(place) + 1)
+    tl.store(place, tl.load(place) + 2)
+
+
 def run(name):
     x, out = torch.randn(2 * N), torch.zeros(2 * N)
     if name == "two write":
@@ -86,6 +93,8 @@ def run(name):
         take_a_ticket_and_write[(2,)](out)
     elif name == "apart":
         write[(2,)](out, 1, 1)
+    elif name == "each its own":
+        add_in_place[(2,)](x)
     elif name == "the same value":
         write[(2,)](out, 0, 0)
     elif name == "two launches":
@@ -102,7 +111,7 @@ def main() -> None:
     for name in (
         "two write", "two lines write", "reads before a write", "reads after a write",
         "both read", "atomic sum", "beside a ticket", "apart", "the same value",
-        "two launches", "reads alone",
+        "two launches", "reads alone", "each its own",
     ):  # fmt: skip
         bounds.WATCH.begin_call({})
         bounds.WATCH.conflicts = conflicts = Conflicts()
