@@ -51,6 +51,12 @@ def test_any_other_failure_is_not_run_again(verdict):
     assert not exchange.asked
 
 
+def test_an_illegal_access_names_the_command_too():
+    reason = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    found = with_programs(Exchange("cuda"), "forward", "RUNTIME_ERROR", reason)
+    assert found == f"{reason} ({COMMAND} names the program)"
+
+
 @pytest.mark.parametrize("verdict", ["INCORRECT_NUMERICAL", "PASSED"])
 def test_a_failure_of_no_program_names_no_command(verdict):
     assert with_programs(Exchange("cuda"), "forward", verdict, "the reason") == "the reason"

@@ -7,6 +7,8 @@ from common.spec import Direction
 
 NAMED = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose order matters"}
 """The verdicts that are of certain programs, and the interpreter's answer to them."""
+ILLEGAL = "illegal memory access"
+"""CUDA's words for an access far out of bounds, which ends the process."""
 
 
 def with_programs(exchange: Exchange, direction: Direction, verdict: str, reason: str) -> str:
@@ -14,11 +16,11 @@ def with_programs(exchange: Exchange, direction: Direction, verdict: str, reason
 
     On a GPU, return the reason and the command that names the program.
     """
-    if verdict not in NAMED:
-        return reason
-    if exchange.problem.device == "cuda":
-        command = f"nox -s check -- {exchange.worker.solution.handle} --device cpu"
-        return f"{reason} ({command} names {NAMED[verdict]})"
+    named = NAMED["OUT_OF_BOUNDS"] if ILLEGAL in reason else NAMED.get(verdict)
+    solution = exchange.worker.solution
+    if named and exchange.problem.device == "cuda" and not solution.peer:
+        command = f"nox -s check -- {solution.handle} --device cpu"
+        return f"{reason} ({command} names {named})"
     if verdict == "NONDETERMINISTIC" and (conflict := _conflict(exchange, direction)):
         return f"{reason}: {conflict}"
     return reason
