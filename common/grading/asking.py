@@ -15,10 +15,12 @@ from typing import Any
 from common.grading.compare import Finding, altered, differing, label
 from common.grading.exchange import FIRST, FURTHER, LATEST, OTHER, Exchange
 from common.spec import DIRECTIONS, Direction
-from common.verdicts import FINE, VERDICTS
+from common.verdicts import VERDICTS
 from common.wire import OUTPUT, Reply
 
 DEATHS = {"CRASHED", "TIMEOUT"}
+DIED = DEATHS | {"RUNTIME_ERROR", "OUT_OF_BOUNDS"}
+"""The ends of a forward that say nothing of a backward which does not exist."""
 THREADS = "Inplace update to inference tensor outside InferenceMode"
 """torch's words where another thread writes to a tensor of inference mode, which each thread enters
 for itself. A pool of threads that writes slices is no fault; it is noted."""
@@ -201,7 +203,7 @@ def _ask(
     if failure:
         findings[direction].append(failure)
         if forward and reply.get("verdict") and attempt != FURTHER:
-            lacking = exchange.worker.differentiable == {False} and failure.verdict not in FINE
+            lacking = exchange.worker.differentiable == {False} and failure.verdict in DIED
             findings["backward"].append(NO_GRADIENT if lacking else failure)
     return reply, failure
 
