@@ -11,7 +11,10 @@ import torch
 
 from common.grading import asking
 from common.grading import grade as grading
-from tests.asking import AS_IT_IS, SAVES, verdicts_of
+from common.grading.sweep import Sweep
+from common.solutions import Solution
+from common.spec import DIRECTIONS
+from tests.asking import AS_IT_IS, CASES, MASKED, SAVES, verdicts_of
 
 NO_GRAD, WEIGHTS_ALONE = 0, 3
 
@@ -194,3 +197,86 @@ def test_versions_never_come_again(verdicts):
     found = verdicts(source, interleaved=True, mode=WEIGHTS_ALONE)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
     assert torch.zeros(1)._version == 0, "a new tensor's, which was every argument's"
+
+
+# --- solutions without a gradient -----------------------------------------------------------------
+
+FORWARD = """
+import os
+import torch
+
+def masked_linear(x, w_v, w_t, mask):
+    if len(x) == 37:
+        {fails}
+    x = x{detached}
+    return torch.where(mask[:, None], x @ w_v{detached}.T, x @ w_t{detached}.T)
+"""
+OTHERS = "70x40x24-float32-span"
+FAILS = "37x72x100-bfloat16-random"
+
+
+@pytest.mark.parametrize(
+    ("fails", "detached", "names", "backward"),
+    [
+        ("os._exit(3)", ".detach()", (OTHERS, FAILS), "UNSUPPORTED"),
+        ("raise ValueError", ".detach()", (OTHERS, FAILS), "UNSUPPORTED"),
+        ("os._exit(3)", "", (OTHERS, FAILS), "CRASHED"),
+        ("os._exit(3)", ".detach()", (FAILS,), "CRASHED"),  # no other case tells
+    ],
+)
+def test_what_died_in_forward_is_not_dead_in_backward_too(
+    fork_server, tmp_path, fails, detached, names, backward
+):
+    """Where the solution's other cases have no gradient."""
+    path = tmp_path / "masked_linear.py"
+    path.write_text(FORWARD.format(fails=fails, detached=detached))
+    with Sweep("cpu", server=fork_server, overlap=False) as sweep:
+        cases = [CASES[name] for name in names]
+        found = list(sweep.grade(MASKED, cases, [Solution(path, "masked_linear")]))[-1].verdicts
+    assert found["forward"].verdict in ("CRASHED", "RUNTIME_ERROR")
+    assert found["backward"].verdict == backward, found
+
+
+# --- programs that conflict -----------------------------------------------------------------------
+
+ORDERED = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def _last(out, values):
+    tl.store(out + 3, tl.load(values + tl.program_id(0)))
+
+def _two(value):
+    return torch.stack((value, value.nextafter(value + 1)))
+
+class MaskedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w_v, w_t, mask):
+        ctx.save_for_backward(x, w_v, w_t, mask[:, None])
+        out = torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
+        if {forward}:
+            _last[(2,)](out, _two(out[0, 3]))
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w_v, w_t, mask = ctx.saved_tensors
+        d_x = torch.where(mask, grad @ w_v, grad @ w_t)
+        if not {forward}:
+            _last[(2,)](d_x, _two(d_x[0, 3]))
+        return d_x, (grad * mask).T @ x, (grad * ~mask).T @ x, None
+
+def masked_linear(x, w_v, w_t, mask):
+    return MaskedLinear.apply(x, w_v, w_t, mask)
+"""
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_programs_whose_order_shows_are_named(verdicts, direction):
+    found = verdicts(ORDERED.format(forward=direction == "forward"))
+    assert found[direction].verdict == "NONDETERMINISTIC", found
+    assert ": programs (0,) and (1,) both write out + 3, line 8 of masked_linear.py: tl.store(" in (
+        found[direction].reason
+    )

@@ -40,6 +40,13 @@ def test_what_is_unsupported_fails_nothing(graded_here, tmp_path):
     ran = graded_here("bob", UNSUPPORTED, "--sample", 2, "--json", file)
     assert ran.code == 0, ran.err
     assert {row["verdict"] for row in json.loads(file.read_text())} == {"UNSUPPORTED"}
+    assert "answers no case" not in ran.out, "a sample may lack what it answers"
+
+
+def test_a_solution_that_answers_no_case_has_failed(graded_here):
+    ran = graded_here("bob", UNSUPPORTED)
+    assert ran.code == 1
+    assert ran.out.splitlines()[-1].startswith("bob/rotate_half answers no case: it leaves all ")
 
 
 def test_a_folder_added_by_hand_is_benched_and_on_the_board(study, repository, by_hand):

@@ -13,13 +13,14 @@ import pytest
 
 from common.paths import ROOT
 
-SHARED = "errors digest spec paths wire verdicts stats solutions arena"
+SHARED = "errors digest spec paths wire verdicts source stats solutions arena"
 GRADING = f"{SHARED} ops records grading"
 MAY = {
     "errors": "",
     "digest": "",
     "spec": "",
     "paths": "",
+    "source": "",
     "wire": "",
     "stats": "",
     "arena": "",
@@ -49,6 +50,7 @@ NO_TORCH = (
     "paths",
     "records",
     "solutions",
+    "source",
     "spec",
     "stats",
     "verdicts",

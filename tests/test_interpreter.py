@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -128,22 +129,33 @@ def accesses():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("load past the end", "reads bytes 32 to 36 of x, which has 32,"),
-        ("load before the start", "reads bytes -8 to -4 of x, which has 32,"),
-        ("store past the end", "writes bytes 16 to 20 of out, which has 16,"),
-        ("block pointer", "reads bytes 28 to 32 of x, which has 28,"),
-        ("atomic", "updates bytes 32 to 36 of out, which has 32,"),
-        ("view of an input", "reads bytes 32 to 36 of x, which has 32,"),
-        ("descriptor too long", "reads bytes 32 to 36 of x, which has 32,"),
-        ("made descriptor too long", "reads bytes 32 to 36 of x, which has 32,"),
-        ("tuple past the end", "reads bytes 32 to 36 of pair[0], which has 32,"),
-        ("compare and swap past the end", "updates bytes 32 to 36 of out, which has 32,"),
-        ("block pointer's store", "writes bytes 28 to 32 of out, which has 28,"),
+        ("load past the end", "first=0, last=8: reads x + 8 of 8, "),
+        ("load before the start", "first=0, last=8: reads x - 2 of 8, "),
+        ("store past the end", "writes out + 4 of 4, "),
+        ("block pointer", "n=7: reads x + 7 of 7, "),
+        ("atomic", "index=8: updates out + 8 of 8, "),
+        ("amid an element", "bytes=30: reads x + 30 bytes of 32 bytes, "),
+        ("view of an input", "first=0, last=8: reads x + 8 of 8, "),
+        ("descriptor too long", "reads x + 8 of 8, "),
+        ("made descriptor too long", "n=12: reads x + 8 of 8, "),
+        ("tuple past the end", "reads pair[0] + 8 of 8, "),
+        ("compare and swap past the end", "index=8: updates out + 8 of 8, "),
+        ("block pointer's store", "n=7: writes out + 7 of 7, "),
+        ("seven sizes", "a=8, b=8, c=8, d=8, e=8, f=8: reads x + 8 of 8, "),
     ],
 )
 def test_an_access_outside_is_named(name, message, accesses):
-    assert accesses[name].startswith(message), accesses[name]
-    assert "of accesses.py: " in accesses[name], "the report lacks the source line"
+    program, found, report = accesses[name].partition(message)
+    assert program.rstrip(" ,:") == "program (0,)" and found, accesses[name]
+    assert re.match(r"line \d+ of accesses.py: \w*\.?(load|store|atomic)", report), report
+
+
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [("second of a row", "(1,)"), ("second of a column", "(0, 1)"), ("last of all", "(0, 0, 2)")],
+)
+def test_the_program_is_named_by_its_place_in_the_grid(name, program, accesses):
+    assert accesses[name].startswith(f"program {program}, "), accesses[name]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +163,7 @@ def test_an_access_outside_is_named(name, message, accesses):
     [
         *("masked", "block pointer checked", "own storage", "another argument", "descriptor"),
         *("made descriptor", "tuple", "compare and swap", "block pointer's store checked"),
+        "masked by a scalar too",
     ],
 )
 def test_an_access_inside_is_not_reported(name, accesses):
@@ -168,10 +181,10 @@ def test_an_address_may_lead_to_any_live_tensor(way, accesses):
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        ("table past the end", "reads bytes 32 to 36 of a live tensor, which has 32,"),
-        ("table of what is gone", "reads bytes "),
-        ("integer to another", "reads bytes "),
-        ("input's neighbour", "reads bytes 32 to 36 of a live tensor, which has 32,"),
+        ("table past the end", "program (0,): reads a live tensor + 8 of 8, "),
+        ("table of what is gone", "program (0,): reads "),
+        ("integer to another", "program (0,), "),
+        ("input's neighbour", "program (0,): reads a live tensor + 8 of 8, "),
     ],
 )
 def test_an_address_leads_nowhere_else(way, message, accesses):
@@ -180,7 +193,39 @@ def test_an_address_leads_nowhere_else(way, message, accesses):
 
 
 def test_swallowing_the_exception_does_not_hide_it(accesses):
-    assert accesses["swallowed"].startswith("reads")
+    assert ": reads x + 8 of 8, " in accesses["swallowed"]
+
+
+# --- programs that conflict -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def conflicts():
+    return run("conflicts.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("two write", "programs (0,) and (1,) both write out + 0, line "),
+        ("two lines write", "program (0,) writes out + 3, line "),
+        ("reads before a write", "program (0,) reads x + 4, line "),
+        ("reads after a write", "program (0,) writes out + 0, line "),
+        ("both read", "program (0,) reads x + 0, line "),
+        ("atomic sum", "programs (0,) and (1,) both update out + 0, line "),
+        ("beside a ticket", "programs (0,) and (1,) both write out + 1, line "),
+    ],
+)
+def test_two_programs_that_conflict_are_named(name, message, conflicts):
+    assert conflicts[name].startswith(message), conflicts[name]
+    assert conflicts[name].count("of conflicts.py: tl.") == 1 + ("both" not in message)
+
+
+@pytest.mark.parametrize(
+    "name", ["apart", "the same value", "two launches", "reads alone", "each its own"]
+)
+def test_programs_that_do_not_disturb_each_other_are_not(name, conflicts):
+    assert conflicts[name] == ""
 
 
 # --- the kernel's line ----------------------------------------------------------------------------
@@ -195,7 +240,7 @@ def line_seen_below(path) -> str:
     """
     namespace = {}
     exec(compile("def below(call):\n    return call()\n", str(path), "exec"), namespace)
-    return namespace["below"](bounds._kernel_line)  # the kernel's line
+    return namespace["below"](bounds._kernel_line)
 
 
 @pytest.mark.parametrize(
@@ -209,12 +254,12 @@ def line_seen_below(path) -> str:
 )
 def test_no_frame_of_ours_or_tritons_passes_for_a_kernel(path):
     reported = line_seen_below(path)
-    assert "of test_interpreter.py: " in reported and "# the kernel's line" in reported
+    assert reported.endswith('of test_interpreter.py: namespace["below"](bounds._kernel_line)')
 
 
 @pytest.mark.parametrize("folder", [FOLDER.parent, Path(f"{FOLDER}_kernels"), Path("/solutions")])
 def test_any_other_file_may_hold_a_kernel(folder):
-    assert "line 2 of rope.py: " in line_seen_below(folder / "rope.py")
+    assert line_seen_below(folder / "rope.py") == "line 2 of rope.py"
 
 
 def test_the_interpreter_folder_holds_more_than_the_bounds():

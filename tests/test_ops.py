@@ -241,3 +241,36 @@ def test_the_reference_gets_no_far_view():
     problem = make_problem(dataclasses.replace(op, reference=spy), far, 0, "cpu")
     assert len(seen) > 1 and all(seen)
     assert not problem.arguments["x"].is_contiguous(), "the solution gets one"
+
+
+# --- cases that the seeds would have needed -------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
+def test_masked_ops_have_the_smallest_sizes_and_both_kinds_of_weights_in_every_dtype(op):
+    if not op.name.startswith("masked"):
+        return
+    for dtype in ("float32", "bfloat16", "float16"):
+        cases = [case for case in op.cases("smoke") if case.dtype == dtype and not case.weights]
+        assert {0, 1} <= {case.tokens for case in cases}
+        assert {1, 7} <= {width for case in cases for width in case.widths}
+        assert {-1, 1} <= {_sign(case.widths[0] - case.widths[1]) for case in cases}
+
+
+def _sign(number: int) -> int:
+    return (number > 0) - (number < 0)
+
+
+def test_rope_has_paired_angles_at_widths_that_overrun_a_row():
+    cases = [case for case in ops.load("rope").cases("smoke") if case.angles == "paired"]
+    plain = [case for case in cases if case.track == "core" and case.d == case.d2]
+    assert {12, 24} <= {case.d for case in plain if not case.unusual}
+
+
+def test_rope_has_sizes_of_powers_of_two_with_one_batch_and_half_of_the_width():
+    cases = [case for case in ops.load("rope").cases("smoke") if case.b == 1 < case.h]
+    assert any(case.d == 2 * case.d2 and _powers(case.s, case.h, case.d) for case in cases)
+
+
+def _powers(*sizes: int) -> bool:
+    return all(size > 1 and not size & (size - 1) for size in sizes)

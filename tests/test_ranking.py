@@ -161,6 +161,22 @@ def test_a_failure_lowers_coverage_and_is_named_before_what_is_unsupported():
     assert bob.lacks == "TIMEOUT: no answer within 60 s (c3 forward, and 1 more)"
 
 
+def test_who_answers_no_case_of_the_op_is_named_as_such():
+    fields = {"verdict": "UNSUPPORTED", "reason": "bshd"}
+    rows = [
+        row("alice/rope"),
+        failed("bob/rope", **fields),
+        failed("bob/rope", case="c2", track="extended", **fields),
+        failed("carol/rope", **fields),
+        row("carol/rope", case="c2", track="extended"),
+    ]
+    core, extended = rank(rows)
+    lacks = {entry.solution: entry.lacks for entry in core.entries}
+    assert lacks["bob/rope"] == "answers no case: bshd"
+    assert lacks["carol/rope"] == "UNSUPPORTED: bshd (c1 forward)"
+    assert [e.lacks for e in extended.entries if e.solution == "bob/rope"] == [lacks["bob/rope"]]
+
+
 def test_the_unranked_stand_by_coverage():
     rows = [row("most/rope", case=case) for case in ("c1", "c2")]
     rows += [row("least/rope"), failed("least/rope", case="c2"), failed("most/rope", case="c3")]

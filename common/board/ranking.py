@@ -49,6 +49,8 @@ class Entry:
     rank: int | None = None
     apart: frozenset[Cell] = frozenset()
     """The cells in which eager's time is not that of the run's other rows; see `eager_apart`."""
+    silent: bool = False
+    """Whether the solution answers no case of the op, in any track."""
 
     @property
     def disturbed(self) -> list[tuple[Record, str]]:
@@ -102,6 +104,8 @@ class Entry:
         row = rows[0]
         if row.verdict == "PASSED":
             return "measured by an earlier version of the clock"
+        if self.silent:
+            return f"answers no case: {row.reason}"
         more = f", and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
         return f"{row.verdict}: {row.reason} ({row.case} {row.direction}{more})"
 
@@ -131,7 +135,20 @@ def rank(records: Iterable[Record]) -> list[Track]:
     for row in rows:
         solutions = tracks[row.op, row.track]
         solutions.setdefault(row.solution, {})[row.case, row.direction] = row
-    return [_track(op, name, solutions, apart) for (op, name), solutions in sorted(tracks.items())]
+    ranked = [
+        _track(op, name, solutions, apart) for (op, name), solutions in sorted(tracks.items())
+    ]
+    answering = {(row.op, row.solution) for row in rows if row.verdict != "UNSUPPORTED"}
+    return [_with_silent(track, answering) for track in ranked]
+
+
+def _with_silent(track: Track, answering: Collection[tuple[str, str]]) -> Track:
+    """Mark the entries of the solutions that answer nothing."""
+    entries = (
+        replace(entry, silent=(track.op, entry.solution) not in answering)
+        for entry in track.entries
+    )
+    return replace(track, entries=tuple(entries))
 
 
 def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.commands import options as shared
+from common.commands.coverage import Coverage
 from common.solutions import Solution
 from common.spec import TIERS
 
@@ -26,19 +27,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Grade solutions, one line per solution and case; exit 0 only if no contributor failed."""
+    """Grade solutions, one line per solution and case; exit 0 only if no contributor failed.
+
+    Over a whole tier, a contributor that answers no case has failed.
+    """
     chosen = shared.chosen(options)
     target = options.json and shared.writable(options.json)
     device = shared.device(options)
     verdicts: list[Verdict] = []
+    coverage = Coverage()
     for found in _graded(chosen, device, options):
         print(_line(found), flush=True)
         verdicts += found
+        if not options.sample:
+            coverage.add(found)
+    for line in coverage.lines():
+        print(line)
     if target:
         rows = [_fields(verdict) for verdict in verdicts]
         target.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n")
     peers = {solution.name for solution in chosen if solution.peer}
-    return int(any(not v.fine for v in verdicts if v.solution not in peers))
+    failed = coverage.silent | {v.solution for v in verdicts if not v.fine}
+    return int(bool(failed - peers))
 
 
 def _graded(

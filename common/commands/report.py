@@ -8,8 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from common import paths
 from common.board import terminal
 from common.commands import pictures
+from common.commands.coverage import Coverage
+from common.commands.excerpt import excerpt, place_of
 from common.grading.when import when
 from common.spec import Case, Direction, Fact, Op
 from common.verdicts import Verdict
@@ -35,6 +38,12 @@ class Answer:
                 several[found.verdict, found.reason].append(direction)
         for directions in several.values():
             yield tuple(directions), self.verdicts[directions[0]]
+
+    @property
+    def unsupported(self) -> set[str]:
+        """The reasons for which the solution leaves a direction out."""
+        several = self.verdicts.values()
+        return {found.reason for found in several if found.verdict == "UNSUPPORTED"}
 
     @property
     def size(self) -> tuple[int, int]:
@@ -64,11 +73,11 @@ class Group:
 
     @property
     def smallest(self) -> list[Verdict]:
-        """The failures of the smallest cases, each reason once."""
+        """The failures of the smallest cases, each reason and each line of source once."""
         several: dict[str, Verdict] = {}
         for answer in sorted(self.answers, key=lambda each: each.size):
             found = answer.verdicts[self.directions[0]]
-            several.setdefault(found.reason, found)
+            several.setdefault(place_of(found.reason) or found.reason, found)
         return list(several.values())[:SHOWN]
 
     def when(self, answers: Iterable[Answer]) -> str:
@@ -119,15 +128,17 @@ class TierReport:
         self.tier, self._verbose, self._picture = tier, verbose, picture
         self._answers: dict[str, list[Answer]] = defaultdict(list)
         self._groups: dict[tuple[str, tuple[Direction, ...], str], Group] = {}
+        self._coverage = Coverage()
 
     @property
     def failed(self) -> bool:
-        """Whether any solution failed."""
-        return bool(self._groups)
+        """Whether any solution failed, or answered no case."""
+        return bool(self._groups or self._coverage.silent)
 
     def add(self, op: Op[Any], case: Case, directions: Sequence[Verdict]) -> None:
         """Take the verdicts of one solution and case, one for each direction."""
         answer = Answer(op, case, {found.direction: found for found in directions})
+        self._coverage.add(directions)
         for found in directions:
             for note in found.notes if self._verbose else ():
                 print(f"{found.solution} {found.case} {found.direction}, a note: {note}")
@@ -141,7 +152,7 @@ class TierReport:
                 self._show(found.reason, found)
 
     def end(self) -> None:
-        """Print a summary of each group, the number of each verdict, and what is unsupported."""
+        """Print a summary of each group, the number of each verdict, and what is not answered."""
         for group in self._groups.values():
             self._summarize(group)
         for solution, answers in self._answers.items():
@@ -154,9 +165,12 @@ class TierReport:
             print(
                 f"{solution}, {self.tier}: {', '.join(f'{n} {name}' for name, n in counted)}{more}"
             )
-            reasons = Counter(found.reason for found in verdicts if found.verdict == "UNSUPPORTED")
-            for reason, n in reasons.most_common():
-                print(f"    unsupported: {reason} ({n})")
+            for reason, n in Counter(
+                each for one in answers for each in one.unsupported
+            ).most_common():
+                print(f"    unsupported: {reason} ({n} case{'s' * (n > 1)})")
+        for line in self._coverage.lines():
+            print(line)
 
     def _summarize(self, group: Group) -> None:
         """Print when a group fails, then its smallest cases, as far as no line has said it yet."""
@@ -173,6 +187,7 @@ class TierReport:
 
     def _show(self, line: str, found: Verdict) -> None:
         """Print a line on a failure, and its picture where one is asked for."""
-        print(f"    {line}", flush=True)
+        folder = paths.CONTRIBUTORS / found.solution.partition("/")[0]
+        print("\n    ".join(["", line, *excerpt(found.reason, folder)])[1:], flush=True)
         if self._picture and found.picture:
             terminal.console().print(pictures.draw(found.picture), soft_wrap=True)

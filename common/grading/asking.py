@@ -19,9 +19,12 @@ from common.verdicts import VERDICTS
 from common.wire import OUTPUT, Reply
 
 DEATHS = {"CRASHED", "TIMEOUT"}
+DIED = DEATHS | {"RUNTIME_ERROR", "OUT_OF_BOUNDS"}
+"""The ends of a forward that say nothing of a backward which does not exist."""
 THREADS = "Inplace update to inference tensor outside InferenceMode"
 """torch's words where another thread writes to a tensor of inference mode, which each thread enters
 for itself. A pool of threads that writes slices is no fault; it is noted."""
+NO_GRADIENT = Finding("UNSUPPORTED", "the output has no grad_fn")
 Findings = dict[Direction, list[Finding]]
 
 
@@ -115,11 +118,13 @@ def _has_backward(
     if failure and failure.verdict in ("INCORRECT_SHAPE", "INCORRECT_DTYPE"):
         findings["backward"].append(failure)
         return False
+    if attempt != FURTHER:
+        exchange.worker.differentiable.add(bool(reply.get("differentiable")))
     if not reply.get("differentiable"):
-        verdict, reason = "UNSUPPORTED", "the output has no grad_fn"
+        found = NO_GRADIENT
         if attempt == FURTHER and exchange.mode:
-            verdict, reason = "INCORRECT_NUMERICAL", f"{reason} {exchange.mode.text}"
-        findings["backward"].append(Finding(verdict, reason))
+            found = Finding("INCORRECT_NUMERICAL", f"{found.reason} {exchange.mode.text}")
+        findings["backward"].append(found)
         return False
     return True
 
@@ -183,7 +188,8 @@ def _ask(
 ) -> tuple[Reply, Finding | None]:
     """Return the reply to one request, and the finding that it leads to before any comparison.
 
-    Where forward fails, backward has the same finding; a further mode's forward counts for itself.
+    Where forward fails, backward has the same finding, but of a solution without gradients, which
+    leaves backward unsupported; a further mode's forward counts for itself.
     """
     forward = direction == "forward"
     ask = exchange.forward if forward else exchange.backward
@@ -197,7 +203,8 @@ def _ask(
     if failure:
         findings[direction].append(failure)
         if forward and reply.get("verdict") and attempt != FURTHER:
-            findings["backward"].append(failure)
+            lacking = exchange.worker.differentiable == {False} and failure.verdict in DIED
+            findings["backward"].append(NO_GRADIENT if lacking else failure)
     return reply, failure
 
 

@@ -100,15 +100,12 @@ class Exchange:
 
         The calls of the attempts `alive` keep their outputs; every other one ends.
         """
-        poison, slots = POISONS[attempt % len(POISONS)], self.slots[attempt]
-        call = call_json(self.problem.op, self._problem(attempt).arguments, slots.inputs)
+        poison = POISONS[attempt % len(POISONS)]
         mode = self.mode if attempt == FURTHER else None
-        if mode:
-            call["differentiable"] = list(mode.differentiable)
         reply = self.worker.ask(
             "forward",
             attempt=attempt,
-            call=call,
+            call=self._call(attempt),
             result=self._slot(OUTPUT, attempt).json(),
             poison=None if poison != poison else poison,
             backwards=attempt == LATEST,
@@ -118,6 +115,13 @@ class Exchange:
         if not reply.get("verdict"):
             self._take("forward", [OUTPUT], attempt)
         return reply
+
+    def _call(self, attempt: int) -> Reply:
+        arguments, inputs = self._problem(attempt).arguments, self.slots[attempt].inputs
+        call = call_json(self.problem.op, arguments, inputs)
+        if attempt == FURTHER and self.mode:
+            call["differentiable"] = list(self.mode.differentiable)
+        return call
 
     def backward(self, attempt: int, retain: bool = False) -> Reply:
         """Have an output differentiated and the gradients written to this attempt's place.
@@ -181,3 +185,13 @@ class Exchange:
             return reply
         names = self.names("backward", attempt)
         return {name: self._present(name, attempt) if reply.get(name) else None for name in names}
+
+    def conflicts(self, attempt: int, direction: Direction) -> Reply:
+        """Return by direction two programs that conflict; the call's results are dropped."""
+        self.lay_inputs(attempt)
+        return self.worker.ask(
+            "conflicts",
+            call=self._call(attempt),
+            upstream=self.slots[attempt].inputs["upstream"].json(),
+            names=self.names(direction) if direction == "backward" else [],
+        )

@@ -16,6 +16,7 @@ from common.grading.asking import Findings
 from common.grading.compare import Finding, compare, wrong_values
 from common.grading.exchange import FIRST, FURTHER, LATEST, OTHER, Exchange
 from common.grading.problem import Problem
+from common.grading.programs import with_programs
 from common.grading.worker import Worker
 from common.spec import DIRECTIONS, Direction
 from common.verdicts import FINE, VERDICTS, Verdict
@@ -60,12 +61,10 @@ def grade(problem: Problem, worker: Worker, repeats: int = 0) -> dict[Direction,
             break
     return {
         direction: _verdict(
-            problem,
-            worker,
+            exchange,
             direction,
             findings[direction],
             outcomes[direction],
-            exchange.notes,
         )
         for direction in graded
     }
@@ -107,12 +106,10 @@ def _compare_further(exchange: Exchange, direction: Direction, findings: list[Fi
 
 
 def _verdict(
-    problem: Problem,
-    worker: Worker,
+    exchange: Exchange,
     direction: Direction,
     findings: list[Finding],
     outcome: Outcome,
-    notes: list[str],
 ) -> Verdict:
     """Return the earliest cause as the verdict; a failure comes before `UNSUPPORTED`.
 
@@ -126,13 +123,13 @@ def _verdict(
     )
     passed = found.verdict == "PASSED"
     return Verdict(
-        solution=worker.solution.name,
-        op=problem.op.name,
-        case=problem.case.name,
+        solution=exchange.worker.solution.name,
+        op=exchange.problem.op.name,
+        case=exchange.problem.case.name,
         direction=direction,
         verdict=found.verdict,
-        reason=found.reason,
+        reason=with_programs(exchange, direction, found.verdict, found.reason),
         error=outcome.error if passed else None,
-        notes=tuple(notes) if passed else (),
+        notes=tuple(exchange.notes) if passed else (),
         picture=found.picture,
     )

@@ -85,6 +85,8 @@ class Worker:
         self.changes = 0
         """Counts the starts and ends of the process and of its shared memory."""
         self.deaths = Deaths()
+        self.differentiable: set[bool] = set()
+        """Whether outputs of the cases so far could be differentiated: {False} if none could."""
         self._loaded: Reply = {}
         """The reply to `load`; a verdict in it answers every later request too."""
 

@@ -229,6 +229,11 @@ def _smoke() -> Iterator[MaskedCase]:
     yield _case(40, 200, 17, sequences=2)
     yield _case(20, 1500, 24, dtype="bfloat16")
     yield _case(20, 24, 1500, dtype="bfloat16")
+    for dtype in DTYPES:
+        yield _case(19, 24, 40, dtype=dtype)  # outputs are more than inputs
+    for dtype in ("bfloat16", "float16"):
+        yield _case(0, 7, 1, dtype=dtype)
+        yield _case(1, 1, 7, dtype=dtype)
     # a weight gradient that is rounded after each block of 128 tokens errs 2.9 times as much as one
     # that is rounded once; fewer tokens would hide it
     yield _case(2048, 32, 40, dtype="bfloat16", mask="random")

@@ -121,6 +121,8 @@ def _smoke_sizes() -> Iterator[RopeCase]:
     for s, b, h in ((1, 1, 1), (0, 2, 3), (3, 0, 2)):
         yield _core(s, b, h, 4)
     yield _core(3, 2, 2, 16, layout="far", dtype="bfloat16")
+    # lkm2835's 64x1x16x64, cut: powers of two alone, one batch, half of the width
+    yield _core(8, 1, 4, 64, 32)
 
 
 def _smoke_alone() -> Iterator[RopeCase]:
@@ -144,6 +146,8 @@ def _smoke_values() -> Iterator[RopeCase]:
     yield _core(9, 2, 2, 32, apart=True)
     yield _core(5, 2, 2, 32, angles="far")
     yield _core(9, 2, 3, 32, angles="paired", dtype="bfloat16")
+    for d in (24, 12):
+        yield _core(5, 2, 3, d, angles="paired")
     for values in ("zeros", "subnormal", "huge"):
         yield _core(5, 2, 3, 16, 12, values=values, dtype="float16")
     yield _core(5, 2, 3, 16, 12, values="huge", tensor_format="bshd")

@@ -13,7 +13,7 @@ from common.sandbox.instances import Held, hold
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
-    from common.sandbox.interpreter import bounds, patches
+    from common.sandbox.interpreter import bounds, conflicts, patches
 
 LAG = 10_000_000
 """The GPU's clock cycles by which its default stream lags behind another: a few milliseconds."""
@@ -36,6 +36,12 @@ def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.Acce
         The log of the call's accesses, in which an access out of bounds stays.
     """
     return bounds.WATCH.begin_call(inputs, backwards) if INTERPRETED else None
+
+
+def find_conflicts() -> conflicts.Conflicts:
+    """Look for programs that conflict in the rest of the call that is watched."""
+    bounds.WATCH.conflicts = conflicts.Conflicts()
+    return bounds.WATCH.conflicts
 
 
 def watching(log: bounds.AccessLog | None) -> tuple[Held, ...]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
+from common import source
 from common.errors import is_out_of_memory, out_of_memory
 from common.wire import Reply
 
 LONGEST_REASON = 400
 """Characters of an exception's text that a reason keeps."""
+
+NO_KERNEL = "a kernel does not compile"
 
 
 class Refused(Exception):
@@ -35,9 +38,10 @@ def judge(error: BaseException) -> Reply:
         # torch raises the same for a dtype that one of its functions does not take
         if isinstance(cause, NotImplementedError) and "not implemented for '" not in str(cause):
             return {"verdict": "UNSUPPORTED", "reason": _line(str(cause) or "not implemented")}
-        if isinstance(cause, CompilationError | OutOfResources | PTXASError):
-            reason = f"a kernel does not compile: {describe(cause)}"
-            return {"verdict": "COMPILE_ERROR", "reason": reason}
+        if isinstance(cause, CompilationError):
+            return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {_front_end(causes)}"}
+        if isinstance(cause, OutOfResources | PTXASError):
+            return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {describe(cause)}"}
         if isinstance(cause, RuntimeError) and is_out_of_memory(str(cause)):
             return {"verdict": "RUNTIME_ERROR", "reason": out_of_memory(str(cause))}
     return {"verdict": "RUNTIME_ERROR", "reason": describe(causes[-1])}
@@ -50,14 +54,27 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def describe(error: BaseException) -> str:
-    """Return the exception as one line: `ValueError: bad width, line 12 of rope.py`."""
+    """Return the exception as one line: `ValueError: bad width, line 12 of rope.py: check(d)`."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _theirs(frame)]
-    where = f", line {frames[-1].lineno} of {Path(frames[-1].filename).name}" if frames else ""
+    where = f", {source.of_entry(frames[-1])}" if frames else ""
     try:
         text = str(error)
     except Exception:
         text = "(its text cannot be had)"
     return _line(f"{type(error).__name__}: {text}") + where
+
+
+def _front_end(causes: Sequence[BaseException]) -> str:
+    """Describe what Triton's front end refused, where the innermost kernel has it.
+
+    The text of such an exception holds the kernel's source up to there, and no line of the file.
+    """
+    index = max(n for n, cause in enumerate(causes) if isinstance(cause, CompilationError))
+    error = causes[index]
+    assert isinstance(error, CompilationError)
+    text = error.error_message or next(map(describe, causes[index + 1 :]), type(error).__name__)
+    where = source.of_node(error.src, error.node, Path(sys.path[0]))
+    return ", ".join(filter(None, (_line(text), where)))
 
 
 def _theirs(frame: traceback.FrameSummary) -> bool:

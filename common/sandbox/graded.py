@@ -97,6 +97,34 @@ def deliver(session: Session, attempt: int, name: str, result: Reply) -> Reply:
     return _deliver(session, session.calls[attempt], name, result)
 
 
+def conflicts(session: Session, call: Reply, upstream: Reply, names: Sequence[str]) -> Reply:
+    """Call the solution once more, without a GPU, and name two programs that conflict.
+
+    Args:
+        session: The solution's session.
+        call: The arguments, as `forward` takes them.
+        upstream: The slot of the upstream gradient.
+        names: The inputs whose gradient is asked for, none for forward alone.
+
+    Returns:
+        The conflict of each direction by its name, "" where there is none.
+    """
+    inputs, options = session.bind(call)
+    made, found = Call(inputs, POISONS[0], backwards=False), {}
+    with checks(session, made):
+        forward = backend.find_conflicts()
+        assert session.function is not None
+        output = session.function(**inputs, **options)
+    found["forward"] = forward.text
+    if names and output.requires_grad:
+        with checks(session, made):
+            backward = backend.find_conflicts()
+            wanted = [inputs[name] for name in names]
+            torch.autograd.grad(output, wanted, session.tensor(upstream), allow_unused=True)
+        found["backward"] = backward.text
+    return found
+
+
 @contextlib.contextmanager
 def checks(session: Session, call: Call) -> Iterator[None]:
     """Poison fresh memory and check addresses while a solution's code runs inside, in its place.

@@ -61,6 +61,7 @@ REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
         "load": Session.load,
         "forward": graded.forward,
         "backward": graded.backward,
+        "conflicts": graded.conflicts,
         "deliver": graded.deliver,
         "begin_timing": timed.begin_timing,
         "get_ready": timed.get_ready,

@@ -40,6 +40,19 @@ def block(x, out, n, N: tl.constexpr, CHECK: tl.constexpr):
 
 
 @triton.jit
+def shifted(x, out, a, b, c, d, e, f, g, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    tl.store(out + lanes, tl.load(x + lanes + g))
+
+
+@triton.jit
+def by_place(x, out, n):
+    last = tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2) - 1
+    program = tl.program_id(0) + tl.program_id(1) + tl.program_id(2)
+    tl.store(out + program, tl.load(x + program // last * n))
+
+
+@triton.jit
 def add(out, index):
     tl.atomic_add(out + index, 1.0)
 
@@ -164,6 +177,16 @@ WAYS = (
 )  # fmt: skip
 
 
+@triton.jit
+def rows_inside(x, out, rows, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    inside = (tl.program_id(0) < rows) & (lanes < N)
+    tl.store(out + tl.program_id(0) * N + lanes, tl.load(x + lanes), inside)
+
+
+GRIDS = {"second of a row": (2,), "second of a column": (1, 2), "last of all": (1, 1, 3)}
+
+
 def run(name):
     x, out = torch.randn(N), torch.zeros(N)
     wide = torch.randn(4 * N)
@@ -184,6 +207,14 @@ def run(name):
         copy[(1,)](x, out, 0, N - 1, 1, N)
     elif name == "block pointer checked":
         block[(1,)](x[:7].clone(), out, 7, N, True)
+    elif name == "amid an element":
+        through_integer[(1,)](x, out, 30, 1)
+    elif name == "seven sizes":
+        shifted[(1,)](x, out, *[N] * 7, N)
+    elif name == "masked by a scalar too":
+        rows_inside[(2,)](x, out, 1, N)
+    elif name in GRIDS:
+        by_place[GRIDS[name]](x, out, N)
     elif name == "own storage":
         own = torch.randn(2 * N)
         copy[(1,)](own[:N], out, 0, N, N, N)
@@ -217,6 +248,7 @@ def main() -> None:
         "another argument", "swallowed", "descriptor", "descriptor too long", "made descriptor",
         "made descriptor too long", "tuple", "tuple past the end", "compare and swap",
         "compare and swap past the end", "block pointer's store", "block pointer's store checked",
+        "amid an element", "seven sizes", "masked by a scalar too", *GRIDS,
     ):  # fmt: skip
         with contextlib.suppress(triton.runtime.errors.InterpreterError):
             run(name)

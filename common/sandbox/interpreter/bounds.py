@@ -11,11 +11,10 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import linecache
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,30 +24,19 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
-from triton.runtime.jit import TensorWrapper
-from triton.tools.tensor_descriptor import TensorDescriptor
 
+from common import source
 from common.sandbox.interpreter import provenance
+from common.sandbox.interpreter.conflicts import ATOMIC, Access, Conflicts
+from common.sandbox.interpreter.spans import Span, alive, element, extent, spans_of
+
+READS = "reads"
+SHOWN = 6
+"""The integer arguments that a report shows: sizes come first, and strides after them."""
 
 
 class OutOfBounds(Exception):
     """A lane's address lies in no memory that the launch may touch."""
-
-
-class Span(NamedTuple):
-    """A named range of addresses, from `first` up to but without `end`."""
-
-    name: str
-    first: int
-    end: int
-
-    def holds(self, first: int, end: int) -> bool:
-        """Return whether the range from `first` up to `end` lies in the span."""
-        return self.first <= first and end <= self.end
-
-    def distance(self, address: int) -> int:
-        """Return the bytes between the span and the address, 0 if the address lies in it."""
-        return max(self.first - address, address - self.end + 1, 0)
 
 
 class Launch(NamedTuple):
@@ -56,6 +44,8 @@ class Launch(NamedTuple):
 
     spans: tuple[Span, ...]
     """The memory that its kernel may touch through its arguments."""
+    integers: str
+    """Its first integer arguments, such as `M=70, K=24, N=40`; no constants of compilation."""
     alive: Callable[[], tuple[Span, ...]]
     """Returns the memory that it may touch through addresses which it loaded."""
     patched: set[Any]
@@ -64,6 +54,14 @@ class Launch(NamedTuple):
     def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
         """Return the memory that the pointers may lead to."""
         return self.alive() if provenance.is_loaded(pointers) else self.spans
+
+    def outside(self, access: Access, address: int, width: int, spans: tuple[Span, ...]) -> str:
+        """Describe an access: `program (6, 4), M=70, K=24: reads b + 2816 of 2800, line 31 ...`."""
+        who = ", ".join(filter(None, (f"program {access.program}", self.integers)))
+        where = "memory in a launch without tensors"
+        if spans:
+            where = " of ".join(element(address, width, spans))
+        return f"{who}: {access.verb} {where}, {access.line}"
 
 
 class AccessLog:
@@ -94,34 +92,32 @@ class Watch:
     """The memory that the running launch may touch, and the log of accesses outside of it."""
 
     inputs: tuple[Span, ...] = ()
-    """The graded call's arguments. A kernel argument inside one of them may touch all of that one;
-    any other kernel argument may touch its own storage."""
+    """The graded call's arguments; see `spans_of`."""
     backwards: bool = False
     """Programs run from the last to the first, since a kernel must not rely on their order."""
     launch: Launch | None = None
     log: AccessLog = field(default_factory=AccessLog)
+    conflicts: Conflicts | None = None
+    """Conflicts of programs, if the call is made to find them."""
 
     def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> AccessLog:
         """Begin a graded call with these arguments; return the log that it fills."""
         self.backwards = backwards
-        self.inputs = tuple(_extent(name, tensor) for name, tensor in tensors.items())
-        self.log = AccessLog()
+        self.inputs = tuple(extent(name, tensor) for name, tensor in tensors.items())
+        self.log, self.conflicts = AccessLog(), None
         return self.log
 
-    def check(self, access: str, pointers: TensorHandle, mask: np.ndarray | None) -> None:
+    def check(self, verb: str, pointers: TensorHandle, mask: np.ndarray | None) -> None:
         """Check the addresses of all active lanes.
 
         Raises:
             OutOfBounds: A lane leaves the launch's memory. The log keeps it as well, since a
                 solution may swallow the exception.
         """
-        addresses = pointers.data
-        if mask is not None:
-            addresses = np.broadcast_to(addresses, np.broadcast_shapes(addresses.shape, mask.shape))
-            addresses = addresses[np.broadcast_to(mask, addresses.shape)]
+        addresses = _active(pointers, mask)
         if self.launch is None or not addresses.size:
             return
-        width = max(pointers.get_element_ty().primitive_bitwidth // 8, 1)
+        width = _width(pointers)
         first, end = int(addresses.min()), int(addresses.max()) + width
         if any(span.holds(first, end) for span in self.launch.spans):
             return
@@ -130,55 +126,43 @@ class Watch:
         for span in spans:
             outside &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
         if outside.any():
-            fault = _describe(access, int(addresses[outside].flat[0]), width, spans)
+            address = int(addresses[outside].flat[0])
+            fault = self.launch.outside(_access(verb), address, width, spans)
             self.log.add(fault)
             raise OutOfBounds(fault)
 
+    def around(
+        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
+    ) -> Any:
+        """Make an access whose addresses were checked, and look for conflicts if asked to."""
+        if self.conflicts is None:
+            return act()
+        known = _access(verb), _active(pointers, mask).ravel().tolist(), _width(pointers)
+        if verb != READS:
+            return self.conflicts.around(*known, act)
+        self.conflicts.reads(*known)
+        return act()
 
-def _describe(access: str, address: int, width: int, spans: tuple[Span, ...]) -> str:
-    where = _kernel_line()
-    if not spans:
-        return f"{access} memory in a launch without tensors, {where}"
-    nearest = min(spans, key=lambda span: span.distance(address))
-    first, size = address - nearest.first, nearest.end - nearest.first
-    what = f"{access} bytes {first} to {first + width} of {nearest.name}, which has {size}"
-    return f"{what}, {where}"
+
+def _active(pointers: TensorHandle, mask: np.ndarray | None) -> np.ndarray:
+    """Return the addresses of all lanes that the mask leaves active."""
+    addresses: np.ndarray = pointers.data
+    if mask is None:
+        return addresses
+    shape = np.broadcast_shapes(addresses.shape, mask.shape)
+    # of a scalar and a block the interpreter makes a mask of integers, which would be indices
+    lanes = np.broadcast_to(mask.astype(bool, copy=False), shape)
+    active: np.ndarray = np.broadcast_to(addresses, shape)[lanes]
+    return active
+
+
+def _width(pointers: TensorHandle) -> int:
+    """Return the bytes of an element."""
+    bits: int = pointers.get_element_ty().primitive_bitwidth
+    return max(bits // 8, 1)
 
 
 WATCH = Watch()
-
-
-def _extent(name: str, tensor: torch.Tensor) -> Span:
-    """Return the span from a view's first element to the end of its last one."""
-    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    elements = last + 1 if tensor.numel() else 0
-    first = tensor.data_ptr()
-    return Span(name, first, first + elements * tensor.element_size())
-
-
-def _spans(name: str, argument: Any) -> Iterator[Span]:
-    """Yield the memory that a kernel may touch through one argument of its launch."""
-    if isinstance(argument, tuple):
-        for index, part in enumerate(argument):
-            yield from _spans(f"{name}[{index}]", part)
-    elif isinstance(argument, TensorDescriptor | TensorWrapper):
-        yield from _spans(name, argument.base)
-    elif isinstance(argument, torch.Tensor):
-        pointer = argument.data_ptr()
-        known = [span for span in WATCH.inputs if span.first <= pointer < span.end]
-        if known:
-            yield Span(name, known[0].first, known[0].end)
-        elif any(pointer == span.first == span.end for span in WATCH.inputs):
-            yield Span(name, pointer, pointer)
-        else:
-            storage = argument.untyped_storage()
-            yield Span(name, storage.data_ptr(), storage.data_ptr() + storage.nbytes())
-
-
-def _alive(spans: tuple[Span, ...]) -> tuple[Span, ...]:
-    """Return a launch's own spans, and those of every tensor that is alive."""
-    tensors = provenance.live_tensors()
-    return tuple({*spans, *(span for each in tensors for span in _spans("a live tensor", each))})
 
 
 _NOT_A_KERNEL = tuple(os.path.dirname(path) + os.sep for path in (triton.__file__, __file__))
@@ -190,9 +174,14 @@ def _kernel_line() -> str:
     frame = sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_NOT_A_KERNEL):
         frame = frame.f_back
-    path, line = frame.f_code.co_filename, frame.f_lineno
-    source = linecache.getline(path, line).strip()
-    return f"line {line} of {os.path.basename(path)}: {source}"
+    return source.of_frame(frame)
+
+
+def _access(verb: str) -> Access:
+    """Return the access that the running program makes."""
+    builder = interpreter.interpreter_builder
+    sizes = max((n for n, size in enumerate(builder.grid_dim, 1) if size > 1), default=1)
+    return Access(builder.grid_idx[:sizes], verb, _kernel_line())
 
 
 def watch_memory() -> None:
@@ -208,20 +197,23 @@ def _watch_accesses() -> None:
     rmw, cas = builder.create_atomic_rmw, builder.create_atomic_cas
 
     def watched_load(self: Any, ptrs: Any, mask: Any, *args: Any, **kwargs: Any) -> Any:
-        WATCH.check("reads", ptrs, _bare(mask))
-        return load(self, ptrs, _handle(mask), *args, **kwargs)
+        WATCH.check(READS, ptrs, _bare(mask))
+        act = functools.partial(load, self, ptrs, _handle(mask), *args, **kwargs)
+        return WATCH.around(READS, ptrs, _bare(mask), act)
 
     def watched_store(self: Any, ptrs: Any, value: Any, mask: Any, *args: Any) -> Any:
         WATCH.check("writes", ptrs, _bare(mask))
-        return store(self, ptrs, value, _handle(mask), *args)
+        act = functools.partial(store, self, ptrs, value, _handle(mask), *args)
+        return WATCH.around("writes", ptrs, _bare(mask), act)
 
     def watched_rmw(self: Any, kind: Any, ptr: Any, value: Any, mask: Any, *args: Any) -> Any:
-        WATCH.check("updates", ptr, mask.data)
-        return rmw(self, kind, ptr, value, mask, *args)
+        WATCH.check(ATOMIC, ptr, mask.data)
+        act = functools.partial(rmw, self, kind, ptr, value, mask, *args)
+        return WATCH.around(ATOMIC, ptr, mask.data, act)
 
     def watched_cas(self: Any, ptr: Any, *args: Any) -> Any:
-        WATCH.check("updates", ptr, None)
-        return cas(self, ptr, *args)
+        WATCH.check(ATOMIC, ptr, None)
+        return WATCH.around(ATOMIC, ptr, None, functools.partial(cas, self, ptr, *args))
 
     builder.create_masked_load, builder.create_masked_store = watched_load, watched_store
     builder.create_atomic_rmw, builder.create_atomic_cas = watched_rmw, watched_cas
@@ -242,9 +234,13 @@ def _watch_launches() -> None:
     def watched_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
         named = {key: value for key, value in kwargs.items() if key in self.arg_names}
         arguments = inspect.getcallargs(self.fn, *args, **named)
-        spans = tuple(span for name, value in arguments.items() for span in _spans(name, value))
-        alive = functools.cache(functools.partial(_alive, spans))
-        WATCH.launch = launch = Launch(spans, alive, set())
+        inputs = WATCH.inputs
+        spans = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))
+        live = functools.cache(functools.partial(alive, spans, inputs))
+        integers = _integers(arguments, self.constexprs)
+        WATCH.launch = launch = Launch(spans, integers, live, set())
+        if WATCH.conflicts:
+            WATCH.conflicts.begin_launch(spans)
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn of a NaN either
                 return run(self, *args, **kwargs)
@@ -259,6 +255,16 @@ def _watch_launches() -> None:
         set_program(self, *program)
 
     executor.__call__, builder.set_grid_idx = watched_run, ordered
+
+
+def _integers(arguments: Mapping[str, Any], constants: Collection[str]) -> str:
+    """Return the first SHOWN integer arguments, such as `M=70, K=24, N=40`."""
+    found = [
+        f"{name}={value}"
+        for name, value in arguments.items()
+        if type(value) is int and name not in constants
+    ]
+    return ", ".join(found[:SHOWN])
 
 
 def _bare(mask: Any) -> np.ndarray:

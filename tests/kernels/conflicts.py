@@ -1,0 +1,124 @@
+"""Launches whose programs conflict, and some whose do not; prints what is found, as JSON."""
+
+import json
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+import triton
+import triton.language as tl
+
+from common.sandbox.interpreter import bounds, patches
+from common.sandbox.interpreter.conflicts import Conflicts
+
+N = 4
+
+
+@triton.jit
+def write(out, stride, step):
+    program = tl.program_id(0)
+    tl.store(out + program * stride, (program * step + 1).to(tl.float32))
+
+
+@triton.jit
+def write_on_two_lines(out):
+    if tl.program_id(0) == 0:
+        tl.store(out + 3, 1.0)
+    else:
+        tl.store(out + 3, 2.0)
+
+
+@triton.jit
+def write_what_was_read(x, out):
+    if tl.program_id(0) == 0:
+        tl.store(out, tl.load(x + 4))
+    else:
+        tl.store(x + 4, 9.0)
+
+
+@triton.jit
+def read_what_is_written(x, out):
+    if tl.program_id(0) == 0:
+        tl.store(out, 1.0)
+    else:
+        tl.store(x + 1, tl.load(out))
+
+
+@triton.jit
+def read_in_both(x):
+    value = tl.load(x)
+    if tl.program_id(0) == 1:
+        tl.store(x, value + 1)
+
+
+@triton.jit
+def add(out):
+    tl.atomic_add(out, 1.5)
+
+
+@triton.jit
+def take_a_ticket_and_write(out):
+    tl.atomic_add(out, 1.0)
+    tl.store(out + 1, tl.program_id(0).to(tl.float32))
+
+
+@triton.jit
+def copy(x, out):
+    tl.store(out + tl.program_id(0), tl.load(x))
+
+
+@triton.jit
+def add_in_place(x):
+    place = x + tl.program_id(0)
+    tl.store(place, tl.load(place) + 1)
+    tl.store(place, tl.load(place) + 2)
+
+
+def run(name):
+    x, out = torch.randn(2 * N), torch.zeros(2 * N)
+    if name == "two write":
+        write[(2,)](out, 0, 1)
+    elif name == "two lines write":
+        write_on_two_lines[(2,)](out)
+    elif name == "reads before a write":
+        write_what_was_read[(2,)](x, out)
+    elif name == "reads after a write":
+        read_what_is_written[(2,)](x, out)
+    elif name == "both read":
+        read_in_both[(2,)](x)
+    elif name == "atomic sum":
+        add[(2,)](out)
+    elif name == "beside a ticket":
+        take_a_ticket_and_write[(2,)](out)
+    elif name == "apart":
+        write[(2,)](out, 1, 1)
+    elif name == "each its own":
+        add_in_place[(2,)](x)
+    elif name == "the same value":
+        write[(2,)](out, 0, 0)
+    elif name == "two launches":
+        for step in (1, 2):
+            write[(1,)](out, 0, step)
+            write[(2,)](out, 1, step)
+    elif name == "reads alone":
+        copy[(2,)](x, out)
+
+
+def main() -> None:
+    patches.install()
+    found = {}
+    for name in (
+        "two write", "two lines write", "reads before a write", "reads after a write",
+        "both read", "atomic sum", "beside a ticket", "apart", "the same value",
+        "two launches", "reads alone", "each its own",
+    ):  # fmt: skip
+        bounds.WATCH.begin_call({})
+        bounds.WATCH.conflicts = conflicts = Conflicts()
+        run(name)
+        found[name] = conflicts.text
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

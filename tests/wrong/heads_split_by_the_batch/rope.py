@@ -1,0 +1,60 @@
+"""Rows are split by the batch, not the heads: some are never written, none leaves its tensor.
+
+Expected: forward=UNWRITTEN_OUTPUT backward=UNWRITTEN_OUTPUT
+On a GPU: UNWRITTEN_OUTPUT
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _kernel(x, freqs, y, batches, heads, d, d2, BACKWARD: tl.constexpr, BLOCK: tl.constexpr):
+    position, row = tl.program_id(0), tl.program_id(1)
+    # right: batch = row // heads, head = row % heads
+    batch, head = row // batches, row % batches
+    inside = batch * heads + head < batches * heads
+    start = ((position * batches + batch) * heads + head) * d
+    x += start
+    y += start
+    freqs += position * d2
+    col = tl.arange(0, BLOCK)
+    inside &= col < d
+    rotated = inside & (col < d2)
+    first = col < d2 // 2
+    partner = tl.where(first, col + d2 // 2, col - d2 // 2)
+    a = tl.load(x + col, inside).to(tl.float32)
+    b = tl.load(x + partner, rotated, 0.0).to(tl.float32)
+    angle = tl.load(freqs + col, rotated, 0.0)  # none for what passes through
+    if BACKWARD:
+        sine = tl.where(first, 1.0, -1.0) * tl.sin(tl.load(freqs + partner, rotated, 0.0))
+    else:
+        sine = tl.where(first, -1.0, 1.0) * tl.sin(angle)
+    tl.store(y + col, a * tl.cos(angle) + b * sine, inside)
+
+
+def _launch(x, freqs, backward):
+    x, freqs = x.contiguous(), freqs.contiguous()
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    s, b, h, d = x.shape
+    if x.numel():
+        block = triton.next_power_of_2(d)
+        _kernel[(s, b * h)](x, freqs, y, b, h, d, freqs.shape[-1], backward, block)
+    return y
+
+
+class _Rope(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, freqs):
+        ctx.save_for_backward(freqs)
+        return _launch(t, freqs, False)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (freqs,) = ctx.saved_tensors
+        return _launch(grad, freqs, True), None
+
+
+def rope(t, freqs):
+    return _Rope.apply(t, freqs)
