@@ -138,6 +138,11 @@ def test_a_line_that_has_changed_meanwhile_has_no_carets(folder):
     assert excerpt("bad, line 6 of rope.py: %", folder) == ["rope.py:6", "6 | @triton.jit"]
 
 
+def test_a_line_reaches_the_terminal_without_its_control_characters(tmp_path):
+    (tmp_path / "rope.py").write_text("\tbad('\x1b[31m')\n")
+    assert excerpt("bad, line 1 of rope.py", tmp_path)[1] == "1 |  bad(' [31m')"
+
+
 @pytest.mark.parametrize(
     ("reason", "place"), [(REASON, "line 8 of rope.py"), ("output at [0]: expected 1", "")]
 )

@@ -127,9 +127,10 @@ def test_the_earliest_cause_wins(name, two_faults):
 
 
 def test_reasons_are_one_line_and_say_where(two_faults):
-    assert two_faults["raises"].reason == "ValueError: two lines, line 5 of rope.py"
+    line = r"line 5 of rope.py: raise ValueError('two\nlines')"
+    assert two_faults["raises"].reason == f"ValueError: two lines, {line}"
     assert all(verdict.reason.isprintable() for verdict in two_faults.values())
-    assert two_faults["sys.exit"].reason == "SystemExit: 0, line 5 of rope.py"
+    assert two_faults["sys.exit"].reason == "SystemExit: 0, line 5 of rope.py: sys.exit(0)"
 
 
 @pytest.fixture
@@ -255,6 +256,7 @@ def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward
     worker = SimpleNamespace(
         solution=SimpleNamespace(name="somebody/rope"),
         chance=Chosen(),
+        differentiable=set(),
         arena=lambda nbytes: Arena("cpu", nbytes),
         ask=lambda request, **arguments: replies[request],
     )

@@ -36,7 +36,7 @@ def _drawn(found: re.Match[str], folder: Path) -> Iterator[str]:
     lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
     if not 0 < int(number) <= len(lines):
         return
-    line = lines[int(number) - 1].expandtabs(1)
+    line = "".join(c if c.isprintable() else " " for c in lines[int(number) - 1])
     named = _common(found.string[found.end() :].removeprefix(": "), line)
     yield f"{name}:{number}"
     yield f"{number} | {line}"
