@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from common.commands.check import TierReport
+from common import ops
 from common.commands.coverage import Coverage
+from common.commands.report import TierReport
 from common.verdicts import Verdict
 
 
@@ -49,21 +50,26 @@ def test_each_solution_counts_for_itself():
     assert coverage.silent == {"bob/rope"}
 
 
-def test_check_fails_without_an_answer(capsys):
+def reported(*several: list[Verdict]) -> TierReport:
+    op = ops.load("rope")
     report = TierReport("smoke", verbose=False)
-    for case in range(2):
-        report.add(both("alice/rope", case, *NONE))
+    for found in several:
+        report.add(op, next(op.cases("smoke")), found)
     report.end()
+    return report
+
+
+def test_check_fails_without_an_answer(capsys):
+    report = reported(*(both("alice/rope", case, *NONE) for case in range(2)))
     assert report.failed
     assert "alice/rope answers no case: it leaves all 2 unsupported" in capsys.readouterr().out
 
 
 def test_check_counts_cases_not_directions(capsys):
-    report = TierReport("smoke", verbose=False)
-    for case in range(2):
-        report.add(both("alice/rope", case, *NONE, reason="bshd"))
-    report.add(both("alice/rope", 2, *FORWARD, reason="the output has no grad_fn"))
-    report.end()
+    report = reported(
+        *(both("alice/rope", case, *NONE, reason="bshd") for case in range(2)),
+        both("alice/rope", 2, *FORWARD, reason="the output has no grad_fn"),
+    )
     out = capsys.readouterr().out
     assert not report.failed
     assert "    unsupported: bshd (2 cases)\n" in out

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from triton.compiler.errors import CompilationError
 
-from common import paths, source
-from common.commands import check
+from common import ops, paths, source
 from common.commands.excerpt import excerpt, place_of
+from common.commands.report import SHOWN, TierReport
 from common.sandbox.failures import judge
 from common.verdicts import Verdict
 from tests.asking import ask, workers
@@ -161,9 +161,9 @@ def printed(tmp_path, monkeypatch, capsys):
     Path(tmp_path / "alice" / "rope.py").write_text(KERNEL)
 
     def printed(*reasons):
-        report = check.TierReport("smoke", verbose=False)
-        for index, reason in enumerate(reasons):
-            report.add([replace(FOUND, case=f"case {index}", reason=reason)])
+        op, report = ops.load("rope"), TierReport("smoke", verbose=False)
+        for case, reason in zip(op.cases("smoke"), reasons, strict=False):
+            report.add(op, case, [replace(FOUND, case=case.name, reason=reason)])
         report.end()
         return capsys.readouterr().out
 
@@ -178,11 +178,12 @@ def test_check_shows_the_line_and_the_carets(printed):
 
 def test_reports_of_one_place_are_one(printed):
     out = printed(*(f"program ({n},): reads x + {n} of 8, line 9 of rope.py: x" for n in range(3)))
-    assert out.count(": RUNTIME_ERROR\n") == 1 and "3 RUNTIME_ERROR (--verbose shows each)" in out
+    assert out.count("    rope.py:9\n") == 1
+    assert "3 RUNTIME_ERROR (--verbose shows each)" in out
 
 
 def test_reports_of_several_places_and_of_none_are_several(printed):
-    assert (
-        printed(REASON, REASON.replace("line 8", "line 9")).count("forward: RUNTIME_ERROR\n") == 2
-    )
-    assert printed("bad: 1", "bad: 2", "bad: 3", "bad: 4").count(": RUNTIME_ERROR\n") == check.SHOWN
+    out = printed(REASON, REASON.replace("line 8", "line 9"))
+    assert "    rope.py:8\n" in out and "    rope.py:9\n" in out
+    _, summary = printed("bad: 1", "bad: 2", "bad: 3", "bad: 4").split("RUNTIME_ERROR in 4 of 4")
+    assert summary.count(": bad: ") == SHOWN
