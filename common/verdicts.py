@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from common.errors import OUT_OF_MEMORY
 from common.spec import Direction
+
+if TYPE_CHECKING:
+    import torch
 
 VERDICTS = {
     "PASSED": "the result is right, twice, bit for bit the same",
@@ -43,6 +48,13 @@ class Verdict:
     """The solution's error in units of eager's own: rms, or the largest one on small tensors."""
     notes: tuple[str, ...] = ()
     """Lines on what decides nothing, such as a second backward of one graph that fails."""
+    results: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
+    """By name, the first call's results where they are wrong, small and asked for; on the host."""
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The verdict as JSON data; the results are not part of it."""
+        return {name: value for name, value in vars(self).items() if name != "results"}
 
     @property
     def ran_out(self) -> bool:

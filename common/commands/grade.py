@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         print(_line(found), flush=True)
         verdicts += found
     if target:
-        rows = [dataclasses.asdict(verdict) for verdict in verdicts]
+        rows = [verdict.json for verdict in verdicts]
         target.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n")
     peers = {solution.name for solution in chosen if solution.peer}
     return int(any(not v.fine for v in verdicts if v.solution not in peers))
