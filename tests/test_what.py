@@ -20,7 +20,10 @@ from common.verdicts import Verdict
 HALF = ops.load("rotate_half")
 CASES = [case for case in HALF.cases("smoke") if not case.span]
 SIGN = "the other half is negated: [x2, -x1]"
-DETACHED = "the second half is detached: its gradient is zero"
+IN_HALVES = "halves are paired where neighbours are asked for"
+HALVES, NEIGHBOURS = ([case for case in CASES if case.interleaved == each][:4]
+                      for each in (False, True))  # fmt: skip
+DETACHED = "the gradient of the second half is zero"
 
 
 # --- the decision ---------------------------------------------------------------------------------
@@ -68,16 +71,16 @@ def test_what_is_refuted_is_asked_no_more():
 # --- the cases ------------------------------------------------------------------------------------
 
 
-def graded(case, reference, verdict="INCORRECT_NUMERICAL", results=True):
-    """Return a case as if a solution had computed this reference in float64."""
+def graded(case, reference, verdict="INCORRECT_NUMERICAL", results=True, by=oracle.truth):
+    """Return a case as if a solution had computed this reference, rounded, or as eager does."""
     problem = make_problem(HALF, case, 7, "cpu")
     op = dataclasses.replace(HALF, reference=reference)
-    values = oracle.truth(op, problem.arguments, problem.upstream)
-    dtype = getattr(torch, case.dtype)
+    values = by(op, problem.arguments, problem.upstream)
+    values = {name: value.to(getattr(torch, case.dtype)) for name, value in values.items()}
     verdicts = {}
     for direction in DIRECTIONS:
         names = [name for name in values if (name == OUTPUT) == (direction == "forward")]
-        kept = {name: values[name].to(dtype) for name in names} if results else {}
+        kept = {name: values[name] for name in names} if results else {}
         kept = {} if verdict == "PASSED" else kept
         verdicts[direction] = Verdict("a/b", HALF.name, case.name, direction, verdict, results=kept)
     solution = SimpleNamespace(name="a/b")
@@ -109,19 +112,42 @@ def test_a_mistake_that_would_show_where_the_case_passes_is_no_cause():
 
 
 def test_a_mistake_that_changes_nothing_where_the_case_passes_is_a_cause():
-    name = "halves are paired where neighbours are asked for"
-    by_option = {each: [case for case in CASES if case.interleaved == each][:4]
-                 for each in (False, True)}  # fmt: skip
-    wrong = [graded(case, mistake(name)) for case in by_option[True]]
-    right = [graded(case, HALF.reference, "PASSED") for case in by_option[False]]
-    assert told([*wrong, *right]) == [(DIRECTIONS, name)]
+    wrong = [graded(case, mistake(IN_HALVES)) for case in NEIGHBOURS]
+    right = [graded(case, HALF.reference, "PASSED") for case in HALVES]
+    assert told([*wrong, *right]) == [(DIRECTIONS, IN_HALVES)]
 
 
 @pytest.mark.parametrize("results", [True, False])
 def test_a_failure_of_a_later_call_has_no_cause(results):
-    """The first call's results are right, or there are none."""
-    wrong = [graded(case, mistake(SIGN)) for case in CASES[:4]]
-    assert not told([*wrong, graded(CASES[4], HALF.reference, results=results)])
+    """The first call's results are right, or there are none; the mistake changes nothing there."""
+    wrong = [graded(case, mistake(IN_HALVES)) for case in NEIGHBOURS]
+    assert told(wrong) == [(DIRECTIONS, IN_HALVES)]
+    assert not told([*wrong, graded(HALVES[0], HALF.reference, results=results)])
+
+
+def test_large_results_are_not_looked_at(monkeypatch):
+    found = [graded(case, mistake(SIGN)) for case in CASES[:4]]
+    monkeypatch.setattr(what, "FEW", 1)
+    assert not told(found)
+
+
+def cubed(x, interleaved):
+    return (x + 0.7) ** 3 / 3
+
+
+def test_a_mistake_has_the_budget_of_its_own_values(monkeypatch):
+    """The op's has none: eager is exact, and a cube is not."""
+    monkeypatch.setattr(ops, "load_mistakes", lambda op: {"cubed": cubed})
+    found = [graded(case, cubed, by=oracle.eager) for case in HALVES]
+    assert told(found) == [(DIRECTIONS, "cubed")]
+
+
+def test_what_overflows_in_eager_explains_nothing(monkeypatch):
+    halves = [case for case in CASES if case.dtype == "float16"][:4]
+    found = [graded(case, lambda x, interleaved: 3 * x) for case in halves]
+    changes = {"scaled": lambda x, interleaved: 1e6 * x}
+    monkeypatch.setattr(ops, "load_mistakes", lambda op: changes)
+    assert not told(found)
 
 
 def test_other_failures_and_unsupported_cases_decide_nothing():

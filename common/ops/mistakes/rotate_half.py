@@ -31,10 +31,10 @@ MISTAKES: dict[str, Reference] = {
     "both halves are negated: [-x2, -x1]": of_pairs(lambda x1, x2: (-x2, -x1)),
     "the halves keep their places: [-x1, x2]": of_pairs(lambda x1, x2: (-x1, x2)),
     "x comes back as it is": of_pairs(lambda x1, x2: (x1, x2)),
-    "the first half is detached: its gradient is zero": of_pairs(
+    "the gradient of the first half is zero": of_pairs(
         lambda x1, x2: (-x2, x1.detach())
     ),
-    "the second half is detached: its gradient is zero": of_pairs(
+    "the gradient of the second half is zero": of_pairs(
         lambda x1, x2: (-x2.detach(), x1)
     ),
     "halves are paired where neighbours are asked for": with_arguments(
