@@ -39,6 +39,8 @@ SLACK: Mapping[str, float] = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 ITEMSIZE: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of an element, by dtype."""
 
+Reference = Callable[..., "torch.Tensor"]
+"""An op in plain torch, with the signature of its solutions."""
 Product = tuple[int, int, int]
 """m, k and n of a dense product `[m, k] @ [k, n]`."""
 Param = bool | int | float | str | list[int]
@@ -181,7 +183,7 @@ class Op(Generic[C]):
     name: str
     interface: type
     """A `typing.Protocol`; the signature of its `__call__` is the contract of every solution."""
-    reference: Callable[..., torch.Tensor]
+    reference: Reference
     """Plain torch: the oracle in float64, the eager baseline in the case's dtype."""
     differentiable: tuple[str, ...]
     """The arguments that take a gradient."""

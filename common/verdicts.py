@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from common.errors import OUT_OF_MEMORY
 from common.spec import Direction
+
+if TYPE_CHECKING:
+    import torch
 
 VERDICTS = {
     "PASSED": "the result is right, twice, bit for bit the same",
@@ -64,6 +69,14 @@ class Verdict:
     """Lines on what decides nothing, such as a second backward of one graph that fails."""
     picture: Picture | None = field(default=None, repr=False)
     """The wrong elements, where the verdict speaks of some and not of all."""
+    results: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
+    """By name, the first call's results where they are wrong, small and asked for; on the host."""
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The verdict as JSON data, without what is for the terminal."""
+        apart = {"picture", "results"}
+        return {name: value for name, value in vars(self).items() if name not in apart}
 
     @property
     def ran_out(self) -> bool:

@@ -3,7 +3,8 @@
 A kernel's docstring promises its verdicts, `Expected: forward=X backward=Y`: in each direction at
 least one smoke case gets that verdict, and every other is PASSED or UNSUPPORTED. A cheat may also
 promise its verdict when it is timed, `Timed: X`, and those that it gets on a GPU only,
-`On a GPU: X` and `Timed on a GPU: X`.
+`On a GPU: X` and `Timed on a GPU: X`. `Cause: NAME` names the mistake that `check` tells; see
+grader/test_causes.py.
 """
 
 from __future__ import annotations

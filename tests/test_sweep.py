@@ -32,7 +32,7 @@ def seen_at_each_yield(monkeypatch, tmp_path, fork_server):
     def start(overlap: bool) -> list[int]:
         active, lock = [0], threading.Lock()
 
-        def grade(problem, worker, repeats):
+        def grade(problem, worker, repeats, keep):
             with lock:
                 active[0] += 1
             time.sleep(0.05 + 0.1 * (problem.case is CASES[0]))

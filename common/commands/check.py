@@ -16,6 +16,7 @@ from common.solutions import Solution
 if TYPE_CHECKING:
     from common.board.table import About
     from common.grading.fork_server import ForkServer
+    from common.grading.sweep import Graded
     from common.records.lines import Record
     from common.records.runs import Results
 
@@ -76,12 +77,14 @@ def _grade_smoke(
     from common.grading.memory import Memory
     from common.grading.sweep import Sweep, TooLarge
     from common.grading.tiers import tier_cases
+    from common.grading.what import causes
 
+    found: list[Graded] = []
     due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
     budget = Memory.of(server.device, memory)
     count = sum(len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
     with (
-        Sweep(server.device, overlap=True, server=server, memory=budget) as sweep,
+        Sweep(server.device, overlap=True, server=server, memory=budget, keep=True) as sweep,
         Steps("smoke cases", count) as steps,
     ):
         for op, cases in due:
@@ -91,8 +94,11 @@ def _grade_smoke(
                     steps.skip(_solutions_of(op.name, chosen))
                     continue
                 report.add(op, graded.case, list(graded.verdicts.values()))
+                found.append(graded)
                 steps.done(f"{graded.solution.name} {graded.case.name}")
     report.end()
+    for cause in causes(found):
+        print(cause)
 
 
 def _measure_board(

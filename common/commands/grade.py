@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from common.commands import options as shared
 from common.commands.coverage import Coverage
@@ -44,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     for line in coverage.lines():
         print(line)
     if target:
-        rows = [_fields(verdict) for verdict in verdicts]
+        rows = [verdict.json for verdict in verdicts]
         target.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n")
     peers = {solution.name for solution in chosen if solution.peer}
     failed = coverage.silent | {v.solution for v in verdicts if not v.fine}
@@ -69,13 +68,6 @@ def _graded(
                     print(shared.left_out(op.name, graded.case.name, graded.reason))
                 else:
                     yield list(graded.verdicts.values())
-
-
-def _fields(verdict: Verdict) -> dict[str, Any]:
-    """Return the verdict for a file; its picture is for the terminal."""
-    fields = dataclasses.asdict(verdict)
-    del fields["picture"]
-    return fields
 
 
 def _line(found: Sequence[Verdict]) -> str:

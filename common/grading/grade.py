@@ -8,8 +8,10 @@ oracle's results never leave the harness's process.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+import torch
 
 from common.grading import asking
 from common.grading.asking import Findings
@@ -24,6 +26,8 @@ from common.verdicts import FINE, VERDICTS, Verdict
 ORDER = list(VERDICTS)
 LONGEST_REPEATS = 5.0
 """Seconds after which a case is not answered again; calls of 20 ms and less reach all repeats."""
+FEW = 1 << 14
+"""The most elements of a direction's results that are kept with its verdict."""
 
 
 @dataclass
@@ -36,11 +40,14 @@ class Outcome:
     """The largest error in units of eager's own."""
 
 
-def grade(problem: Problem, worker: Worker, repeats: int = 0) -> dict[Direction, Verdict]:
+def grade(
+    problem: Problem, worker: Worker, repeats: int = 0, keep: bool = False
+) -> dict[Direction, Verdict]:
     """Return the verdicts of the worker's solution on a problem.
 
     The solution answers twice, in some cases once more on other inputs or in a further mode; where
-    nothing is wrong after that, it answers up to `repeats` times more.
+    nothing is wrong after that, it answers up to `repeats` times more. With `keep`, a verdict of
+    wrong values has them with it, if they are few.
     """
     exchange = Exchange(problem, worker)
     findings: Findings = {"forward": [], "backward": []}
@@ -65,6 +72,7 @@ def grade(problem: Problem, worker: Worker, repeats: int = 0) -> dict[Direction,
             direction,
             findings[direction],
             outcomes[direction],
+            _kept(exchange, direction) if keep and findings[direction] else {},
         )
         for direction in graded
     }
@@ -102,6 +110,15 @@ def _compare_further(exchange: Exchange, direction: Direction, findings: list[Fi
         findings += wrong_values(exchange.problem, name, result, exchange.mode.text)
 
 
+def _kept(exchange: Exchange, direction: Direction) -> dict[str, torch.Tensor]:
+    """Return the first call's results in host memory, if there are any and they are small."""
+    names = exchange.names(direction)
+    count = sum(exchange.problem.truth[name].numel() for name in names)
+    if FIRST not in exchange.answered[direction] or count > FEW:
+        return {}
+    return {name: exchange.result(name, FIRST).cpu() for name in names}
+
+
 # --- the verdict ----------------------------------------------------------------------------------
 
 
@@ -110,6 +127,7 @@ def _verdict(
     direction: Direction,
     findings: list[Finding],
     outcome: Outcome,
+    results: Mapping[str, torch.Tensor],
 ) -> Verdict:
     """Return the earliest cause as the verdict; a failure comes before `UNSUPPORTED`.
 
@@ -132,4 +150,5 @@ def _verdict(
         error=outcome.error if passed else None,
         notes=tuple(exchange.notes) if passed else (),
         picture=found.picture,
+        results=results if found.verdict == "INCORRECT_NUMERICAL" else {},
     )

@@ -35,6 +35,8 @@ class Problem:
     budgets: dict[str, Budget]
     frugal: bool = False
     """Whether the GPU's memory is scarce: the host's holds the truth and the results."""
+    seed: int | None = None
+    """The seed from which the inputs can be drawn again."""
     _others: list[Problem] = field(default_factory=list, repr=False, compare=False)
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -57,10 +59,11 @@ class Problem:
         return replace(self, arguments={}, upstream=nothing, truth=truth, _others=[])
 
     def _redrawn(self) -> Problem:
-        drawn = draw(self.op, self.case, secrets.randbits(48), self.device)
+        seed = secrets.randbits(48)
+        drawn = draw(self.op, self.case, seed, self.device)
         truth, budgets = _solved(self.op, self.case, *drawn, self.frugal)
         budgets = _larger(budgets, self.budgets)
-        return Problem(self.op, self.case, self.device, *drawn, truth, budgets, self.frugal)
+        return Problem(self.op, self.case, self.device, *drawn, truth, budgets, self.frugal, seed)
 
     def axes(self, name: str) -> tuple[Axis, ...]:
         """Return the dimensions of a result by name."""
@@ -98,7 +101,7 @@ def make_problem(op: Op[Any], case: Case, seed: int, device: str, frugal: bool =
         for again in range(1, DRAWS_OF_FEW):
             _, others = _solved(op, case, *draw(op, case, seed + again, device), frugal)
             budgets = _larger(budgets, others)
-    return Problem(op, case, device, *drawn, truth, budgets, frugal)
+    return Problem(op, case, device, *drawn, truth, budgets, frugal, seed)
 
 
 def _solved(

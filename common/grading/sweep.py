@@ -84,6 +84,7 @@ class Sweep:
         overlap: bool | None = None,
         server: ForkServer | None = None,
         memory: Memory | None = None,
+        keep: bool = False,
     ) -> None:
         """Start a fork server, unless one is given, and no worker yet.
 
@@ -96,12 +97,14 @@ class Sweep:
                 do so without a GPU.
             server: A fork server of this device, which outlives the sweep.
             memory: What the run may take of the GPU's memory, by default all that is free.
+            keep: Keep wrong values with their verdicts, for `what.causes`.
 
         Raises:
             UserError: The GPU's memory cannot be shared; a server that is given is not asked.
         """
         self.device, self._deadline, self._lives = device, deadline, lives
         self._overlap = device == "cpu" if overlap is None else overlap
+        self._keep = keep
         self._owns_server = server is None
         self._server = ForkServer(device, quiet) if server is None else server
         self.room = Room(memory or Memory.of(device))
@@ -240,7 +243,7 @@ class Sweep:
     def _grade(self, problem: Problem, worker: Worker, repeats: int) -> Verdicts:
         """Return the verdicts; free the worker's memory if a far view spans it, for the next."""
         try:
-            return grade(problem, worker, repeats)
+            return grade(problem, worker, repeats, self._keep)
         finally:
             if self.device == "cuda" and problem.case.span:
                 worker.release()

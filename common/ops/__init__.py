@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from common.spec import Op
+from common.spec import Op, Reference
 
 
 def names() -> list[str]:
@@ -18,3 +20,15 @@ def load(name: str) -> Op[Any]:
     """Import one op by its name."""
     op: Op[Any] = importlib.import_module(f"common.ops.{name}").OP
     return op
+
+
+def load_mistakes(op: str) -> Mapping[str, Reference]:
+    """Import the mistakes that are easily made in an op: its reference with each, by name.
+
+    An op need not have any.
+    """
+    name = f"common.ops.mistakes.{op}"
+    if importlib.util.find_spec(name) is None:
+        return {}
+    mistakes: Mapping[str, Reference] = importlib.import_module(name).MISTAKES
+    return mistakes

@@ -72,17 +72,43 @@ def reference(
     cp_rank: int = 0,
 ) -> torch.Tensor:
     """Rotate in plain torch, with the roundings of TransformerEngine's unfused code."""
+    angles = angles_of(
+        t,
+        freqs,
+        tensor_format=tensor_format,
+        start_positions=start_positions,
+        cu_seqlens=cu_seqlens,
+        cp_size=cp_size,
+        cp_rank=cp_rank,
+    )
+    return rotate(t, angles, interleaved)
+
+
+def angles_of(
+    t: torch.Tensor,
+    freqs: torch.Tensor,
+    *,
+    tensor_format: str = "sbhd",
+    start_positions: torch.Tensor | None = None,
+    cu_seqlens: torch.Tensor | None = None,
+    cp_size: int = 1,
+    cp_rank: int = 0,
+) -> torch.Tensor:
+    """Return each token's row of freqs, to be broadcast over t's other dimensions.
+
+    For example `[s, 1, 1, d2]` for sbhd, `[b, s, 1, d2]` for bshd with start_positions.
+    """
     assert start_positions is None or cp_size == 1, "start_positions with context parallelism"
     if tensor_format == "thd":
         assert cu_seqlens is not None, "thd needs cu_seqlens"
         positions = _of_tokens(len(t), cu_seqlens // cp_size, start_positions, cp_size, cp_rank)
-        return _rotate(t, freqs[positions].squeeze(1), interleaved)
+        return freqs[positions].squeeze(1)
     length = t.shape[tensor_format.index("s")]
     if start_positions is None:
         angles = _of_rank(freqs, length, cp_size, cp_rank)
     else:
         angles = torch.cat([freqs[i : i + length] for i in start_positions.tolist()], dim=1)
-    return _rotate(t, angles.transpose(0, 1) if tensor_format == "bshd" else angles, interleaved)
+    return angles.transpose(0, 1) if tensor_format == "bshd" else angles
 
 
 def _of_rank(freqs: torch.Tensor, length: int, cp_size: int, cp_rank: int) -> torch.Tensor:
@@ -112,7 +138,8 @@ def _of_tokens(
     return position if starts is None else position + starts[sequence]
 
 
-def _rotate(t: torch.Tensor, angles: torch.Tensor, interleaved: bool) -> torch.Tensor:
+def rotate(t: torch.Tensor, angles: torch.Tensor, interleaved: bool) -> torch.Tensor:
+    """Rotate the first features of t by their angles, whose last dimension says how many."""
     # TransformerEngine's unfused code takes cos and sin in float32 and rounds them to t's dtype
     cos, sin = angles.cos().to(t.dtype), angles.sin().to(t.dtype)
     turned, passed = t[..., : angles.shape[-1]], t[..., angles.shape[-1] :]

@@ -1,6 +1,7 @@
 """It allocates outside of the mode that poisons. Harmless: its unwritten elements are wrong.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: the gradient of the first half is zero
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Angles are reduced below 2 pi in float32, which costs an angle of a million most of its bits.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: angles are reduced below 2 pi in float32
 """
 
 import math

@@ -1,6 +1,7 @@
 """cos and sin are rounded to bfloat16 for every dtype of t.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: cos and sin are rounded to bfloat16
 """
 
 import torch

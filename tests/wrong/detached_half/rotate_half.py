@@ -1,6 +1,7 @@
 """The second half is detached, so that its gradient is zero.
 
 Expected: forward=PASSED backward=INCORRECT_NUMERICAL
+Cause: the gradient of the second half is zero
 """
 
 import torch

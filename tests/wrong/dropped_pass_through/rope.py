@@ -1,6 +1,7 @@
 """The features that should pass through come back as zeros.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: the rest is not copied: it is zero
 """
 
 import torch

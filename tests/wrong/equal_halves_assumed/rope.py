@@ -1,6 +1,7 @@
 """Only the first half of freqs is read, as if the second were the same.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: the angles of the first half serve both halves
 """
 
 import torch

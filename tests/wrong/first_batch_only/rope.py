@@ -1,6 +1,7 @@
 """Only the first batch is rotated; the others are copied.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: the first batch alone is rotated
 """
 
 import torch

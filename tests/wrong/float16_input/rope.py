@@ -1,6 +1,7 @@
 """t goes through float16 on its way to float32, so a float32 t loses thirteen bits.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: t is rounded to float16
 """
 
 import torch

@@ -1,6 +1,7 @@
 """tensor_format is accepted and ignored: a bshd tensor is read as if it were sbhd.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: bshd is read as sbhd
 """
 
 import torch

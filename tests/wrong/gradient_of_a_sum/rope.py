@@ -1,6 +1,7 @@
 """Backward ignores the incoming gradient: it is the gradient of `rope(...).sum()` alone.
 
 Expected: forward=PASSED backward=INCORRECT_NUMERICAL
+Cause: the upstream gradient is taken as ones
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Backward returns two copies along a new axis, and autograd silently adds them up.
 
 Expected: forward=PASSED backward=INCORRECT_NUMERICAL
+Cause: each gradient has twice its value
 """
 
 import torch

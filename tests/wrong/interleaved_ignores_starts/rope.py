@@ -1,6 +1,7 @@
 """Interleaved, every sequence starts at position 0, whatever start_positions says.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: start_positions is ignored where interleaved
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Every token takes the angles of the next position.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: each token takes the angles of the next position
 """
 
 import torch

@@ -1,6 +1,7 @@
 """t is used twice, turned and unturned, but its gradient counts one use.
 
 Expected: forward=PASSED backward=INCORRECT_NUMERICAL
+Cause: the sine's part is left out
 """
 
 import torch

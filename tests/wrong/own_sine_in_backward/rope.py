@@ -1,6 +1,7 @@
 """Backward takes a feature's own sine, not its partner's: right only where halves are equal.
 
 Expected: forward=PASSED backward=INCORRECT_NUMERICAL
+Cause: backward takes a feature's own sine
 """
 
 import torch

@@ -1,6 +1,7 @@
 """The second half comes from the second half alone; the gradient is right.
 
 Expected: forward=INCORRECT_NUMERICAL backward=PASSED
+Cause: the second half is turned by itself
 """
 
 import torch

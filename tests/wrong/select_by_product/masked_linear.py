@@ -1,6 +1,7 @@
 """The two products are multiplied by the mask and added, so that 0 times infinity is NaN.
 
 Expected: forward=INCORRECT_NUMERICAL backward=PASSED
+Cause: the products are multiplied by the mask: 0 times infinity is NaN
 """
 
 

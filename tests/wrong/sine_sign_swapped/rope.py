@@ -1,6 +1,7 @@
 """The sine has the other sign, in both directions: a gradient check alone finds nothing.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: the sine has the other sign
 """
 
 import torch

@@ -1,6 +1,7 @@
 """The gradient of the visual weight sums over the textual tokens too.
 
 Expected: forward=PASSED backward=INCORRECT_NUMERICAL
+Cause: the gradient of w_v sums over all tokens
 """
 
 import torch

@@ -1,6 +1,7 @@
 """The textual weight is read with the strides of the visual one.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: w_t is read with the strides of w_v
 """
 
 import torch

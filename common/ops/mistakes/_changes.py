@@ -1,0 +1,71 @@
+"""Changes of a reference's arguments, and of its gradients alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from common.spec import Reference
+
+Call = dict[str, Any]
+"""The arguments of a call, by name."""
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+def with_arguments(reference: Reference, change: Callable[[Call], Call]) -> Reference:
+    """Return the reference with those arguments replaced that `change` makes of a call.
+
+    For example `with_arguments(reference, lambda call: {"mask": ~call["mask"]})`.
+    """
+    return lambda **call: reference(**call | change(call))
+
+
+class _WithGradientOf(torch.autograd.Function):
+    """The first of two tensors, with all of the gradient for the second."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, *gradients
+
+
+def with_gradient_of(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return the value of the first tensor with the gradient of the other, of the same shape."""
+    changed: torch.Tensor = _WithGradientOf.apply(value, other)  # type: ignore[no-untyped-call]
+    return changed
+
+
+class _InBackward(torch.autograd.Function):
+    """The identity, with a change of its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, change: Change) -> torch.Tensor:
+        ctx.change = change
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return ctx.change(*gradients), None
+
+
+def in_backward(tensor: torch.Tensor, change: Change) -> torch.Tensor:
+    """Return the tensor; `change` is applied to its gradient."""
+    changed: torch.Tensor = _InBackward.apply(tensor, change)  # type: ignore[no-untyped-call]
+    return changed
+
+
+def of_upstream(reference: Reference) -> dict[str, Reference]:
+    """Return the mistakes with the upstream gradient, which are the same for any op."""
+    return {
+        "the upstream gradient is taken as ones": (
+            lambda **call: in_backward(reference(**call), torch.ones_like)
+        ),
+        "each gradient has twice its value": (
+            lambda **call: in_backward(reference(**call), lambda gradient: 2 * gradient)
+        ),
+    }

@@ -1,0 +1,91 @@
+"""Mistakes that are easily made in `masked_linear`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch.nn.functional import linear
+
+from common.ops.masked_linear import reference
+from common.ops.mistakes._changes import (
+    Call,
+    in_backward,
+    of_upstream,
+    with_arguments,
+    with_gradient_of,
+)
+from common.spec import Reference
+
+given: Callable[[Callable[[Call], Call]], Reference] = functools.partial(with_arguments, reference)
+
+
+def turned(weight: torch.Tensor) -> torch.Tensor:
+    """Read a weight `[out, in]` as if it were `[in, out]`; where out = in it is transposed."""
+    return weight.reshape(weight.shape[::-1]).T
+
+
+def gradient_turned(weight: torch.Tensor) -> torch.Tensor:
+    """Return the weight; its gradient is written as `[in, out]`."""
+    return in_backward(weight, lambda gradient: gradient.T.reshape(gradient.shape))
+
+
+def by_product(
+    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Multiply with the mask and add, in place of `where`."""
+    chosen = mask[:, None].to(x.dtype)
+    return linear(x, w_v) * chosen + linear(x, w_t) * (1 - chosen)
+
+
+def summing_over_all(*weights: str) -> Reference:
+    """Return a `masked_linear` where the gradients of these weights sum over all tokens."""
+
+    def changed(x: torch.Tensor, mask: torch.Tensor, **both: torch.Tensor) -> torch.Tensor:
+        output = reference(x, **both, mask=mask)
+        others = [
+            linear(x.detach(), both[name]) * (~mask if name == "w_v" else mask)[:, None]
+            for name in weights
+        ]
+        return with_gradient_of(output, sum(others, output))
+
+    return changed
+
+
+def x_by_the_other_weight(
+    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Take the gradient of x from the weight that the mask does not choose."""
+    output = reference(x.detach(), w_v, w_t, mask)
+    return with_gradient_of(output, output + reference(x, w_v.detach(), w_t.detach(), ~mask))
+
+
+MISTAKES: dict[str, Reference] = {
+    "the mask is negated": given(lambda call: {"mask": ~call["mask"]}),
+    "every token takes w_v": given(lambda call: {"mask": torch.ones_like(call["mask"])}),
+    "every token takes w_t": given(lambda call: {"mask": torch.zeros_like(call["mask"])}),
+    "w_v is read as [in, out]": given(lambda call: {"w_v": turned(call["w_v"])}),
+    "w_t is read as [in, out]": given(lambda call: {"w_t": turned(call["w_t"])}),
+    "both weights are read as [in, out]": given(
+        lambda call: {name: turned(call[name]) for name in ("w_v", "w_t")}
+    ),
+    "w_t is read with the strides of w_v": given(
+        lambda call: {"w_t": call["w_t"].as_strided(call["w_t"].shape, call["w_v"].stride())}
+    ),
+    "the products are multiplied by the mask: 0 times infinity is NaN": by_product,
+    "the gradient of w_v sums over all tokens": summing_over_all("w_v"),
+    "the gradient of w_t sums over all tokens": summing_over_all("w_t"),
+    "the gradients of both weights sum over all tokens": summing_over_all("w_v", "w_t"),
+    "the gradients of the weights are exchanged": given(
+        lambda call: {
+            "w_v": with_gradient_of(call["w_v"], call["w_t"]),
+            "w_t": with_gradient_of(call["w_t"], call["w_v"]),
+        }
+    ),
+    "the gradients of the weights are written as [in, out]": given(
+        lambda call: {name: gradient_turned(call[name]) for name in ("w_v", "w_t")}
+    ),
+    "the gradient of x takes the weight that the mask does not choose": x_by_the_other_weight,
+    **of_upstream(reference),
+}

@@ -1,0 +1,47 @@
+"""Mistakes that are easily made in `rotate_half`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from common.ops.mistakes._changes import of_upstream, with_arguments
+from common.ops.rotate_half import reference
+from common.spec import Reference
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+def of_pairs(change: Callable[[torch.Tensor, torch.Tensor], Pair]) -> Reference:
+    """Return a `rotate_half` that makes of each pair `(x1, x2)` what `change` does."""
+
+    def changed(x: torch.Tensor, interleaved: bool = False) -> torch.Tensor:
+        if interleaved:
+            return torch.stack(change(x[..., ::2], x[..., 1::2]), dim=-1).flatten(-2)
+        x1, x2 = x.chunk(2, dim=-1)
+        return torch.cat(change(x1, x2), dim=-1)
+
+    return changed
+
+
+MISTAKES: dict[str, Reference] = {
+    "the other half is negated: [x2, -x1]": of_pairs(lambda x1, x2: (x2, -x1)),
+    "nothing is negated: [x2, x1]": of_pairs(lambda x1, x2: (x2, x1)),
+    "both halves are negated: [-x2, -x1]": of_pairs(lambda x1, x2: (-x2, -x1)),
+    "the halves keep their places: [-x1, x2]": of_pairs(lambda x1, x2: (-x1, x2)),
+    "x comes back as it is": of_pairs(lambda x1, x2: (x1, x2)),
+    "the gradient of the first half is zero": of_pairs(
+        lambda x1, x2: (-x2, x1.detach())
+    ),
+    "the gradient of the second half is zero": of_pairs(
+        lambda x1, x2: (-x2.detach(), x1)
+    ),
+    "halves are paired where neighbours are asked for": with_arguments(
+        reference, lambda call: {"interleaved": False}
+    ),
+    "neighbours are paired where halves are asked for": with_arguments(
+        reference, lambda call: {"interleaved": True}
+    ),
+    **of_upstream(reference),
+}  # fmt: skip

@@ -1,0 +1,213 @@
+"""The cause of wrong results: never a guess, and said where one mistake alone explains them all."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common import ops
+from common.grading import oracle, what
+from common.grading.problem import OUTPUT, make_problem
+from common.grading.sweep import Sweep
+from common.grading.tolerance import Budget
+from common.solutions import Solution
+from common.spec import DIRECTIONS
+from common.verdicts import Verdict
+
+HALF = ops.load("rotate_half")
+CASES = [case for case in HALF.cases("smoke") if not case.span]
+SIGN = "the other half is negated: [x2, -x1]"
+IN_HALVES = "halves are paired where neighbours are asked for"
+HALVES, NEIGHBOURS = ([case for case in CASES if case.interleaved == each][:4]
+                      for each in (False, True))  # fmt: skip
+DETACHED = "the gradient of the second half is zero"
+
+
+# --- the decision ---------------------------------------------------------------------------------
+
+
+def explained(wrong: list[str], right: list[str] = ()) -> str | None:
+    """Each case is written as the mistakes that explain it: `a` is explained by a alone."""
+    mistakes = sorted(set("".join([*wrong, *right, "abc"])))
+    return what.explanation(mistakes, wrong, right, lambda mistake, case: mistake in case)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "cause"),
+    [
+        (["a", "a"], [], "a"),
+        (["a"], [], None),
+        (["a", "b"], [], None),
+        (["a", "a", ""], [], None),
+        (["ab", "ab"], [], None),
+        (["ab", "ab"], ["a"], None),
+        (["ab", "ab"], ["a", "a"], "a"),
+        (["ab", "a"], [], None),
+        (["ab", "a", "a"], [], "a"),
+        (["a", "a"], ["abc"], "a"),
+        (["a", "a"], ["bc"], None),
+        ([], ["a", "a"], None),
+        (["", ""], [], None),
+    ],
+)
+def test_one_mistake_explains_all_and_two_cases_tell_it_from_each_other(wrong, right, cause):
+    assert explained(wrong, right) == cause
+
+
+def test_what_is_refuted_is_asked_no_more():
+    asked = []
+
+    def explains(mistake: str, case: int) -> bool:
+        asked.append((mistake, case))
+        return mistake == "a"
+
+    assert what.explanation("ab", range(9), (), explains) == "a"
+    assert sum(mistake == "b" for mistake, _ in asked) == what.FEWEST
+
+
+# --- the cases ------------------------------------------------------------------------------------
+
+
+def graded(case, reference, verdict="INCORRECT_NUMERICAL", results=True, by=oracle.truth):
+    """Return a case as if a solution had computed this reference, rounded, or as eager does."""
+    problem = make_problem(HALF, case, 7, "cpu")
+    op = dataclasses.replace(HALF, reference=reference)
+    values = by(op, problem.arguments, problem.upstream)
+    values = {name: value.to(getattr(torch, case.dtype)) for name, value in values.items()}
+    verdicts = {}
+    for direction in DIRECTIONS:
+        names = [name for name in values if (name == OUTPUT) == (direction == "forward")]
+        kept = {name: values[name] for name in names} if results else {}
+        kept = {} if verdict == "PASSED" else kept
+        verdicts[direction] = Verdict("a/b", HALF.name, case.name, direction, verdict, results=kept)
+    solution = SimpleNamespace(name="a/b")
+    return SimpleNamespace(solution=solution, case=case, problem=problem.outline, verdicts=verdicts)
+
+
+def mistake(name):
+    return ops.load_mistakes(HALF.name)[name]
+
+
+def told(found):
+    return [(cause.directions, cause.mistake) for cause in what.causes(found)]
+
+
+def test_a_mistake_is_told_with_its_directions():
+    found = [graded(case, mistake(SIGN)) for case in CASES[:4]]
+    assert told(found) == [(DIRECTIONS, SIGN)]
+    (cause,) = what.causes(found)
+    assert str(cause) == f"a/b forward and backward: this is what comes of: {SIGN}"
+
+
+def test_results_that_no_mistake_gives_have_no_cause():
+    assert not told([graded(case, lambda x, interleaved: 3 * x) for case in CASES[:4]])
+
+
+def test_a_mistake_that_would_show_where_the_case_passes_is_no_cause():
+    wrong = [graded(case, mistake(SIGN)) for case in CASES[:4]]
+    assert not told([*wrong, graded(CASES[4], HALF.reference, "PASSED")])
+
+
+def test_a_mistake_that_changes_nothing_where_the_case_passes_is_a_cause():
+    wrong = [graded(case, mistake(IN_HALVES)) for case in NEIGHBOURS]
+    right = [graded(case, HALF.reference, "PASSED") for case in HALVES]
+    assert told([*wrong, *right]) == [(DIRECTIONS, IN_HALVES)]
+
+
+@pytest.mark.parametrize("results", [True, False])
+def test_a_failure_of_a_later_call_has_no_cause(results):
+    """The first call's results are right, or there are none; the mistake changes nothing there."""
+    wrong = [graded(case, mistake(IN_HALVES)) for case in NEIGHBOURS]
+    assert told(wrong) == [(DIRECTIONS, IN_HALVES)]
+    assert not told([*wrong, graded(HALVES[0], HALF.reference, results=results)])
+
+
+def test_large_results_are_not_looked_at(monkeypatch):
+    found = [graded(case, mistake(SIGN)) for case in CASES[:4]]
+    monkeypatch.setattr(what, "FEW", 1)
+    assert not told(found)
+
+
+def cubed(x, interleaved):
+    return (x + 0.7) ** 3 / 3
+
+
+def test_a_mistake_has_the_budget_of_its_own_values(monkeypatch):
+    """The op's has none: eager is exact, and a cube is not."""
+    monkeypatch.setattr(ops, "load_mistakes", lambda op: {"cubed": cubed})
+    found = [graded(case, cubed, by=oracle.eager) for case in HALVES]
+    assert told(found) == [(DIRECTIONS, "cubed")]
+
+
+def test_what_overflows_in_eager_explains_nothing(monkeypatch):
+    halves = [case for case in CASES if case.dtype == "float16"][:4]
+    found = [graded(case, lambda x, interleaved: 3 * x) for case in halves]
+    changes = {"scaled": lambda x, interleaved: 1e6 * x}
+    monkeypatch.setattr(ops, "load_mistakes", lambda op: changes)
+    assert not told(found)
+
+
+def test_other_failures_and_unsupported_cases_decide_nothing():
+    several = [graded(case, mistake(SIGN)) for case in CASES[:4]]
+    others = [
+        graded(case, HALF.reference, verdict, False)
+        for case, verdict in zip(CASES[4:], ("UNSUPPORTED", "OUT_OF_BOUNDS"), strict=False)
+    ]
+    assert told([*several, *others]) == [(DIRECTIONS, SIGN)]
+
+
+@pytest.mark.parametrize(
+    ("result", "expected", "right"),
+    [
+        ([1.0, torch.nan], [1.0, torch.nan], True),
+        ([1.0, torch.inf], [1.0, torch.inf], True),
+        ([1.0, torch.inf], [1.0, -torch.inf], False),
+        ([1.0, 2.0], [1.0, torch.nan], False),
+        ([torch.nan, 2.0], [1.0, 2.0], False),
+        ([1.0, 2.1], [1.0, 2.0], False),
+        ([], [], True),
+    ],
+)
+def test_infinity_and_nan_are_right_where_they_are_expected(result, expected, right):
+    tensors = torch.tensor(result), torch.tensor(expected, dtype=torch.float64)
+    assert what._is_right(*tensors, Budget(None, 1e-7), 4.0) == right
+
+
+# --- from a solution to its cause -----------------------------------------------------------------
+
+DETACHES = """
+import torch
+
+def rotate_half(x, *, interleaved=False):
+    if interleaved:
+        raise NotImplementedError("interleaved")
+    x1, x2 = x.chunk(2, dim=-1)
+    return torch.cat((-x2.detach(), x1), dim=-1)
+"""
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_wrong_values_are_kept_where_they_are_asked_for(tmp_path, fork_server, keep):
+    path = tmp_path / "rotate_half.py"
+    path.write_text(DETACHES)
+    with Sweep("cpu", server=fork_server, keep=keep) as sweep:
+        found = list(sweep.grade(HALF, CASES[:6], [Solution(path, HALF.name)]))
+    assert all(not each.verdicts["forward"].results for each in found)
+    kept = [each.verdicts["backward"].results.keys() for each in found]
+    wrong = [each.verdicts["backward"].verdict == "INCORRECT_NUMERICAL" for each in found]
+    assert sum(wrong) >= what.FEWEST
+    assert kept == [{"x"} if keep and each else set() for each in wrong]
+    assert told(found) == [(("backward",), DETACHED)] * keep
+
+
+def test_no_tensor_is_in_the_json():
+    row = Verdict("a/b", "rope", "case", "forward", "PASSED", results={"x": torch.ones(1)}).json
+    assert "results" not in row
+    assert row["notes"] == ()
+
+
+def test_an_op_need_not_have_mistakes():
+    assert not ops.load_mistakes("of_somebody")
