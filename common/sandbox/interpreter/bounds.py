@@ -28,7 +28,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from common.sandbox.interpreter import provenance
+from common.sandbox.interpreter import provenance, tape
 
 
 class OutOfBounds(Exception):
@@ -60,6 +60,8 @@ class Launch(NamedTuple):
     """Returns the memory that it may touch through addresses which it loaded."""
     patched: set[Any]
     """The functions whose language Triton has patched in this launch."""
+    tape: tape.Tape
+    """The operations of the first program, which the others replay."""
 
     def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
         """Return the memory that the pointers may lead to."""
@@ -130,6 +132,8 @@ class Watch:
         for span in spans:
             outside &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
         if outside.any():
+            if self.launch.tape.replaying:
+                raise tape.Left
             fault = _describe(access, int(addresses[outside].flat[0]), width, spans)
             self.log.add(fault)
             raise OutOfBounds(fault)
@@ -200,6 +204,7 @@ def watch_memory() -> None:
     provenance.track()
     _watch_accesses()
     _watch_launches()
+    tape.install(lambda: WATCH.launch.tape if WATCH.launch else None)
 
 
 def _watch_accesses() -> None:
@@ -244,7 +249,8 @@ def _watch_launches() -> None:
         arguments = inspect.getcallargs(self.fn, *args, **named)
         spans = tuple(span for name, value in arguments.items() for span in _spans(name, value))
         alive = functools.cache(functools.partial(_alive, spans))
-        WATCH.launch = launch = Launch(spans, alive, set())
+        WATCH.launch = launch = Launch(spans, alive, set(), tape.Tape())
+        self.fn = tape.Program(self.fn, launch.tape)
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn of a NaN either
                 return run(self, *args, **kwargs)
