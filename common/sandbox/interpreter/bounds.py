@@ -42,10 +42,6 @@ class Span(NamedTuple):
     first: int
     end: int
 
-    def holds(self, first: int, end: int) -> bool:
-        """Return whether the range from `first` up to `end` lies in the span."""
-        return self.first <= first and end <= self.end
-
     def distance(self, address: int) -> int:
         """Return the bytes between the span and the address, 0 if the address lies in it."""
         return max(self.first - address, address - self.end + 1, 0)
@@ -62,6 +58,11 @@ class Launch(NamedTuple):
     """The functions whose language Triton has patched in this launch."""
     tape: tape.Tape
     """The operations of the first program, which the others replay."""
+
+    def holds(self, addresses: np.ndarray, width: int) -> bool:
+        """Return whether all addresses lie in one span; each is that of `width` bytes."""
+        first, end = int(addresses.min()), int(addresses.max()) + width
+        return any(span.first <= first and end <= span.end for span in self.spans)
 
     def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
         """Return the memory that the pointers may lead to."""
@@ -118,14 +119,15 @@ class Watch:
                 solution may swallow the exception.
         """
         addresses = pointers.data
-        if mask is not None:
-            addresses = np.broadcast_to(addresses, np.broadcast_shapes(addresses.shape, mask.shape))
-            addresses = addresses[np.broadcast_to(mask, addresses.shape)]
         if self.launch is None or not addresses.size:
             return
         width = max(pointers.get_element_ty().primitive_bitwidth // 8, 1)
-        first, end = int(addresses.min()), int(addresses.max()) + width
-        if any(span.holds(first, end) for span in self.launch.spans):
+        if self.launch.holds(addresses, width):  # switched-off lanes too, as in most launches
+            return
+        if mask is not None:
+            addresses = np.broadcast_to(addresses, np.broadcast_shapes(addresses.shape, mask.shape))
+            addresses = addresses[np.broadcast_to(mask, addresses.shape)]
+        if not addresses.size or self.launch.holds(addresses, width):
             return
         spans = self.launch.reached_by(pointers)
         outside = np.ones(addresses.shape, dtype=bool)
