@@ -50,15 +50,11 @@ def check(
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed."""
     from common.grading.fork_server import ForkServer
-    from common.grading.sharing import check_sharing
-    from common.measure import machine
-    from common.records import runs
 
-    earlier = runs.read(paths.RESULTS / machine.results_folder(device))
     smoke, board = TierReport("smoke", verbose), TierReport("board", verbose)
+    # first: while it imports torch, so does this process
     with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
-        if device == "cuda":
-            check_sharing(server)
+        earlier = _earlier(server)
         _grade_smoke(chosen, server, smoke, memory)
         rows = _measure_board(chosen, server, board, memory)
     if not rows:
@@ -68,6 +64,17 @@ def check(
     if smoke.failed and not board.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not (smoke.failed or board.failed)
+
+
+def _earlier(server: ForkServer) -> Results:
+    """Return what was measured on the server's device, with which a process shares its memory."""
+    from common.grading.sharing import check_sharing
+    from common.measure import machine
+    from common.records import runs
+
+    if server.device == "cuda":
+        check_sharing(server)
+    return runs.read(paths.RESULTS / machine.results_folder(server.device))
 
 
 def _grade_smoke(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 from common.errors import is_out_of_memory
@@ -65,11 +65,11 @@ class _PendingCase:
 
     case: Case
     problem: Future[Problem]
-    jobs: list[tuple[Worker, Future[Verdicts | None]]]
+    jobs: list[Future[tuple[Worker, Verdicts | None]]]
 
     def wait(self) -> None:
         """Wait until every worker is done with it."""
-        wait(job for _, job in self.jobs)
+        wait(self.jobs)
 
 
 class Sweep:
@@ -180,14 +180,14 @@ class Sweep:
         repeats: int,
     ) -> Iterator[Graded | TooLarge]:
         lanes = self._lanes(op, cases, len(ours))
-        free, pending = itertools.cycle(range(lanes)), deque[_PendingCase]()
+        # without a GPU as many cases again wait for a lane, so that no lane waits for a slow case
+        ahead = lanes if self.device == "cuda" or not self._overlap else 2 * lanes
+        free, pending = {each: self._free(each, lanes) for each in ours}, deque[_PendingCase]()
         for case in cases:
-            if len(pending) == lanes:  # the oldest case has the lane that is next
+            if len(pending) == ahead:
                 yield from self._finish(op, pending, repeats)
-            if due := [solution for solution in ours if not skip(solution, case)]:
-                lane = next(free)
-                workers = [self.worker(solution, lane) for solution in due]
-                pending.append(self._start(op, case, workers, repeats))
+            if due := [free[solution] for solution in ours if not skip(solution, case)]:
+                pending.append(self._start(op, case, due, repeats))
         while pending:
             yield from self._finish(op, pending, repeats)
         if self.device == "cuda":  # the next op's workers need the memory
@@ -209,13 +209,20 @@ class Sweep:
             lanes = min(lanes, left // each)
         return max(lanes, 1)
 
+    def _free(self, solution: Solution, lanes: int) -> SimpleQueue[Worker]:
+        """Return the solution's workers of all lanes, which the cases take in turn."""
+        free = SimpleQueue[Worker]()
+        for lane in range(lanes):
+            free.put(self.worker(solution, lane))
+        return free
+
     def _start(
-        self, op: Op[Any], case: Case, workers: Iterable[Worker], repeats: int
+        self, op: Op[Any], case: Case, due: Iterable[SimpleQueue[Worker]], repeats: int
     ) -> _PendingCase:
         footprint = Footprint.by(op, case)
         problem = self._makers.submit(self._problem, op, case)
 
-        def run(worker: Worker) -> Verdicts | None:
+        def verdicts(worker: Worker) -> Verdicts | None:
             """Return None where the harness failed; an exception would hold the case's tensors."""
             try:
                 made = problem.result()
@@ -228,8 +235,15 @@ class Sweep:
                     return None
                 raise
 
-        jobs = [(each, self._graders.submit(run, each)) for each in workers]
-        return _PendingCase(case, problem, jobs)
+        def run(free: SimpleQueue[Worker]) -> tuple[Worker, Verdicts | None]:
+            wait([problem])  # before a worker is taken
+            worker = free.get()
+            try:
+                return worker, verdicts(worker)
+            finally:
+                free.put(worker)
+
+        return _PendingCase(case, problem, [self._graders.submit(run, each) for each in due])
 
     def _problem(self, op: Op[Any], case: Case, frugal: bool = False) -> Problem:
         footprint = Footprint.by(op, case)
@@ -251,7 +265,7 @@ class Sweep:
         """Yield the verdicts of the case that was started first."""
         oldest = pending.popleft()
         oldest.wait()
-        first = [(worker, job.result()) for worker, job in oldest.jobs]
+        first = [job.result() for job in oldest.jobs]
         again = self._second_try(op, oldest, repeats)
         found: list[tuple[Worker, Verdicts]] = []
         too_large = ""
