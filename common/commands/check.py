@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from common import paths
@@ -17,8 +18,10 @@ from common.verdicts import FINE, Verdict
 if TYPE_CHECKING:
     from common.board.table import About
     from common.grading.fork_server import ForkServer
+    from common.grading.sweep import Graded
     from common.records.lines import Record
     from common.records.runs import Results
+    from common.spec import Case
 
 SHOWN = 3
 """The cases shown of each verdict; a file that does not import is reported once."""
@@ -31,11 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder's handle."""
     shared.running_arguments(parser)
     shared.handle_argument(parser)
+    parser.add_argument(
+        "--watch", action="store_true", help="grade the smoke cases again after each save"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Grade and measure one folder: what is wrong with it and where it would stand on the board."""
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
+    if options.watch:
+        from common.commands import watch
+
+        return watch.run(options)
     chosen = shared.contributors(options)
     device = shared.device(options)
     return int(not check(chosen, device, options.verbose, shared.about(), options.memory))
@@ -54,7 +64,7 @@ def check(
     smoke, board = TierReport("smoke", verbose), TierReport("board", verbose)
     # first: while it imports torch, so does this process
     with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
-        earlier = _earlier(server)
+        earlier = earlier_rows(server)
         _grade_smoke(chosen, server, smoke, memory)
         rows = _measure_board(chosen, server, board, memory)
     if not rows:
@@ -66,7 +76,7 @@ def check(
     return not (smoke.failed or board.failed)
 
 
-def _earlier(server: ForkServer) -> Results:
+def earlier_rows(server: ForkServer) -> Results:
     """Return what was measured on the server's device, with which a process shares its memory."""
     from common.grading.sharing import check_sharing
     from common.measure import machine
@@ -80,7 +90,25 @@ def _earlier(server: ForkServer) -> Results:
 def _grade_smoke(
     chosen: Sequence[Solution], server: ForkServer, report: TierReport, memory: int | None
 ) -> None:
-    """Grade the smoke cases, several at once: on a GPU most of their time is compilation."""
+    for graded in smoke(chosen, server, memory):
+        report.add(list(graded.verdicts.values()))
+    report.end()
+
+
+def smoke(
+    chosen: Sequence[Solution],
+    server: ForkServer,
+    memory: int | None,
+    first: Collection[tuple[str, str]] = (),
+) -> Generator[Graded]:
+    """Grade the smoke cases, several at once: on a GPU most of their time is compilation.
+
+    Args:
+        chosen: The solutions.
+        server: The fork server.
+        memory: The bytes of a GPU's memory to take at most.
+        first: Names of a solution and of a case each; these are asked before all others.
+    """
     from common.grading.memory import Memory
     from common.grading.sweep import Sweep, TooLarge
     from common.grading.tiers import tier_cases
@@ -92,15 +120,18 @@ def _grade_smoke(
         Sweep(server.device, overlap=True, server=server, memory=budget) as sweep,
         Steps("smoke cases", count) as steps,
     ):
-        for op, cases in due:
-            for graded in sweep.grade(op, cases, chosen):
+        for early, (op, cases) in itertools.product((True, False), due):
+
+            def skip(solution: Solution, case: Case, early: bool = early) -> bool:
+                return ((solution.name, case.name) in first) != early
+
+            for graded in sweep.grade(op, cases, chosen, skip):
                 if isinstance(graded, TooLarge):
                     steps.say(shared.left_out(op.name, graded.case.name, graded.reason))
                     steps.skip(_solutions_of(op.name, chosen))
                     continue
-                report.add(list(graded.verdicts.values()))
+                yield graded
                 steps.done(f"{graded.solution.name} {graded.case.name}")
-    report.end()
 
 
 def _measure_board(

@@ -1,0 +1,232 @@
+"""`study check --watch`: one folder, graded on the smoke cases again after each save."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common import paths
+from common.commands import check
+from common.commands import options as shared
+from common.errors import UserError
+from common.solutions import Solution
+from common.verdicts import FINE
+
+if TYPE_CHECKING:
+    from common.grading.fork_server import ForkServer
+    from common.grading.sweep import Graded
+
+SUFFIXES = (".py", ".json")
+"""The files that a solution consists of: itself, its helpers and its configurations."""
+STEP = 50
+"""Milliseconds without a further save after which a save is complete."""
+Saves = Iterable[set[Path]]
+
+
+class Saved(Exception):
+    """A file was saved while the folder was graded: what is under way is out of date."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Grade the folder named by `options.only` now and after each save, until Ctrl-C.
+
+    Returns:
+        1 if the last case of any solution failed, or if the folder has nothing to grade.
+    """
+    from common.grading.fork_server import ForkServer
+
+    device = shared.device(options)
+    folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
+    end = threading.Event()
+    with contextlib.closing(ForkServer(device, quiet=not options.verbose)) as server:
+        check.earlier_rows(server)  # imports torch while the server does, and checks the device
+        watch = Watch(server, lambda: shared.contributors(options), options)
+        with _interrupting(server):
+            try:
+                watch.follow(saves(folder, end))
+            except KeyboardInterrupt:
+                print()
+            finally:
+                end.set()
+    return int(not watch.passes)
+
+
+def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
+    """Yield the solution's files that were saved, created or deleted, each time some were.
+
+    The folder's parent is watched, so that the folder may be deleted and made again.
+    """
+    import watchfiles
+
+    def concerns(_: watchfiles.Change, path: str) -> bool:
+        return Path(path).suffix in SUFFIXES and Path(path).is_relative_to(folder)
+
+    watched = watchfiles.watch(
+        folder.parent, watch_filter=concerns, step=STEP, stop_event=end, raise_interrupt=False
+    )
+    for changes in watched:
+        yield {Path(path) for _, path in changes}
+
+
+@contextlib.contextmanager
+def _interrupting(server: ForkServer) -> Iterator[None]:
+    """End the solutions' processes on Ctrl-C, since a kernel may not return for long."""
+
+    def interrupt(*_: Any) -> None:
+        server.interrupt()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Watch:
+    """The rounds of one folder: each grades it as it is, until it is done or a file is saved."""
+
+    def __init__(
+        self,
+        server: ForkServer,
+        select: Callable[[], list[Solution]],
+        options: argparse.Namespace,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Grade nothing yet.
+
+        Args:
+            server: The fork server, which outlives all rounds.
+            select: Returns the solutions that the folder has at present.
+            options: Those of `study check`.
+            now: A clock in seconds.
+        """
+        self.passes = False
+        """Whether the latest round was whole and found no failure."""
+        self._server, self._select, self._options, self._now = server, select, options, now
+        self._failed: set[tuple[str, str]] = set()
+        """The solutions and cases that failed when they were last asked."""
+        self._changed = threading.Condition()
+        self._saves: list[set[Path]] = []
+        self._ended = False
+
+    def follow(self, saves: Saves) -> None:
+        """Grade the folder, and again after each save, until there are no more saves to come."""
+        threading.Thread(target=self._listen, args=[saves], daemon=True).start()
+        folder = self._options.only.partition("/")[0]
+        print(f"Watching contributors/{folder}: each save is graded; Ctrl-C ends.", flush=True)
+        while True:
+            self._round()
+            with self._changed:
+                self._changed.wait_for(lambda: self._saves or self._ended)
+                if not self._saves:
+                    return
+                names = sorted({path.name for several in self._saves for path in several})
+                self._saves.clear()
+                self._server.resume()
+            print(f"\n{time.strftime('%H:%M:%S')} saved: {', '.join(names)}", flush=True)
+
+    def _listen(self, saves: Saves) -> None:
+        """Stop the round under way at each save."""
+        for paths_saved in saves:
+            with self._changed:
+                self._saves.append(paths_saved)
+                self._server.interrupt()
+                self._changed.notify()
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+    # --- one round --------------------------------------------------------------------------------
+
+    def _round(self) -> None:
+        from common.grading.fork_server import ServerEnded
+
+        self.passes = False
+        try:
+            chosen = self._select()
+        except UserError as error:
+            print(f"study: {error}", flush=True)
+            return
+        if broken := list(_syntax_errors(chosen[0].path.parent)):
+            print("\n".join(broken), flush=True)
+            return
+        with contextlib.suppress(Saved):
+            try:
+                self._grade(chosen)
+            except ServerEnded:
+                if not self._saves:
+                    raise
+
+    def _grade(self, chosen: list[Solution]) -> None:
+        report = check.TierReport("smoke", self._options.verbose)
+        round = _Round(self._now())
+        first = frozenset(self._failed)
+        with contextlib.closing(
+            check.smoke(chosen, self._server, self._options.memory, first)
+        ) as cases:
+            for graded in cases:
+                with self._changed:
+                    if self._saves:
+                        raise Saved
+                    self._take(graded, round)
+                report.add(list(graded.verdicts.values()))
+        report.end()
+        self.passes = not report.failed
+        print(round.summary(self._now(), self.passes, self._options.only), flush=True)
+
+    def _take(self, graded: Graded, round: _Round) -> None:
+        """Remember whether the case failed, and show the round's first answer if it is a pass."""
+        key = graded.solution.name, graded.case.name
+        verdicts = [each.verdict for each in graded.verdicts.values()]
+        if not FINE.issuperset(verdicts):
+            self._failed.add(key)
+        else:
+            round.mended += key in self._failed
+            self._failed.discard(key)
+            if not round.cases:
+                print(f"{' '.join(key)}: {' and '.join(dict.fromkeys(verdicts))}", flush=True)
+        round.cases += 1
+        round.answered |= "PASSED" in verdicts
+
+
+@dataclass
+class _Round:
+    """What is known of the round under way."""
+
+    start: float
+    cases: int = 0
+    answered: bool = False
+    """Whether any direction of any case passed."""
+    mended: int = 0
+    """The cases that failed when they were last asked and do no longer."""
+
+    def summary(self, now: float, passes: bool, folder: str) -> str:
+        """Return the line at the round's end, with what to do next."""
+        took = f"{self.cases} smoke cases in {now - self.start:.1f} s"
+        if self.mended:
+            took += f", {self.mended} of them mended"
+        if not passes:
+            return f"{took}. The next save is graded from the failures on."
+        if not self.answered:
+            return f"{took}. Nothing is wrong, but no case is answered yet."
+        return f"{took}. All that is answered is right. Next: nox -s check -- {folder}"
+
+
+def _syntax_errors(folder: Path) -> Iterator[str]:
+    """Yield a line for each file of the folder that does not parse."""
+    for path in sorted(folder.rglob("*.py")):
+        try:
+            ast.parse(path.read_bytes(), path.name)
+        except SyntaxError as error:
+            yield f"{folder.name}/{path.name}, line {error.lineno}: SyntaxError: {error.msg}"
+        except (ValueError, OSError) as error:  # a null byte, or a file that was just deleted
+            yield f"{folder.name}/{path.name}: {error}"
