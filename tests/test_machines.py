@@ -184,6 +184,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 60, 1 << 60))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    monkeypatch.setattr(gpus, "driver", lambda: True)
 
     def has(bfloat16):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bfloat16)

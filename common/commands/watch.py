@@ -28,34 +28,37 @@ SUFFIXES = (".py", ".json")
 """The files that a solution consists of: itself, its helpers and its configurations."""
 STEP = 50
 """Milliseconds without a further save after which a save is complete."""
+PERIOD = 0.2
+"""Seconds between two looks at whether Ctrl-C has come."""
 Saves = Iterable[set[Path]]
 
 
 class Saved(Exception):
-    """A file was saved while the folder was graded: what is under way is out of date."""
+    """A file was saved, or Ctrl-C came, while the folder was graded: that round is out of date."""
 
 
 def run(options: argparse.Namespace) -> int:
     """Grade the folder named by `options.only` now and after each save, until Ctrl-C.
 
     Returns:
-        1 if the last case of any solution failed, or if the folder has nothing to grade.
+        0 if the last round was whole and found no failure, otherwise 1.
+
+    Raises:
+        UserError: There is no such folder.
     """
     from common.grading.fork_server import ForkServer
 
-    device = shared.device(options)
     folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
+    if not folder.is_dir():
+        shared.contributors(options)  # says what there is
+    device = shared.device(options)
     end = threading.Event()
     with contextlib.closing(ForkServer(device, quiet=not options.verbose)) as server:
         check.earlier_rows(server)  # imports torch while the server does, and checks the device
         watch = Watch(server, lambda: shared.contributors(options), options)
-        with _interrupting(server):
-            try:
-                watch.follow(saves(folder, end))
-            except KeyboardInterrupt:
-                print()
-            finally:
-                end.set()
+        with _on_interrupt(watch.end):
+            watch.follow(saves(folder, end))
+        end.set()
     return int(not watch.passes)
 
 
@@ -77,14 +80,9 @@ def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
 
 
 @contextlib.contextmanager
-def _interrupting(server: ForkServer) -> Iterator[None]:
-    """End the solutions' processes on Ctrl-C, since a kernel may not return for long."""
-
-    def interrupt(*_: Any) -> None:
-        server.interrupt()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, interrupt)
+def _on_interrupt(act: Callable[[], None]) -> Iterator[None]:
+    """Act on Ctrl-C in place of KeyboardInterrupt, which may strike amid an import."""
+    before = signal.signal(signal.SIGINT, lambda *_: act())
     try:
         yield
     finally:
@@ -116,7 +114,7 @@ class Watch:
         """The solutions and cases that failed when they were last asked."""
         self._changed = threading.Condition()
         self._saves: list[set[Path]] = []
-        self._ended = False
+        self._ended = self._no_more = False
 
     def follow(self, saves: Saves) -> None:
         """Grade the folder, and again after each save, until there are no more saves to come."""
@@ -126,13 +124,19 @@ class Watch:
         while True:
             self._round()
             with self._changed:
-                self._changed.wait_for(lambda: self._saves or self._ended)
-                if not self._saves:
+                while not (self._saves or self._ended or self._no_more):
+                    self._changed.wait(PERIOD)
+                if self._ended or not self._saves:
                     return
                 names = sorted({path.name for several in self._saves for path in several})
                 self._saves.clear()
                 self._server.resume()
             print(f"\n{time.strftime('%H:%M:%S')} saved: {', '.join(names)}", flush=True)
+
+    def end(self) -> None:
+        """End the round under way, and follow no more; a signal handler may call it."""
+        self._ended = True
+        self._server.interrupt()
 
     def _listen(self, saves: Saves) -> None:
         """Stop the round under way at each save."""
@@ -141,9 +145,7 @@ class Watch:
                 self._saves.append(paths_saved)
                 self._server.interrupt()
                 self._changed.notify()
-        with self._changed:
-            self._ended = True
-            self._changed.notify()
+        self._no_more = True
 
     # --- one round --------------------------------------------------------------------------------
 
@@ -163,7 +165,7 @@ class Watch:
             try:
                 self._grade(chosen)
             except ServerEnded:
-                if not self._saves:
+                if not (self._saves or self._ended):
                     raise
 
     def _grade(self, chosen: list[Solution]) -> None:
@@ -175,7 +177,7 @@ class Watch:
         ) as cases:
             for graded in cases:
                 with self._changed:
-                    if self._saves:
+                    if self._saves or self._ended:
                         raise Saved
                     self._take(graded, round)
                 report.add(list(graded.verdicts.values()))
