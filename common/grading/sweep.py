@@ -180,8 +180,8 @@ class Sweep:
         repeats: int,
     ) -> Iterator[Graded | TooLarge]:
         lanes = self._lanes(op, cases, len(ours))
-        # without a GPU as many cases again wait for a lane, so that no lane waits for a slow case
-        ahead = lanes if self.device == "cuda" or not self._overlap else 2 * lanes
+        # where lanes are all that is awaited, as many cases again wait for the first one that is free
+        ahead = 2 * lanes if self.device == "cpu" and lanes > 1 else lanes
         free, pending = {each: self._free(each, lanes) for each in ours}, deque[_PendingCase]()
         for case in cases:
             if len(pending) == ahead:
