@@ -180,7 +180,7 @@ class Sweep:
         repeats: int,
     ) -> Iterator[Graded | TooLarge]:
         lanes = self._lanes(op, cases, len(ours))
-        # where lanes are all that is awaited, as many cases again wait for the first one that is free
+        # where lanes are all that is waited for, twice as many cases wait for the first free one
         ahead = 2 * lanes if self.device == "cpu" and lanes > 1 else lanes
         free, pending = {each: self._free(each, lanes) for each in ours}, deque[_PendingCase]()
         for case in cases:
