@@ -89,7 +89,7 @@ class AccessLog:
         """Return the first fault, if there is one; call this once, at the end."""
         if not next(self.tally):
             return None
-        return (self.faults and self.faults[0]) or "an access, whose trace the solution removed"
+        return next(filter(None, self.faults), "an access, whose trace the solution removed")
 
 
 @dataclass
@@ -134,7 +134,8 @@ class Watch:
         for span in spans:
             outside &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
         if outside.any():
-            if self.launch.tape.replaying:
+            if self.launch.tape.replaying:  # the kernel's Python comes to it again, and says where
+                self.log.add("")
                 raise tape.Left
             fault = _describe(access, int(addresses[outside].flat[0]), width, spans)
             self.log.add(fault)
@@ -206,7 +207,7 @@ def watch_memory() -> None:
     provenance.track()
     _watch_accesses()
     _watch_launches()
-    tape.install(lambda: WATCH.launch.tape if WATCH.launch else None)
+    tape.install(_recorded)
 
 
 def _watch_accesses() -> None:
@@ -232,6 +233,17 @@ def _watch_accesses() -> None:
 
     builder.create_masked_load, builder.create_masked_store = watched_load, watched_store
     builder.create_atomic_rmw, builder.create_atomic_cas = watched_rmw, watched_cas
+
+
+def _recorded(method: Callable[..., Any], effect: bool) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
+        launch = WATCH.launch
+        if launch is None or not launch.tape.listening:
+            return method(self, *args, **kwargs)
+        return launch.tape.call(method, effect, (self, *args), kwargs)
+
+    return operation
 
 
 _LAUNCHING = threading.Lock()

@@ -19,7 +19,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,8 +160,17 @@ class Tape:
 
     # --- recording --------------------------------------------------------------------------------
 
-    def call(self, method: Callable[..., Any], effect: bool, args: tuple[Any, ...]) -> Any:
+    def call(
+        self,
+        method: Callable[..., Any],
+        effect: bool,
+        args: tuple[Any, ...],
+        named: Mapping[str, Any],
+    ) -> Any:
         """Return the result of an operation, and put it on the tape if it may differ elsewhere."""
+        if named:  # as no operation of Triton 3.6 and 3.7 is asked
+            self.leave()
+            return method(*args, **named)
         if not effect and not any(map(_varies, args)):
             return method(*args)
         self.listening = False
@@ -292,29 +301,14 @@ class Program:
             self._tape.run(functools.partial(self._function, **arguments))
 
 
-def install(present: Callable[[], Tape | None]) -> None:
+def install(recorded: Callable[[Callable[..., Any], bool], Callable[..., Any]]) -> None:
     """Patch the interpreter, last of all, so that a launch's tape sees each operation.
 
     Args:
-        present: Returns the tape of the launch that runs now.
+        recorded: Returns an operation that goes through the tape; its arguments are the operation,
+            and whether it is more than a function of its operands.
     """
-    for name in dir(InterpreterBuilder):
-        if name.startswith("create_"):
-            _record(InterpreterBuilder, name, present)
-    _record(interpreter.ReduceScanOpInterface, "apply", present)
-
-
-def _record(owner: type, name: str, present: Callable[[], Tape | None]) -> None:
-    method, effect = getattr(owner, name), bool(EFFECTS.search(name))
-
-    @functools.wraps(method)
-    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
-        tape = present()
-        if tape is None or not tape.listening:
-            return method(self, *args, **kwargs)
-        if kwargs:  # no operation of Triton 3.6 or 3.7
-            tape.leave()
-            return method(self, *args, **kwargs)
-        return tape.call(method, effect, (self, *args))
-
-    setattr(owner, name, operation)
+    names = [name for name in dir(InterpreterBuilder) if name.startswith("create_")]
+    scans = interpreter.ReduceScanOpInterface
+    for owner, name in ((scans, "apply"), *((InterpreterBuilder, name) for name in names)):
+        setattr(owner, name, recorded(getattr(owner, name), bool(EFFECTS.search(name))))
