@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import secrets
 from collections import deque
@@ -166,9 +167,8 @@ class Sweep:
 
     def _together(self, op: Op[Any], cases: Sequence[Case]) -> int:
         """Return the number of solutions that go through the cases together."""
-        near = [
-            Footprint.by(op, case) for case in cases if not case.span
-        ]  # a far one waits for others
+        # a far one waits for others
+        near = [Footprint.by(op, case) for case in cases if not case.span]
         return min((self.room.together(each, not self._overlap) for each in near), default=1)
 
     def _grade_group(
@@ -182,7 +182,9 @@ class Sweep:
         lanes = self._lanes(op, cases, len(ours))
         # where lanes are all that is waited for, twice as many cases wait for the first free one
         ahead = 2 * lanes if self.device == "cpu" and lanes > 1 else lanes
-        free, pending = {each: self._free(each, lanes) for each in ours}, deque[_PendingCase]()
+        free, pending = {each: SimpleQueue[Worker]() for each in ours}, deque[_PendingCase]()
+        for solution, lane in itertools.product(ours, range(lanes)):
+            free[solution].put(self.worker(solution, lane))
         for case in cases:
             if len(pending) == ahead:
                 yield from self._finish(op, pending, repeats)
@@ -209,37 +211,26 @@ class Sweep:
             lanes = min(lanes, left // each)
         return max(lanes, 1)
 
-    def _free(self, solution: Solution, lanes: int) -> SimpleQueue[Worker]:
-        """Return the solution's workers of all lanes, which the cases take in turn."""
-        free = SimpleQueue[Worker]()
-        for lane in range(lanes):
-            free.put(self.worker(solution, lane))
-        return free
-
     def _start(
         self, op: Op[Any], case: Case, due: Iterable[SimpleQueue[Worker]], repeats: int
     ) -> _PendingCase:
         footprint = Footprint.by(op, case)
         problem = self._makers.submit(self._problem, op, case)
 
-        def verdicts(worker: Worker) -> Verdicts | None:
-            """Return None where the harness failed; an exception would hold the case's tensors."""
-            try:
-                made = problem.result()
-                with self.room.taken(worker, footprint):
-                    return self._grade(made, worker, repeats)
-            except ServerEnded:
-                return None
-            except RuntimeError as error:
-                if is_out_of_memory(str(error)):
-                    return None
-                raise
-
         def run(free: SimpleQueue[Worker]) -> tuple[Worker, Verdicts | None]:
+            """Return None where the harness failed; an exception would hold the case's tensors."""
             wait([problem])  # before a worker is taken
             worker = free.get()
             try:
-                return worker, verdicts(worker)
+                made = problem.result()
+                with self.room.taken(worker, footprint):
+                    return worker, self._grade(made, worker, repeats)
+            except ServerEnded:
+                return worker, None
+            except RuntimeError as error:
+                if is_out_of_memory(str(error)):
+                    return worker, None
+                raise
             finally:
                 free.put(worker)
 

@@ -1,16 +1,15 @@
 """The operations of a launch's first program, on a tape that its other programs replay.
 
-For an operation whose arithmetic takes five microseconds Triton's front end takes fifty, of Python,
-and it takes them again for each program, though only program ids and loaded values differ. So the
-first program of a launch runs as ever and leaves a tape: each call of the interpreter's builder
-whose result depends on the program. The next program makes these calls alone, with its own ids.
+For an operation whose arithmetic takes five microseconds Triton's front end takes fifty, and takes
+them again in each program, though only program ids and loaded values differ. So the first program
+of a launch leaves a tape: each call of the interpreter's builder whose result may differ in another
+program. The next program makes these calls alone, with its own values.
 
-A tape holds for another program as long as Python decides the same. Python decides on a value only
-if it reads `handle.data`, as `if tl.program_id(0) == 0` does: the tape keeps the value that was
-read as a guard. A program that has another value there, or whose operation raises, leaves the tape:
-the kernel's Python runs once more, is given the results that it has already, and goes on from there
-for itself. So an exception has the kernel's own frames, and a second branch is on the tape next
-time.
+A tape holds as long as Python decides the same. It decides on a value only by reading
+`handle.data`, as `if tl.program_id(0) == 0` does; the value read is on the tape as a guard. A
+program with another value there, or whose operation raises, leaves the tape: the kernel's Python
+runs once more, is given the results that are there already, and goes on by itself. So an exception
+has the kernel's own frames, and a second branch is on the tape next time.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +26,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import BlockPointerHandle, InterpreterBuilder, TensorHandle
 
+Method = Callable[..., Any]
 FEW = 2
 """The programs of a launch that a tape does not make faster."""
 MOST_LEAVES = 8
@@ -72,7 +72,7 @@ class Guard:
 class Step:
     """A call of the builder: its arguments, and the places of those that earlier calls gave."""
 
-    method: Callable[..., Any]
+    method: Method
     args: tuple[Any, ...]
     places: tuple[tuple[int, int], ...]
     """The position of an argument, and its slot."""
@@ -103,7 +103,6 @@ class Tape:
         self._leaves = 0
 
     def _begin(self, results: list[Any], slots: list[Any]) -> None:
-        """Begin a program, whose first operations have these results already."""
         self._results, self._slots = results, slots
         self._known, self._asked = len(results), 0
         self._entries, self._position = self._start, 0
@@ -160,13 +159,7 @@ class Tape:
 
     # --- recording --------------------------------------------------------------------------------
 
-    def call(
-        self,
-        method: Callable[..., Any],
-        effect: bool,
-        args: tuple[Any, ...],
-        named: Mapping[str, Any],
-    ) -> Any:
+    def call(self, method: Method, effect: bool, args: tuple[Any, ...], named: Any) -> Any:
         """Return the result of an operation, and put it on the tape if it may differ elsewhere."""
         if named:  # as no operation of Triton 3.6 and 3.7 is asked
             self.leave()
@@ -177,8 +170,8 @@ class Tape:
         try:
             self._keep(method, args)
             if self._asked == self._known:
-                self._known += 1
                 self._results.append(method(*args))
+                self._known += 1
                 for handle in _handles(self._results[-1]):
                     self._trace(handle, len(self._slots))
                     self._slots.append(handle)
@@ -189,12 +182,9 @@ class Tape:
 
     def guard(self, handle: Traced) -> None:
         """Keep the value of a handle that Python has read."""
-        if handle.slot is None:
-            self.leave()
-            return
-        if self._position == len(self._entries):
+        if handle.slot is not None and self._position == len(self._entries):
             self._entries.append(Guard(handle.slot))
-        entry = self._entries[self._position]
+        entry = self._entries[self._position] if handle.slot is not None else None
         if not isinstance(entry, Guard) or entry.slot != handle.slot:
             self.leave()
             return
@@ -211,7 +201,7 @@ class Tape:
             raise RuntimeError("the kernel's Python does not do the same in each program")
         self.off, self.listening = True, False
 
-    def _keep(self, method: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def _keep(self, method: Method, args: tuple[Any, ...]) -> None:
         if self._position == len(self._entries):
             self._entries.append(_step(method, args))
         entry = self._entries[self._position]
@@ -226,9 +216,6 @@ class Tape:
         for copy in getattr(handle, "offsets", ()):
             self._trace(copy, None)
         handle.tape, handle.slot = self, slot
-
-
-# --- operands -------------------------------------------------------------------------------------
 
 
 def _value(handle: Any) -> bytes:
@@ -254,21 +241,22 @@ def _varies(operand: Any) -> bool:
 
 def _is_lost(operand: Any) -> bool:
     """Return whether an operand may depend on the program in a way that no replay repeats."""
-    if isinstance(operand, tl.core.base_value):
-        return not isinstance(operand, tl.tensor | tl.constexpr)
-    return any(getattr(handle, "slot", 0) is None for handle in _handles(operand))
+    if isinstance(operand, tuple | list):
+        return any(map(_is_lost, operand))
+    handle = operand.handle if isinstance(operand, tl.tensor) else operand
+    known = isinstance(handle, tl.constexpr) or not isinstance(handle, tl.core.base_value)
+    return not known or getattr(handle, "slot", 0) is None
 
 
-def _step(method: Callable[..., Any], args: tuple[Any, ...]) -> Step:
-    varying = [(position, each) for position, each in enumerate(args) if _varies(each)]
-    direct = [(at, each) for at, each in varying if isinstance(each, _HANDLES)]
-    places = tuple((at, each.slot) for at, each in direct)
-    nested = tuple((at, _maker(each)) for at, each in varying if (at, each) not in direct)
-    return Step(method, args, places, nested)
+def _step(method: Method, args: tuple[Any, ...]) -> Step:
+    varying = {position: each for position, each in enumerate(args) if _varies(each)}
+    direct = {at: each.slot for at, each in varying.items() if isinstance(each, _HANDLES)}
+    nested = tuple((at, _maker(each)) for at, each in varying.items() if at not in direct)
+    return Step(method, args, tuple(direct.items()), nested)
 
 
 def _maker(operand: Any) -> Callable[[list[Any]], Any]:
-    """Return the function that makes such an operand of a program's slots."""
+    """Return a function from a program's slots to this operand."""
     if isinstance(operand, tl.tensor):
         made = _maker(operand.handle)
         return lambda slots: tl.tensor(made(slots), operand.type)
@@ -278,9 +266,6 @@ def _maker(operand: Any) -> Callable[[list[Any]], Any]:
     if (slot := getattr(operand, "slot", None)) is not None:
         return lambda slots: slots[slot]
     return lambda slots: operand
-
-
-# --- the interpreter ------------------------------------------------------------------------------
 
 
 class Program:
@@ -301,7 +286,7 @@ class Program:
             self._tape.run(functools.partial(self._function, **arguments))
 
 
-def install(recorded: Callable[[Callable[..., Any], bool], Callable[..., Any]]) -> None:
+def install(recorded: Callable[[Method, bool], Method]) -> None:
     """Patch the interpreter, last of all, so that a launch's tape sees each operation.
 
     Args:
