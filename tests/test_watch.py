@@ -16,7 +16,7 @@ import pytest
 from common.commands import check, watch
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.solutions import discover, select
-from tests.study import RIGHT, WRONG
+from tests.study import RIGHT, WRONG, one_line
 
 HANGS = RIGHT.replace("    x1, x2", "    while True:\n        pass\n    x1, x2")
 HELPED = "from helper import SIGN\n" + RIGHT.replace("-x2", "SIGN * x2")
@@ -142,6 +142,15 @@ def test_a_save_ends_the_round_under_way_even_where_a_kernel_hangs(alice):
     assert "saved: rotate_half.py" in out
 
 
+def test_a_watch_that_ends_by_an_error_raises_it(alice):
+    def fails():
+        raise OSError(28, "no space left for a watch")
+        yield
+
+    with pytest.raises(OSError, match="no space left"):
+        alice.watch.follow(fails())
+
+
 def test_an_interrupted_server_forks_nothing_until_it_resumes(server):
     _, pid, ours = server.fork()
     server.interrupt()
@@ -255,6 +264,11 @@ def test_ctrl_c_amid_a_hanging_round_ends_it_with_1(repository, by_hand):
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 1
     assert not errors
+
+
+def test_without_watchfiles_there_is_one_line(study):
+    line = one_line(study("check", "house", "--watch", hidden="watchfiles"))
+    assert "package watchfiles is missing" in line
 
 
 def test_a_handle_without_a_folder_is_a_mistake(study):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import importlib.util
 import signal
 import threading
 import time
@@ -45,12 +46,16 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         UserError: There is no such folder.
+        ModuleNotFoundError: watchfiles is missing.
+        OSError: The folder cannot be watched.
     """
     from common.grading.fork_server import ForkServer
 
     folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
     if not folder.is_dir():
         shared.contributors(options)  # says what there is
+    if not importlib.util.find_spec("watchfiles"):
+        raise ModuleNotFoundError(name="watchfiles")
     device = shared.device(options)
     end = threading.Event()
     with contextlib.closing(ForkServer(device, quiet=not options.verbose)) as server:
@@ -115,9 +120,15 @@ class Watch:
         self._changed = threading.Condition()
         self._saves: list[set[Path]] = []
         self._ended = self._no_more = False
+        self._error: Exception | None = None
+        """The reason for which no save is seen any more."""
 
     def follow(self, saves: Saves) -> None:
-        """Grade the folder, and again after each save, until there are no more saves to come."""
+        """Grade the folder, and again after each save, until there are no more saves to come.
+
+        Raises:
+            Exception: What ended the iterator of saves.
+        """
         threading.Thread(target=self._listen, args=[saves], daemon=True).start()
         folder = self._options.only.partition("/")[0]
         print(f"Watching contributors/{folder}: each save is graded; Ctrl-C ends.", flush=True)
@@ -126,6 +137,8 @@ class Watch:
             with self._changed:
                 while not (self._saves or self._ended or self._no_more):
                     self._changed.wait(PERIOD)
+                if self._error:
+                    raise self._error
                 if self._ended or not self._saves:
                     return
                 names = sorted({path.name for several in self._saves for path in several})
@@ -140,11 +153,14 @@ class Watch:
 
     def _listen(self, saves: Saves) -> None:
         """Stop the round under way at each save."""
-        for paths_saved in saves:
-            with self._changed:
-                self._saves.append(paths_saved)
-                self._server.interrupt()
-                self._changed.notify()
+        try:
+            for several in saves:
+                with self._changed:
+                    self._saves.append(several)
+                    self._server.interrupt()
+                    self._changed.notify()
+        except Exception as error:  # such as too many folders watched; `follow` raises it
+            self._error = error
         self._no_more = True
 
     # --- one round --------------------------------------------------------------------------------
