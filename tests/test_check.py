@@ -31,9 +31,10 @@ class Sweep:
     def __exit__(self, *_):
         pass
 
-    def grade(self, op, cases, solutions):
-        for case in cases:
-            yield SimpleNamespace(solution=solutions[0], case=case, verdicts={})
+    def grade(self, op, cases, solutions, skip):
+        for case in [case for case in cases if not skip(solutions[0], case)]:
+            problem = SimpleNamespace(op=op)
+            yield SimpleNamespace(solution=solutions[0], case=case, problem=problem, verdicts={})
 
 
 class Report:
@@ -59,10 +60,19 @@ def halves(monkeypatch, tmp_path):
 def test_smoke_is_graded_several_cases_at_once(halves):
     chosen, server = halves
     report = Report()
-    check._grade_smoke(chosen, server, report, GIB)
+    check.take_all(check.smoke(chosen, server, GIB), report)
     assert Sweep.made == [("cuda", True, server, GIB)]
     assert len(report.added) > 50
     assert report.ended
+
+
+def test_what_failed_last_is_asked_first_and_once(halves):
+    chosen, server = halves
+    every = [graded.case.name for graded in check.smoke(chosen, server, GIB)]
+    first = {(chosen[0].name, every[5]), (chosen[0].name, every[2]), ("other/rope", every[0])}
+    asked = [graded.case.name for graded in check.smoke(chosen, server, GIB, first)]
+    assert asked[:3] == [every[2], every[5], every[0]]
+    assert sorted(asked) == sorted(every)
 
 
 def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch):

@@ -185,5 +185,5 @@ def test_reports_of_one_place_are_one(printed):
 def test_reports_of_several_places_and_of_none_are_several(printed):
     out = printed(REASON, REASON.replace("line 8", "line 9"))
     assert "    rope.py:8\n" in out and "    rope.py:9\n" in out
-    _, summary = printed("bad: 1", "bad: 2", "bad: 3", "bad: 4").split("RUNTIME_ERROR in 4 of 4")
+    _, summary = printed("bad: 1", "bad: 2", "bad: 3", "bad: 4").split("RUNTIME_ERROR in ")
     assert summary.count(": bad: ") == SHOWN

@@ -27,6 +27,7 @@ def visible(monkeypatch):
     monkeypatch.setenv(gpus.VISIBLE, "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: os.environ.get(gpus.VISIBLE) != "9")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setattr(gpus, "driver", lambda: True)
     counted = SimpleNamespace(stdout="4\n")
     monkeypatch.setattr(gpus.subprocess, "run", lambda *_, env, **__: counted)
 
@@ -184,6 +185,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 60, 1 << 60))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    monkeypatch.setattr(gpus, "driver", lambda: True)
 
     def has(bfloat16):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bfloat16)
@@ -210,3 +212,11 @@ def test_with_bfloat16_nothing_is_left_out_or_said(gpu, capsys):
     assert options.device(argparse.Namespace(device="cuda")) == "cuda"
     assert not capsys.readouterr().err
     assert dtypes("cuda") == {"bfloat16", "float32"}
+
+
+def test_without_a_driver_the_device_is_known_before_torch_is(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("torch was asked"))
+    monkeypatch.setattr(gpus, "driver", lambda: False)
+    assert options.device(argparse.Namespace(device=None)) == "cpu"
+    monkeypatch.setattr(gpus, "driver", lambda: True)
+    assert options.device(argparse.Namespace(device="cpu")) == "cpu"

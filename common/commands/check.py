@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from common import paths
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from common.grading.sweep import Graded
     from common.records.lines import Record
     from common.records.runs import Results
+    from common.spec import Case
 
 PATIENCE = 0.3
 """The share of the time that `bench` takes for a row; a row of `check` is kept nowhere."""
@@ -29,11 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.running_arguments(parser)
     shared.handle_argument(parser)
     parser.add_argument("--picture", action="store_true", help="draw the wrong elements")
+    parser.add_argument(
+        "--watch", action="store_true", help="grade the smoke cases again after each save"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Grade and measure one folder: what is wrong with it and where it would stand on the board."""
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
+    if options.watch:
+        from common.commands import watch
+
+        return watch.run(options)
     chosen = shared.contributors(options)
     device = shared.device(options)
     verbose, picture, memory = options.verbose, options.picture, options.memory
@@ -50,36 +59,64 @@ def check(
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed."""
     from common.grading.fork_server import ForkServer
-    from common.grading.sharing import check_sharing
-    from common.measure import machine
-    from common.records import runs
 
-    earlier = runs.read(paths.RESULTS / machine.results_folder(device))
-    smoke, board = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
+    smoke_report, board_report = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
+    # first: while it imports torch, so does this process
     with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
-        if device == "cuda":
-            check_sharing(server)
-        _grade_smoke(chosen, server, smoke, memory)
-        rows = _measure_board(chosen, server, board, memory)
+        earlier = earlier_rows(server)
+        take_all(smoke(chosen, server, memory), smoke_report)
+        rows = _measure_board(chosen, server, board_report, memory)
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
         return False
     _show_places(rows, earlier, device, about)
-    if smoke.failed and not board.failed:
+    if smoke_report.failed and not board_report.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
-    return not (smoke.failed or board.failed)
+    return not (smoke_report.failed or board_report.failed)
 
 
-def _grade_smoke(
-    chosen: Sequence[Solution], server: ForkServer, report: TierReport, memory: int | None
-) -> None:
-    """Grade the smoke cases, several at once: on a GPU most of their time is compilation."""
+def earlier_rows(server: ForkServer) -> Results:
+    """Return what was measured on the server's device, with which a process shares its memory."""
+    from common.grading.sharing import check_sharing
+    from common.measure import machine
+    from common.records import runs
+
+    if server.device == "cuda":
+        check_sharing(server)
+    return runs.read(paths.RESULTS / machine.results_folder(server.device))
+
+
+def take_all(found: Iterable[Graded], report: TierReport) -> None:
+    """Report cases as they are graded, then what they have in common."""
+    from common.grading.what import causes
+
+    kept = []
+    for graded in found:
+        report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
+        kept.append(graded)
+    report.end()
+    for cause in causes(kept):
+        print(cause, flush=True)
+
+
+def smoke(
+    chosen: Sequence[Solution],
+    server: ForkServer,
+    memory: int | None,
+    first: Collection[tuple[str, str]] = (),
+) -> Generator[Graded]:
+    """Grade the smoke cases, several at once: on a GPU most of their time is compilation.
+
+    Args:
+        chosen: The solutions.
+        server: The fork server.
+        memory: The bytes of a GPU's memory to take at most.
+        first: Names of a solution and of a case each; these are asked before all others.
+    """
     from common.grading.memory import Memory
     from common.grading.sweep import Sweep, TooLarge
     from common.grading.tiers import tier_cases
-    from common.grading.what import causes
 
-    found: list[Graded] = []
     due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
     budget = Memory.of(server.device, memory)
     count = sum(len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
@@ -87,18 +124,18 @@ def _grade_smoke(
         Sweep(server.device, overlap=True, server=server, memory=budget, keep=True) as sweep,
         Steps("smoke cases", count) as steps,
     ):
-        for op, cases in due:
-            for graded in sweep.grade(op, cases, chosen):
+        for early, (op, cases) in itertools.product((True, False), due):
+
+            def skip(solution: Solution, case: Case, early: bool = early) -> bool:
+                return ((solution.name, case.name) in first) != early
+
+            for graded in sweep.grade(op, cases, chosen, skip):
                 if isinstance(graded, TooLarge):
                     steps.say(shared.left_out(op.name, graded.case.name, graded.reason))
                     steps.skip(_solutions_of(op.name, chosen))
                     continue
-                report.add(op, graded.case, list(graded.verdicts.values()))
-                found.append(graded)
+                yield graded
                 steps.done(f"{graded.solution.name} {graded.case.name}")
-    report.end()
-    for cause in causes(found):
-        print(cause)
 
 
 def _measure_board(

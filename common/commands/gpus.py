@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -12,6 +13,15 @@ from common.errors import UserError
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The GPUs that a process may see: numbers, or UUIDs of GPUs or of MIG's slices."""
 COUNT = "import torch; print(torch.cuda.device_count())"
+
+
+def driver() -> bool:
+    """Return whether CUDA's driver is installed, without which torch finds no GPU."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def see_only(number: int) -> None:

@@ -165,7 +165,8 @@ def device(options: argparse.Namespace) -> str:
     """Return `cpu` or `cuda`: the device asked for, otherwise a GPU if there is one.
 
     `cuda:1` becomes the only GPU that this process and its children see, which to them is `cuda`.
-    Where a GPU has no bfloat16, a line on stderr says so.
+    Where a GPU has no bfloat16, a line on stderr says so. torch, whose import takes seconds, is
+    not asked where no driver is there.
 
     Raises:
         ModuleNotFoundError: A package that grading needs is missing.
@@ -177,6 +178,8 @@ def device(options: argparse.Namespace) -> str:
     # torch would warn at exit about shared memory that killed workers had mapped
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     kind, _, number = (options.device or "").partition(":")
+    if kind == "cpu" or (not kind and not gpus.driver()):
+        return "cpu"
     before = dict(os.environ)
     if number:
         gpus.see_only(int(number))

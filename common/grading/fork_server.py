@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -35,10 +36,13 @@ class ForkServer:
         """Start the server; with `quiet`, the output of it and of its workers is dropped."""
         self.device = device
         self._quiet, self._closed = quiet, False
+        self._forked: set[int] = set()
+        self._interrupted = False
         self._lock = threading.Lock()
         self._start()
 
     def _start(self) -> None:
+        self._forked.clear()
         self._control, theirs = socket.socketpair()
         self._control.settimeout(LONGEST_FORK)
         environment = os.environ | {"TRITON_INTERPRET": "1" if self.device == "cpu" else "0"}
@@ -62,7 +66,12 @@ class ForkServer:
             if self._process.poll() is not None and not self._closed:
                 self._control.close()
                 self._start()
+            if self._interrupted:
+                raise ServerEnded("interrupted")
             pid = int(self._ask(b"fork\n", [theirs.fileno()]))
+            self._forked.add(pid)
+            if self._interrupted:  # meanwhile
+                os.kill(pid, signal.SIGKILL)
             return self._process.pid, pid, ours
 
     def runs(self, server: int) -> bool:
@@ -81,7 +90,23 @@ class ForkServer:
         with self._lock:
             if not self.runs(server):
                 raise ServerEnded
+            self._forked.discard(pid)
             return os.waitstatus_to_exitcode(int(self._ask(f"reap {pid}\n".encode())))
+
+    def interrupt(self) -> None:
+        """Kill every process that was forked, and fork none until `resume`.
+
+        Any thread and any signal handler may call it, so it takes no lock. The processes stay to be
+        reaped, so that their ids are theirs.
+        """
+        self._interrupted = True
+        for pid in list(self._forked):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def resume(self) -> None:
+        """Fork again after an interruption."""
+        self._interrupted = False
 
     def _ask(self, request: bytes, fds: Sequence[int] = ()) -> bytes:
         """Return the server's answer; end a server that gives none, so that the next fork works."""

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 from common.errors import is_out_of_memory
@@ -65,11 +66,11 @@ class _PendingCase:
 
     case: Case
     problem: Future[Problem]
-    jobs: list[tuple[Worker, Future[Verdicts | None]]]
+    jobs: list[Future[tuple[Worker, Verdicts | None]]]
 
     def wait(self) -> None:
         """Wait until every worker is done with it."""
-        wait(job for _, job in self.jobs)
+        wait(self.jobs)
 
 
 class Sweep:
@@ -169,9 +170,8 @@ class Sweep:
 
     def _together(self, op: Op[Any], cases: Sequence[Case]) -> int:
         """Return the number of solutions that go through the cases together."""
-        near = [
-            Footprint.by(op, case) for case in cases if not case.span
-        ]  # a far one waits for others
+        # a far one waits for others
+        near = [Footprint.by(op, case) for case in cases if not case.span]
         return min((self.room.together(each, not self._overlap) for each in near), default=1)
 
     def _grade_group(
@@ -183,14 +183,16 @@ class Sweep:
         repeats: int,
     ) -> Iterator[Graded | TooLarge]:
         lanes = self._lanes(op, cases, len(ours))
-        free, pending = itertools.cycle(range(lanes)), deque[_PendingCase]()
+        # where lanes are all that is waited for, twice as many cases wait for the first free one
+        ahead = 2 * lanes if self.device == "cpu" and lanes > 1 else lanes
+        free, pending = {each: SimpleQueue[Worker]() for each in ours}, deque[_PendingCase]()
+        for solution, lane in itertools.product(ours, range(lanes)):
+            free[solution].put(self.worker(solution, lane))
         for case in cases:
-            if len(pending) == lanes:  # the oldest case has the lane that is next
+            if len(pending) == ahead:
                 yield from self._finish(op, pending, repeats)
-            if due := [solution for solution in ours if not skip(solution, case)]:
-                lane = next(free)
-                workers = [self.worker(solution, lane) for solution in due]
-                pending.append(self._start(op, case, workers, repeats))
+            if due := [free[solution] for solution in ours if not skip(solution, case)]:
+                pending.append(self._start(op, case, due, repeats))
         while pending:
             yield from self._finish(op, pending, repeats)
         if self.device == "cuda":  # the next op's workers need the memory
@@ -213,26 +215,29 @@ class Sweep:
         return max(lanes, 1)
 
     def _start(
-        self, op: Op[Any], case: Case, workers: Iterable[Worker], repeats: int
+        self, op: Op[Any], case: Case, due: Iterable[SimpleQueue[Worker]], repeats: int
     ) -> _PendingCase:
         footprint = Footprint.by(op, case)
         problem = self._makers.submit(self._problem, op, case)
 
-        def run(worker: Worker) -> Verdicts | None:
+        def run(free: SimpleQueue[Worker]) -> tuple[Worker, Verdicts | None]:
             """Return None where the harness failed; an exception would hold the case's tensors."""
+            wait([problem])  # before a worker is taken
+            worker = free.get()
             try:
                 made = problem.result()
                 with self.room.taken(worker, footprint):
-                    return self._grade(made, worker, repeats)
+                    return worker, self._grade(made, worker, repeats)
             except ServerEnded:
-                return None
+                return worker, None
             except RuntimeError as error:
                 if is_out_of_memory(str(error)):
-                    return None
+                    return worker, None
                 raise
+            finally:
+                free.put(worker)
 
-        jobs = [(each, self._graders.submit(run, each)) for each in workers]
-        return _PendingCase(case, problem, jobs)
+        return _PendingCase(case, problem, [self._graders.submit(run, each) for each in due])
 
     def _problem(self, op: Op[Any], case: Case, frugal: bool = False) -> Problem:
         footprint = Footprint.by(op, case)
@@ -254,7 +259,7 @@ class Sweep:
         """Yield the verdicts of the case that was started first."""
         oldest = pending.popleft()
         oldest.wait()
-        first = [(worker, job.result()) for worker, job in oldest.jobs]
+        first = [job.result() for job in oldest.jobs]
         again = self._second_try(op, oldest, repeats)
         found: list[tuple[Worker, Verdicts]] = []
         too_large = ""

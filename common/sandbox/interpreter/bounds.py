@@ -26,7 +26,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from common import source
-from common.sandbox.interpreter import provenance
+from common.sandbox.interpreter import provenance, tape
 from common.sandbox.interpreter.conflicts import ATOMIC, Access, Conflicts
 from common.sandbox.interpreter.spans import Span, alive, element, extent, spans_of
 
@@ -50,6 +50,13 @@ class Launch(NamedTuple):
     """Returns the memory that it may touch through addresses which it loaded."""
     patched: set[Any]
     """The functions whose language Triton has patched in this launch."""
+    tape: tape.Tape
+    """The operations of the first program, which the others replay."""
+
+    def holds(self, addresses: np.ndarray, width: int) -> bool:
+        """Return whether all addresses lie in one span; each is that of `width` bytes."""
+        first, end = int(addresses.min()), int(addresses.max()) + width
+        return any(span.holds(first, end) for span in self.spans)
 
     def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
         """Return the memory that the pointers may lead to."""
@@ -84,7 +91,7 @@ class AccessLog:
         """Return the first fault, if there is one; call this once, at the end."""
         if not next(self.tally):
             return None
-        return (self.faults and self.faults[0]) or "an access, whose trace the solution removed"
+        return next(filter(None, self.faults), "an access, whose trace the solution removed")
 
 
 @dataclass
@@ -114,18 +121,23 @@ class Watch:
             OutOfBounds: A lane leaves the launch's memory. The log keeps it as well, since a
                 solution may swallow the exception.
         """
-        addresses = _active(pointers, mask)
+        addresses: np.ndarray = pointers.data
         if self.launch is None or not addresses.size:
             return
         width = _width(pointers)
-        first, end = int(addresses.min()), int(addresses.max()) + width
-        if any(span.holds(first, end) for span in self.launch.spans):
+        if self.launch.holds(addresses, width):  # switched-off lanes too, as in most launches
+            return
+        addresses = _active(pointers, mask)
+        if not addresses.size or self.launch.holds(addresses, width):
             return
         spans = self.launch.reached_by(pointers)
         outside = np.ones(addresses.shape, dtype=bool)
         for span in spans:
             outside &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
         if outside.any():
+            if self.launch.tape.replaying:  # the kernel's Python comes to it again, and says where
+                self.log.add("")
+                raise tape.Left
             address = int(addresses[outside].flat[0])
             fault = self.launch.outside(_access(verb), address, width, spans)
             self.log.add(fault)
@@ -189,6 +201,7 @@ def watch_memory() -> None:
     provenance.track()
     _watch_accesses()
     _watch_launches()
+    tape.install(_recorded)
 
 
 def _watch_accesses() -> None:
@@ -219,6 +232,17 @@ def _watch_accesses() -> None:
     builder.create_atomic_rmw, builder.create_atomic_cas = watched_rmw, watched_cas
 
 
+def _recorded(method: Callable[..., Any], effect: bool) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
+        launch = WATCH.launch
+        if launch is None or not launch.tape.listening:
+            return method(self, *args, **kwargs)
+        return launch.tape.call(method, effect, (self, *args), kwargs)
+
+    return operation
+
+
 _LAUNCHING = threading.Lock()
 """Held by the one thread that interprets: the interpreter keeps a launch in globals of its own."""
 
@@ -238,9 +262,11 @@ def _watch_launches() -> None:
         spans = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))
         live = functools.cache(functools.partial(alive, spans, inputs))
         integers = _integers(arguments, self.constexprs)
-        WATCH.launch = launch = Launch(spans, integers, live, set())
+        WATCH.launch = launch = Launch(spans, integers, live, set(), tape.Tape())
         if WATCH.conflicts:
             WATCH.conflicts.begin_launch(spans)
+        else:  # the line of an access is known while the kernel's own Python runs
+            self.fn = tape.Program(self.fn, launch.tape)
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn of a NaN either
                 return run(self, *args, **kwargs)

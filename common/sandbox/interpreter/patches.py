@@ -50,8 +50,8 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
 def _is_bfloat16(value: Any) -> bool:
     return (
         isinstance(value, TensorHandle)
+        and value.data.dtype == np.uint16  # first, since Triton's types compare by their names
         and value.dtype.scalar == tl.bfloat16
-        and value.data.dtype == np.uint16
     )
 
 

@@ -1,0 +1,257 @@
+"""`study check --watch`: one folder, graded on the smoke cases again after each save."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import importlib.util
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common import paths
+from common.commands import check
+from common.commands import options as shared
+from common.commands.report import TierReport
+from common.errors import UserError
+from common.solutions import Solution
+from common.verdicts import FINE
+
+if TYPE_CHECKING:
+    from common.grading.fork_server import ForkServer
+    from common.grading.sweep import Graded
+
+SUFFIXES = (".py", ".json")
+"""The files that a solution consists of: itself, its helpers and its configurations."""
+STEP = 50
+"""Milliseconds without a further save after which a save is complete."""
+PERIOD = 0.2
+"""Seconds between two looks at whether Ctrl-C has come."""
+Saves = Iterable[set[Path]]
+
+
+class Saved(Exception):
+    """A file was saved, or Ctrl-C came, while the folder was graded: that round is out of date."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Grade the folder named by `options.only` now and after each save, until Ctrl-C.
+
+    Returns:
+        0 if the last round was whole and found no failure, otherwise 1.
+
+    Raises:
+        UserError: There is no such folder.
+        ModuleNotFoundError: watchfiles is missing.
+        OSError: The folder cannot be watched.
+    """
+    from common.grading.fork_server import ForkServer
+
+    folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
+    if not folder.is_dir():
+        shared.contributors(options)  # says what there is
+    if not importlib.util.find_spec("watchfiles"):
+        raise ModuleNotFoundError(name="watchfiles")
+    device = shared.device(options)
+    end = threading.Event()
+    with contextlib.closing(ForkServer(device, quiet=not options.verbose)) as server:
+        check.earlier_rows(server)  # imports torch while the server does, and checks the device
+        watch = Watch(server, lambda: shared.contributors(options), options)
+        with _on_interrupt(watch.end):
+            watch.follow(saves(folder, end))
+        end.set()
+    return int(not watch.passes)
+
+
+def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
+    """Yield the solution's files that were saved, created or deleted, each time some were.
+
+    The folder's parent is watched, so that the folder may be deleted and made again.
+    """
+    import watchfiles
+
+    def concerns(_: watchfiles.Change, path: str) -> bool:
+        return Path(path).suffix in SUFFIXES and Path(path).is_relative_to(folder)
+
+    watched = watchfiles.watch(
+        folder.parent, watch_filter=concerns, step=STEP, stop_event=end, raise_interrupt=False
+    )
+    for changes in watched:
+        yield {Path(path) for _, path in changes}
+
+
+@contextlib.contextmanager
+def _on_interrupt(act: Callable[[], None]) -> Iterator[None]:
+    """Act on Ctrl-C in place of KeyboardInterrupt, which may strike amid an import."""
+    before = signal.signal(signal.SIGINT, lambda *_: act())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Watch:
+    """The rounds of one folder: each grades it as it is, until it is done or a file is saved."""
+
+    def __init__(
+        self,
+        server: ForkServer,
+        select: Callable[[], list[Solution]],
+        options: argparse.Namespace,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Grade nothing yet.
+
+        Args:
+            server: The fork server, which outlives all rounds.
+            select: Returns the solutions that the folder has at present.
+            options: Those of `study check`.
+            now: A clock in seconds.
+        """
+        self.passes = False
+        """Whether the latest round was whole and found no failure."""
+        self._server, self._select, self._options, self._now = server, select, options, now
+        self._failed: set[tuple[str, str]] = set()
+        """The solutions and cases that failed when they were last asked."""
+        self._changed = threading.Condition()
+        self._saves: list[set[Path]] = []
+        self._ended = self._no_more = False
+        self._error: Exception | None = None
+        """The reason for which no save is seen any more."""
+
+    def follow(self, saves: Saves) -> None:
+        """Grade the folder, and again after each save, until there are no more saves to come.
+
+        Raises:
+            Exception: What ended the iterator of saves.
+        """
+        threading.Thread(target=self._listen, args=[saves], daemon=True).start()
+        folder = self._options.only.partition("/")[0]
+        print(f"Watching contributors/{folder}: each save is graded; Ctrl-C ends.", flush=True)
+        while True:
+            self._round()
+            with self._changed:
+                while not (self._saves or self._ended or self._no_more):
+                    self._changed.wait(PERIOD)
+                if self._error:
+                    raise self._error
+                if self._ended or not self._saves:
+                    return
+                names = sorted({path.name for several in self._saves for path in several})
+                self._saves.clear()
+                self._server.resume()
+            print(f"\n{time.strftime('%H:%M:%S')} saved: {', '.join(names)}", flush=True)
+
+    def end(self) -> None:
+        """End the round under way, and follow no more; a signal handler may call it."""
+        self._ended = True
+        self._server.interrupt()
+
+    def _listen(self, saves: Saves) -> None:
+        """Stop the round under way at each save."""
+        try:
+            for several in saves:
+                with self._changed:
+                    self._saves.append(several)
+                    self._server.interrupt()
+                    self._changed.notify()
+        except Exception as error:  # such as too many folders watched; `follow` raises it
+            self._error = error
+        self._no_more = True
+
+    # --- one round --------------------------------------------------------------------------------
+
+    def _round(self) -> None:
+        from common.grading.fork_server import ServerEnded
+
+        self.passes = False
+        try:
+            chosen = self._select()
+        except UserError as error:
+            print(f"study: {error}", flush=True)
+            return
+        if broken := list(_syntax_errors(chosen[0].path.parent)):
+            print("\n".join(broken), flush=True)
+            return
+        with contextlib.suppress(Saved):
+            try:
+                self._grade(chosen)
+            except ServerEnded:
+                if not (self._saves or self._ended):
+                    raise
+
+    def _grade(self, chosen: list[Solution]) -> None:
+        report = TierReport("smoke", self._options.verbose, self._options.picture)
+        round = _Round(self._now())
+        first = frozenset(self._failed)
+        with contextlib.closing(
+            check.smoke(chosen, self._server, self._options.memory, first)
+        ) as cases:
+            check.take_all(self._taken(cases, round), report)
+        self.passes = not report.failed
+        print(round.summary(self._now(), self._options.only), flush=True)
+
+    def _taken(self, cases: Iterable[Graded], round: _Round) -> Iterator[Graded]:
+        """Yield the cases of a round, and end it where a file is saved meanwhile."""
+        for graded in cases:
+            with self._changed:
+                if self._saves or self._ended:
+                    raise Saved
+                self._take(graded, round)
+            yield graded
+
+    def _take(self, graded: Graded, round: _Round) -> None:
+        """Remember whether the case failed, and show the round's first answer if it is a pass."""
+        key = graded.solution.name, graded.case.name
+        verdicts = [each.verdict for each in graded.verdicts.values()]
+        if not FINE.issuperset(verdicts):
+            self._failed.add(key)
+            round.failed = True
+        else:
+            round.mended += key in self._failed
+            self._failed.discard(key)
+            if not round.cases:
+                print(f"{' '.join(key)}: {' and '.join(dict.fromkeys(verdicts))}", flush=True)
+        round.cases += 1
+        round.answered |= "PASSED" in verdicts
+
+
+@dataclass
+class _Round:
+    """What is known of the round under way."""
+
+    start: float
+    cases: int = 0
+    failed: bool = False
+    """Whether any direction of any case failed."""
+    answered: bool = False
+    """Whether any direction of any case passed."""
+    mended: int = 0
+    """The cases that failed when they were last asked and do no longer."""
+
+    def summary(self, now: float, folder: str) -> str:
+        """Return the line at the round's end, with what to do next."""
+        took = f"{self.cases} smoke cases in {now - self.start:.1f} s"
+        if self.mended:
+            took += f", {self.mended} of them mended"
+        if self.failed:
+            return f"{took}. The next save is graded from the failures on."
+        if not self.answered:
+            return f"{took}. Nothing is wrong, but no case is answered yet."
+        return f"{took}. All that is answered is right. Next: nox -s check -- {folder}"
+
+
+def _syntax_errors(folder: Path) -> Iterator[str]:
+    """Yield a line for each file of the folder that does not parse."""
+    for path in sorted(folder.rglob("*.py")):
+        try:
+            ast.parse(path.read_bytes(), path.name)
+        except SyntaxError as error:
+            yield f"{folder.name}/{path.name}, line {error.lineno}: SyntaxError: {error.msg}"
+        except (ValueError, OSError) as error:  # a null byte, or a file that was just deleted
+            yield f"{folder.name}/{path.name}: {error}"

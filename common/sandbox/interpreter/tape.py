@@ -1,0 +1,299 @@
+"""The operations of a launch's first program, on a tape that its other programs replay.
+
+For an operation whose arithmetic takes five microseconds Triton's front end takes fifty, and takes
+them again in each program, though only program ids and loaded values differ. So the first program
+of a launch leaves a tape: each call of the interpreter's builder whose result may differ in another
+program. The next program makes these calls alone, with its own values.
+
+A tape holds as long as Python decides the same. It decides on a value only by reading
+`handle.data`, as `if tl.program_id(0) == 0` does; the value read is on the tape as a guard. A
+program with another value there, or whose operation raises, leaves the tape: the kernel's Python
+runs once more, is given the results that are there already, and goes on by itself. So an exception
+has the kernel's own frames, and a second branch is on the tape next time.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.interpreter import BlockPointerHandle, InterpreterBuilder, TensorHandle
+
+Method = Callable[..., Any]
+FEW = 2
+"""The programs of a launch that a tape does not make faster."""
+MOST_LEAVES = 8
+"""Programs that may leave a launch's tape before all others run without it."""
+EFFECTS = re.compile("load|store|atomic|gather|scatter|program_id|print|assert|assume|barrier")
+"""The operations that are more than a function of their operands, by a part of their name."""
+_HANDLES = (TensorHandle, BlockPointerHandle, interpreter.TensorDescHandle)
+
+
+class Left(Exception):
+    """A replay cannot go on: the kernel's own Python makes the call that failed again."""
+
+
+class Traced(TensorHandle):  # type: ignore[misc]
+    """A handle whose value depends on the program: reading it is a decision of the kernel's."""
+
+    tape: Tape
+    slot: int | None
+
+    @property
+    def data(self) -> Any:
+        """Return the array; the tape keeps what Python reads outside of an operation."""
+        if self.tape.listening:
+            self.tape.guard(self)
+        return self.__dict__["data"]
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        if self.tape.listening:
+            self.tape.leave()
+        self.__dict__["data"] = value
+
+
+@dataclass
+class Guard:
+    """A value that Python read, and the tape that follows for each value seen so far."""
+
+    slot: int
+    branches: dict[bytes, list[Step | Guard]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call of the builder: its arguments, and the places of those that earlier calls gave."""
+
+    method: Method
+    args: tuple[Any, ...]
+    places: tuple[tuple[int, int], ...]
+    """The position of an argument, and its slot."""
+    nested: tuple[tuple[int, Any], ...]
+    """The position of an argument that holds such handles, and how to make it."""
+
+    def __call__(self, slots: list[Any]) -> Any:
+        """Return the result in the program whose values the slots hold."""
+        args = list(self.args)
+        for position, slot in self.places:
+            args[position] = slots[slot]
+        for position, made in self.nested:
+            args[position] = made(slots)
+        return self.method(*args)
+
+
+class Tape:
+    """The operations of one launch, recorded and replayed."""
+
+    def __init__(self) -> None:
+        """Begin with an empty tape."""
+        self.off = False
+        """Whether every program runs without the tape from now on."""
+        self.replaying = False
+        self.listening = False
+        """Whether the kernel's own Python runs, outside of any operation of the builder."""
+        self._start: list[Step | Guard] = []
+        self._leaves = 0
+
+    def _begin(self, results: list[Any], slots: list[Any]) -> None:
+        self._results, self._slots = results, slots
+        self._known, self._asked = len(results), 0
+        self._entries, self._position = self._start, 0
+
+    def run(self, program: Callable[[], object]) -> None:
+        """Run one program, by replay where the tape holds for it."""
+        if self.off:
+            program()
+            return
+        if not self._start:
+            self._begin([], [])
+        elif self._replay():
+            return
+        self._leaves += 1
+        self.listening = True
+        try:
+            program()
+        finally:
+            self.listening = False
+            self.off |= self._leaves > MOST_LEAVES
+
+    # --- replay -----------------------------------------------------------------------------------
+
+    def _replay(self) -> bool:
+        """Make the calls on the tape; return whether they were the whole program."""
+        results: list[Any] = []
+        slots: list[Any] = []
+        self.replaying = True
+        try:
+            whole = self._play(self._start, results, slots)
+        except Exception:  # raised again where the kernel's Python makes that call
+            whole = False
+        finally:
+            self.replaying = False
+        if not whole:
+            self._begin(results, slots)
+            for slot, handle in enumerate(slots):
+                self._trace(handle, slot)
+        return whole
+
+    def _play(self, entries: list[Step | Guard], results: list[Any], slots: list[Any]) -> bool:
+        while True:
+            for entry in entries:
+                if isinstance(entry, Guard):
+                    break
+                results.append(result := entry(slots))
+                slots.extend([result] if type(result) is TensorHandle else _handles(result))
+            else:
+                return True
+            branch = entry.branches.get(_value(slots[entry.slot]))
+            if branch is None:
+                return False
+            entries = branch
+
+    # --- recording --------------------------------------------------------------------------------
+
+    def call(self, method: Method, effect: bool, args: tuple[Any, ...], named: Any) -> Any:
+        """Return the result of an operation, and put it on the tape if it may differ elsewhere."""
+        if named:  # as no operation of Triton 3.6 and 3.7 is asked
+            self.leave()
+            return method(*args, **named)
+        if not effect and not any(map(_varies, args)):
+            return method(*args)
+        self.listening = False
+        try:
+            self._keep(method, args)
+            if self._asked == self._known:
+                self._results.append(method(*args))
+                self._known += 1
+                for handle in _handles(self._results[-1]):
+                    self._trace(handle, len(self._slots))
+                    self._slots.append(handle)
+            self._asked += 1
+            return self._results[self._asked - 1]
+        finally:
+            self.listening = not self.off
+
+    def guard(self, handle: Traced) -> None:
+        """Keep the value of a handle that Python has read."""
+        if handle.slot is not None and self._position == len(self._entries):
+            self._entries.append(Guard(handle.slot))
+        entry = self._entries[self._position] if handle.slot is not None else None
+        if not isinstance(entry, Guard) or entry.slot != handle.slot:
+            self.leave()
+            return
+        self._entries = entry.branches.setdefault(_value(handle), [])
+        self._position = 0
+
+    def leave(self) -> None:
+        """Run this program to its end, and every other one, without the tape.
+
+        Raises:
+            RuntimeError: The program has results of a replay, and Python now asks for others.
+        """
+        if self._asked < self._known:
+            raise RuntimeError("the kernel's Python does not do the same in each program")
+        self.off, self.listening = True, False
+
+    def _keep(self, method: Method, args: tuple[Any, ...]) -> None:
+        if self._position == len(self._entries):
+            self._entries.append(_step(method, args))
+        entry = self._entries[self._position]
+        self._position += 1
+        if not isinstance(entry, Step) or entry.method is not method or any(map(_is_lost, args)):
+            self.leave()
+
+    def _trace(self, handle: Any, slot: int | None) -> None:
+        """Have the tape told of each read of the handle, and of copies that it holds."""
+        if isinstance(handle, TensorHandle):
+            handle.__class__ = Traced
+        for copy in getattr(handle, "offsets", ()):
+            self._trace(copy, None)
+        handle.tape, handle.slot = self, slot
+
+
+def _value(handle: Any) -> bytes:
+    value: bytes = vars(handle)["data"].tobytes()
+    return value
+
+
+def _handles(result: Any) -> Iterator[Any]:
+    """Yield the handles that a result consists of."""
+    if isinstance(result, _HANDLES):
+        yield result
+    elif isinstance(result, tl.tensor):
+        yield result.handle
+    elif isinstance(result, tuple | list):
+        for each in result:
+            yield from _handles(each)
+
+
+def _varies(operand: Any) -> bool:
+    """Return whether an operand depends on the program."""
+    return any(hasattr(handle, "tape") for handle in _handles(operand))
+
+
+def _is_lost(operand: Any) -> bool:
+    """Return whether an operand may depend on the program in a way that no replay repeats."""
+    if isinstance(operand, tuple | list):
+        return any(map(_is_lost, operand))
+    handle = operand.handle if isinstance(operand, tl.tensor) else operand
+    known = isinstance(handle, tl.constexpr) or not isinstance(handle, tl.core.base_value)
+    return not known or getattr(handle, "slot", 0) is None
+
+
+def _step(method: Method, args: tuple[Any, ...]) -> Step:
+    varying = {position: each for position, each in enumerate(args) if _varies(each)}
+    direct = {at: each.slot for at, each in varying.items() if isinstance(each, _HANDLES)}
+    nested = tuple((at, _maker(each)) for at, each in varying.items() if at not in direct)
+    return Step(method, args, tuple(direct.items()), nested)
+
+
+def _maker(operand: Any) -> Callable[[list[Any]], Any]:
+    """Return a function from a program's slots to this operand."""
+    if isinstance(operand, tl.tensor):
+        made = _maker(operand.handle)
+        return lambda slots: tl.tensor(made(slots), operand.type)
+    if isinstance(operand, tuple | list):
+        several, kind = [_maker(each) for each in operand], type(operand)
+        return lambda slots: kind(each(slots) for each in several)
+    if (slot := getattr(operand, "slot", None)) is not None:
+        return lambda slots: slots[slot]
+    return lambda slots: operand
+
+
+class Program:
+    """A kernel's function in the place that Triton's loop over the grid calls, once a program."""
+
+    def __init__(self, function: Callable[..., object], tape: Tape) -> None:
+        """Look like the function to those who inspect it."""
+        functools.update_wrapper(self, function)
+        self.__signature__ = inspect.signature(function)
+        self.__globals__ = function.__globals__
+        self._function, self._tape = function, tape
+
+    def __call__(self, **arguments: Any) -> None:
+        """Run the program that the builder's grid index names."""
+        if math.prod(interpreter.interpreter_builder.grid_dim) <= FEW:
+            self._function(**arguments)
+        else:
+            self._tape.run(functools.partial(self._function, **arguments))
+
+
+def install(recorded: Callable[[Method, bool], Method]) -> None:
+    """Patch the interpreter, last of all, so that a launch's tape sees each operation.
+
+    Args:
+        recorded: Returns an operation that goes through the tape; its arguments are the operation,
+            and whether it is more than a function of its operands.
+    """
+    names = [name for name in dir(InterpreterBuilder) if name.startswith("create_")]
+    scans = interpreter.ReduceScanOpInterface
+    for owner, name in ((scans, "apply"), *((InterpreterBuilder, name) for name in names)):
+        setattr(owner, name, recorded(getattr(owner, name), bool(EFFECTS.search(name))))

@@ -1,0 +1,160 @@
+"""Launches of many programs, `taped` or `live`: prints what each wrote, and how often Python ran.
+
+A kernel's Python counts itself: `PYTHON.append(1)` runs in the interpreter alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+import triton
+import triton.language as tl
+
+from common.sandbox.interpreter import bounds, patches, tape
+
+PYTHON: list[int] = []
+N, B = 12, 8
+
+
+@triton.jit
+def straight(x, out, n, B: tl.constexpr):
+    PYTHON.append(1)
+    lanes = tl.program_id(0) * B + tl.arange(0, B)
+    row = tl.load(x + lanes, mask=lanes < n, other=2.0)
+    tl.store(out + lanes, tl.exp(row) * tl.sum(row, axis=0) + tl.program_id(0), mask=lanes < n)
+
+
+@triton.jit
+def cast(x, out, n, B: tl.constexpr):
+    PYTHON.append(1)
+    lanes = tl.program_id(0) * B + tl.arange(0, B)
+    half = tl.load(x + lanes, mask=lanes < n).to(tl.bfloat16)
+    low, high = tl.split(tl.reshape(half * half, (B // 2, 2)))
+    tl.store(out + lanes, tl.interleave(high, low).to(tl.float32), mask=lanes < n)
+
+
+@triton.jit
+def two_ways(x, out, n, B: tl.constexpr):
+    PYTHON.append(1)
+    pid = tl.program_id(0)
+    lanes = pid * B + tl.arange(0, B)
+    row = tl.load(x + lanes, mask=lanes < n)
+    if pid % 3 == 1:
+        row = -row
+    tl.store(out + lanes, row, mask=lanes < n)
+
+
+@triton.jit
+def by_value(x, out, n, B: tl.constexpr):
+    """A branch on a loaded value, after a store that must not be made twice."""
+    PYTHON.append(1)
+    lanes = tl.program_id(0) * B + tl.arange(0, B)
+    tl.atomic_add(out + lanes, 1.0, mask=lanes < n)
+    if tl.load(x + tl.program_id(0) * B) > 0:
+        tl.atomic_add(out + lanes, 10.0, mask=lanes < n)
+
+
+@triton.jit
+def rows_of_lengths(x, out, n, B: tl.constexpr):
+    """A loop whose length differs from program to program."""
+    PYTHON.append(1)
+    pid = tl.program_id(0)
+    total = tl.zeros((B,), tl.float32)
+    for step in range(0, pid):
+        total += tl.load(x + step + tl.arange(0, B))
+    tl.store(out + pid * B + tl.arange(0, B), total)
+
+
+@triton.jit
+def blocks(x, out, n, B: tl.constexpr):
+    PYTHON.append(1)
+    pid = tl.program_id(0)
+    source = tl.make_block_ptr(x, (n,), (1,), (pid * B,), (B,), (0,))
+    target = tl.make_block_ptr(out, (n,), (1,), (0,), (B,), (0,))
+    first = tl.load(source, boundary_check=(0,), padding_option="zero")
+    tl.store(tl.advance(target, (pid * B,)), first + 1, boundary_check=(0,))
+
+
+@triton.jit
+def descriptors(x, out, n, B: tl.constexpr):
+    PYTHON.append(1)
+    pid = tl.program_id(0)
+    source = tl.make_tensor_descriptor(x, (n,), (1,), (B,))
+    tl.make_tensor_descriptor(out, (n,), (1,), (B,)).store((pid * B,), source.load((pid * B,)))
+
+
+@triton.jit
+def in_order(x, out, n, B: tl.constexpr):
+    """Each program reads what the one before has written."""
+    PYTHON.append(1)
+    pid = tl.program_id(0)
+    tl.store(out + pid + 1, tl.load(out + pid) * 2 + tl.load(x + pid))
+
+
+@triton.jit
+def transposed(x, out, n, B: tl.constexpr):
+    """`T` reads the values of a block in Python."""
+    PYTHON.append(1)
+    places = tl.arange(0, B)[:, None] + tl.arange(0, 2)[None, :] * 0
+    row = tl.load(x + tl.program_id(0) * B + places).T
+    tl.store(out + tl.program_id(0) * B + places.T, row)
+
+
+@triton.jit
+def past_the_end(x, out, n, B: tl.constexpr):
+    PYTHON.append(1)
+    lanes = tl.program_id(0) * B + tl.arange(0, B)
+    row = tl.load(x + lanes + (tl.program_id(0) // 7) * 64)
+    tl.store(out + lanes, row)
+
+
+@triton.jit
+def assumed(x, out, n, B: tl.constexpr):
+    PYTHON.append(1)
+    tl.assume(tl.program_id(0) < 7)
+    tl.store(out + tl.program_id(0), 1.0)
+
+
+KERNELS = (
+    straight, cast, two_ways, by_value, rows_of_lengths, blocks, descriptors, in_order, transposed,
+    past_the_end, assumed,
+)  # fmt: skip
+
+
+def launched(kernel, backwards):
+    torch.manual_seed(0)
+    out, _, x = torch.zeros(3, N * B)  # in one storage, so that a fault names the same neighbour
+    x.normal_()
+    log = bounds.WATCH.begin_call({"x": x, "out": out}, backwards)
+    PYTHON.clear()
+    try:
+        kernel[(N,)](x, out, N * B - 3 * (kernel in (straight, cast, blocks)), B=B)
+        failed = ""
+    except Exception as error:
+        frames, trace = [], error.__cause__.__traceback__ if error.__cause__ else None
+        while trace:
+            frames.append(trace.tb_frame.f_code.co_name)
+            trace = trace.tb_next
+        failed = f"{error}, in {kernel.fn.__name__ in frames and kernel.fn.__name__}"
+    return {"out": out.tolist(), "fault": log.fault(), "failed": failed, "python": len(PYTHON)}
+
+
+def main(how: str) -> None:
+    patches.install()
+    if how == "live":
+        tape.FEW = N
+    found = {
+        f"{kernel.fn.__name__}{' backwards' * backwards}": launched(kernel, backwards)
+        for kernel in KERNELS
+        for backwards in (False, True)
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

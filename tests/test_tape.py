@@ -1,0 +1,99 @@
+"""A launch's tape: every program does what it would do by itself, and Python runs few times."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from triton.runtime.interpreter import InterpreterBuilder
+
+from common.sandbox.interpreter import tape
+
+KERNELS = Path(__file__).parent / "kernels"
+PROGRAMS = 12
+ROUNDS = ("", " backwards")
+PYTHON = {
+    "straight": 1,
+    "cast": 1,
+    "two_ways": 2,
+    "by_value": 2,
+    "blocks": 1,
+    "descriptors": 1,
+    "in_order": 1,
+}
+"""The times that a kernel's Python runs: once for each way through it."""
+
+
+def run(how):
+    done = subprocess.run(
+        [sys.executable, KERNELS / "taped.py", how],
+        env=os.environ | {"PYTHONPATH": str(KERNELS.parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def taped():
+    return run("taped")
+
+
+@pytest.fixture(scope="module")
+def live():
+    return run("live")
+
+
+def test_every_program_does_what_it_does_by_itself(taped, live):
+    assert taped.keys() == live.keys()
+    for name, found in live.items():
+        for what in ("out", "fault", "failed"):
+            assert taped[name][what] == found[what], (name, what)
+
+
+def test_the_kernels_without_a_mistake_have_results(live):
+    for name, found in live.items():
+        if not name.startswith(("past_the_end", "assumed")):
+            assert not found["failed"] and any(found["out"]), name
+
+
+@pytest.mark.parametrize("name", [f"{name}{how}" for name in PYTHON for how in ROUNDS])
+def test_python_runs_once_for_each_way_through_the_kernel(taped, live, name):
+    assert live[name]["python"] == PROGRAMS
+    assert taped[name]["python"] == PYTHON[name.partition(" ")[0]]
+
+
+def test_a_tape_that_seldom_holds_is_given_up(taped):
+    assert taped["rows_of_lengths"]["python"] == PROGRAMS
+
+
+def test_a_fault_of_a_later_program_is_told_from_the_kernels_own_line(taped):
+    found = taped["past_the_end"]
+    assert "tl.load(x + lanes + (tl.program_id(0) // 7) * 64)" in found["fault"]
+    assert found["failed"].endswith("in past_the_end")
+    assert 1 < found["python"] < 7, "programs before that one were replayed"
+
+
+def test_an_assumption_of_a_later_program_fails_in_the_kernel(taped):
+    assert "Assume failed" in taped["assumed"]["failed"]
+    assert taped["assumed"]["failed"].endswith("in assumed")
+
+
+def test_each_operation_that_is_no_function_of_its_operands_has_a_name_that_says_so():
+    """By its code: it uses memory, the program's index, or raises; or calls one that does."""
+    methods = {name: getattr(InterpreterBuilder, name) for name in dir(InterpreterBuilder)}
+    codes = {name: m.__code__ for name, m in methods.items() if hasattr(m, "__code__")}
+    telling = re.compile("^(_interpreter|grid_idx|print|materialize_pointers)$")
+    found = {name for name, code in codes.items() if any(map(telling.match, code.co_names))}
+    while more := {n for n, c in codes.items() if found & set(c.co_names)} - found:
+        found |= more
+    unnamed = {name for name in found if not tape.EFFECTS.search(name)}
+    assert found >= {"create_masked_load", "create_tensor_pointer_store", "create_atomic_cas"}
+    assert unnamed <= {"set_grid_idx"}
