@@ -60,7 +60,7 @@ def test_every_program_does_what_it_does_by_itself(taped, live):
 
 def test_the_kernels_without_a_mistake_have_results(live):
     for name, found in live.items():
-        if not name.startswith(("past_the_end", "assumed")):
+        if not name.startswith(("past_the_end", "assumed", "pretends")):
             assert not found["failed"] and any(found["out"]), name
 
 
@@ -79,6 +79,10 @@ def test_a_fault_of_a_later_program_is_told_from_the_kernels_own_line(taped):
     assert "tl.load(x + lanes + (tl.program_id(0) // 7) * 64)" in found["fault"]
     assert found["failed"].endswith("in past_the_end")
     assert 1 < found["python"] < 7, "programs before that one were replayed"
+
+
+def test_a_kernel_that_pretends_to_be_replayed_leaves_a_fault(taped):
+    assert taped["pretends"]["fault"] == "an access, whose trace the solution removed"
 
 
 def test_an_assumption_of_a_later_program_fails_in_the_kernel(taped):

@@ -120,9 +120,21 @@ def assumed(x, out, n, B: tl.constexpr):
     tl.store(out + tl.program_id(0), 1.0)
 
 
+def _pretend():
+    bounds.WATCH.launch.tape.replaying = True
+
+
+@triton.jit
+def pretends(x, out, n, B: tl.constexpr):
+    """It says that a replay makes the access, which the kernel would make again."""
+    PYTHON.append(1)
+    _pretend()
+    tl.store(out + tl.program_id(0), tl.load(x + n + tl.program_id(0)))
+
+
 KERNELS = (
     straight, cast, two_ways, by_value, rows_of_lengths, blocks, descriptors, in_order, transposed,
-    past_the_end, assumed,
+    past_the_end, assumed, pretends,
 )  # fmt: skip
 
 
