@@ -21,14 +21,14 @@ pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
 
 def test_the_fastest_of_each_shape_is_what_the_helper_reads(alice):
     found, clock = alice.write().run()
-    assert alice.blocks == {"back": {64: 4, 512: 2}, "turn": {64: 4, 512: 2}}
+    assert alice.blocks == {"back": {80: 4, 512: 2}, "turn": {80: 4, 512: 2}}
     assert (alice.saved["schema"], alice.saved["device"]) == (SCHEMA, DEVICE)
     assert alice.saved["versions"] == machine.versions()
     assert len(clock.calls) == 4 * 3, "each configuration of each shape once"
     assert not alice.said
     assert [one.task.direction for one in found] == ["forward", "backward"] * 2
     text = "\n".join(line for one in found for line in one.lines())
-    assert "alice/rotate_half turn, 64 tokens of 8 float32 (forward)" in text
+    assert "alice/rotate_half turn, 80 tokens of 8 float32 (forward)" in text
     assert 'default 25.00 us, best 10.00 us: {"BLOCK": 4}' in text
     assert "3 measured, 0 skipped" in text
 
@@ -53,8 +53,8 @@ def test_what_is_timed_is_one_configuration_beside_the_best_of_the_others(alice)
         {(kernel, tokens): config["BLOCK"] for kernel, tokens, *_, config in choices}
         for _, choices in clock.calls
     ]
-    assert tried[:3] == [{("turn", 64): 1}, {("turn", 64): 2}, {("turn", 64): 4}]
-    assert tried[3:6] == [{("turn", 64): 4, ("back", 64): block} for block in (1, 2, 4)]
+    assert tried[:3] == [{("turn", 80): 1}, {("turn", 80): 2}, {("turn", 80): 4}]
+    assert tried[3:6] == [{("turn", 80): 4, ("back", 80): block} for block in (1, 2, 4)]
     assert [direction for direction, _ in clock.calls] == (["forward"] * 3 + ["backward"] * 3) * 2
 
 
@@ -64,7 +64,7 @@ def test_each_kernel_gets_configurations_of_its_own(alice):
     head, tail = text.split("back = ", 1)
     found, _ = alice.write(text=head + "back = " + tail.replace('"BLOCK"', '"REACH"', 2)).run()
     assert alice.saved["kernels"]["back"][0]["config"] == {"REACH": 4}
-    assert alice.blocks == {"back": {64: 4, 512: 2}, "turn": {64: 4, 512: 2}}
+    assert alice.blocks == {"back": {80: 4, 512: 2}, "turn": {80: 4, 512: 2}}
     assert not any("skipped 1" in line for one in found for line in one.lines())
 
 
@@ -72,10 +72,10 @@ def test_the_file_is_sorted_and_has_a_line_an_entry(alice):
     alice.write().run()
     lines = [line.strip().rstrip(",") for line in alice.file.read_text().splitlines()]
     entries = [json.loads(line) for line in lines if "tokens" in line]
-    assert [entry["tokens"] for entry in entries] == [64, 512] * 2
+    assert [entry["tokens"] for entry in entries] == [80, 512] * 2
     assert [line for line in lines if line.endswith("[")] == ['"back": [', '"turn": [']
     assert entries[0] == {
-        "tokens": 64, "widths": [8], "dtype": "float32", "config": {"BLOCK": 4},
+        "tokens": 80, "widths": [8], "dtype": "float32", "config": {"BLOCK": 4},
         "microseconds": 20.0,
     }  # fmt: skip
 
@@ -90,7 +90,7 @@ def test_a_call_without_tokens_is_not_tuned(alice):
 def test_within_a_hundredth_the_earliest_declared_is_taken(alice, faster, block):
     times = {1: 100.0, 2: 100.0 * faster, 4: 100.0 * faster}
     alice.write().run(lambda shape, block: times[block] if shape[0] == "turn" else 0.0)
-    assert alice.blocks["turn"] == {64: block, 512: block}
+    assert alice.blocks["turn"] == {80: block, 512: block}
 
 
 def test_of_nothing_timed_nothing_is_fastest():
@@ -166,7 +166,7 @@ def test_a_kill_between_timing_and_grading_costs_no_timing(alice, whole, monkeyp
 
 def test_what_was_found_is_there_before_the_end(alice):
     alice.write().run(stop=4)
-    assert alice.blocks == {"turn": {64: 4}}
+    assert alice.blocks == {"turn": {80: 4}}
 
 
 def test_once_complete_nothing_is_measured_again(alice, monkeypatch):

@@ -18,7 +18,7 @@ def test_what_fails_is_skipped_and_counted(alice):
     space = (1, 100, 101, 102, 103, 104, 105, 106, 2)
     assert LIVES < 4
     found, clock = alice.write(space).run(deadline=2.0)
-    assert alice.blocks == {"turn": {64: 2, 512: 2}, "back": {64: 2, 512: 2}}
+    assert alice.blocks == {"turn": {80: 2, 512: 2}, "back": {80: 2, 512: 2}}
     assert len(clock.calls) == 4 * len(space)
     for one in found:
         failed = [point for point in one.trials if point.microseconds is None]
@@ -48,7 +48,7 @@ def test_an_error_that_may_have_broken_the_device_ends_the_process(alice, monkey
 def test_a_default_that_fails_hides_no_kernel_behind_it(alice):
     """What backward asks for shows once forward has something that works."""
     found, _ = alice.write((1, 2), default=100).run()
-    assert alice.blocks == {"turn": {64: 2, 512: 2}, "back": {64: 2, 512: 2}}
+    assert alice.blocks == {"turn": {80: 2, 512: 2}, "back": {80: 2, 512: 2}}
     assert "    default COMPILE_ERROR, best 20.00 us" in list(found[0].lines())[1]
     assert not alice.said
 
@@ -65,7 +65,7 @@ def test_a_case_whose_call_fails_whatever_is_chosen_is_said(alice):
 def test_a_wrong_winner_is_dropped_and_the_next_takes_its_place(alice):
     times = {1: 30.0, 2: 20.0, 107: 10.0}
     found, _ = alice.write((1, 2, 107)).run(lambda shape, block: times[block])
-    assert alice.blocks == {"turn": {64: 2, 512: 2}, "back": {64: 2, 512: 2}}
+    assert alice.blocks == {"turn": {80: 2, 512: 2}, "back": {80: 2, 512: 2}}
     assert len(alice.said) == 4
     for line in alice.said:
         assert "dropped {'BLOCK': 107}, which is INCORRECT_NUMERICAL: " in line
@@ -82,7 +82,7 @@ def _wrong(grad):
     return grad if 2 in forced else -grad
 """
     _, clock = alice.write((1, 2), text=text).run(lambda shape, block: 30.0 - block)
-    assert alice.blocks == {"turn": {64: 1, 512: 1}}
+    assert alice.blocks == {"turn": {80: 1, 512: 1}}
     assert {direction for direction, _ in clock.calls} == {"forward"}
     assert all("INCORRECT_NUMERICAL" in line for line in alice.said)
 

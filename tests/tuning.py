@@ -92,7 +92,7 @@ class FakeClock:
 
 def by_block(shape, block):
     """4 is the fastest on the small one and 2 on the other."""
-    best = 4 if shape[1] == 64 else 2
+    best = 4 if shape[1] == 80 else 2
     return 10.0 + 5 * abs(block - best)
 
 

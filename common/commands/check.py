@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from common import paths
 from common.commands import options as shared
-from common.commands.report import TierReport
 from common.commands.steps import Steps
 from common.solutions import Solution
 
 if TYPE_CHECKING:
     from common.board.table import About
+    from common.commands.report import TierReport
     from common.grading.fork_server import ForkServer
     from common.grading.sweep import Graded
     from common.records.lines import Record
@@ -58,6 +58,7 @@ def check(
     picture: bool = False,
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed."""
+    from common.commands.report import TierReport
     from common.grading.fork_server import ForkServer
 
     smoke_report, board_report = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))

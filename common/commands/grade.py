@@ -26,10 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Grade solutions, one line per solution and case; exit 0 only if no contributor failed.
-
-    Over a whole tier, a contributor that answers no case has failed.
-    """
+    """Grade solutions, one line per solution and case; exit 0 only if no contributor failed."""
     chosen = shared.chosen(options)
     target = options.json and shared.writable(options.json)
     device = shared.device(options)
@@ -38,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     for found in _graded(chosen, device, options):
         print(_line(found), flush=True)
         verdicts += found
-        if not options.sample:
+        if not options.sample:  # who answers nothing of a whole tier has failed
             coverage.add(found)
     for line in coverage.lines():
         print(line)

@@ -8,7 +8,7 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -17,6 +17,7 @@ from common.errors import is_out_of_memory
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
 from common.grading.memory import Footprint, Memory
+from common.grading.pools import threads
 from common.grading.problem import Problem, make_problem
 from common.grading.room import Room
 from common.grading.second_try import SecondTry, Verdicts
@@ -113,9 +114,9 @@ class Sweep:
             require_sharing(self._server)
         self._workers: dict[tuple[Solution, int], Worker] = {}
         self._cores = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
-        self._graders = ThreadPoolExecutor(self._cores)
+        self._graders = threads(self._cores)
         # threads of their own: graders wait for problems, and could keep them all from being made
-        self._makers = ThreadPoolExecutor(self._cores)
+        self._makers = threads(self._cores)
 
     def __enter__(self) -> Sweep:
         """Return the sweep."""
