@@ -135,15 +135,35 @@ class _Judged:
     def explained_by(self, mistake: Reference) -> bool:
         """Return whether the results are right under a mistake, and not right without it.
 
-        Where the case passes, whether they are the same under it.
+        Where the case passes, whether the mistake's own results would pass.
         """
+        if self.verdict.verdict == "PASSED":
+            return self._would_pass(mistake)
         return not self.unexplained and self._are_right(mistake)
+
+    def _would_pass(self, mistake: Reference) -> bool:
+        dtype = getattr(torch, self.problem.case.dtype)
+        try:
+            made = self._results_of(mistake)
+        except NotImplementedError:
+            return False
+        return all(
+            _is_right(
+                made[name].to(dtype),
+                self._truth[name],
+                self.problem.budgets[name],
+                self.problem.slack,
+            )
+            for name in self.names
+        )
+
+    @cached_property
+    def _truth(self) -> Results:
+        return self._results_of(self.problem.op.reference)
 
     @cached_property
     def unexplained(self) -> bool:
         """Whether it fails though the first call's results are right, or there are none."""
-        if self.verdict.verdict == "PASSED":
-            return False
         return not self.verdict.results or self._are_right(self.problem.op.reference)
 
     def _are_right(self, reference: Reference) -> bool:
@@ -152,27 +172,21 @@ class _Judged:
             expected = self._results_of(reference)
         except NotImplementedError:
             return False
-        slack = self.problem.slack
+        results, usual, slack = self.verdict.results, self.problem.budgets, self.problem.slack
         wrong = [
             name
             for name in self.names
-            if not _is_right(self._results[name], expected[name], self.problem.budgets[name], slack)
+            if not _is_right(
+                self.verdict.results[name], expected[name], self.problem.budgets[name], slack
+            )
         ]
-        if not wrong or self.verdict.verdict == "PASSED":
-            return not wrong
+        if not wrong:
+            return True
         budgets = self._budgets_of(reference, expected)
         return all(
-            _is_right(self._results[name], expected[name], budgets[name], slack) for name in wrong
+            _is_right(self.verdict.results[name], expected[name], budgets[name], slack)
+            for name in wrong
         )
-
-    @cached_property
-    def _results(self) -> Results:
-        """The solution's results, or the reference's own, rounded, where the case passes."""
-        if self.verdict.verdict != "PASSED":
-            return dict(self.verdict.results)
-        dtype = getattr(torch, self.problem.case.dtype)
-        truth = self._results_of(self.problem.op.reference)
-        return {name: result.to(dtype) for name, result in truth.items()}
 
     def _results_of(self, reference: Reference) -> Results:
         op = dataclasses.replace(self.problem.op, reference=reference)

@@ -85,6 +85,9 @@ class Event:
     def synchronize(self):
         pass
 
+    def query(self):
+        return False
+
     def elapsed_time(self, end):
         return end.at - self.at
 
