@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -173,20 +173,16 @@ class _Judged:
         except NotImplementedError:
             return False
         results, usual, slack = self.verdict.results, self.problem.budgets, self.problem.slack
-        wrong = [
-            name
-            for name in self.names
-            if not _is_right(
-                self.verdict.results[name], expected[name], self.problem.budgets[name], slack
-            )
-        ]
-        if not wrong:
-            return True
-        budgets = self._budgets_of(reference, expected)
-        return all(
-            _is_right(self.verdict.results[name], expected[name], budgets[name], slack)
-            for name in wrong
-        )
+
+        def wrong(names: Iterable[str], budgets: Mapping[str, Budget]) -> list[str]:
+            return [
+                name
+                for name in names
+                if not _is_right(results[name], expected[name], budgets[name], slack)
+            ]
+
+        left = wrong(self.names, usual)
+        return not left or not wrong(left, self._budgets_of(reference, expected))
 
     def _results_of(self, reference: Reference) -> Results:
         op = dataclasses.replace(self.problem.op, reference=reference)
