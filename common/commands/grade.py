@@ -32,17 +32,17 @@ def run(options: argparse.Namespace) -> int:
     device = shared.device(options)
     verdicts: list[Verdict] = []
     coverage = Coverage()
+    peers = {solution.name for solution in chosen if solution.peer}
     for found in _graded(chosen, device, options):
         print(_line(found), flush=True)
         verdicts += found
-        if not options.sample:  # who answers nothing of a whole tier has failed
-            coverage.add(found)
+        if not options.sample and found[0].solution not in peers:
+            coverage.add(found)  # who answers nothing of a whole tier has failed
     for line in coverage.lines():
         print(line)
     if target:
         rows = [verdict.json for verdict in verdicts]
         target.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n")
-    peers = {solution.name for solution in chosen if solution.peer}
     failed = coverage.silent | {v.solution for v in verdicts if not v.fine}
     return int(bool(failed - peers))
 
