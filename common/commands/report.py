@@ -188,6 +188,7 @@ class TierReport:
     def _show(self, line: str, found: Verdict) -> None:
         """Print a line on a failure, and its picture where one is asked for."""
         folder = paths.CONTRIBUTORS / found.solution.partition("/")[0]
-        print("\n    ".join(["", line, *excerpt(found.reason, folder)])[1:], flush=True)
+        for each in (line, *excerpt(found.reason, folder)):
+            print(f"    {each}", flush=True)
         if self._picture and found.picture:
             terminal.console().print(pictures.draw(found.picture), soft_wrap=True)

@@ -223,7 +223,7 @@ class Watch:
 
 @dataclass
 class _Round:
-    """What is known of the round under way."""
+    """Counts of the round under way."""
 
     start: float
     cases: int = 0

@@ -142,18 +142,15 @@ class _Judged:
         return not self.unexplained and self._are_right(mistake)
 
     def _would_pass(self, mistake: Reference) -> bool:
+        """Return whether a mistake's results, rounded, are right by the numeric rule."""
         dtype = getattr(torch, self.problem.case.dtype)
         try:
             made = self._results_of(mistake)
         except NotImplementedError:
             return False
+        truth, budgets, slack = self._truth, self.problem.budgets, self.problem.slack
         return all(
-            _is_right(
-                made[name].to(dtype),
-                self._truth[name],
-                self.problem.budgets[name],
-                self.problem.slack,
-            )
+            _is_right(made[name].to(dtype), truth[name], budgets[name], slack)
             for name in self.names
         )
 
