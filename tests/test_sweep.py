@@ -27,10 +27,10 @@ def made(case):
 
 @pytest.fixture
 def seen_at_each_yield(monkeypatch, tmp_path, fork_server):
-    """Return how many problems are being graded whenever a result is yielded."""
+    """Return how many cases are being graded, and how many have been, at each result."""
 
-    def start(overlap: bool) -> list[int]:
-        active, lock = [0], threading.Lock()
+    def start(overlap: bool) -> tuple[list[int], list[int]]:
+        active, graded_so_far, lock = [0], [0], threading.Lock()
 
         def grade(problem, worker, repeats, keep):
             with lock:
@@ -38,30 +38,37 @@ def seen_at_each_yield(monkeypatch, tmp_path, fork_server):
             time.sleep(0.05 + 0.1 * (problem.case is CASES[0]))
             with lock:
                 active[0] -= 1
+                graded_so_far[0] += 1
             return {}
 
         monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: made(case))
         monkeypatch.setattr(sweep, "grade", grade)
         several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
-        seen, cases = [], []
+        seen, done, cases = [], [], []
         with Sweep("cpu", overlap=overlap, server=fork_server) as one:
             one._cores = 3
+            one.device = "cpu" if overlap else "cuda"
             for graded in one.grade(HALF, CASES, several):
                 seen.append(active[0])
+                done.append(graded_so_far[0])
                 cases.append(graded.case)
                 time.sleep(0.02)
         assert cases == CASES, "in their own order"
-        return seen
+        return seen, done
 
     return start
 
 
-def test_whoever_times_has_the_device_to_himself(seen_at_each_yield):
-    assert seen_at_each_yield(overlap=False) == [0] * len(CASES)
+def test_a_few_cases_are_graded_and_then_timed_with_the_device_to_themselves(seen_at_each_yield):
+    seen, done = seen_at_each_yield(overlap=False)
+    assert seen == [0] * len(CASES)
+    batches = [min(start + sweep.AHEAD, len(CASES)) for start in range(0, len(CASES), sweep.AHEAD)]
+    assert done == [each for each in batches for _ in range(sweep.AHEAD)][: len(CASES)]
 
 
 def test_several_cases_are_under_way_at_once(seen_at_each_yield):
-    assert max(seen_at_each_yield(overlap=True)) > 0
+    seen, _ = seen_at_each_yield(overlap=True)
+    assert max(seen) > 0
 
 
 SELDOM = """

@@ -19,8 +19,8 @@ class Timed:
 
     inputs, frugal = 2, False
 
-    def __init__(self, microseconds, warming_up=0.1):
-        self.each, self.warming_up, self.asked = microseconds, warming_up, []
+    def __init__(self, microseconds, slow=False):
+        self.each, self.slow, self.asked = microseconds, slow, []
 
     def turn(self, name, clock, burst=1):
         def take(rounds):
@@ -65,18 +65,14 @@ def test_the_clock_that_ranks_the_case_comes_last(times, ranked_by):
     assert set(backward["host"]) == {"solution", "eager"}
 
 
-@pytest.mark.parametrize(("microseconds", "replayed"), [(49e3, True), (51e3, False)])
-def test_a_slow_call_is_not_replayed(times, microseconds, replayed):
-    timed = Timed(microseconds)
-    assert ("graph" in times(timed)["gpu"]) == replayed
-    assert (("capture", "gpu", 0) in timed.asked) == replayed
-
-
-@pytest.mark.parametrize(("warming_up", "first"), [(0.1, 5), (2.0, stopping.FEWEST)])
-def test_the_first_turns_are_short_after_a_long_warm_up(times, warming_up, first):
-    timed = Timed(100.0, warming_up)
-    times(timed)
-    assert timed.asked[0][2] == first
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_of_a_slow_call_there_are_few_samples_and_no_parts(times, direction):
+    timed = Timed(100e3, slow=True)
+    found = times(timed, "gpu", direction)
+    assert set(found["gpu"]) == {"solution", "eager", "copy"}
+    assert set(found["host"]) == {"solution", "eager"}
+    assert ("capture", "gpu", 0) not in timed.asked
+    assert timed.asked[0][2] == stopping.FEWEST
 
 
 def test_a_case_gets_its_share_of_the_further_answers(monkeypatch):

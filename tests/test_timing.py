@@ -160,12 +160,13 @@ def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch
     found, session = [], Session()
     monkeypatch.setattr(timed, "_timed_call", timed_call)
     monkeypatch.setattr(timed, "peak_memory", lambda ours: None)
-    monkeypatch.setattr(timed, "Clock", lambda ours, backward, limits: ("clock", backward))
-    timed.begin_timing(session, [{}], [], backward=False)
-    timed.begin_timing(session, [{}], [], backward=True, beside=beside)
+    made = {each: SimpleNamespace(slow=each) for each in (False, True)}
+    monkeypatch.setattr(timed, "Clock", lambda ours, backward, limits: made[backward])
+    assert timed.begin_timing(session, [{}], [], backward=False)["slow"] is False
+    assert timed.begin_timing(session, [{}], [], backward=True, beside=beside)["slow"] is True
     assert found == seen
-    assert session.clocks[True] == ("clock", True)
-    assert session.clocks.get(False) == (("clock", False) if beside else None)
+    assert session.clocks[True] == made[True]
+    assert session.clocks.get(False) == (made[False] if beside else None)
 
 
 def test_several_take_their_turns_with_the_probe_before_and_after_each(monkeypatch):

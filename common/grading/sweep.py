@@ -30,7 +30,9 @@ from common.spec import Case, Op
 STAND_IN = -2
 """The lane of eager's worker that is asked in a solution's place."""
 MOST_AT_ONCE = 8
-"""Solutions and cases that are graded at the same time, however many cores there are."""
+"""Cases that are graded at the same time, however many cores there are."""
+AHEAD = 3
+"""Cases that are graded before they are timed: mostly torch.compile's compilation is waited for."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ class Sweep:
             require_sharing(self._server)
         self._workers: dict[tuple[Solution, int], Worker] = {}
         self._cores = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
-        self._graders = threads(self._cores)
+        # on a GPU they mostly wait for processes that compile
+        self._graders = threads(self._cores * (2 if device == "cuda" else 1))
         # threads of their own: graders wait for problems, and could keep them all from being made
         self._makers = threads(self._cores)
 
@@ -154,7 +157,7 @@ class Sweep:
         of a case, and where they are few, several cases. Where it does not hold the processes of
         all, one group of solutions goes through the cases after the other. Without `overlap`
         nothing is under way when a result is yielded, so that the caller may time on an idle
-        device.
+        device: a few cases are graded, then all of them are yielded.
 
         Args:
             op: The op; solutions of other ops are left out.
@@ -191,11 +194,11 @@ class Sweep:
             free[solution].put(self.worker(solution, lane))
         for case in cases:
             if len(pending) == ahead:
-                yield from self._finish(op, pending, repeats)
+                yield from self._results(op, pending, repeats)
             if due := [free[solution] for solution in ours if not skip(solution, case)]:
                 pending.append(self._start(op, case, due, repeats))
         while pending:
-            yield from self._finish(op, pending, repeats)
+            yield from self._results(op, pending, repeats)
         if self.device == "cuda":  # the next op's workers need the memory
             for solution in ours:
                 for lane in range(lanes):
@@ -203,9 +206,9 @@ class Sweep:
 
     def _lanes(self, op: Op[Any], cases: Iterable[Case], solutions: int) -> int:
         """Return how many cases are graded at once, as cores and the GPU's memory allow."""
-        if not self._overlap:
+        if not self._overlap and self.device == "cpu":  # nothing is compiled
             return 1
-        lanes = self._cores // max(solutions, 1)
+        lanes = self._cores // max(solutions, 1) if self._overlap else min(AHEAD, self._cores)
         left = self.room.memory.left
         for case in cases:
             if case.span:  # it takes half a large GPU, and waits for that: see `Room.taken`
@@ -253,6 +256,19 @@ class Sweep:
         finally:
             if self.device == "cuda" and problem.case.span:
                 worker.release()
+
+    def _results(
+        self, op: Op[Any], pending: deque[_PendingCase], repeats: int
+    ) -> Iterator[Graded | TooLarge]:
+        """Yield the results of the oldest case; where they may be timed, those of all, at the end.
+
+        The problems of all are let go by then.
+        """
+        if self._overlap:
+            yield from self._finish(op, pending, repeats)
+            return
+        found = [each for _ in range(len(pending)) for each in self._finish(op, pending, repeats)]
+        yield from found
 
     def _finish(
         self, op: Op[Any], pending: deque[_PendingCase], repeats: int

@@ -16,7 +16,7 @@ TURNS = range(5, 16)
 which cost milliseconds, are checked after each round."""
 ROUND = 0.2
 """Seconds of a quick round."""
-LONGEST = 2.0
+LONGEST = 1.0
 """Seconds after which a clock stops even before the least samples."""
 
 

@@ -83,7 +83,6 @@ class TimedProcess:
         """The contestant that is warm, beside which no work is left."""
         if frugal and torch.cuda.is_available():
             torch.cuda.empty_cache()  # of what the draws took here
-        begun = time.perf_counter()
         reply = self._ask(
             "begin_timing",
             calls=laid.calls,
@@ -96,9 +95,10 @@ class TimedProcess:
         self.peak_memory = _size(reply.get("peak_memory"))
         """The bytes that a call takes beyond inputs and results, as the process says; None on a
         CPU."""
+        self.slow = reply.get("slow") is True
+        """Whether a call takes so long, as the process says, that launching is nothing beside it:
+        its samples are few, and its parts are not timed."""
         self._give_back()
-        self.warming_up = time.perf_counter() - begun
-        """The seconds of the calls that warmed up, which may have compiled too."""
 
     def turn(self, name: str, clock: ByClock, burst: int = 1) -> Turn:
         """Return a function that takes samples of one contestant; see `sandbox.clock.Clock`."""

@@ -39,7 +39,7 @@ ROTATION = {"gpu": 2, "host": 30}
 for each call of a burst, so that no call can return an earlier one's results."""
 BURST = {"gpu": 1, "host": 30}
 """Calls to a sample of host time, by the case's `ranked_by`: few enough for the launch queue."""
-SECONDS = {"gpu": {"gpu": 0.5, "host": 0.1}, "host": {"gpu": 0.15, "host": 0.8}}
+SECONDS = {"gpu": {"gpu": 0.4, "host": 0.1}, "host": {"gpu": 0.15, "host": 0.6}}
 """By the case's `ranked_by`, the longest time for GPU and for host samples of one direction.
 
 A clock stops sooner where its medians are known, and later where it has too few samples. Host time
@@ -47,10 +47,6 @@ varies more.
 """
 REPLAYS = 0.15
 """The longest time in seconds for the samples of a CUDA graph, which rank no case."""
-SLOW_START = 0.5
-"""Seconds of a warm-up after which a call may be slow, so that its first turns are short."""
-SLOW_CALL = 50_000.0
-"""Microseconds of a call beside which launching is nothing, so that no replay of it is timed."""
 PRECISION = {"gpu": 0.01, "host": 0.02}
 """The widest 95 % interval of a median that is known well enough, as a share of the median."""
 ATTEMPTS = 3
@@ -225,7 +221,7 @@ def _times(
     clocks: list[ByClock] = ["host", "gpu"] if problem.device == "cuda" else ["host"]
     clocks.sort(key=lambda clock: clock == case.ranked_by)
     watch, times = Stopwatch(timed, case.ranked_by), {clock: Samples() for clock in clocks}
-    first = stopping.FEWEST if timed.warming_up > SLOW_START else stopping.TURNS.start
+    first = stopping.FEWEST if timed.slow else stopping.TURNS.start
     for clock in clocks:
         turns, burst = _own(timed, clock, direction, case.ranked_by), BURST[case.ranked_by]
         if clock == clocks[-1]:
@@ -237,8 +233,7 @@ def _times(
     if gpu := times.get("gpu"):
         if reason := limits.broken(gpu, work, case.dtype):
             raise Failed("IMPOSSIBLE_SPEED", reason)
-        slow = median(gpu["solution"]) > SLOW_CALL
-        if direction == "forward" and not (slow or timed.frugal) and timed.capture():
+        if direction == "forward" and not (timed.slow or timed.frugal) and timed.capture():
             graph = {"graph": timed.turn("graph", "gpu")}
             gpu |= take_turns(graph, patience * REPLAYS, PRECISION["gpu"], first=first)
     if reason := watch.forged(median(times[clocks[-1]]["solution"])):
@@ -249,9 +244,9 @@ def _times(
 def _own(
     timed: TimedProcess, clock: ByClock, direction: Direction, ranked_by: ByClock
 ) -> dict[str, Turn]:
-    """Return the turns of the solution and of its parts by one clock."""
+    """Return the turns of the solution and, unless its calls are slow, of its parts by one clock."""
     part = {"gpu": {"backward": "backward"}, "host": {"forward": "no_grad"}}[clock].get(direction)
-    names = ["solution", *([part] if part else [])]
+    names = ["solution", *([part] if part and not timed.slow else [])]
     return {name: timed.turn(name, clock, BURST[ranked_by]) for name in names}
 
 

@@ -76,7 +76,7 @@ class Clock:
             self.ours.refuse_shared()
             self.ours.forget()
             memory.give_back()  # as much as several calls take
-        if self._slow:  # the calls so far have warmed up, and launching is nothing beside them
+        if self.slow:  # the calls so far have warmed up, and launching is nothing beside them
             self._warm.update(self.contestants)
         else:
             for name in self.contestants:
@@ -85,7 +85,7 @@ class Clock:
         memory.synchronize()
 
     @property
-    def _slow(self) -> bool:
+    def slow(self) -> bool:
         """Return whether a call takes most of the seconds of a warm-up."""
         return self._most == 1
 
@@ -167,7 +167,7 @@ class Clock:
             burst: The most calls in a sample of host time.
         """
         contestant = self.get_ready(name)
-        if clock == "host" and not self._slow:
+        if clock == "host" and not self.slow:
             self._wake(contestant)
         samples = [round(self._sample(contestant, clock, burst), 2) for _ in range(rounds)]
         self.ours.forget()

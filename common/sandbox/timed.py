@@ -42,7 +42,7 @@ def begin_timing(
         beside: Keep the clock of the other direction.
 
     Returns:
-        As `peak_memory` the bytes that a call takes beyond inputs and results, forward's or those
+        As `slow` whether a call takes most of the seconds of a warm-up; as `peak_memory` the bytes that a call takes beyond inputs and results, forward's or those
         of forward with backward; None on a CPU. It is this process's own word, as times are, and
         nothing holds it against another measurement. Memory that native code takes from CUDA
         itself, and what the solution has held since an earlier call, are not in it.
@@ -58,10 +58,10 @@ def begin_timing(
     rotated = [_timed_call(session, call, changes=bool(kept)) for call in calls]
     slots = tuple(session.tensor(slot) for slot in kept)
     ours = Rotation(rotated, backward, functools.partial(check_sample, session), slots)
-    session.clocks[backward] = Clock(ours, backward, _limits(**limits) if limits else {})
+    clock = session.clocks[backward] = Clock(ours, backward, _limits(**limits) if limits else {})
     peak = peak_memory(ours)
     session.hold()
-    return {"peak_memory": peak}
+    return {"peak_memory": peak, "slow": clock.slow}
 
 
 def _timed_call(session: Session, call: Reply, changes: bool) -> TimedCall:
