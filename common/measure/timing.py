@@ -244,7 +244,7 @@ def _times(
 def _own(
     timed: TimedProcess, clock: ByClock, direction: Direction, ranked_by: ByClock
 ) -> dict[str, Turn]:
-    """Return the turns of the solution and, unless its calls are slow, of its parts by one clock."""
+    """Return the turns of the solution, and of its parts unless calls are slow, by one clock."""
     part = {"gpu": {"backward": "backward"}, "host": {"forward": "no_grad"}}[clock].get(direction)
     names = ["solution", *([part] if part and not timed.slow else [])]
     return {name: timed.turn(name, clock, BURST[ranked_by]) for name in names}

@@ -42,10 +42,11 @@ def begin_timing(
         beside: Keep the clock of the other direction.
 
     Returns:
-        As `slow` whether a call takes most of the seconds of a warm-up; as `peak_memory` the bytes that a call takes beyond inputs and results, forward's or those
-        of forward with backward; None on a CPU. It is this process's own word, as times are, and
-        nothing holds it against another measurement. Memory that native code takes from CUDA
-        itself, and what the solution has held since an earlier call, are not in it.
+        As `slow` whether a call takes most of the seconds of a warm-up; as `peak_memory` the bytes
+        that a call takes beyond inputs and results, forward's or those of forward with backward;
+        None on a CPU. Both are this process's own word, as times are, and nothing holds them
+        against another measurement. Memory that native code takes from CUDA itself, and what the
+        solution has held since an earlier call, are not in it.
 
     Raises:
         Refused: TAMPERED, where results that live at the same time lie in the same memory.
