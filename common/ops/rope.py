@@ -128,7 +128,8 @@ def _of_tokens(
     For example, with `ends = [0, 2, 5]` and no starts the positions are `[0, 1, 0, 1, 2]`.
     """
     token = torch.arange(tokens, dtype=ends.dtype, device=ends.device)
-    sequence = torch.searchsorted(ends[1:], token, right=True)
+    # torch 2.11 cannot compile a search in a slice, `ends[1:]`
+    sequence = torch.searchsorted(ends, token, right=True) - 1
     position = token - ends[sequence]
     if cp_size > 1:
         chunk = (ends.diff() // 2)[sequence]
