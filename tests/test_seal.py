@@ -18,6 +18,7 @@ import torch._dynamo  # as process.py does: it replaces torch.manual_seed when i
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from common.sandbox import process
 from common.sandbox.seal import Seal
 
 
@@ -234,3 +235,37 @@ def test_threads_of_a_call_that_raised_may_end():
         assert "a thread was left behind" in seal.broken()
         seal.await_threads()
         assert seal.broken() is None
+
+
+def test_where_little_time_is_left_what_is_near_is_compared(monkeypatch):
+    far, own = types.ModuleType("far"), types.ModuleType("near")
+    far.function = own.function = function
+    seal = Seal.of([far, own], near=("near",))._replace(frames=dict)
+    assert seal.broken(near=True) is seal.broken() is None
+    monkeypatch.setattr(far, "function", len)
+    assert seal.broken(near=True) is None
+    assert seal.broken() == "far.function was replaced"
+    monkeypatch.setattr(own, "function", len)
+    assert seal.broken(near=True) == "near.function was replaced"
+
+
+def test_code_and_modes_are_seen_near_too():
+    def replaced():
+        return 2
+
+    def own():
+        return 1
+
+    near = types.ModuleType("near")
+    near.own = own
+    seal = Seal.of([near], near=("near",))._replace(frames=dict)
+    with TorchFunctionMode():
+        assert seal.broken(near=True) == "a mode was left behind"
+    own.__code__ = replaced.__code__
+    assert seal.broken(near=True) == "near.own was replaced"
+
+
+def test_the_functions_that_take_a_sample_are_near():
+    names = {each.name for each in Seal.of(process.relied_on(), process.ours()).sealed}
+    for module in process.SAMPLING:
+        assert any(name == module or name.startswith(f"{module}.") for name in names), module

@@ -127,7 +127,7 @@ def test_tampering_is_looked_for_after_every_sample():
     class Session:
         looked: ClassVar = []
 
-        def hold(self):
+        def hold(self, near):
             self.looked.append("for tampering")
 
         def check_output(self, output):
@@ -167,6 +167,32 @@ def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch
     assert found == seen
     assert session.clocks[True] == made[True]
     assert session.clocks.get(False) == (made[False] if beside else None)
+
+
+@pytest.mark.parametrize(("drawn", "near"), [(0, False), (1, True), (3, True)])
+def test_after_a_sample_all_is_compared_where_the_draw_says_so(monkeypatch, drawn, near):
+    held = []
+    session = SimpleNamespace(hold=lambda near: held.append(near), check_output=held.append)
+    monkeypatch.setattr(timed, "below", lambda count: drawn % count)
+    timed.check_sample(session, "output")
+    assert held == [near, "output"]
+
+
+def test_eagers_own_samples_are_not_held_against_the_seal(monkeypatch):
+    checks = []
+    monkeypatch.setattr(
+        timed, "Rotation", lambda calls, backward, check, slots: checks.append(check)
+    )
+    monkeypatch.setattr(timed, "Clock", lambda *_: SimpleNamespace(slow=False))
+    monkeypatch.setattr(timed, "peak_memory", lambda ours: None)
+    session = SimpleNamespace(
+        prepare=None, clocks={}, hold=lambda **_: checks.append("held"), check_output="output alone"
+    )
+    limits = {"copy_bytes": 8, "products": [], "dtype": "float32"}
+    timed.begin_timing(session, [], [], backward=False, limits=limits)
+    timed.begin_timing(session, [], [], backward=False)
+    assert checks[0] == "output alone"
+    assert checks[2].func is timed.check_sample
 
 
 def test_several_take_their_turns_with_the_probe_before_and_after_each(monkeypatch):

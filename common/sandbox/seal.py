@@ -14,7 +14,7 @@ import operator
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -62,6 +62,8 @@ class Seal(NamedTuple):
 
     sealed: tuple[Namespace, ...]
     parts: tuple[Parts, ...]
+    near: tuple[Namespace, ...]
+    near_parts: tuple[Parts, ...]
     held: tuple[Held, ...]
     handlers: tuple[tuple[int, object], ...]
     # kept here, since replacing the functions that look for these would hide them
@@ -77,6 +79,7 @@ class Seal(NamedTuple):
         owners: Iterable[Owner],
         ours: Sequence[ModuleType] = (),
         instances: Iterable[Held] = (),
+        near: Collection[str] = (),
     ) -> Seal:
         """Remember the functions of the owners, of their bases and of their tables.
 
@@ -85,14 +88,18 @@ class Seal(NamedTuple):
             ours: Those among them that are the harness's, of which every value counts, down to the
                 entries of its dictionaries and the attributes of its instances.
             instances: Further instances.
+            near: Names of modules; they and their classes are compared where little time is left.
         """
         whole = {id(module) for module in ours}
         several = list(with_bases(owners))
         tables = [table for owner in several for table in tables_of(owner, id(owner) in whole)]
         sealed = (*(namespace_of(owner, id(owner) in whole) for owner in several), *tables)
+        close = tuple(each for each in sealed if _is_within(each.name, near))
         return cls(
             sealed=sealed,
             parts=tuple(parts_of(sealed)),
+            near=close,
+            near_parts=tuple(parts_of(close)),
             held=(*(each for module in ours for each in _instances(module)), *instances),
             handlers=tuple((each, signal.getsignal(each)) for each in signal.valid_signals()),
             me=_thread.get_ident(),
@@ -105,26 +112,28 @@ class Seal(NamedTuple):
             ),
         )
 
-    def broken(self, *also: Held) -> str | None:
+    def broken(self, *also: Held, near: bool = False) -> str | None:
         """Describe the first thing that was replaced or left behind: `json.dumps was replaced`.
 
         Args:
             also: Instances to compare beside the sealed ones.
+            near: Leave out what is not near, and look for no threads or handlers of signals.
         """
-        for group in (self.sealed, self.held, also):
+        for group in (self.near if near else self.sealed, self.held, also):
             for sealed in group:
                 if name := sealed.broken():
                     return f"{sealed.name}.{name} was replaced"
-        for part in self.parts:
+        for part in self.near_parts if near else self.parts:
             if name := part.broken():
                 return f"{name} was replaced"
-        return self._left_behind()
+        return self._watching() or (None if near else self._left_behind())
 
-    def _left_behind(self) -> str | None:
+    def _watching(self) -> str | None:
         if _any(watcher() for watcher in self.watchers):
             return "a trace function was left behind"
-        if self._has_mode():
-            return "a mode was left behind"
+        return "a mode was left behind" if self._has_mode() else None
+
+    def _left_behind(self) -> str | None:
         for number, handler in self.handlers:
             if self.handler(number) is not handler:
                 name = getattr(number, "name", f"signal {number}")  # a real-time one has no name
@@ -155,6 +164,10 @@ class Seal(NamedTuple):
         """
         modes = (mode_at(i) for depth, mode_at in self.stacks for i in range(depth()))
         return _any(_type(mode) is not DeviceContext or HOOK in vars(mode) for mode in modes)
+
+
+def _is_within(name: str, modules: Collection[str]) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
 def _instances(module: ModuleType) -> Iterator[Held]:

@@ -84,13 +84,14 @@ class Session:
             self.hold()
         return {}
 
-    def hold(self, *instances: Held) -> None:
+    def hold(self, *instances: Held, near: bool = False) -> None:
         """End the process as TAMPERED if the solution replaced what its answers rest on.
 
         Args:
             instances: Those that the call under way relies on, as they were before it.
+            near: Look at what a timed sample rests on alone; see `Seal.broken`.
         """
-        if broken := self.seal.broken(*instances):
+        if broken := self.seal.broken(*instances, near=near):
             self.refuse(broken)
 
     def held(self) -> tuple[Held, ...]:
