@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from common import paths
@@ -16,11 +17,13 @@ from common.solutions import Solution
 if TYPE_CHECKING:
     from common.board.table import About
     from common.commands.report import TierReport
+    from common.grading.contrast import Contrast
     from common.grading.fork_server import ForkServer
     from common.grading.sweep import Graded
+    from common.grading.what import Cause
     from common.records.lines import Record
     from common.records.runs import Results
-    from common.spec import Case
+    from common.spec import Case, Direction
 
 PATIENCE = 0.3
 """The share of the time that `bench` takes for a row; a row of `check` is kept nowhere."""
@@ -63,9 +66,9 @@ def check(
 
     smoke_report, board_report = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
     # first: while it imports torch, so does this process
-    with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
+    with contextlib.closing(ForkServer(device, quiet=not verbose, light=True)) as server:
         earlier = earlier_rows(server)
-        take_all(smoke(chosen, server, memory), smoke_report)
+        take_all(smoke(chosen, server, memory), smoke_report, server)
         rows = _measure_board(chosen, server, board_report, memory)
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
@@ -87,8 +90,14 @@ def earlier_rows(server: ForkServer) -> Results:
     return runs.read(paths.RESULTS / machine.results_folder(server.device))
 
 
-def take_all(found: Iterable[Graded], report: TierReport) -> None:
-    """Report cases as they are graded, then what they have in common."""
+def take_all(found: Iterable[Graded], report: TierReport, server: ForkServer) -> None:
+    """Report cases as they are graded, then what they have in common.
+
+    Args:
+        found: The cases.
+        report: The report.
+        server: The fork server, which has solutions answer further cases where some fail.
+    """
     from common.grading.what import causes
 
     kept = []
@@ -96,8 +105,32 @@ def take_all(found: Iterable[Graded], report: TierReport) -> None:
         report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
         kept.append(graded)
     report.end()
-    for cause in causes(kept):
+    told = list(causes(kept))
+    for cause in told:
         print(cause, flush=True)
+    for contrast in told_apart(kept, report, told, server):
+        print(contrast, flush=True)
+
+
+def told_apart(
+    kept: Sequence[Graded], report: TierReport, told: Sequence[Cause], server: ForkServer
+) -> Iterator[Contrast]:
+    """Yield the cases that pass without one property, of the failures that nothing explains."""
+    from common.grading.contrast import Failing, contrasts
+    from common.grading.sweep import Sweep
+
+    known = {(cause.solution, direction) for cause in told for direction in cause.directions}
+    asked = {(each.solution.name, each.case): each for each in kept}
+    directions: dict[tuple[str, Case], list[Direction]] = defaultdict(list)
+    for group, case in report.unexplained(known):
+        directions[group.solution, case] += group.directions
+    failing = [
+        Failing(asked[key].solution, asked[key].problem.op, key[1], tuple(dict.fromkeys(several)))
+        for key, several in directions.items()
+    ]
+    if failing:
+        with Sweep(server.device, overlap=True, server=server) as sweep:
+            yield from contrasts(sweep, failing)
 
 
 def smoke(

@@ -87,6 +87,8 @@ class Worker:
         self.deaths = Deaths()
         self.differentiable: set[bool] = set()
         """Whether outputs of the cases so far could be differentiated: {False} if none could."""
+        self._light = False
+        """Whether the process was forked without torch.compile's modules."""
         self._loaded: Reply = {}
         """The reply to `load`; a verdict in it answers every later request too."""
 
@@ -173,6 +175,7 @@ class Worker:
         self.release()
 
     def _start(self) -> None:
+        self._light = self._server.light
         server, pid, connection = self._server.fork()
         self._pids, self._channel = (server, pid), Channel(connection, pid)
         self.changes += 1
@@ -194,6 +197,8 @@ class Worker:
             reply = self._channel.ask(message, self.deadline, fds)
         except (OSError, EOFError, MemoryError, ValueError) as error:
             raise self._died(*_cause(error)) from None
+        if self._light and "lacks" in reply:
+            return self._start_again(message["request"])
         if "reason" in reply:
             reply["reason"] = printable(str(reply["reason"]))
         ended, tampered = reply.pop("ended", False), reply.get("verdict") == "TAMPERED"
@@ -205,6 +210,19 @@ class Worker:
         if tampered:  # no later reply counts
             self._loaded = reply
         return reply
+
+    def _start_again(self, request: str) -> Reply:
+        """Start a process with torch.compile's modules; return the reply to `load`.
+
+        Raises:
+            ServerEnded: The request is another one, which needs what the process held.
+        """
+        self._stop()
+        self._server.grow()
+        if request != "load":
+            raise ServerEnded("torch.compile was first used after the solution was loaded")
+        self._start()
+        return self._loaded
 
     def _died(self, verdict: str, reason: str) -> Exception:
         """End the process; return the exception that says why."""

@@ -16,6 +16,8 @@ class RopeCase(Case):
     """One input of `rope`; a thd case has `lengths` in the place of `s` and `b`."""
 
     sizes = ("s", "b", "h", "d", "d2")
+    lists = ("lengths",)
+    joined = ("cp_size", "cp_rank")
 
     track: str
     s: int = 0
@@ -130,7 +132,8 @@ def _smoke_alone() -> Iterator[RopeCase]:
     for layout in ("strided", "offset", "transposed", "sparse"):
         yield _core(5, 2, 3, 12, 8, layout=layout)
     yield _core(5, 2, 3, 12, 8, freqs_layout="strided")
-    yield _extended(5, 2, 3, 16, 12, interleaved=True)
+    for starts in (False, True):
+        yield _extended(5, 2, 3, 16, 12, interleaved=True, starts=starts)
     for tensor_format in ("sbhd", "bshd"):
         yield _extended(5, 3, 2, 16, 8, starts=True, tensor_format=tensor_format)
         yield _extended(6, 2, 2, 16, 8, cp_size=3, cp_rank=1, tensor_format=tensor_format)
@@ -194,7 +197,7 @@ EXCLUDED = (
     ),
 )  # fmt: skip
 """The pairs that cannot be had."""
-MANY = 66
+MANY = 71
 """More sequences than the 64 of a kernel that searches them in one block."""
 
 

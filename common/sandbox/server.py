@@ -1,6 +1,7 @@
 """The fork server: it has imported torch and triton, and forks a process for each solution.
 
-`python -m common.sandbox.server FD` serves the socket of that file descriptor.
+`python -m common.sandbox.server FD` serves the socket of that file descriptor. With `light` as a
+further argument it imports torch.compile's modules, `torch._dynamo`, when it is asked to `grow`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def run(control: socket.socket) -> None:
     """Answer requests until the harness closes the socket, then end every process left.
 
     `fork`, sent with a socket for the child, is answered with the child's process id; `reap PID`
-    ends that worker and is answered with its wait status.
+    ends that worker and is answered with its wait status; `grow` is answered once torch._dynamo
+    is imported.
     """
     server = os.getpid()
     # what is imported stays; each of a worker's many collections would take 0.1 s to walk over it
@@ -41,6 +43,11 @@ def run(control: socket.socket) -> None:
         words = request.split()
         if words[0] == b"reap":
             control.sendall(str(_reap(int(words[1]), workers)).encode())
+            continue
+        if words[0] == b"grow":
+            process.grow()
+            gc.freeze()
+            control.sendall(b"grown")
             continue
         pid = os.fork()
         if pid == 0:
@@ -94,5 +101,6 @@ def _children() -> set[int]:
 if __name__ == "__main__":
     from common.sandbox import server
 
+    process.stay_light() if "light" in sys.argv else process.grow()
     # the module under its own name, so that a worker has one copy of it
     server.run(socket.socket(fileno=int(sys.argv[1])))
