@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from common import paths
@@ -49,38 +49,45 @@ def run(options: argparse.Namespace) -> int:
     chosen = shared.contributors(options)
     device = shared.device(options)
     verbose, picture, memory = options.verbose, options.picture, options.memory
-    return int(not check(chosen, device, verbose, shared.about(), memory, picture))
+    return int(not check(chosen, device, verbose, shared.about, memory, picture))
 
 
 def check(
     chosen: Sequence[Solution],
     device: str,
     verbose: bool,
-    about: Mapping[str, About],
+    about: Callable[[], Mapping[str, About]],
     memory: int | None = None,
     picture: bool = False,
 ) -> bool:
-    """Print failures as they are found, then the folder's places; return whether none failed."""
+    """Print failures as they are found, then the folder's places; return whether none failed.
+
+    While the fork server imports torch, this process does so too, and reads the `about` of boards.
+    """
     from common.commands.report import TierReport
     from common.grading.fork_server import ForkServer
 
     smoke_report, board_report = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
-    # first: while it imports torch, so does this process
     with contextlib.closing(ForkServer(device, quiet=not verbose, light=True)) as server:
-        earlier = earlier_rows(server)
+        earlier, known = earlier_rows(server), about()
         take_all(smoke(chosen, server, memory), smoke_report, server)
         rows = _measure_board(chosen, server, board_report, memory)
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
         return False
-    _show_places(rows, earlier, device, about)
+    _show_places(rows, earlier, device, known)
     if smoke_report.failed and not board_report.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not (smoke_report.failed or board_report.failed)
 
 
 def earlier_rows(server: ForkServer) -> Results:
-    """Return what was measured on the server's device, with which a process shares its memory."""
+    """Return what was measured on the server's device, with which a process shares its memory.
+
+    Import what grading imports at its first gradient, which a thread would wait for later.
+    """
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401
+
     from common.grading.sharing import check_sharing
     from common.measure import machine
     from common.records import runs
