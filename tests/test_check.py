@@ -11,7 +11,7 @@ from common import ops
 from common.commands import check
 from common.grading import memory as memories
 from common.grading import sweep
-from common.measure import machine, rows
+from common.measure import rows
 from common.solutions import Solution
 from common.verdicts import Verdict
 from tests.test_records import row
@@ -93,7 +93,6 @@ def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch):
         yield [rows.Measured(each, None, graded) for each in (row(), late)]
 
     monkeypatch.setattr(rows, "measure", measure)
-    monkeypatch.setattr(machine, "digests_of", lambda solutions: {})
     assert check._measure_board(chosen, server, report, GIB) == [row(), late]
     assert Sweep.made == [("cuda", None, server, GIB)], "whoever times has the device to himself"
     assert asked == [(chosen, "check", check.PATIENCE)]

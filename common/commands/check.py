@@ -64,11 +64,13 @@ def check(
 
     While the fork server imports torch, this process does so too, and reads the `about` of boards.
     """
-    from common.commands.report import TierReport
     from common.grading.fork_server import ForkServer
 
-    smoke_report, board_report = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
     with contextlib.closing(ForkServer(device, quiet=not verbose, light=True)) as server:
+        from common.commands.report import TierReport
+
+        reports = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
+        smoke_report, board_report = reports
         earlier, known = earlier_rows(server), about()
         take_all(smoke(chosen, server, memory), smoke_report, server)
         rows = _measure_board(chosen, server, board_report, memory)
@@ -186,13 +188,12 @@ def _measure_board(
     from common.grading.memory import Memory
     from common.grading.sweep import Sweep, TooLarge
     from common.grading.tiers import tier_cases
-    from common.measure.machine import digests_of
     from common.measure.rows import measure
 
     due = tier_cases(chosen, "board", server.device)
     count = sum(2 * len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
     rows: list[Record] = []
-    digests = digests_of(chosen)
+    digests = {each: (each.digest, "") for each in chosen}  # the harness's is for records
     budget = Memory.of(server.device, memory)
     with (
         Sweep(server.device, server=server, memory=budget) as sweep,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from common.verdicts import Verdict
 
 SHOWN = 2
 """The cases shown of each group of failures, the smallest ones."""
+COUNT = re.compile(r" \(\d+ of \d+\)$")
 ENDS = ("CRASHED", "TIMEOUT", "TAMPERED")
 """The verdicts on a process that was ended."""
 
@@ -80,11 +82,14 @@ class Group:
 
     @property
     def smallest(self) -> list[Verdict]:
-        """The failures of the smallest cases, each reason and each line of source once."""
+        """The failures of the smallest cases, each reason and each line of source once.
+
+        Reasons that differ in a last count alone, such as "(4 of 4)", are the same.
+        """
         several: dict[str, Verdict] = {}
         for answer in self.by_size:
             found = answer.verdicts[self.directions[0]]
-            several.setdefault(place_of(found.reason) or found.reason, found)
+            several.setdefault(place_of(found.reason) or COUNT.sub("", found.reason), found)
         return list(several.values())[:SHOWN]
 
     def when(self, answers: Iterable[Answer]) -> str:

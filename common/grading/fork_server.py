@@ -93,8 +93,13 @@ class ForkServer:
         """Return whether the server with this id is the present one and still runs."""
         return server == self._process.pid and self._process.poll() is None
 
-    def reap(self, server: int, pid: int) -> int:
+    def reap(self, server: int, pid: int, at_once: bool = False) -> int:
         """Kill a process that this server forked, and every process that it started.
+
+        Args:
+            server: The server's id.
+            pid: The process's id.
+            at_once: Whether a process that is ending by itself need not reach its own exit code.
 
         Returns:
             The process's exit code; for a signal, its number negated.
@@ -106,7 +111,8 @@ class ForkServer:
             if not self.runs(server):
                 raise ServerEnded
             self._forked.discard(pid)
-            return os.waitstatus_to_exitcode(int(self._ask(f"reap {pid}\n".encode())))
+            request = f"{'end' if at_once else 'reap'} {pid}\n"
+            return os.waitstatus_to_exitcode(int(self._ask(request.encode())))
 
     def interrupt(self) -> None:
         """Kill every process that was forked, and fork none until `resume`.

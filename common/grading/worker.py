@@ -171,7 +171,7 @@ class Worker:
     def close(self) -> None:
         """End the process and free the shared memory."""
         with contextlib.suppress(ServerEnded):
-            self._stop()
+            self._stop(at_once=True)
         self.release()
 
     def _start(self) -> None:
@@ -238,14 +238,18 @@ class Worker:
         self.deaths.append(death)
         return death
 
-    def _stop(self) -> int:
-        """End the process; return its exit code, or a signal's number negated."""
+    def _stop(self, at_once: bool = False) -> int:
+        """End the process; return its exit code, or a signal's number negated.
+
+        Args:
+            at_once: Whether the code does not matter.
+        """
         if self._channel is None:
             return 0
         self._channel.close()
         self._channel = None
         try:
-            return self._server.reap(*self._pids)
+            return self._server.reap(*self._pids, at_once)
         finally:
             self._reclaim()
 

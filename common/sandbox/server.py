@@ -28,8 +28,8 @@ def run(control: socket.socket) -> None:
     """Answer requests until the harness closes the socket, then end every process left.
 
     `fork`, sent with a socket for the child, is answered with the child's process id; `reap PID`
-    ends that worker and is answered with its wait status; `grow` is answered once torch._dynamo
-    is imported.
+    ends that worker and is answered with its wait status, and so is `end PID`, which gives the
+    worker no time to end by itself; `grow` is answered once torch._dynamo is imported.
     """
     server = os.getpid()
     # what is imported stays; each of a worker's many collections would take 0.1 s to walk over it
@@ -41,7 +41,8 @@ def run(control: socket.socket) -> None:
         if not request:
             break
         words = request.split()
-        if words[0] == b"reap":
+        if words[0] in (b"reap", b"end"):
+            time.sleep(LAST_BREATH if words[0] == b"reap" else 0)
             control.sendall(str(_reap(int(words[1]), workers)).encode())
             continue
         if words[0] == b"grow":
@@ -65,7 +66,6 @@ def run(control: socket.socket) -> None:
 
 def _reap(pid: int, workers: set[int]) -> int:
     """End a worker and the processes that workers left behind; return its wait status."""
-    time.sleep(LAST_BREATH)
     _kill(pid)
     status = os.waitpid(pid, 0)[1]
     workers.discard(pid)
