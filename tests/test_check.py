@@ -57,6 +57,7 @@ def halves(monkeypatch, tmp_path):
     monkeypatch.setattr(sweep, "Sweep", Sweep)
     monkeypatch.setattr(memories, "_free", lambda: 1 << 40)
     monkeypatch.setattr(Sweep, "made", [], raising=False)
+    (tmp_path / "rope.py").touch()
     return [Solution(tmp_path / "rope.py", "rope")], SimpleNamespace(device="cuda")
 
 

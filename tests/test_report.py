@@ -149,7 +149,7 @@ def test_what_is_left_out_is_named_with_the_cases_that_have_it(reported):
     assert re.search(
         r"rope forward: INCORRECT_NUMERICAL in \d+ of \d+ cases\n"
         r"    fails where d ≠ d2 \((\d+) of \1\), passes where d = d2 \((\d+) of \2\)\n"
-        r"    sbhd-.*: output wrong: features from 16 on, the last 6 of 22 \(what passes through\)",
+        r"    sbhd-.*: output wrong: features 8 to 15 of 16 \(what passes through\)",
         out,
     )
     picture = "position 0 " + 16 * "·" + 6 * "█"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
-import importlib
 import json
 import operator
 import os
@@ -54,13 +53,15 @@ def stay_light() -> None:
 
     Import what each worker's first gradient would import otherwise: sympy takes 0.4 s.
     """
-    importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401
+
     Poison.__torch_dispatch__ = getattr(_GUARDED, "__wrapped__", _GUARDED)  # type: ignore[method-assign]
 
 
 def grow() -> None:
     """Import torch._dynamo, for the workers that are forked from now on."""
-    importlib.import_module(DYNAMO)
+    import torch._dynamo  # noqa: F401
+
     Poison.__torch_dispatch__ = _GUARDED  # type: ignore[method-assign]
 
 

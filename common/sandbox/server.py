@@ -24,7 +24,7 @@ LAST_BREATH = 0.05
 """Seconds in which a process that is ending by itself reaches its own exit code."""
 
 
-def run(control: socket.socket) -> None:
+def run(control: socket.socket, light: bool = False) -> None:
     """Answer requests until the harness closes the socket, then end every process left.
 
     `fork`, sent with a socket for the child, is answered with the child's process id; `reap PID`
@@ -32,6 +32,7 @@ def run(control: socket.socket) -> None:
     worker no time to end by itself; `grow` is answered once torch._dynamo is imported.
     """
     server = os.getpid()
+    process.stay_light() if light else process.grow()
     # what is imported stays; each of a worker's many collections would take 0.1 s to walk over it
     gc.freeze()
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what workers leave behind comes here
@@ -101,6 +102,5 @@ def _children() -> set[int]:
 if __name__ == "__main__":
     from common.sandbox import server
 
-    process.stay_light() if "light" in sys.argv else process.grow()
     # the module under its own name, so that a worker has one copy of it
-    server.run(socket.socket(fileno=int(sys.argv[1])))
+    server.run(socket.socket(fileno=int(sys.argv[1])), "light" in sys.argv)
