@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from common import ops
+from common.commands import check
+from common.commands.report import TierReport
 from common.grading import contrast
 from common.grading.contrast import TRIES, Failing, contrasts, plainer
 from common.grading.sweep import Graded, Sweep
@@ -49,6 +51,17 @@ def test_the_property_is_named_without_which_the_case_passes(told):
 
 def test_nothing_is_said_where_every_case_fails(told):
     assert told("def rotate_half(x):\n    return x + 0") == []
+
+
+def test_check_says_it(tmp_path, fork_server, capsys):
+    path = tmp_path / "rotate_half.py"
+    path.write_text(FLUSHES)
+    several = [Solution(path, "rotate_half")]
+    with Sweep("cpu", server=fork_server, keep=True) as sweep:
+        cases = [case for case in HALF.cases("smoke") if not case.span and not case.interleaved]
+        check.take_all(sweep.grade(HALF, cases, several), TierReport("smoke", False), fork_server)
+    name, said = several[0].name, "values normal in place of subnormal"
+    assert f"{name} forward: {CASE.name} passes with {said}\n" in capsys.readouterr().out
 
 
 class Drawn:

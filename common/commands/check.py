@@ -66,7 +66,7 @@ def check(
     """
     from common.grading.fork_server import ForkServer
 
-    with contextlib.closing(ForkServer(device, quiet=not verbose, light=True)) as server:
+    with contextlib.closing(ForkServer(device, quiet=not verbose, light=device == "cpu")) as server:
         from common.commands.report import TierReport
 
         reports = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))

@@ -59,7 +59,9 @@ def run(options: argparse.Namespace) -> int:
         raise ModuleNotFoundError(name="watchfiles")
     device = shared.device(options)
     end = threading.Event()
-    with contextlib.closing(ForkServer(device, not options.verbose, light=True)) as server:
+    with contextlib.closing(
+        ForkServer(device, not options.verbose, light=device == "cpu")
+    ) as server:
         check.earlier_rows(server)  # imports torch while the server does, and checks the device
         watch = Watch(server, lambda: shared.contributors(options), options)
         with _on_interrupt(watch.end):
