@@ -72,7 +72,7 @@ def check(
         reports = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
         smoke_report, board_report = reports
         earlier, known = earlier_rows(server), about()
-        take_all(smoke(chosen, server, memory), smoke_report, server)
+        take_all(smoke(chosen, server, memory), smoke_report, server, memory)
         rows = _measure_board(chosen, server, board_report, memory)
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
@@ -99,13 +99,16 @@ def earlier_rows(server: ForkServer) -> Results:
     return runs.read(paths.RESULTS / machine.results_folder(server.device))
 
 
-def take_all(found: Iterable[Graded], report: TierReport, server: ForkServer) -> None:
+def take_all(
+    found: Iterable[Graded], report: TierReport, server: ForkServer, memory: int | None = None
+) -> None:
     """Report cases as they are graded, then what they have in common.
 
     Args:
         found: The cases.
         report: The report.
         server: The fork server, which has solutions answer further cases where some fail.
+        memory: The bytes of a GPU's memory that these take at most.
     """
     from common.grading.what import causes
 
@@ -117,15 +120,20 @@ def take_all(found: Iterable[Graded], report: TierReport, server: ForkServer) ->
     told = list(causes(kept))
     for cause in told:
         print(cause, flush=True)
-    for contrast in told_apart(kept, report, told, server):
+    for contrast in told_apart(kept, report, told, server, memory):
         print(contrast, flush=True)
 
 
 def told_apart(
-    kept: Sequence[Graded], report: TierReport, told: Sequence[Cause], server: ForkServer
+    kept: Sequence[Graded],
+    report: TierReport,
+    told: Sequence[Cause],
+    server: ForkServer,
+    memory: int | None = None,
 ) -> Iterator[Contrast]:
     """Yield the cases that pass without one property, of the failures that nothing explains."""
     from common.grading.contrast import Failing, contrasts
+    from common.grading.memory import Memory
     from common.grading.sweep import Sweep
 
     known = {(cause.solution, direction) for cause in told for direction in cause.directions}
@@ -138,7 +146,8 @@ def told_apart(
         for key, several in directions.items()
     ]
     if failing:
-        with Sweep(server.device, overlap=True, server=server) as sweep:
+        budget = Memory.of(server.device, memory)
+        with Sweep(server.device, overlap=True, server=server, memory=budget) as sweep:
             yield from contrasts(sweep, failing)
 
 

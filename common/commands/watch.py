@@ -194,7 +194,8 @@ class Watch:
         with contextlib.closing(
             check.smoke(chosen, self._server, self._options.memory, first)
         ) as cases:
-            check.take_all(self._taken(cases, round), report, self._server)
+            taken = self._taken(cases, round)
+            check.take_all(taken, report, self._server, self._options.memory)
         self.passes = not report.failed
         print(round.summary(self._now(), self._options.only), flush=True)
 
