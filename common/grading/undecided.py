@@ -57,9 +57,12 @@ class Undecided:
 
 
 def _died(graded: Graded) -> bool:
-    """Return whether forward died, and backward has its failure; not after a long wait."""
+    """Return whether forward died, and backward has its failure.
+
+    A timeout, after which nothing should wait longer, and want of memory do not count.
+    """
     forward, backward = (graded.verdicts.get(each) for each in DIRECTIONS)
-    if forward is None or backward is None or forward.verdict == "TIMEOUT":
+    if forward is None or backward is None or forward.verdict == "TIMEOUT" or forward.ran_out:
         return False
     same = (forward.verdict, forward.reason) == (backward.verdict, backward.reason)
     return same and forward.verdict in DIED
