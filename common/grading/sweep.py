@@ -230,7 +230,7 @@ class Sweep:
 
         def run(free: SimpleQueue[Worker]) -> tuple[Worker, Verdicts | None]:
             """Return None where the harness failed; an exception would hold the case's tensors."""
-            wait([problem])  # before a worker is taken
+            problem.exception()  # waits, before a worker is taken; `wait` would miss a cancellation
             worker = free.get()
             try:
                 made = problem.result()
