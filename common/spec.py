@@ -65,6 +65,10 @@ class Case:
 
     sizes: ClassVar[tuple[str, ...]] = ()
     """The fields that hold the input's sizes."""
+    lists: ClassVar[tuple[str, ...]] = ()
+    """The fields that hold a size for each of several sequences."""
+    joined: ClassVar[tuple[str, ...]] = ()
+    """The fields that take their defaults only together."""
 
     dtype: str = "float32"
     ranked_by: ByClock = "gpu"

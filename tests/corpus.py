@@ -3,8 +3,8 @@
 A kernel's docstring promises its verdicts, `Expected: forward=X backward=Y`: in each direction at
 least one smoke case gets that verdict, and every other is PASSED or UNSUPPORTED. A cheat may also
 promise its verdict when it is timed, `Timed: X`, and those that it gets on a GPU only,
-`On a GPU: X` and `Timed on a GPU: X`. `Cause: NAME` names the mistake that `check` tells; see
-grader/test_causes.py.
+`On a GPU: X` and `Timed on a GPU: X`. `Cause: NAME` names the mistake that `check` tells, and
+`Fails: in every case` says that no field separates what fails; see grader/test_wrong.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from common import ops, solutions
 from common.grading.fork_server import ForkServer
-from common.grading.sweep import Sweep
+from common.grading.sweep import Graded, Sweep
 from common.measure import baseline, rows
 from common.measure.baseline import Baseline
 from common.paths import CONTRIBUTORS, ROOT
@@ -63,6 +63,24 @@ def smoke(op: Op[Any]) -> Iterable[Case]:
 def large(op: Op[Any]) -> Iterable[Case]:
     """Return one case of the board, with more programs than a GPU runs at once."""
     return itertools.islice((case for case in op.cases("board") if case.ranked_by == "gpu"), 1)
+
+
+def count(graded: Iterable[Graded], corpus: Collection[Solution]) -> Counts:
+    """Count verdicts by solution and direction.
+
+    A kernel that must be caught is done when both directions have got the promised verdict.
+    """
+    counted: Counts = defaultdict(Counter)
+    wanted = {solution: expected(solution) for solution in corpus}
+    caught = {solution for solution in corpus if not FINE.issuperset(wanted[solution].values())}
+    for each in graded:
+        promise = wanted.get(each.solution, {})
+        shown = all(counted[each.solution, where][promise[where]] for where in promise)
+        if each.solution in caught and shown:
+            continue
+        for direction, verdict in each.verdicts.items():
+            counted[each.solution, direction][verdict.verdict] += 1
+    return counted
 
 
 def verdicts(
@@ -163,9 +181,9 @@ def table(corpus: Iterable[Solution], counts: Counts) -> str:
     return "\n".join(lines)
 
 
-def in_the_docs(name: str, text: str, write: bool) -> bool:
-    """Return whether docs/grading.md holds this table; with `write`, write it there."""
-    path = ROOT / "docs" / "grading.md"
+def in_the_docs(name: str, text: str, write: bool, page: str = "grading") -> bool:
+    """Return whether a page of docs/ holds this table; with `write`, write it there."""
+    path = ROOT / "docs" / f"{page}.md"
     before, start, rest = path.read_text().partition(f"<!-- {name} -->\n")
     held, end, after = rest.partition(f"<!-- /{name} -->")
     if write:

@@ -11,7 +11,7 @@ from common import ops
 from common.commands import check
 from common.grading import memory as memories
 from common.grading import sweep
-from common.measure import machine, rows
+from common.measure import rows
 from common.solutions import Solution
 from common.verdicts import Verdict
 from tests.test_records import row
@@ -47,6 +47,9 @@ class Report:
     def end(self):
         self.ended = True
 
+    def unexplained(self, told):
+        return ()
+
 
 @pytest.fixture
 def halves(monkeypatch, tmp_path):
@@ -54,13 +57,14 @@ def halves(monkeypatch, tmp_path):
     monkeypatch.setattr(sweep, "Sweep", Sweep)
     monkeypatch.setattr(memories, "_free", lambda: 1 << 40)
     monkeypatch.setattr(Sweep, "made", [], raising=False)
+    (tmp_path / "rope.py").touch()
     return [Solution(tmp_path / "rope.py", "rope")], SimpleNamespace(device="cuda")
 
 
 def test_smoke_is_graded_several_cases_at_once(halves):
     chosen, server = halves
     report = Report()
-    check.take_all(check.smoke(chosen, server, GIB), report)
+    check.take_all(check.smoke(chosen, server, GIB), report, server)
     assert Sweep.made == [("cuda", True, server, GIB)]
     assert len(report.added) > 50
     assert report.ended
@@ -90,7 +94,6 @@ def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch):
         yield [rows.Measured(each, None, graded) for each in (row(), late)]
 
     monkeypatch.setattr(rows, "measure", measure)
-    monkeypatch.setattr(machine, "digests_of", lambda solutions: {})
     assert check._measure_board(chosen, server, report, GIB) == [row(), late]
     assert Sweep.made == [("cuda", None, server, GIB)], "whoever times has the device to himself"
     assert asked == [(chosen, "check", check.PATIENCE)]

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from common import ops, solutions
-from common.commands.report import SHOWN, TierReport
+from common.commands.report import ENDS, SHOWN, TierReport
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.verdicts import Picture, Verdict
@@ -83,6 +83,39 @@ def test_a_file_that_does_not_import_is_said_once(capsys):
     ]
 
 
+def test_reasons_that_differ_in_a_last_count_are_the_same(capsys):
+    report = TierReport("smoke", verbose=False)
+    for number, case in enumerate(CASES):
+        said = "in part" if number > 40 else "every element"
+        reason = f"output holds fresh memory: {said} ({number} of {number})"
+        report.add(ROPE, case, [
+            Verdict("a/rope", "rope", case.name, "forward", "UNWRITTEN_OUTPUT", reason)
+        ])  # fmt: skip
+    (group,) = report.groups("a/rope")
+    assert {each.reason.partition(" (")[0].rpartition(": ")[2] for each in group.smallest} == {
+        "every element", "in part",
+    }  # fmt: skip
+
+
+def test_what_neither_cause_nor_property_explains_is_compared_with_other_cases():
+    report = TierReport("smoke", verbose=False)
+    answers(report, lambda case: case is CASES[7])
+    answers(report, few_heads, name="b/rope")
+    answers(report, lambda case: True, name="c/rope")
+    ((group, case),) = report.unexplained([])
+    assert (group.solution, case) == ("a/rope", CASES[7]), "b's has a property, and c's needs none"
+    assert not list(report.unexplained([("a/rope", "forward")])), "its cause is known"
+
+
+@pytest.mark.parametrize("verdict", ENDS)
+def test_ended_processes_are_not_asked_again(verdict):
+    report = TierReport("smoke", verbose=False)
+    for case in CASES:
+        found = verdict if case is CASES[7] else "PASSED"
+        report.add(ROPE, case, [Verdict("a/rope", "rope", case.name, "forward", found)])
+    assert not list(report.unexplained([]))
+
+
 def test_one_failing_case_is_said_once(capsys):
     report = TierReport("smoke", verbose=False)
     answers(report, lambda case: case is CASES[7])
@@ -149,7 +182,7 @@ def test_what_is_left_out_is_named_with_the_cases_that_have_it(reported):
     assert re.search(
         r"rope forward: INCORRECT_NUMERICAL in \d+ of \d+ cases\n"
         r"    fails where d ≠ d2 \((\d+) of \1\), passes where d = d2 \((\d+) of \2\)\n"
-        r"    sbhd-.*: output wrong: features from 16 on, the last 6 of 22 \(what passes through\)",
+        r"    sbhd-.*: output wrong: features 8 to 15 of 16 \(what passes through\)",
         out,
     )
     picture = "position 0 " + 16 * "·" + 6 * "█"

@@ -177,3 +177,20 @@ def test_backward_takes_the_partners_sine():
     expected = torch.stack((g1 * cos1 + g2 * sin2, g2 * cos2 - g1 * sin1))
     torch.testing.assert_close(gradient.flatten(), expected)
     assert abs(sin1 - sin2) > 0.1
+
+
+def test_where_there_are_many_sequences_some_past_the_64th_have_tokens():
+    """A kernel that searches 64 of them in one block would pass otherwise."""
+    several = [case for case in SMOKE if len(case.lengths) > 64]
+    assert len(several) > 3
+    assert all(any(case.lengths[64:]) for case in several)
+
+
+def test_the_seeds_kind_has_two_cases():
+    """Powers of two, one batch and half of the width: lkm2835's first kernel takes no other."""
+    several = [
+        case for case in SMOKE
+        if case.track == "core" and case.b == 1 and 2 * case.d2 == case.d
+        and all(size > 1 and size & (size - 1) == 0 for size in (case.s, case.h))
+    ]  # fmt: skip
+    assert len(several) >= 2

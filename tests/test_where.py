@@ -7,12 +7,13 @@ import torch
 
 from common import ops
 from common.commands import pictures
-from common.grading.compare import compare
+from common.grading.compare import compare, differing
 from common.grading.picture import COLUMNS, ROWS, picture
 from common.grading.problem import make_problem
 from common.grading.where import describe
 from common.ops._draw import draw
 from common.spec import Axis
+from common.wire import POISONS
 
 ROPE = ops.load("rope")
 PARTS = {
@@ -172,3 +173,27 @@ def test_fresh_memory_in_a_gradient_has_a_place_too():
         "the gradient of w_v holds fresh memory: input features from 32 on, the last 8 of 40, every"
         " output feature (192 of 960)"
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ([1.0, 2.0], [1.0, 4.0], ": each is twice as much the second time, as if it were added up"),
+        (
+            [1.0, 2.0],
+            [1.0, 12345.0],
+            ": the second time nothing is written there, it is fresh memory",
+        ),
+        ([1.0, 2.0], [1.0, 2.0000002], ": by the last bit alone"),
+        ([1.0, 2.0], [1.0, 2.5], ""),
+    ],
+)
+def test_two_answers_that_differ_are_related_where_that_says_something(first, second, said):
+    (found,) = differing("output", torch.tensor(first), torch.tensor(second))
+    assert found.reason.endswith(f"on the same inputs{said}")
+
+
+def test_fresh_memory_is_known_in_every_dtype():
+    for dtype in (torch.bfloat16, torch.float16):
+        first, second = (torch.full((3,), value, dtype=dtype) for value in (1.0, POISONS[1]))
+        assert "fresh memory" in differing("output", first, second)[0].reason

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from common import paths
@@ -16,11 +17,13 @@ from common.solutions import Solution
 if TYPE_CHECKING:
     from common.board.table import About
     from common.commands.report import TierReport
+    from common.grading.contrast import Contrast
     from common.grading.fork_server import ForkServer
     from common.grading.sweep import Graded
+    from common.grading.what import Cause
     from common.records.lines import Record
     from common.records.runs import Results
-    from common.spec import Case
+    from common.spec import Case, Direction
 
 PATIENCE = 0.3
 """The share of the time that `bench` takes for a row; a row of `check` is kept nowhere."""
@@ -46,38 +49,47 @@ def run(options: argparse.Namespace) -> int:
     chosen = shared.contributors(options)
     device = shared.device(options)
     verbose, picture, memory = options.verbose, options.picture, options.memory
-    return int(not check(chosen, device, verbose, shared.about(), memory, picture))
+    return int(not check(chosen, device, verbose, shared.about, memory, picture))
 
 
 def check(
     chosen: Sequence[Solution],
     device: str,
     verbose: bool,
-    about: Mapping[str, About],
+    about: Callable[[], Mapping[str, About]],
     memory: int | None = None,
     picture: bool = False,
 ) -> bool:
-    """Print failures as they are found, then the folder's places; return whether none failed."""
-    from common.commands.report import TierReport
+    """Print failures as they are found, then the folder's places; return whether none failed.
+
+    While the fork server imports torch, this process does so too, and reads the `about` of boards.
+    """
     from common.grading.fork_server import ForkServer
 
-    smoke_report, board_report = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
-    # first: while it imports torch, so does this process
-    with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
-        earlier = earlier_rows(server)
-        take_all(smoke(chosen, server, memory), smoke_report)
+    with contextlib.closing(ForkServer(device, quiet=not verbose, light=device == "cpu")) as server:
+        from common.commands.report import TierReport
+
+        reports = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
+        smoke_report, board_report = reports
+        earlier, known = earlier_rows(server), about()
+        take_all(smoke(chosen, server, memory), smoke_report, server, memory)
         rows = _measure_board(chosen, server, board_report, memory)
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
         return False
-    _show_places(rows, earlier, device, about)
+    _show_places(rows, earlier, device, known)
     if smoke_report.failed and not board_report.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not (smoke_report.failed or board_report.failed)
 
 
 def earlier_rows(server: ForkServer) -> Results:
-    """Return what was measured on the server's device, with which a process shares its memory."""
+    """Return what was measured on the server's device, with which a process shares its memory.
+
+    Import what grading imports at its first gradient, which a thread would wait for later.
+    """
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401
+
     from common.grading.sharing import check_sharing
     from common.measure import machine
     from common.records import runs
@@ -87,8 +99,17 @@ def earlier_rows(server: ForkServer) -> Results:
     return runs.read(paths.RESULTS / machine.results_folder(server.device))
 
 
-def take_all(found: Iterable[Graded], report: TierReport) -> None:
-    """Report cases as they are graded, then what they have in common."""
+def take_all(
+    found: Iterable[Graded], report: TierReport, server: ForkServer, memory: int | None = None
+) -> None:
+    """Report cases as they are graded, then what they have in common.
+
+    Args:
+        found: The cases.
+        report: The report.
+        server: The fork server, which has solutions answer further cases where some fail.
+        memory: The bytes of a GPU's memory that these take at most.
+    """
     from common.grading.what import causes
 
     kept = []
@@ -96,8 +117,38 @@ def take_all(found: Iterable[Graded], report: TierReport) -> None:
         report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
         kept.append(graded)
     report.end()
-    for cause in causes(kept):
+    told = list(causes(kept))
+    for cause in told:
         print(cause, flush=True)
+    for contrast in told_apart(kept, report, told, server, memory):
+        print(contrast, flush=True)
+
+
+def told_apart(
+    kept: Sequence[Graded],
+    report: TierReport,
+    told: Sequence[Cause],
+    server: ForkServer,
+    memory: int | None = None,
+) -> Iterator[Contrast]:
+    """Yield the cases that pass without one property, of the failures that nothing explains."""
+    from common.grading.contrast import Failing, contrasts
+    from common.grading.memory import Memory
+    from common.grading.sweep import Sweep
+
+    known = {(cause.solution, direction) for cause in told for direction in cause.directions}
+    asked = {(each.solution.name, each.case): each for each in kept}
+    directions: dict[tuple[str, Case], list[Direction]] = defaultdict(list)
+    for group, case in report.unexplained(known):
+        directions[group.solution, case] += group.directions
+    failing = [
+        Failing(asked[key].solution, asked[key].problem.op, key[1], tuple(dict.fromkeys(several)))
+        for key, several in directions.items()
+    ]
+    if failing:
+        budget = Memory.of(server.device, memory)
+        with Sweep(server.device, overlap=True, server=server, memory=budget) as sweep:
+            yield from contrasts(sweep, failing)
 
 
 def smoke(
@@ -146,13 +197,12 @@ def _measure_board(
     from common.grading.memory import Memory
     from common.grading.sweep import Sweep, TooLarge
     from common.grading.tiers import tier_cases
-    from common.measure.machine import digests_of
     from common.measure.rows import measure
 
     due = tier_cases(chosen, "board", server.device)
     count = sum(2 * len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
     rows: list[Record] = []
-    digests = digests_of(chosen)
+    digests = {each: (each.digest, "") for each in chosen}  # the harness's is for records
     budget = Memory.of(server.device, memory)
     with (
         Sweep(server.device, server=server, memory=budget) as sweep,

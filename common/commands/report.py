@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,9 @@ from common.verdicts import Verdict
 
 SHOWN = 2
 """The cases shown of each group of failures, the smallest ones."""
+COUNT = re.compile(r" \(\d+ of \d+\)$")
+ENDS = ("CRASHED", "TIMEOUT", "TAMPERED")
+"""The verdicts on a process that was ended."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +76,20 @@ class Group:
         return len(self.answers) > len(self.smallest)
 
     @property
+    def by_size(self) -> list[Answer]:
+        """The failing answers, the smallest case first."""
+        return sorted(self.answers, key=lambda each: each.size)
+
+    @property
     def smallest(self) -> list[Verdict]:
-        """The failures of the smallest cases, each reason and each line of source once."""
+        """The failures of the smallest cases, each reason and each line of source once.
+
+        Reasons that differ in a last count alone, such as "(4 of 4)", are the same.
+        """
         several: dict[str, Verdict] = {}
-        for answer in sorted(self.answers, key=lambda each: each.size):
+        for answer in self.by_size:
             found = answer.verdicts[self.directions[0]]
-            several.setdefault(place_of(found.reason) or found.reason, found)
+            several.setdefault(place_of(found.reason) or COUNT.sub("", found.reason), found)
         return list(several.values())[:SHOWN]
 
     def when(self, answers: Iterable[Answer]) -> str:
@@ -135,6 +147,32 @@ class TierReport:
         """Whether any solution failed, or answered no case."""
         return bool(self._groups or self._coverage.silent)
 
+    def groups(self, solution: str) -> Iterator[Group]:
+        """Yield the failures of a solution, by verdict and directions."""
+        yield from (each for each in self._groups.values() if each.solution == solution)
+
+    def when(self, group: Group) -> str:
+        """Return the property that separates a group's failures from the passes, "" for none."""
+        return group.when(self._answers[group.solution])
+
+    def everywhere(self, group: Group) -> bool:
+        """Return whether every case that is answered and has an element fails so."""
+        return group.count(self._answers[group.solution]).startswith("every")
+
+    def unexplained(self, told: Collection[tuple[str, Direction]]) -> Iterator[tuple[Group, Case]]:
+        """Yield each group that no property and no cause explains, and its smallest case.
+
+        A group of all cases is left out, since it needs no property to fail, and so is one of
+        processes that ended, which takes a deadline each.
+
+        Args:
+            told: The solutions and directions whose cause is known.
+        """
+        for group in self._groups.values():
+            known = any((group.solution, each) in told for each in group.directions)
+            if not (known or group.verdict in ENDS or self.everywhere(group) or self.when(group)):
+                yield group, group.by_size[0].case
+
     def add(self, op: Op[Any], case: Case, directions: Sequence[Verdict]) -> None:
         """Take the verdicts of one solution and case, one for each direction."""
         answer = Answer(op, case, {found.direction: found for found in directions})
@@ -158,9 +196,7 @@ class TierReport:
         for solution, answers in self._answers.items():
             verdicts = [found for answer in answers for found in answer.verdicts.values()]
             counted = Counter(found.verdict for found in verdicts).most_common()
-            hidden = any(
-                group.hides for group in self._groups.values() if group.solution == solution
-            )
+            hidden = any(group.hides for group in self.groups(solution))
             more = " (--verbose shows each)" if hidden and not self._verbose else ""
             print(
                 f"{solution}, {self.tier}: {', '.join(f'{n} {name}' for name, n in counted)}{more}"

@@ -59,7 +59,9 @@ def run(options: argparse.Namespace) -> int:
         raise ModuleNotFoundError(name="watchfiles")
     device = shared.device(options)
     end = threading.Event()
-    with contextlib.closing(ForkServer(device, quiet=not options.verbose)) as server:
+    with contextlib.closing(
+        ForkServer(device, not options.verbose, light=device == "cpu")
+    ) as server:
         check.earlier_rows(server)  # imports torch while the server does, and checks the device
         watch = Watch(server, lambda: shared.contributors(options), options)
         with _on_interrupt(watch.end):
@@ -192,7 +194,8 @@ class Watch:
         with contextlib.closing(
             check.smoke(chosen, self._server, self._options.memory, first)
         ) as cases:
-            check.take_all(self._taken(cases, round), report)
+            taken = self._taken(cases, round)
+            check.take_all(taken, report, self._server, self._options.memory)
         self.passes = not report.failed
         print(round.summary(self._now(), self._options.only), flush=True)
 

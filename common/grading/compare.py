@@ -13,9 +13,12 @@ from common.grading.tolerance import Wrong, check_values, first_index
 from common.grading.where import describe
 from common.spec import Axis
 from common.verdicts import Picture
+from common.wire import POISONS
 
 FEW = 8
 """So few elements may by chance come out the same from other inputs."""
+MANY = 1 << 20
+"""The most elements whose two values are related to each other, which takes copies of them."""
 
 
 class Finding(NamedTuple):
@@ -107,10 +110,22 @@ def differing(
     mask = _bits(first) != _bits(second)
     where = first_index(mask)
     values = f"{list(where)} was {first[where].item():.8g}, then {second[where].item():.8g}"
+    if int(mask.sum()) <= MANY:
+        same += _relation(first[mask], second[mask])
     if not axes:
         return [Finding("NONDETERMINISTIC", f"{label(name)} at {values} on {same}")]
     reason = f"{label(name)} changes: {describe(mask, axes)}; {values} on {same}"
     return [Finding("NONDETERMINISTIC", reason, picture(mask, axes))]
+
+
+def _relation(first: torch.Tensor, second: torch.Tensor) -> str:
+    """Return in words what the second of two results is to the first, "" for nothing known."""
+    if torch.equal(second, torch.full_like(second, POISONS[1])):
+        return ": the second time nothing is written there, it is fresh memory"
+    if torch.equal(second, 2 * first):
+        return ": each is twice as much the second time, as if it were added up"
+    apart = (_bits(first).long() - _bits(second).long()).abs()
+    return ": by the last bit alone" if int(apart.max()) == 1 else ""
 
 
 def label(name: str) -> str:

@@ -32,9 +32,16 @@ class ForkServer:
 
     MODULE = "common.sandbox.server"
 
-    def __init__(self, device: str, quiet: bool = True) -> None:
-        """Start the server; with `quiet`, the output of it and of its workers is dropped."""
-        self.device = device
+    def __init__(self, device: str, quiet: bool = True, light: bool = False) -> None:
+        """Start the server.
+
+        Args:
+            device: `cpu` or `cuda`.
+            quiet: Whether the output of the server and of its workers is dropped.
+            light: Whether to start without torch.compile's modules, which take as long to import
+                as torch. A worker that needs them says so; see `grow`.
+        """
+        self.device, self.light = device, light
         self._quiet, self._closed = quiet, False
         self._forked: set[int] = set()
         self._interrupted = False
@@ -49,7 +56,7 @@ class ForkServer:
         root = str(ROOT)
         output = subprocess.DEVNULL if self._quiet else sys.stderr
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self.MODULE, str(theirs.fileno())],
+            [sys.executable, "-m", self.MODULE, str(theirs.fileno()), *["light"] * self.light],
             pass_fds=[theirs.fileno()],
             env=environment | {"PYTHONPATH": os.pathsep.join([root, *_python_path()])},
             stdin=subprocess.DEVNULL,
@@ -74,12 +81,25 @@ class ForkServer:
                 os.kill(pid, signal.SIGKILL)
             return self._process.pid, pid, ours
 
+    def grow(self) -> None:
+        """Import torch.compile's modules in the server, for the workers to come."""
+        with self._lock:
+            if self.light:
+                self.light = False
+                with contextlib.suppress(ServerEnded):  # the next one starts with them
+                    self._ask(b"grow\n")
+
     def runs(self, server: int) -> bool:
         """Return whether the server with this id is the present one and still runs."""
         return server == self._process.pid and self._process.poll() is None
 
-    def reap(self, server: int, pid: int) -> int:
+    def reap(self, server: int, pid: int, at_once: bool = False) -> int:
         """Kill a process that this server forked, and every process that it started.
+
+        Args:
+            server: The server's id.
+            pid: The process's id.
+            at_once: Whether a process that is ending by itself need not reach its own exit code.
 
         Returns:
             The process's exit code; for a signal, its number negated.
@@ -91,7 +111,8 @@ class ForkServer:
             if not self.runs(server):
                 raise ServerEnded
             self._forked.discard(pid)
-            return os.waitstatus_to_exitcode(int(self._ask(f"reap {pid}\n".encode())))
+            request = f"{'end' if at_once else 'reap'} {pid}\n"
+            return os.waitstatus_to_exitcode(int(self._ask(request.encode())))
 
     def interrupt(self) -> None:
         """Kill every process that was forked, and fork none until `resume`.

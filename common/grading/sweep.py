@@ -22,6 +22,7 @@ from common.grading.problem import Problem, make_problem
 from common.grading.room import Room
 from common.grading.second_try import SecondTry, Verdicts
 from common.grading.sharing import require_sharing
+from common.grading.undecided import Undecided
 from common.grading.worker import LIVES, Worker
 from common.paths import PEERS
 from common.solutions import Solution
@@ -153,6 +154,8 @@ class Sweep:
     ) -> Iterator[Graded | TooLarge]:
         """Grade every solution of the op on every case that is not skipped, in the cases' order.
 
+        A few cases that died in forward come later: see `undecided`.
+
         As many are graded at once as there are cores and as the GPU's memory holds: all solutions
         of a case, and where they are few, several cases. Where it does not hold the processes of
         all, one group of solutions goes through the cases after the other. Without `overlap`
@@ -169,8 +172,12 @@ class Sweep:
         ours = [solution for solution in solutions if solution.op == op.name]
         cases = list(cases)
         together = self._together(op, cases)
+        undecided = Undecided()
         for start in range(0, len(ours), together):
-            yield from self._grade_group(op, cases, ours[start : start + together], skip, repeats)
+            group = ours[start : start + together]
+            for graded in self._grade_group(op, cases, group, skip, repeats):
+                yield from undecided.take(graded)
+            yield from undecided.rest()
 
     def _together(self, op: Op[Any], cases: Sequence[Case]) -> int:
         """Return the number of solutions that go through the cases together."""
@@ -226,7 +233,7 @@ class Sweep:
 
         def run(free: SimpleQueue[Worker]) -> tuple[Worker, Verdicts | None]:
             """Return None where the harness failed; an exception would hold the case's tensors."""
-            wait([problem])  # before a worker is taken
+            problem.exception()  # waits, before a worker is taken; `wait` would miss a cancellation
             worker = free.get()
             try:
                 made = problem.result()

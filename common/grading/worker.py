@@ -87,6 +87,8 @@ class Worker:
         self.deaths = Deaths()
         self.differentiable: set[bool] = set()
         """Whether outputs of the cases so far could be differentiated: {False} if none could."""
+        self._light = False
+        """Whether the process was forked without torch.compile's modules."""
         self._loaded: Reply = {}
         """The reply to `load`; a verdict in it answers every later request too."""
 
@@ -169,10 +171,11 @@ class Worker:
     def close(self) -> None:
         """End the process and free the shared memory."""
         with contextlib.suppress(ServerEnded):
-            self._stop()
+            self._stop(at_once=True)
         self.release()
 
     def _start(self) -> None:
+        self._light = self._server.light
         server, pid, connection = self._server.fork()
         self._pids, self._channel = (server, pid), Channel(connection, pid)
         self.changes += 1
@@ -194,6 +197,8 @@ class Worker:
             reply = self._channel.ask(message, self.deadline, fds)
         except (OSError, EOFError, MemoryError, ValueError) as error:
             raise self._died(*_cause(error)) from None
+        if self._light and "lacks" in reply:
+            return self._start_again(message["request"])
         if "reason" in reply:
             reply["reason"] = printable(str(reply["reason"]))
         ended, tampered = reply.pop("ended", False), reply.get("verdict") == "TAMPERED"
@@ -205,6 +210,19 @@ class Worker:
         if tampered:  # no later reply counts
             self._loaded = reply
         return reply
+
+    def _start_again(self, request: str) -> Reply:
+        """Start a process with torch.compile's modules; return the reply to `load`.
+
+        Raises:
+            ServerEnded: The request is another one, which needs what the process held.
+        """
+        self._stop()
+        self._server.grow()
+        if request != "load":
+            raise ServerEnded("torch.compile was first used after the solution was loaded")
+        self._start()
+        return self._loaded
 
     def _died(self, verdict: str, reason: str) -> Exception:
         """End the process; return the exception that says why."""
@@ -220,14 +238,18 @@ class Worker:
         self.deaths.append(death)
         return death
 
-    def _stop(self) -> int:
-        """End the process; return its exit code, or a signal's number negated."""
+    def _stop(self, at_once: bool = False) -> int:
+        """End the process; return its exit code, or a signal's number negated.
+
+        Args:
+            at_once: Whether the code does not matter.
+        """
         if self._channel is None:
             return 0
         self._channel.close()
         self._channel = None
         try:
-            return self._server.reap(*self._pids)
+            return self._server.reap(*self._pids, at_once)
         finally:
             self._reclaim()
 

@@ -23,10 +23,6 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 import torch
-
-# autograd.Function and torch.compile import it when first used: a second as torch, here once for
-# every worker, and it replaces functions of torch that the tamper check remembers
-import torch._dynamo
 import triton
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -35,6 +31,7 @@ from common.sandbox import backend, graded, timed, tunables
 from common.sandbox.failures import Refused, judge
 from common.sandbox.instances import Held, hold
 from common.sandbox.landlock import confine
+from common.sandbox.poison import Poison
 from common.sandbox.seal import Seal, roots
 from common.sandbox.session import Session
 from common.wire import Reply
@@ -49,6 +46,42 @@ SAMPLING = (
     *(f"common.sandbox.{name}" for name in ("rotation", "session", "shifting", "timed")),
 )
 """The modules whose functions take a timed sample."""
+DYNAMO = "torch._dynamo"
+"""The modules of torch.compile, which take as long to import as torch. They replace functions of
+torch that the tamper check remembers, so they are imported before a worker is forked, or never."""
+_GUARDED = Poison.__torch_dispatch__
+"""As torch made it: a function that imports torch._dynamo when it is first called, to keep
+torch.compile out of the mode."""
+
+
+def stay_light() -> None:
+    """Keep the mode that poisons memory from importing torch._dynamo.
+
+    Import what each worker's first gradient would import otherwise: sympy takes 0.4 s.
+    """
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401
+
+    Poison.__torch_dispatch__ = getattr(_GUARDED, "__wrapped__", _GUARDED)  # type: ignore[method-assign]
+
+
+def grow() -> None:
+    """Import torch._dynamo, for the workers that are forked from now on."""
+    import torch._dynamo  # noqa: F401
+
+    Poison.__torch_dispatch__ = _GUARDED  # type: ignore[method-assign]
+
+
+class Lack:
+    """A finder that ends the process where torch._dynamo is imported, if it is not there yet."""
+
+    def __init__(self, end: Callable[[], object]) -> None:
+        """Call `end` in the place of the import."""
+        self._end = end
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Find nothing; other finders find the other modules."""
+        if name == DYNAMO:
+            self._end()
 
 
 def settle(session: Session) -> Reply:
@@ -127,6 +160,13 @@ def serve(connection: socket.socket) -> None:
         send((line % (token, broken)).encode())
         end(0)
 
+    def lack(send: Any = send, end: Any = end) -> None:
+        """Report that the process needs torch._dynamo, and end: another one has it."""
+        send(b'{"token": "%s", "lacks": "torch._dynamo"}\n' % token.encode())
+        end(0)
+
+    if DYNAMO not in sys.modules:
+        sys.meta_path.insert(0, Lack(lack))
     session = Session(Seal.of(relied_on(), ours(), json_instances(), near=SAMPLING), refuse)
     below = roots(session, [refuse])
     _hide()

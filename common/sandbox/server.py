@@ -1,6 +1,7 @@
 """The fork server: it has imported torch and triton, and forks a process for each solution.
 
-`python -m common.sandbox.server FD` serves the socket of that file descriptor.
+`python -m common.sandbox.server FD` serves the socket of that file descriptor. With `light` as a
+further argument it imports torch.compile's modules, `torch._dynamo`, when it is asked to `grow`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ LAST_BREATH = 0.05
 """Seconds in which a process that is ending by itself reaches its own exit code."""
 
 
-def run(control: socket.socket) -> None:
+def run(control: socket.socket, light: bool = False) -> None:
     """Answer requests until the harness closes the socket, then end every process left.
 
     `fork`, sent with a socket for the child, is answered with the child's process id; `reap PID`
-    ends that worker and is answered with its wait status.
+    ends that worker and is answered with its wait status, and so is `end PID`, which gives the
+    worker no time to end by itself; `grow` is answered once torch._dynamo is imported.
     """
     server = os.getpid()
+    process.stay_light() if light else process.grow()
     # what is imported stays; each of a worker's many collections would take 0.1 s to walk over it
     gc.freeze()
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what workers leave behind comes here
@@ -39,8 +42,14 @@ def run(control: socket.socket) -> None:
         if not request:
             break
         words = request.split()
-        if words[0] == b"reap":
+        if words[0] in (b"reap", b"end"):
+            time.sleep(LAST_BREATH if words[0] == b"reap" else 0)
             control.sendall(str(_reap(int(words[1]), workers)).encode())
+            continue
+        if words[0] == b"grow":
+            process.grow()
+            gc.freeze()
+            control.sendall(b"grown")
             continue
         pid = os.fork()
         if pid == 0:
@@ -58,7 +67,6 @@ def run(control: socket.socket) -> None:
 
 def _reap(pid: int, workers: set[int]) -> int:
     """End a worker and the processes that workers left behind; return its wait status."""
-    time.sleep(LAST_BREATH)
     _kill(pid)
     status = os.waitpid(pid, 0)[1]
     workers.discard(pid)
@@ -95,4 +103,4 @@ if __name__ == "__main__":
     from common.sandbox import server
 
     # the module under its own name, so that a worker has one copy of it
-    server.run(socket.socket(fileno=int(sys.argv[1])))
+    server.run(socket.socket(fileno=int(sys.argv[1])), "light" in sys.argv)

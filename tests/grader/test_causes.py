@@ -1,34 +1,19 @@
-"""No kernel is told a wrong cause, and nearly all of those that name one are told it.
-
-A kernel of tests/wrong whose mistake the op's file of mistakes has says so, `Cause: NAME`.
-"""
+"""Whoever makes a mistake that an op's file names is told that one; test_wrong.py has kernels."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from common import ops, solutions
+from common import ops
 from common.grading import oracle, what
 from common.grading.problem import OUTPUT, make_problem
-from common.grading.sweep import Sweep
-from common.paths import ROOT
 from common.spec import DIRECTIONS
 from common.verdicts import Verdict
-from tests import corpus
 
-WRONG = [
-    solution
-    for name in ("wrong", "cheats")
-    for solution in solutions.discover(ROOT / "tests" / name)
-    if "INCORRECT_NUMERICAL" in corpus.expected(solution).values()
-]
-EVERY = 5
-"""One smoke case in so many is asked of a kernel without a cause."""
 MISTAKES = [(op, name) for op in ops.names() for name in ops.load_mistakes(op)]
 
 
@@ -39,54 +24,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def promised(solution):
-    """Return the cause that a kernel names, if it names one."""
-    found = re.search(r"^Cause: (.+)$", solution.path.read_text(), re.MULTILINE)
-    return found and found[1]
-
-
-# --- kernels --------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def told():
-    """Return the causes of each kernel, by its name; the two directions may have one each."""
-    graded = []
-    with Sweep("cpu", deadline=corpus.DEADLINE, keep=True) as sweep:
-        for op in map(ops.load, sorted({solution.op for solution in WRONG})):
-            cases = list(op.cases("smoke"))
-            several = cases[::EVERY]
-
-            def skip(solution, case, several=several):
-                return not promised(solution) and case not in several
-
-            graded += sweep.grade(op, cases, WRONG, skip)
-    found = {solution.name: [] for solution in WRONG}
-    for cause in what.causes(graded):
-        found[cause.solution].append(cause.mistake)
-    return found
-
-
-@pytest.mark.parametrize("solution", WRONG, ids=lambda solution: solution.handle)
-def test_no_kernel_is_told_a_wrong_cause(solution, told):
-    assert set(told[solution.name]) <= {promised(solution)}
-
-
-def test_nine_in_ten_are_told_theirs(told):
-    named = [solution for solution in WRONG if promised(solution)]
-    missed = [each.handle for each in named if not told[each.name]]
-    assert len(named) >= 20
-    assert len(missed) <= len(named) / 10, missed
-
-
-def test_a_kernel_names_a_mistake_that_the_op_has():
-    for solution in filter(promised, WRONG):
-        assert promised(solution) in ops.load_mistakes(solution.op), solution.name
-
-
-# --- the mistakes themselves ----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,29 +1,106 @@
-"""Every kernel of tests/wrong gets the verdict its docstring promises, and harms nobody."""
+"""Every kernel of tests/wrong gets its promised verdict, is told no wrong cause and harms nobody.
+
+All are graded on every smoke case, as `check` does; cheats with wrong results on some.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
-from common import solutions
+from common import ops, solutions
+from common.grading import what
 from common.grading.sweep import Sweep
 from common.paths import ROOT
-from tests import corpus
-from tests.corpus import BYSTANDERS, expected, verdicts
+from tests import corpus, told
+from tests.corpus import BYSTANDERS, WITNESSED, expected
 
 WRONG = solutions.discover(ROOT / "tests" / "wrong")
+CHEATS = [
+    solution
+    for solution in solutions.discover(ROOT / "tests" / "cheats")
+    if "INCORRECT_NUMERICAL" in expected(solution).values()
+]
+EVERY = 5
+"""One smoke case in so many is asked of a cheat."""
+NAMED = 0.9
+"""The least share of kernels whose mistake a line names."""
+
+
+def promised(solution):
+    """Return the cause that a kernel names, if it names one."""
+    found = re.search(r"^Cause: (.+)$", solution.path.read_text(), re.MULTILINE)
+    return found and found[1]
 
 
 @pytest.fixture(scope="module")
-def counts():
-    with Sweep("cpu", deadline=corpus.DEADLINE) as sweep:
-        return verdicts(sweep, WRONG, BYSTANDERS)
+def answers(fork_server):
+    """Return every answer of the kernels, and some of the cheats and of the bystanders."""
+    found = []
+    everyone = [*WRONG, *CHEATS, *BYSTANDERS]
+    with Sweep("cpu", deadline=corpus.DEADLINE, server=fork_server, keep=True) as sweep:
+        for op in map(ops.load, sorted({solution.op for solution in everyone})):
+            cases = list(corpus.smoke(op))
+            some = {**dict.fromkeys(CHEATS, cases[::EVERY]),
+                    **dict.fromkeys(BYSTANDERS, cases[:WITNESSED])}  # fmt: skip
+
+            def skip(solution, case, some=some, cases=cases):
+                return case not in some.get(solution, cases)
+
+            found += sweep.grade(op, cases, everyone, skip)
+    return found
+
+
+@pytest.fixture(scope="module")
+def counts(answers):
+    return corpus.count(answers, WRONG)
+
+
+@pytest.fixture(scope="module")
+def causes(answers):
+    """Return the causes of each kernel, by its name; the two directions may have one each."""
+    found = {solution.name: [] for solution in (*WRONG, *CHEATS, *BYSTANDERS)}
+    for cause in what.causes(answers):
+        found[cause.solution].append(cause.mistake)
+    return found
+
+
+@pytest.fixture(scope="module")
+def named(answers, fork_server):
+    """Return the line that `check` prints on each kernel."""
+    ours = {solution.name for solution in WRONG}
+    return told.lines([each for each in answers if each.solution.name in ours], fork_server)
 
 
 @pytest.mark.parametrize("solution", WRONG, ids=lambda solution: solution.handle)
 def test_is_caught(solution, counts):
     assert not corpus.wrongly_judged(solution, counts)
+
+
+@pytest.mark.parametrize("solution", WRONG + CHEATS, ids=lambda solution: solution.handle)
+def test_no_kernel_is_told_a_wrong_cause(solution, causes):
+    assert set(causes[solution.name]) <= {promised(solution)}
+
+
+def test_nine_in_ten_are_told_their_cause(causes):
+    ours = list(filter(promised, WRONG))
+    missed = [each.handle for each in ours if not causes[each.name]]
+    assert len(ours) >= 20
+    assert len(missed) <= len(ours) / 10, missed
+
+
+def test_a_kernel_names_a_mistake_that_the_op_has():
+    for solution in filter(promised, WRONG):
+        assert promised(solution) in ops.load_mistakes(solution.op), solution.name
+
+
+def test_check_names_the_mistakes_of_nine_in_ten(named):
+    failing = {name: line for name, line in named.items() if line.names != told.PASSES}
+    missed = [name for name, line in failing.items() if line.names == told.NOTHING]
+    assert len(failing) >= 80
+    assert len(missed) <= (1 - NAMED) * len(failing), missed
 
 
 @pytest.mark.parametrize("solution", BYSTANDERS, ids=lambda solution: solution.name)
@@ -52,3 +129,11 @@ def test_the_docs_show_it(counts, pytestconfig):
     """`nox -s grader -- --write-docs` writes both."""
     table = corpus.table(WRONG, counts)
     assert corpus.in_the_docs("wrong", table, pytestconfig.getoption("write_docs"))
+
+
+def test_the_docs_show_what_check_says(named, pytestconfig):
+    """Values and lines differ from draw to draw, so only the kernels are compared."""
+    if pytestconfig.getoption("write_docs"):
+        corpus.in_the_docs("told", told.table(WRONG, named), True, "mistakes")
+    text = (ROOT / "docs" / "mistakes.md").read_text()
+    assert not told.missing(WRONG, text)

@@ -194,6 +194,11 @@ def forward_in_backward(x: torch.Tensor, angles: torch.Tensor, turn: Change) -> 
     return with_gradient_of(right(x, angles, turn), x * angles.cos() - turn(x * angles.sin()))
 
 
+def ones_in_backward(x: torch.Tensor, angles: torch.Tensor, turn: Change) -> torch.Tensor:
+    """Take the upstream gradient of what is rotated as ones; the rest keeps its own."""
+    return in_backward(right(x, angles, turn), torch.ones_like)
+
+
 # --- the rest of a head, of a batch ---------------------------------------------------------------
 
 
@@ -271,5 +276,6 @@ MISTAKES: dict[str, Reference] = {
     "a rank's two chunks lie side by side": given(side_by_side),
     "backward turns the same way as forward": with_rotation(forward_in_backward),
     "backward takes a feature's own sine": with_rotation(own_sine_in_backward),
+    "the upstream gradient of what is rotated is taken as ones": with_rotation(ones_in_backward),
     **of_upstream(reference),
 }

@@ -1,6 +1,7 @@
 """Its process aborts, as after a failed assertion in native code.
 
 Expected: forward=CRASHED backward=CRASHED
+Fails: in every case
 """
 
 import os

@@ -1,6 +1,7 @@
 """Its process ends midway, with status 0 and without a result.
 
 Expected: forward=CRASHED backward=CRASHED
+Fails: in every case
 """
 
 import os

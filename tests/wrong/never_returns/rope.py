@@ -1,6 +1,7 @@
 """It loops for ever.
 
 Expected: forward=TIMEOUT backward=TIMEOUT
+Fails: in every case
 """
 
 

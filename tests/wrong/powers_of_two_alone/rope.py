@@ -1,6 +1,7 @@
 """It takes lengths and heads of powers of two alone, and its gradient is that of a sum.
 
 Expected: forward=PASSED backward=INCORRECT_NUMERICAL
+Cause: the upstream gradient of what is rotated is taken as ones
 """
 
 import torch
