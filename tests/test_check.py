@@ -22,7 +22,7 @@ GIB = 1 << 30
 class Sweep:
     """A sweep that grades nothing and remembers how it was made."""
 
-    def __init__(self, device, overlap=None, server=None, memory=None, keep=False):
+    def __init__(self, device, overlap=None, server=None, memory=None, keep=False, compiler=None):
         self.made.append((device, overlap, server, memory.budget))
 
     def __enter__(self):
@@ -91,7 +91,7 @@ def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch):
 
     monkeypatch.setattr(rows, "measure", measure)
     monkeypatch.setattr(machine, "digests_of", lambda solutions: {})
-    assert check._measure_board(chosen, server, report, GIB) == [row(), late]
+    assert check._measure_board(chosen, server, None, report, GIB) == [row(), late]
     assert Sweep.made == [("cuda", None, server, GIB)], "whoever times has the device to himself"
     assert asked == [(chosen, "check", check.PATIENCE)]
     tampered = replace(passed, verdict="TAMPERED", reason="while timed")

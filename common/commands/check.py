@@ -16,6 +16,7 @@ from common.solutions import Solution
 if TYPE_CHECKING:
     from common.board.table import About
     from common.commands.report import TierReport
+    from common.grading.compiling import Compiler
     from common.grading.fork_server import ForkServer
     from common.grading.sweep import Graded
     from common.records.lines import Record
@@ -59,14 +60,18 @@ def check(
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed."""
     from common.commands.report import TierReport
+    from common.grading.compiling import Compiler
     from common.grading.fork_server import ForkServer
 
     smoke_report, board_report = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
     # first: while it imports torch, so does this process
-    with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
+    with (
+        contextlib.closing(ForkServer(device, quiet=not verbose)) as server,
+        Compiler(quiet=not verbose) as compiler,
+    ):
         earlier = earlier_rows(server)
-        take_all(smoke(chosen, server, memory), smoke_report)
-        rows = _measure_board(chosen, server, board_report, memory)
+        take_all(smoke(chosen, server, memory, compiler=compiler), smoke_report)
+        rows = _measure_board(chosen, server, compiler, board_report, memory)
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
         return False
@@ -105,6 +110,7 @@ def smoke(
     server: ForkServer,
     memory: int | None,
     first: Collection[tuple[str, str]] = (),
+    compiler: Compiler | None = None,
 ) -> Generator[Graded]:
     """Grade the smoke cases, several at once: on a GPU most of their time is compilation.
 
@@ -113,6 +119,7 @@ def smoke(
         server: The fork server.
         memory: The bytes of a GPU's memory to take at most.
         first: Names of a solution and of a case each; these are asked before all others.
+        compiler: Compiles the kernels too, where there is no GPU.
     """
     from common.grading.memory import Memory
     from common.grading.sweep import Sweep, TooLarge
@@ -122,7 +129,9 @@ def smoke(
     budget = Memory.of(server.device, memory)
     count = sum(len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
     with (
-        Sweep(server.device, overlap=True, server=server, memory=budget, keep=True) as sweep,
+        Sweep(
+            server.device, overlap=True, server=server, memory=budget, keep=True, compiler=compiler
+        ) as sweep,
         Steps("smoke cases", count) as steps,
     ):
         for early, (op, cases) in itertools.product((True, False), due):
@@ -140,7 +149,11 @@ def smoke(
 
 
 def _measure_board(
-    chosen: Sequence[Solution], server: ForkServer, report: TierReport, memory: int | None
+    chosen: Sequence[Solution],
+    server: ForkServer,
+    compiler: Compiler,
+    report: TierReport,
+    memory: int | None,
 ) -> list[Record]:
     """Return the rows of the board's cases, timed for a shorter time than `bench` does."""
     from common.grading.memory import Memory
@@ -155,7 +168,7 @@ def _measure_board(
     digests = digests_of(chosen)
     budget = Memory.of(server.device, memory)
     with (
-        Sweep(server.device, server=server, memory=budget) as sweep,
+        Sweep(server.device, server=server, memory=budget, compiler=compiler) as sweep,
         Steps("rows", count) as steps,
     ):
         for measured in measure(sweep, chosen, "check", digests, patience=PATIENCE):

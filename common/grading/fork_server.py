@@ -26,15 +26,17 @@ class ServerEnded(Exception):
 class ForkServer:
     """The fork server of one device: `cpu` runs kernels in Triton's interpreter, `cuda` compiles.
 
+    With a target, kernels are compiled for that GPU and not run.
+
     A solution may end it. Requests under way then raise ServerEnded, and the next fork starts
     another server.
     """
 
     MODULE = "common.sandbox.server"
 
-    def __init__(self, device: str, quiet: bool = True) -> None:
+    def __init__(self, device: str, quiet: bool = True, target: str = "") -> None:
         """Start the server; with `quiet`, the output of it and of its workers is dropped."""
-        self.device = device
+        self.device, self._target = device, target
         self._quiet, self._closed = quiet, False
         self._forked: set[int] = set()
         self._interrupted = False
@@ -45,7 +47,11 @@ class ForkServer:
         self._forked.clear()
         self._control, theirs = socket.socketpair()
         self._control.settimeout(LONGEST_FORK)
-        environment = os.environ | {"TRITON_INTERPRET": "1" if self.device == "cpu" else "0"}
+        interpreted = self.device == "cpu" and not self._target
+        environment = os.environ | {
+            "TRITON_INTERPRET": "1" if interpreted else "0",
+            "STUDY_TARGET": self._target,
+        }
         root = str(ROOT)
         output = subprocess.DEVNULL if self._quiet else sys.stderr
         self._process = subprocess.Popen(

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from common.errors import is_out_of_memory
+from common.grading.compiling import Compiler, compiled
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
 from common.grading.memory import Footprint, Memory
@@ -89,6 +90,7 @@ class Sweep:
         server: ForkServer | None = None,
         memory: Memory | None = None,
         keep: bool = False,
+        compiler: Compiler | None = None,
     ) -> None:
         """Start a fork server, unless one is given, and no worker yet.
 
@@ -102,6 +104,7 @@ class Sweep:
             server: A fork server of this device, which outlives the sweep.
             memory: What the run may take of the GPU's memory, by default all that is free.
             keep: Keep wrong values with their verdicts, for `what.causes`.
+            compiler: Compiles the contributors' kernels too, where the device runs none.
 
         Raises:
             UserError: The GPU's memory cannot be shared; a server that is given is not asked.
@@ -109,6 +112,7 @@ class Sweep:
         self.device, self._deadline, self._lives = device, deadline, lives
         self._overlap = device == "cpu" if overlap is None else overlap
         self._keep = keep
+        self._compiler = compiler if device == "cpu" else None
         self._owns_server = server is None
         self._server = ForkServer(device, quiet) if server is None else server
         self.room = Room(memory or Memory.of(device))
@@ -252,7 +256,10 @@ class Sweep:
     def _grade(self, problem: Problem, worker: Worker, repeats: int) -> Verdicts:
         """Return the verdicts; free the worker's memory if a far view spans it, for the next."""
         try:
-            return grade(problem, worker, repeats, self._keep)
+            verdicts = grade(problem, worker, repeats, self._keep)
+            if self._compiler and not worker.solution.peer:
+                verdicts = compiled(verdicts, self._compiler.faults(problem, worker.solution))
+            return verdicts
         finally:
             if self.device == "cuda" and problem.case.span:
                 worker.release()

@@ -1,4 +1,7 @@
-"""The device behind a solution's process: a GPU, or Triton's interpreter in its place."""
+"""The device behind a solution's process: a GPU, or what stands in its place.
+
+Without one it is Triton's interpreter, or a target that kernels are compiled for and never run on.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,25 @@ import torch
 from common.sandbox.instances import Held, hold
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+TARGET = os.environ.get("STUDY_TARGET", "")
+ON_GPU = not (INTERPRETED or TARGET)
 if INTERPRETED:
     from common.sandbox.interpreter import bounds, conflicts, patches
+if TARGET:
+    from common.sandbox import autotuning
+    from common.sandbox.compiled import target
 
 LAG = 10_000_000
 """The GPU's clock cycles by which its default stream lags behind another: a few milliseconds."""
 
 
 def install() -> None:
-    """Patch Triton's interpreter, once, before any kernel runs; do nothing on a GPU."""
+    """Patch Triton, once, before any kernel runs; do nothing on a GPU."""
     if INTERPRETED:
         patches.install()
+    elif TARGET:
+        target.install(TARGET)
+        autotuning.take_the_first()
 
 
 def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.AccessLog | None:
@@ -72,7 +83,7 @@ def _side_stream() -> torch.cuda.Stream:
 
 def limit(nbytes: int) -> None:
     """Refuse torch more than so many bytes of the GPU's memory, as if it had no more."""
-    if not INTERPRETED:
+    if ON_GPU:
         total = torch.cuda.get_device_properties().total_memory
         torch.cuda.set_per_process_memory_fraction(min(nbytes / total, 1.0))
 
@@ -83,5 +94,5 @@ def synchronize() -> None:
     Raises:
         RuntimeError: An earlier kernel has left the CUDA context unusable.
     """
-    if not INTERPRETED:
+    if ON_GPU:
         torch.cuda.synchronize()

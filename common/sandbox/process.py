@@ -98,7 +98,7 @@ def become_worker(connection: socket.socket, server: int) -> None:
         return
     confine(libc)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if backend.INTERPRETED:  # CUDA reserves more than there is
+    if not backend.ON_GPU:  # CUDA reserves more than there is
         resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
         libc.mallopt(-6, 0xA5)  # M_PERTURB: what no dispatch mode sees is a number too, 0x5A5A...
     sys.dont_write_bytecode = True

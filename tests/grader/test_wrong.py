@@ -7,6 +7,7 @@ import ast
 import pytest
 
 from common import solutions
+from common.grading.compiling import Compiler
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from tests import corpus
@@ -17,7 +18,7 @@ WRONG = solutions.discover(ROOT / "tests" / "wrong")
 
 @pytest.fixture(scope="module")
 def counts():
-    with Sweep("cpu", deadline=corpus.DEADLINE) as sweep:
+    with Compiler() as compiler, Sweep("cpu", deadline=corpus.DEADLINE, compiler=compiler) as sweep:
         return verdicts(sweep, WRONG, BYSTANDERS)
 
 
