@@ -105,7 +105,7 @@ def fork_server():
 @pytest.fixture(scope="session")
 def sweep(request: pytest.FixtureRequest, device: str):
     server = request.getfixturevalue("fork_server") if device == "cpu" else None
-    with Compiler() as compiler, Sweep(device, server=server, compiler=compiler) as sweep:
+    with Compiler(device) as compiler, Sweep(device, server=server, grade=compiler.grade) as sweep:
         yield sweep
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
 from common import paths
@@ -60,17 +62,16 @@ def check(
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed."""
     from common.commands.report import TierReport
-    from common.grading.compiling import Compiler
     from common.grading.fork_server import ForkServer
 
     smoke_report, board_report = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
     # first: while it imports torch, so does this process
     with (
         contextlib.closing(ForkServer(device, quiet=not verbose)) as server,
-        Compiler(quiet=not verbose) as compiler,
+        compiler_for(device, verbose) as compiler,
     ):
         earlier = earlier_rows(server)
-        take_all(smoke(chosen, server, memory, compiler=compiler), smoke_report)
+        take_all(compiled(smoke(chosen, server, memory), compiler), smoke_report)
         rows = _measure_board(chosen, server, compiler, board_report, memory)
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
@@ -79,6 +80,13 @@ def check(
     if smoke_report.failed and not board_report.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not (smoke_report.failed or board_report.failed)
+
+
+def compiler_for(device: str, verbose: bool) -> Compiler:
+    """Return the compiler of what is graded on a device."""
+    from common.grading.compiling import Compiler
+
+    return Compiler(device, quiet=not verbose)
 
 
 def earlier_rows(server: ForkServer) -> Results:
@@ -105,12 +113,29 @@ def take_all(found: Iterable[Graded], report: TierReport) -> None:
         print(cause, flush=True)
 
 
+def compiled(found: Iterable[Graded], compiler: Compiler) -> Generator[Graded]:
+    """Yield the cases as they are graded, then again each one whose kernels do not compile."""
+    judged: list[tuple[Graded, Future[Graded]]] = []
+    try:
+        for graded in found:
+            judged.append((graded, compiler.submit(graded)))
+            yield graded
+        with Steps("cases compiled", len(judged)) as steps:
+            for graded, future in judged:
+                if future.result() != graded:
+                    yield future.result()
+                steps.done(f"{graded.solution.name} {graded.case.name}")
+    finally:
+        for _, future in judged:
+            future.cancel()
+        wait([future for _, future in judged])
+
+
 def smoke(
     chosen: Sequence[Solution],
     server: ForkServer,
     memory: int | None,
     first: Collection[tuple[str, str]] = (),
-    compiler: Compiler | None = None,
 ) -> Generator[Graded]:
     """Grade the smoke cases, several at once: on a GPU most of their time is compilation.
 
@@ -119,19 +144,18 @@ def smoke(
         server: The fork server.
         memory: The bytes of a GPU's memory to take at most.
         first: Names of a solution and of a case each; these are asked before all others.
-        compiler: Compiles the kernels too, where there is no GPU.
     """
+    from common.grading.grade import grade
     from common.grading.memory import Memory
     from common.grading.sweep import Sweep, TooLarge
     from common.grading.tiers import tier_cases
 
+    keeping = functools.partial(grade, keep=True)
     due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
     budget = Memory.of(server.device, memory)
     count = sum(len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
     with (
-        Sweep(
-            server.device, overlap=True, server=server, memory=budget, keep=True, compiler=compiler
-        ) as sweep,
+        Sweep(server.device, overlap=True, server=server, memory=budget, grade=keeping) as sweep,
         Steps("smoke cases", count) as steps,
     ):
         for early, (op, cases) in itertools.product((True, False), due):
@@ -168,7 +192,7 @@ def _measure_board(
     digests = digests_of(chosen)
     budget = Memory.of(server.device, memory)
     with (
-        Sweep(server.device, server=server, memory=budget, compiler=compiler) as sweep,
+        Sweep(server.device, server=server, memory=budget, grade=compiler.grade) as sweep,
         Steps("rows", count) as steps,
     ):
         for measured in measure(sweep, chosen, "check", digests, patience=PATIENCE):

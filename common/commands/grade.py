@@ -60,8 +60,8 @@ def _graded(
     memory = Memory.of(device, options.memory)
     again, quiet = repeats(options.tier, device), not options.verbose
     with (
-        Compiler(quiet) as compiler,
-        Sweep(device, quiet, overlap=True, memory=memory, compiler=compiler) as sweep,
+        Compiler(device, quiet) as compiler,
+        Sweep(device, quiet, overlap=True, memory=memory, grade=compiler.grade) as sweep,
     ):
         for op, cases in todo:
             for graded in sweep.grade(op, cases, chosen, repeats=again):

@@ -114,6 +114,11 @@ class Group:
         return facts
 
 
+def _before(earlier: Answer | None, where: Sequence[Direction]) -> str:
+    """Return what follows a verdict that takes the place of the interpreter's."""
+    return f", {earlier.verdicts[where[0]].verdict} in the interpreter" if earlier else ""
+
+
 class TierReport:
     """The answers of one tier: the first failure of each group at once, a summary in the end."""
 
@@ -126,7 +131,7 @@ class TierReport:
             picture: Whether a picture of the wrong elements follows each failure that is shown.
         """
         self.tier, self._verbose, self._picture = tier, verbose, picture
-        self._answers: dict[str, list[Answer]] = defaultdict(list)
+        self._answers: dict[str, dict[str, Answer]] = defaultdict(dict)
         self._groups: dict[tuple[str, tuple[Direction, ...], str], Group] = {}
         self._coverage = Coverage()
 
@@ -136,27 +141,44 @@ class TierReport:
         return bool(self._groups or self._coverage.silent)
 
     def add(self, op: Op[Any], case: Case, directions: Sequence[Verdict]) -> None:
-        """Take the verdicts of one solution and case, one for each direction."""
+        """Take the verdicts of one solution and case, one for each direction.
+
+        Those of a case that was taken before replace the earlier ones.
+        """
         answer = Answer(op, case, {found.direction: found for found in directions})
+        earlier = self._forget(directions[0])
         self._coverage.add(directions)
         for found in directions:
             for note in found.notes if self._verbose else ():
                 print(f"{found.solution} {found.case} {found.direction}, a note: {note}")
-        self._answers[directions[0].solution].append(answer)
+        self._answers[directions[0].solution][case.name] = answer
         for where, found in answer.failures:
             key = found.solution, where, found.verdict
             group = self._groups.setdefault(key, Group(*key))
             group.answers.append(answer)
             if self._verbose or len(group.answers) == 1:
-                print(f"{found.solution} {found.case} {' and '.join(where)}: {found.verdict}")
+                print(
+                    f"{found.solution} {found.case} {' and '.join(where)}: {found.verdict}", end=""
+                )
+                print(_before(earlier, where))
                 self._show(found.reason, found)
+
+    def _forget(self, found: Verdict) -> Answer | None:
+        """Return the answer that was taken before to a verdict's case, and forget it."""
+        answer = self._answers[found.solution].pop(found.case, None)
+        for key, group in list(self._groups.items()) if answer else ():
+            if answer in group.answers:
+                group.answers.remove(answer)
+            if not group.answers:
+                del self._groups[key]
+        return answer
 
     def end(self) -> None:
         """Print a summary of each group, the number of each verdict, and what is not answered."""
         for group in self._groups.values():
             self._summarize(group)
         for solution, answers in self._answers.items():
-            verdicts = [found for answer in answers for found in answer.verdicts.values()]
+            verdicts = [found for each in answers.values() for found in each.verdicts.values()]
             counted = Counter(found.verdict for found in verdicts).most_common()
             hidden = any(
                 group.hides for group in self._groups.values() if group.solution == solution
@@ -166,7 +188,7 @@ class TierReport:
                 f"{solution}, {self.tier}: {', '.join(f'{n} {name}' for name, n in counted)}{more}"
             )
             for reason, n in Counter(
-                each for one in answers for each in one.unsupported
+                each for one in answers.values() for each in one.unsupported
             ).most_common():
                 print(f"    unsupported: {reason} ({n} case{'s' * (n > 1)})")
         for line in self._coverage.lines():
@@ -174,7 +196,7 @@ class TierReport:
 
     def _summarize(self, group: Group) -> None:
         """Print when a group fails, then its smallest cases, as far as no line has said it yet."""
-        answers = self._answers[group.solution]
+        answers = self._answers[group.solution].values()
         when, failures = group.when(answers), group.smallest
         if not when and len(failures) == 1:
             return

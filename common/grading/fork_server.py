@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from common.paths import ROOT
+from common.paths import CACHE, ROOT
 
 LONGEST_FORK = 60.0
 """Seconds in which the fork server must answer; the first answer waits for the import of torch."""
@@ -52,6 +52,8 @@ class ForkServer:
             "TRITON_INTERPRET": "1" if interpreted else "0",
             "STUDY_TARGET": self._target,
         }
+        if self._target:
+            environment["TRITON_CACHE_DIR"] = str(CACHE / "kernels")
         root = str(ROOT)
         output = subprocess.DEVNULL if self._quiet else sys.stderr
         self._process = subprocess.Popen(

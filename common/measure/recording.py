@@ -138,8 +138,8 @@ def _record(
         if found is None:
             written.begin(run)
         with (
-            Compiler() as compiler,
-            Sweep(run.device, memory=budget, compiler=compiler) as sweep,
+            Compiler(run.device) as compiler,
+            Sweep(run.device, memory=budget, grade=compiler.grade) as sweep,
         ):
             for case in measure(sweep, solutions, run.run, digests, skipped, run.selection.tier):
                 if isinstance(case, TooLarge):

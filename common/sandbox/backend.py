@@ -20,8 +20,7 @@ ON_GPU = not (INTERPRETED or TARGET)
 if INTERPRETED:
     from common.sandbox.interpreter import bounds, conflicts, patches
 if TARGET:
-    from common.sandbox import autotuning
-    from common.sandbox.compiled import target
+    from common.sandbox.compiled import stages, target
 
 LAG = 10_000_000
 """The GPU's clock cycles by which its default stream lags behind another: a few milliseconds."""
@@ -33,7 +32,7 @@ def install() -> None:
         patches.install()
     elif TARGET:
         target.install(TARGET)
-        autotuning.take_the_first()
+        stages.stop_at_llvm()
 
 
 def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.AccessLog | None:

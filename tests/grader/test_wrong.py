@@ -18,7 +18,10 @@ WRONG = solutions.discover(ROOT / "tests" / "wrong")
 
 @pytest.fixture(scope="module")
 def counts():
-    with Compiler() as compiler, Sweep("cpu", deadline=corpus.DEADLINE, compiler=compiler) as sweep:
+    with (
+        Compiler("cpu") as compiler,
+        Sweep("cpu", deadline=corpus.DEADLINE, grade=compiler.grade) as sweep,
+    ):
         return verdicts(sweep, WRONG, BYSTANDERS)
 
 
