@@ -315,3 +315,22 @@ def test_a_worker_of_a_target_runs_no_kernel(target):
     assert not worker.ask("forward", call=call, result=place.json(), poison=7.0).get("verdict")
     assert (worker._arena.tensor(place) == 7.0).all()
     worker.close()
+
+
+def test_an_interruption_ends_what_has_not_begun_too(compiler, target):
+    (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
+    with compiler() as ours:
+        ours.interrupt()
+        with pytest.raises(Unknown, match="interrupted"):
+            ours.faults(OP, CASE, house)
+        ours.renew()
+        assert ours.faults(OP, CASE, house) == {}
+
+
+def test_what_hangs_is_not_asked_to_hang_again(compiler, monkeypatch):
+    hangs = {"forward": Verdict("a/rotate_half", "rotate_half", "case", "forward", "TIMEOUT")}
+    monkeypatch.setattr(compiling, "grade", lambda *_: hangs)
+    monkeypatch.setattr(Compiler, "faults", lambda *_: pytest.fail("asked"))
+    worker = SimpleNamespace(solution=WRONG["never_returns"])
+    with compiler() as ours:
+        assert ours.grade(SimpleNamespace(op=OP, case=CASE), worker) == hangs

@@ -21,26 +21,16 @@ from common.solutions import discover, select
 from tests.study import RIGHT, WRONG, one_line
 
 HANGS = RIGHT.replace("    x1, x2", "    while True:\n        pass\n    x1, x2")
-ODD_RANGE = '''"""a range that is no power of two"""
-import torch
+WIDE = RIGHT.replace(
+    "import torch",
+    """import torch
 import triton
-import triton.language as tl
 
 @triton.jit
-def kernel(x, y, n, BLOCK: tl.constexpr):
-    offs = tl.arange(0, BLOCK)
-    tl.store(y + offs, tl.load(x + offs, offs < n), offs < n)
-
-def rotate_half(x):
-    x1, x2 = x.chunk(2, dim=-1)
-    found = torch.cat((-x2, x1), dim=-1)
-    if found.ndim < 3 or found.shape[-1] < 9 or found.requires_grad:
-        return found
-    d = found.numel()
-    copy = torch.empty_like(found)
-    kernel[(1,)](found, copy, d, d)
-    return copy
-'''
+def kernel(x):
+    pass
+""",
+).replace("    x1, x2", "    kernel[(1,)](x.detach(), num_warps=64)\n    x1, x2")
 HELPED = "from helper import SIGN\n" + RIGHT.replace("-x2", "SIGN * x2")
 
 
@@ -87,15 +77,12 @@ def test_what_does_not_compile_fails_and_is_mended(tmp_path, server, capsys, mon
     server.resume()
     alice = Watched(tmp_path, server, capsys, "cpu")
     with alice.compiler:
-        alice.save("rotate_half.py", ODD_RANGE)
+        alice.save("rotate_half.py", WIDE)
         lines = alice.round()
-        refused = (
-            "alice/rotate_half 2x3x2-float32 forward: COMPILE_ERROR, PASSED in the interpreter"
-        )
-        assert refused.split()[0] in lines[0] and lines[0].endswith(": PASSED")
+        assert lines[0].endswith(": PASSED")
         assert any(line.endswith(": COMPILE_ERROR, PASSED in the interpreter") for line in lines)
         assert lines[-1].endswith("The next save is graded from the failures on.")
-        alice.save("rotate_half.py", ODD_RANGE.replace("d)", "triton.next_power_of_2(d))"))
+        alice.save("rotate_half.py", WIDE.replace("64", "4"))
         alice.compiler.renew()
         assert "mended" in alice.round()[-1]
         assert alice.watch.passes

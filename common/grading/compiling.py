@@ -57,6 +57,7 @@ class Compiler:
         """
         self._needed, self._quiet = device == "cpu", quiet
         self._server: ForkServer | None = None
+        self._interrupted = False
         self._workers: dict[tuple[Solution, int], Worker] = {}
         self._known: dict[Solution, Known] = {}
         self._lock = threading.Lock()
@@ -89,6 +90,7 @@ class Compiler:
 
     def interrupt(self) -> None:
         """End what is under way; any thread and any signal handler may call it."""
+        self._interrupted = True
         if self._server:
             self._server.interrupt()
 
@@ -99,11 +101,12 @@ class Compiler:
         for worker in self._workers.values():
             worker.close()
         self._known, self._workers = {}, {}
+        self._interrupted = False
         if self._server:
             self._server.resume()
 
     def _judged(self, found: Verdicts, problem: Problem, solution: Solution) -> Verdicts:
-        decided = all(each.verdict in EARLIER for each in found.values())
+        decided = all(each.verdict in EARLIER | ENDS for each in found.values())
         if decided or solution.peer or not self._needed:
             return found
         try:
@@ -129,6 +132,8 @@ class Compiler:
         with self._lock:
             if self._server is None:
                 self._server = ForkServer("cpu", self._quiet, TARGET)
+            if self._interrupted:
+                self._server.interrupt()
             if key not in self._workers:
                 self._workers[key] = Worker(self._server, solution, DEADLINE["cuda"])
             return self._workers[key]
