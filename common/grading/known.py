@@ -51,13 +51,13 @@ class Known:
         written.replace(self._path)
 
     def _present(self) -> str:
-        return f"{self._target} {self._solution.digest} {_foundation()}"
+        return f"{self._target} {self._solution.digest} {foundation()}"
 
 
 @functools.cache
-def _foundation() -> str:
+def foundation() -> str:
     """Return what faults rest on beside the solution: ops, the processes' code, and versions."""
-    folders = (COMMON / "ops", COMMON / "sandbox", COMMON / "grading")
+    folders = [COMMON / name for name in ("ops", "sandbox", "grading", "tools")]
     sources: Iterable[Path] = (file for folder in folders for file in folder.rglob("*.py"))
     versions = [f"{name} {metadata.version(name)}" for name in ("torch", "triton")]
     return " ".join([digest(sources), *versions])

@@ -17,6 +17,8 @@ from common.sandbox.instances import Held, hold
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TARGET = os.environ.get("STUDY_TARGET", "")
 ON_GPU = not (INTERPRETED or TARGET)
+EVERY = "every"
+"""In the place of a target: kernels are compiled whole, for the target that a request names."""
 if INTERPRETED:
     from common.sandbox.interpreter import bounds, conflicts, patches
 if TARGET:
@@ -30,7 +32,7 @@ def install() -> None:
     """Patch Triton, once, before any kernel runs; do nothing on a GPU."""
     if INTERPRETED:
         patches.install()
-    elif TARGET:
+    elif TARGET and TARGET != EVERY:  # of every target, each worker is told its own
         target.install(TARGET)
         stages.stop_at_llvm()
 

@@ -32,6 +32,7 @@ from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.sandbox import backend, graded, timed, tunables
+from common.sandbox.compiled import launches
 from common.sandbox.failures import Refused, judge
 from common.sandbox.instances import Held, hold
 from common.sandbox.landlock import confine
@@ -76,6 +77,7 @@ REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
         "tunable": tunables.tunable,
         "force": tunables.force,
         "lookups": tunables.lookups,
+        "launches": launches.launches,
         "settle": settle,
     }
 )
