@@ -26,6 +26,7 @@ import torch
 
 from common import ops, solutions
 from common.errors import UserError
+from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep, TooLarge
 from common.grading.tiers import tier_cases
@@ -104,7 +105,7 @@ def fork_server():
 @pytest.fixture(scope="session")
 def sweep(request: pytest.FixtureRequest, device: str):
     server = request.getfixturevalue("fork_server") if device == "cpu" else None
-    with Sweep(device, server=server) as sweep:
+    with Compiler(device) as compiler, Sweep(device, server=server, grade=compiler.grade) as sweep:
         yield sweep
 
 

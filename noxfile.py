@@ -81,6 +81,12 @@ def check(session: nox.Session) -> None:
 
 
 @nox_session
+def compile(session: nox.Session) -> None:
+    """Compile every solution's kernels for several GPUs, and show what their compilers make."""
+    study(session)
+
+
+@nox_session
 def profile(session: nox.Session) -> None:
     """Report a solution's bottleneck: memory, arithmetic or launches: nox -s profile -- HANDLE."""
     study(session)

@@ -11,6 +11,7 @@ from typing import NoReturn
 from common.commands import (
     bench,
     check,
+    compile,
     grade,
     leaderboard,
     list,
@@ -29,6 +30,7 @@ COMMANDS: dict[str, ModuleType] = {
     "check": check,
     "bench": bench,
     "leaderboard": leaderboard,
+    "compile": compile,
     "sanitize": sanitize,
     "tune": tune,
     "profile": profile,

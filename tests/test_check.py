@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
@@ -11,6 +13,7 @@ from common import ops
 from common.commands import check
 from common.grading import memory as memories
 from common.grading import sweep
+from common.grading.compiling import Compiler
 from common.measure import rows
 from common.solutions import Solution
 from common.verdicts import Verdict
@@ -22,7 +25,7 @@ GIB = 1 << 30
 class Sweep:
     """A sweep that grades nothing and remembers how it was made."""
 
-    def __init__(self, device, overlap=None, server=None, memory=None, keep=False):
+    def __init__(self, device, overlap=None, server=None, memory=None, grade=None):
         self.made.append((device, overlap, server, memory.budget))
 
     def __enter__(self):
@@ -70,6 +73,33 @@ def test_smoke_is_graded_several_cases_at_once(halves):
     assert report.ended
 
 
+class Graded(NamedTuple):
+    solution: Solution
+    case: SimpleNamespace
+    verdicts: dict
+
+
+def test_what_is_interpreted_comes_first_and_what_does_not_compile_comes_again(tmp_path):
+    solution = Solution(tmp_path / "rope.py", "rope")
+    graded = [Graded(solution, SimpleNamespace(name=n), {"forward": "PASSED"}) for n in range(3)]
+    refused = graded[1]._replace(verdicts={"forward": "COMPILE_ERROR"})
+    futures = {case: Future() for case in (0, 1, 2)}
+    found = check.compiled(graded, SimpleNamespace(submit=lambda case: futures[case.case.name]))
+    assert [next(found) for _ in range(3)] == graded, "none waits for a compilation"
+    for future, judged in zip(futures.values(), [graded[0], refused, graded[2]], strict=True):
+        future.set_result(judged)
+    assert list(found) == [refused]
+
+
+def test_compilation_ends_with_the_cases(tmp_path):
+    solution = Solution(tmp_path / "rope.py", "rope")
+    graded, future = Graded(solution, SimpleNamespace(name="a"), {}), Future()
+    found = check.compiled([graded], SimpleNamespace(submit=lambda _: future))
+    next(found)
+    found.close()
+    assert future.cancelled()
+
+
 def test_what_failed_last_is_asked_first_and_once(halves):
     chosen, server = halves
     every = [graded.case.name for graded in check.smoke(chosen, server, GIB)]
@@ -94,7 +124,8 @@ def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch):
         yield [rows.Measured(each, None, graded) for each in (row(), late)]
 
     monkeypatch.setattr(rows, "measure", measure)
-    assert check._measure_board(chosen, server, report, GIB) == [row(), late]
+    compiler = Compiler("cuda")
+    assert check._measure_board(chosen, server, compiler, report, GIB) == [row(), late]
     assert Sweep.made == [("cuda", None, server, GIB)], "whoever times has the device to himself"
     assert asked == [(chosen, "check", check.PATIENCE)]
     tampered = replace(passed, verdict="TAMPERED", reason="while timed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from types import SimpleNamespace
 
 import pytest
@@ -12,11 +13,13 @@ from common.commands import check
 from common.commands.report import TierReport
 from common.grading import contrast
 from common.grading.contrast import TRIES, Failing, contrasts, plainer
+from common.grading.grade import grade
 from common.grading.sweep import Graded, Sweep
 from common.solutions import Solution
 
 HALF, ROPE = ops.load("rotate_half"), ops.load("rope")
 CASE = next(c for c in HALF.cases("smoke") if c.values == "subnormal" and not c.interleaved)
+KEEPING = functools.partial(grade, keep=True)
 FLUSHES = """
 import torch
 
@@ -57,7 +60,7 @@ def test_check_says_it(tmp_path, fork_server, capsys):
     path = tmp_path / "rotate_half.py"
     path.write_text(FLUSHES)
     several = [Solution(path, "rotate_half")]
-    with Sweep("cpu", server=fork_server, keep=True) as sweep:
+    with Sweep("cpu", server=fork_server, grade=KEEPING) as sweep:
         cases = [case for case in HALF.cases("smoke") if not case.span and not case.interleaved]
         check.take_all(sweep.grade(HALF, cases, several), TierReport("smoke", False), fork_server)
     name, said = several[0].name, "values normal in place of subnormal"

@@ -41,6 +41,26 @@ def test_the_first_failure_is_shown_at_once(capsys):
     ]
 
 
+def test_what_does_not_compile_takes_the_place_of_the_interpreters_verdict(capsys):
+    report = TierReport("smoke", verbose=False)
+    answers(report, few_heads)
+    capsys.readouterr()
+    case = next(case for case in CASES if not few_heads(case))
+    names = "a/rope", "rope", case.name, "forward"
+    report.add(ROPE, case, [Verdict(*names, "COMPILE_ERROR", "arange's range")])
+    assert capsys.readouterr().out.splitlines() == [
+        f"a/rope {case.name} forward: COMPILE_ERROR, PASSED in the interpreter",
+        "    arange's range",
+    ]
+    wrong = next(case for case in CASES if few_heads(case))
+    names = "a/rope", "rope", wrong.name, "forward"
+    report.add(ROPE, wrong, [Verdict(*names, "COMPILE_ERROR", "arange's range")])
+    report.end()
+    out, failing = capsys.readouterr().out, sum(map(few_heads, CASES))
+    assert f"INCORRECT_NUMERICAL in {failing - 1} of {len(CASES)} cases" in out
+    assert f"{failing - 1} INCORRECT_NUMERICAL" in out and "2 COMPILE_ERROR" in out
+
+
 def test_the_summary_says_when_it_fails_then_the_smallest_cases(capsys):
     report = TierReport("smoke", verbose=False)
     answers(report, few_heads)

@@ -14,11 +14,23 @@ import time
 import pytest
 
 from common.commands import check, watch
+from common.grading import known
+from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.solutions import discover, select
 from tests.study import RIGHT, WRONG, one_line
 
 HANGS = RIGHT.replace("    x1, x2", "    while True:\n        pass\n    x1, x2")
+WIDE = RIGHT.replace(
+    "import torch",
+    """import torch
+import triton
+
+@triton.jit
+def kernel(x):
+    pass
+""",
+).replace("    x1, x2", "    kernel[(1,)](x.detach(), num_warps=64)\n    x1, x2")
 HELPED = "from helper import SIGN\n" + RIGHT.replace("-x2", "SIGN * x2")
 
 
@@ -32,11 +44,14 @@ def server():
 class Watched:
     """A folder, the rounds over it as a fake watcher starts them, and what they print."""
 
-    def __init__(self, root, server, capsys):
+    def __init__(self, root, server, capsys, device):
         self.folder, self.capsys, self.saves = root / "alice", capsys, queue.SimpleQueue()
         self.folder.mkdir()
         options = argparse.Namespace(only="alice", verbose=False, picture=False, memory=None)
-        self.watch = watch.Watch(server, lambda: select(discover(root), None, "alice"), options)
+        self.compiler = Compiler(device)
+        self.watch = watch.Watch(
+            server, self.compiler, lambda: select(discover(root), None, "alice"), options
+        )
 
     def save(self, name, text):
         """Save a file, or delete it where there is no text."""
@@ -52,8 +67,25 @@ class Watched:
 
 @pytest.fixture
 def alice(tmp_path, server, capsys):
+    """Return a watched folder whose kernels are not compiled."""
     server.resume()
-    return Watched(tmp_path, server, capsys)
+    return Watched(tmp_path, server, capsys, "cuda")
+
+
+def test_what_does_not_compile_fails_and_is_mended(tmp_path, server, capsys, monkeypatch):
+    monkeypatch.setattr(known, "CACHE", tmp_path / ".cache")
+    server.resume()
+    alice = Watched(tmp_path, server, capsys, "cpu")
+    with alice.compiler:
+        alice.save("rotate_half.py", WIDE)
+        lines = alice.round()
+        assert lines[0].endswith(": PASSED")
+        assert any(line.endswith(": COMPILE_ERROR, PASSED in the interpreter") for line in lines)
+        assert lines[-1].endswith("The next save is graded from the failures on.")
+        alice.save("rotate_half.py", WIDE.replace("64", "4"))
+        alice.compiler.renew()
+        assert "mended" in alice.round()[-1]
+        assert alice.watch.passes
 
 
 def test_what_passes_says_so_at_once_and_what_to_do_next(alice):

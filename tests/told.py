@@ -51,7 +51,7 @@ def lines(kept: Sequence[Graded], server: ForkServer) -> dict[str, Line]:
     """Return the line on each solution, by its name.
 
     Args:
-        kept: All smoke cases, as `Sweep(..., keep=True)` graded them.
+        kept: All smoke cases, as `grade(..., keep=True)` graded them.
         server: The fork server, which has solutions answer further cases.
     """
     report = TierReport("smoke", verbose=False)

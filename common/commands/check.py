@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
 from common import paths
@@ -17,6 +19,7 @@ from common.solutions import Solution
 if TYPE_CHECKING:
     from common.board.table import About
     from common.commands.report import TierReport
+    from common.grading.compiling import Compiler
     from common.grading.contrast import Contrast
     from common.grading.fork_server import ForkServer
     from common.grading.sweep import Graded
@@ -66,14 +69,18 @@ def check(
     """
     from common.grading.fork_server import ForkServer
 
-    with contextlib.closing(ForkServer(device, quiet=not verbose, light=device == "cpu")) as server:
+    with (
+        contextlib.closing(ForkServer(device, quiet=not verbose, light=device == "cpu")) as server,
+        compiler_for(device, verbose) as compiler,
+    ):
         from common.commands.report import TierReport
 
         reports = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
         smoke_report, board_report = reports
         earlier, known = earlier_rows(server), about()
-        take_all(smoke(chosen, server, memory), smoke_report, server, memory)
-        rows = _measure_board(chosen, server, board_report, memory)
+        found = compiled(smoke(chosen, server, memory), compiler)
+        take_all(found, smoke_report, server, memory)
+        rows = _measure_board(chosen, server, compiler, board_report, memory)
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
         return False
@@ -81,6 +88,13 @@ def check(
     if smoke_report.failed and not board_report.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not (smoke_report.failed or board_report.failed)
+
+
+def compiler_for(device: str, verbose: bool) -> Compiler:
+    """Return the compiler of what is graded on a device."""
+    from common.grading.compiling import Compiler
+
+    return Compiler(device, quiet=not verbose)
 
 
 def earlier_rows(server: ForkServer) -> Results:
@@ -151,6 +165,24 @@ def told_apart(
             yield from contrasts(sweep, failing)
 
 
+def compiled(found: Iterable[Graded], compiler: Compiler) -> Generator[Graded]:
+    """Yield the cases as they are graded, then again each one whose kernels do not compile."""
+    judged: list[tuple[Graded, Future[Graded]]] = []
+    try:
+        for graded in found:
+            judged.append((graded, compiler.submit(graded)))
+            yield graded
+        with Steps("cases compiled", len(judged)) as steps:
+            for graded, future in judged:
+                if future.result() != graded:
+                    yield future.result()
+                steps.done(f"{graded.solution.name} {graded.case.name}")
+    finally:
+        for _, future in judged:
+            future.cancel()
+        wait([future for _, future in judged])
+
+
 def smoke(
     chosen: Sequence[Solution],
     server: ForkServer,
@@ -165,15 +197,17 @@ def smoke(
         memory: The bytes of a GPU's memory to take at most.
         first: Names of a solution and of a case each; these are asked before all others.
     """
+    from common.grading.grade import grade
     from common.grading.memory import Memory
     from common.grading.sweep import Sweep, TooLarge
     from common.grading.tiers import tier_cases
 
+    keeping = functools.partial(grade, keep=True)
     due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
     budget = Memory.of(server.device, memory)
     count = sum(len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
     with (
-        Sweep(server.device, overlap=True, server=server, memory=budget, keep=True) as sweep,
+        Sweep(server.device, overlap=True, server=server, memory=budget, grade=keeping) as sweep,
         Steps("smoke cases", count) as steps,
     ):
         for early, (op, cases) in itertools.product((True, False), due):
@@ -191,7 +225,11 @@ def smoke(
 
 
 def _measure_board(
-    chosen: Sequence[Solution], server: ForkServer, report: TierReport, memory: int | None
+    chosen: Sequence[Solution],
+    server: ForkServer,
+    compiler: Compiler,
+    report: TierReport,
+    memory: int | None,
 ) -> list[Record]:
     """Return the rows of the board's cases, timed for a shorter time than `bench` does."""
     from common.grading.memory import Memory
@@ -205,7 +243,7 @@ def _measure_board(
     digests = {each: (each.digest, "") for each in chosen}  # the harness's is for records
     budget = Memory.of(server.device, memory)
     with (
-        Sweep(server.device, server=server, memory=budget) as sweep,
+        Sweep(server.device, server=server, memory=budget, grade=compiler.grade) as sweep,
         Steps("rows", count) as steps,
     ):
         for measured in measure(sweep, chosen, "check", digests, patience=PATIENCE):

@@ -51,14 +51,18 @@ def _graded(
     chosen: Sequence[Solution], device: str, options: argparse.Namespace
 ) -> Iterator[list[Verdict]]:
     """Yield the verdicts of each solution and case, one for each direction that the case has."""
+    from common.grading.compiling import Compiler
     from common.grading.memory import Memory
     from common.grading.sweep import Sweep, TooLarge
     from common.grading.tiers import repeats, tier_cases
 
     todo = list(tier_cases(chosen, options.tier, device, options.sample, options.memory))
     memory = Memory.of(device, options.memory)
-    again = repeats(options.tier, device)
-    with Sweep(device, quiet=not options.verbose, overlap=True, memory=memory) as sweep:
+    again, quiet = repeats(options.tier, device), not options.verbose
+    with (
+        Compiler(device, quiet) as compiler,
+        Sweep(device, quiet, overlap=True, memory=memory, grade=compiler.grade) as sweep,
+    ):
         for op, cases in todo:
             for graded in sweep.grade(op, cases, chosen, repeats=again):
                 if isinstance(graded, TooLarge):

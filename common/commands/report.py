@@ -21,8 +21,9 @@ from common.verdicts import Verdict
 SHOWN = 2
 """The cases shown of each group of failures, the smallest ones."""
 COUNT = re.compile(r" \(\d+ of \d+\)$")
-ENDS = ("CRASHED", "TIMEOUT", "TAMPERED")
-"""The verdicts on a process that was ended."""
+NOT_ASKED_AGAIN = ("CRASHED", "TIMEOUT", "TAMPERED", "COMPILE_ERROR")
+"""The verdicts on a process that was ended, which takes a deadline each time, and on a kernel that
+does not compile, which names its line."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,11 @@ class Group:
         return facts
 
 
+def _before(earlier: Answer | None, where: Sequence[Direction]) -> str:
+    """Return what follows a verdict that takes the place of the interpreter's."""
+    return f", {earlier.verdicts[where[0]].verdict} in the interpreter" if earlier else ""
+
+
 class TierReport:
     """The answers of one tier: the first failure of each group at once, a summary in the end."""
 
@@ -138,7 +144,7 @@ class TierReport:
             picture: Whether a picture of the wrong elements follows each failure that is shown.
         """
         self.tier, self._verbose, self._picture = tier, verbose, picture
-        self._answers: dict[str, list[Answer]] = defaultdict(list)
+        self._answers: dict[str, dict[str, Answer]] = defaultdict(dict)
         self._groups: dict[tuple[str, tuple[Direction, ...], str], Group] = {}
         self._coverage = Coverage()
 
@@ -153,48 +159,69 @@ class TierReport:
 
     def when(self, group: Group) -> str:
         """Return the property that separates a group's failures from the passes, "" for none."""
-        return group.when(self._answers[group.solution])
+        return group.when(self._answers[group.solution].values())
 
     def everywhere(self, group: Group) -> bool:
         """Return whether every case that is answered and has an element fails so."""
-        return group.count(self._answers[group.solution]).startswith("every")
+        return group.count(self._answers[group.solution].values()).startswith("every")
 
     def unexplained(self, told: Collection[tuple[str, Direction]]) -> Iterator[tuple[Group, Case]]:
         """Yield each group that no property and no cause explains, and its smallest case.
 
-        A group of all cases is left out, since it needs no property to fail, and so is one of
-        processes that ended, which takes a deadline each.
+        A group of all cases is left out, since it needs no property to fail.
 
         Args:
             told: The solutions and directions whose cause is known.
         """
         for group in self._groups.values():
             known = any((group.solution, each) in told for each in group.directions)
-            if not (known or group.verdict in ENDS or self.everywhere(group) or self.when(group)):
+            if not (
+                known
+                or group.verdict in NOT_ASKED_AGAIN
+                or self.everywhere(group)
+                or self.when(group)
+            ):
                 yield group, group.by_size[0].case
 
     def add(self, op: Op[Any], case: Case, directions: Sequence[Verdict]) -> None:
-        """Take the verdicts of one solution and case, one for each direction."""
+        """Take the verdicts of one solution and case, one for each direction.
+
+        Those of a case that was taken before replace the earlier ones.
+        """
         answer = Answer(op, case, {found.direction: found for found in directions})
+        earlier = self._forget(directions[0])
         self._coverage.add(directions)
         for found in directions:
             for note in found.notes if self._verbose else ():
                 print(f"{found.solution} {found.case} {found.direction}, a note: {note}")
-        self._answers[directions[0].solution].append(answer)
+        self._answers[directions[0].solution][case.name] = answer
         for where, found in answer.failures:
             key = found.solution, where, found.verdict
             group = self._groups.setdefault(key, Group(*key))
             group.answers.append(answer)
             if self._verbose or len(group.answers) == 1:
-                print(f"{found.solution} {found.case} {' and '.join(where)}: {found.verdict}")
+                print(
+                    f"{found.solution} {found.case} {' and '.join(where)}: {found.verdict}", end=""
+                )
+                print(_before(earlier, where))
                 self._show(found.reason, found)
+
+    def _forget(self, found: Verdict) -> Answer | None:
+        """Return the answer that was taken before to a verdict's case, and forget it."""
+        answer = self._answers[found.solution].pop(found.case, None)
+        for key, group in list(self._groups.items()) if answer else ():
+            if answer in group.answers:
+                group.answers.remove(answer)
+            if not group.answers:
+                del self._groups[key]
+        return answer
 
     def end(self) -> None:
         """Print a summary of each group, the number of each verdict, and what is not answered."""
         for group in self._groups.values():
             self._summarize(group)
         for solution, answers in self._answers.items():
-            verdicts = [found for answer in answers for found in answer.verdicts.values()]
+            verdicts = [found for each in answers.values() for found in each.verdicts.values()]
             counted = Counter(found.verdict for found in verdicts).most_common()
             hidden = any(group.hides for group in self.groups(solution))
             more = " (--verbose shows each)" if hidden and not self._verbose else ""
@@ -202,7 +229,7 @@ class TierReport:
                 f"{solution}, {self.tier}: {', '.join(f'{n} {name}' for name, n in counted)}{more}"
             )
             for reason, n in Counter(
-                each for one in answers for each in one.unsupported
+                each for one in answers.values() for each in one.unsupported
             ).most_common():
                 print(f"    unsupported: {reason} ({n} case{'s' * (n > 1)})")
         for line in self._coverage.lines():
@@ -210,7 +237,7 @@ class TierReport:
 
     def _summarize(self, group: Group) -> None:
         """Print when a group fails, then its smallest cases, as far as no line has said it yet."""
-        answers = self._answers[group.solution]
+        answers = self._answers[group.solution].values()
         when, failures = group.when(answers), group.smallest
         if not when and len(failures) == 1:
             return

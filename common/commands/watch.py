@@ -10,7 +10,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from common.solutions import Solution
 from common.verdicts import FINE
 
 if TYPE_CHECKING:
+    from common.grading.compiling import Compiler
     from common.grading.fork_server import ForkServer
     from common.grading.sweep import Graded
 
@@ -59,11 +61,13 @@ def run(options: argparse.Namespace) -> int:
         raise ModuleNotFoundError(name="watchfiles")
     device = shared.device(options)
     end = threading.Event()
-    with contextlib.closing(
-        ForkServer(device, not options.verbose, light=device == "cpu")
-    ) as server:
-        check.earlier_rows(server)  # imports torch while the server does, and checks the device
-        watch = Watch(server, lambda: shared.contributors(options), options)
+    with (
+        closing(ForkServer(device, not options.verbose, light=device == "cpu")) as server,
+        # imports torch while the server does
+        check.compiler_for(device, options.verbose) as compiler,
+    ):
+        check.earlier_rows(server)  # checks the device
+        watch = Watch(server, compiler, lambda: shared.contributors(options), options)
         with _on_interrupt(watch.end):
             watch.follow(saves(folder, end))
         end.set()
@@ -103,6 +107,7 @@ class Watch:
     def __init__(
         self,
         server: ForkServer,
+        compiler: Compiler,
         select: Callable[[], list[Solution]],
         options: argparse.Namespace,
         now: Callable[[], float] = time.monotonic,
@@ -111,13 +116,15 @@ class Watch:
 
         Args:
             server: The fork server, which outlives all rounds.
+            compiler: The compiler, which does too.
             select: Returns the solutions that the folder has at present.
             options: Those of `study check`.
             now: A clock in seconds.
         """
         self.passes = False
         """Whether the latest round was whole and found no failure."""
-        self._server, self._select, self._options, self._now = server, select, options, now
+        self._server, self._compiler, self._select = server, compiler, select
+        self._options, self._now = options, now
         self._failed: set[tuple[str, str]] = set()
         """The solutions and cases that failed when they were last asked."""
         self._changed = threading.Condition()
@@ -147,12 +154,17 @@ class Watch:
                 names = sorted({path.name for several in self._saves for path in several})
                 self._saves.clear()
                 self._server.resume()
+                self._compiler.renew()
             print(f"\n{time.strftime('%H:%M:%S')} saved: {', '.join(names)}", flush=True)
 
     def end(self) -> None:
         """End the round under way, and follow no more; a signal handler may call it."""
         self._ended = True
+        self._interrupt()
+
+    def _interrupt(self) -> None:
         self._server.interrupt()
+        self._compiler.interrupt()
 
     def _listen(self, saves: Saves) -> None:
         """Stop the round under way at each save."""
@@ -160,7 +172,7 @@ class Watch:
             for several in saves:
                 with self._changed:
                     self._saves.append(several)
-                    self._server.interrupt()
+                    self._interrupt()
                     self._changed.notify()
         except Exception as error:  # such as too many folders watched; `follow` raises it
             self._error = error
@@ -191,11 +203,12 @@ class Watch:
         report = TierReport("smoke", self._options.verbose, self._options.picture)
         round = _Round(self._now())
         first = frozenset(self._failed)
-        with contextlib.closing(
-            check.smoke(chosen, self._server, self._options.memory, first)
-        ) as cases:
-            taken = self._taken(cases, round)
-            check.take_all(taken, report, self._server, self._options.memory)
+        memory = self._options.memory
+        with (
+            closing(check.smoke(chosen, self._server, memory, first)) as cases,
+            closing(check.compiled(cases, self._compiler)) as found,
+        ):
+            check.take_all(self._taken(found, round), report, self._server, memory)
         self.passes = not report.failed
         print(round.summary(self._now(), self._options.only), flush=True)
 
@@ -215,12 +228,13 @@ class Watch:
         if not FINE.issuperset(verdicts):
             self._failed.add(key)
             round.failed = True
+            round.mended.discard(key)
         else:
-            round.mended += key in self._failed
+            round.mended |= {key} & self._failed
             self._failed.discard(key)
             if not round.cases:
                 print(f"{' '.join(key)}: {' and '.join(dict.fromkeys(verdicts))}", flush=True)
-        round.cases += 1
+        round.cases.add(key)
         round.answered |= "PASSED" in verdicts
 
 
@@ -229,19 +243,19 @@ class _Round:
     """Counts of the round under way."""
 
     start: float
-    cases: int = 0
+    cases: set[tuple[str, str]] = field(default_factory=set)
     failed: bool = False
     """Whether any direction of any case failed."""
     answered: bool = False
     """Whether any direction of any case passed."""
-    mended: int = 0
+    mended: set[tuple[str, str]] = field(default_factory=set)
     """The cases that failed when they were last asked and do no longer."""
 
     def summary(self, now: float, folder: str) -> str:
         """Return the line at the round's end, with what to do next."""
-        took = f"{self.cases} smoke cases in {now - self.start:.1f} s"
+        took = f"{len(self.cases)} smoke cases in {now - self.start:.1f} s"
         if self.mended:
-            took += f", {self.mended} of them mended"
+            took += f", {len(self.mended)} of them mended"
         if self.failed:
             return f"{took}. The next save is graded from the failures on."
         if not self.answered:

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from common.paths import ROOT
+from common.paths import CACHE, ROOT
 
 LONGEST_FORK = 60.0
 """Seconds in which the fork server must answer; the first answer waits for the import of torch."""
@@ -26,13 +26,17 @@ class ServerEnded(Exception):
 class ForkServer:
     """The fork server of one device: `cpu` runs kernels in Triton's interpreter, `cuda` compiles.
 
+    With a target, kernels are compiled for that GPU and not run.
+
     A solution may end it. Requests under way then raise ServerEnded, and the next fork starts
     another server.
     """
 
     MODULE = "common.sandbox.server"
 
-    def __init__(self, device: str, quiet: bool = True, light: bool = False) -> None:
+    def __init__(
+        self, device: str, quiet: bool = True, light: bool = False, target: str = ""
+    ) -> None:
         """Start the server.
 
         Args:
@@ -40,8 +44,9 @@ class ForkServer:
             quiet: Whether the output of the server and of its workers is dropped.
             light: Whether to start without torch.compile's modules, which take as long to import
                 as torch. A worker that needs them says so; see `grow`.
+            target: The GPU to compile for, `sm_90` say, in the place of running anything.
         """
-        self.device, self.light = device, light
+        self.device, self.light, self._target = device, light, target
         self._quiet, self._closed = quiet, False
         self._forked: set[int] = set()
         self._interrupted = False
@@ -52,7 +57,13 @@ class ForkServer:
         self._forked.clear()
         self._control, theirs = socket.socketpair()
         self._control.settimeout(LONGEST_FORK)
-        environment = os.environ | {"TRITON_INTERPRET": "1" if self.device == "cpu" else "0"}
+        interpreted = self.device == "cpu" and not self._target
+        environment = os.environ | {
+            "TRITON_INTERPRET": "1" if interpreted else "0",
+            "STUDY_TARGET": self._target,
+        }
+        if self._target:
+            environment["TRITON_CACHE_DIR"] = str(CACHE / "kernels")
         root = str(ROOT)
         output = subprocess.DEVNULL if self._quiet else sys.stderr
         self._process = subprocess.Popen(

@@ -32,6 +32,7 @@ STAND_IN = -2
 """The lane of eager's worker that is asked in a solution's place."""
 MOST_AT_ONCE = 8
 """Cases that are graded at the same time, however many cores there are."""
+Grade = Callable[[Problem, Worker, int], Verdicts]
 AHEAD = 3
 """Cases that are graded before they are timed: mostly torch.compile's compilation is waited for."""
 
@@ -89,7 +90,7 @@ class Sweep:
         overlap: bool | None = None,
         server: ForkServer | None = None,
         memory: Memory | None = None,
-        keep: bool = False,
+        grade: Grade = grade,
     ) -> None:
         """Start a fork server, unless one is given, and no worker yet.
 
@@ -102,14 +103,14 @@ class Sweep:
                 do so without a GPU.
             server: A fork server of this device, which outlives the sweep.
             memory: What the run may take of the GPU's memory, by default all that is free.
-            keep: Keep wrong values with their verdicts, for `what.causes`.
+            grade: Returns a worker's verdicts on a problem, after so many further answers.
 
         Raises:
             UserError: The GPU's memory cannot be shared; a server that is given is not asked.
         """
         self.device, self._deadline, self._lives = device, deadline, lives
         self._overlap = device == "cpu" if overlap is None else overlap
-        self._keep = keep
+        self._verdicts = grade
         self._owns_server = server is None
         self._server = ForkServer(device, quiet) if server is None else server
         self.room = Room(memory or Memory.of(device))
@@ -259,7 +260,7 @@ class Sweep:
     def _grade(self, problem: Problem, worker: Worker, repeats: int) -> Verdicts:
         """Return the verdicts; free the worker's memory if a far view spans it, for the next."""
         try:
-            return grade(problem, worker, repeats, self._keep)
+            return self._verdicts(problem, worker, repeats)
         finally:
             if self.device == "cuda" and problem.case.span:
                 worker.release()

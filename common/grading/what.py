@@ -53,7 +53,7 @@ def causes(found: Iterable[Graded]) -> Iterator[Cause]:
     """Yield the cause of each solution's wrong results, where it is one of the op's mistakes.
 
     Args:
-        found: The cases as `Sweep(..., keep=True)` graded them, of any solutions and ops.
+        found: The cases as `grade(..., keep=True)` found them, of any solutions and ops.
     """
     by_solution: dict[str, list[Graded]] = defaultdict(list)
     for graded in found:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from common import paths
+from common.grading.compiling import Compiler
 from common.grading.memory import GIB, Memory
 from common.grading.sweep import Sweep, TooLarge
 from common.measure.machine import (
@@ -136,7 +137,10 @@ def _record(
     try:
         if found is None:
             written.begin(run)
-        with Sweep(run.device, memory=budget) as sweep:
+        with (
+            Compiler(run.device) as compiler,
+            Sweep(run.device, memory=budget, grade=compiler.grade) as sweep,
+        ):
             for case in measure(sweep, solutions, run.run, digests, skipped, run.selection.tier):
                 if isinstance(case, TooLarge):
                     line = _left_out(run, case)

@@ -126,6 +126,25 @@ class LeftOut(Line, frozen=True, kw_only=True, tag="left_out"):
     """For example `needs 9.1 GiB, 7.8 GiB free`."""
 
 
+class Compiled(Line, frozen=True, kw_only=True, tag="compiled"):
+    """One kernel of a case, compiled for a target; or the reason for which the call ended there."""
+
+    solution: str
+    op: str
+    case: str
+    target: str
+    sources: str
+    """Digest of the solution with its helpers."""
+    kernel: str = ""
+    """Empty where the call ended before its last kernel."""
+    figures: dict[str, float | None] = msgspec.field(default_factory=dict)
+    """See `Binary.figures` in `tools/figures.py`."""
+    files: dict[str, str] = msgspec.field(default_factory=dict)
+    """The kernel's files in Triton's cache, by ending."""
+    verdict: str = "PASSED"
+    reason: str = ""
+
+
 class Past(Line, frozen=True, kw_only=True, tag="past"):
     """A superseded row that `prune` cut down to a line of history, by the time that ranked it."""
 
@@ -170,5 +189,5 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
     memory: Memory = {}  # noqa: RUF012
 
 
-Anything = Run | Record | LeftOut | Past | End
+Anything = Run | Record | LeftOut | Compiled | Past | End
 FORMAT = jsonl.Format(msgspec.json.Decoder(Anything), SCHEMA, "bench")

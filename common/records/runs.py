@@ -18,7 +18,17 @@ from pathlib import Path
 
 from common import paths
 from common.records import jsonl
-from common.records.lines import FORMAT, Anything, End, LeftOut, Memory, Past, Record, Run
+from common.records.lines import (
+    FORMAT,
+    Anything,
+    Compiled,
+    End,
+    LeftOut,
+    Memory,
+    Past,
+    Record,
+    Run,
+)
 from common.spec import Tier
 
 
@@ -32,6 +42,7 @@ class Results:
     rows: list[Record] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
     past: list[Past] = field(default_factory=list)
+    compiled: list[Compiled] = field(default_factory=list)
     left_out_lines: list[LeftOut] = field(default_factory=list)
     """Of every run; `left_out` returns those that still hold."""
     memory: dict[str, Memory] = field(default_factory=dict)
@@ -159,6 +170,8 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
                     results.names[line.run] = path.name
                 case Past():
                     results.past.append(line)
+                case Compiled():
+                    results.compiled.append(line)
                 case LeftOut():
                     results.left_out_lines.append(line)
                 case End():

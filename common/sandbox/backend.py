@@ -1,4 +1,7 @@
-"""The device behind a solution's process: a GPU, or Triton's interpreter in its place."""
+"""The device behind a solution's process: a GPU, or what stands in its place.
+
+Without one it is Triton's interpreter, or a target that kernels are compiled for and never run on.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,26 @@ import torch
 from common.sandbox.instances import Held, hold
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+TARGET = os.environ.get("STUDY_TARGET", "")
+ON_GPU = not (INTERPRETED or TARGET)
+EVERY = "every"
+"""In the place of a target: kernels are compiled whole, for the target that a request names."""
 if INTERPRETED:
     from common.sandbox.interpreter import bounds, conflicts, patches
+if TARGET:
+    from common.sandbox.compiled import stages, target
 
 LAG = 10_000_000
 """The GPU's clock cycles by which its default stream lags behind another: a few milliseconds."""
 
 
 def install() -> None:
-    """Patch Triton's interpreter, once, before any kernel runs; do nothing on a GPU."""
+    """Patch Triton, once, before any kernel runs; do nothing on a GPU."""
     if INTERPRETED:
         patches.install()
+    elif TARGET and TARGET != EVERY:  # of every target, each worker is told its own
+        target.install(TARGET)
+        stages.stop_at_llvm()
 
 
 def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.AccessLog | None:
@@ -72,7 +84,7 @@ def _side_stream() -> torch.cuda.Stream:
 
 def limit(nbytes: int) -> None:
     """Refuse torch more than so many bytes of the GPU's memory, as if it had no more."""
-    if not INTERPRETED:
+    if ON_GPU:
         total = torch.cuda.get_device_properties().total_memory
         torch.cuda.set_per_process_memory_fraction(min(nbytes / total, 1.0))
 
@@ -83,5 +95,5 @@ def synchronize() -> None:
     Raises:
         RuntimeError: An earlier kernel has left the CUDA context unusable.
     """
-    if not INTERPRETED:
+    if ON_GPU:
         torch.cuda.synchronize()

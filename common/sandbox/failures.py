@@ -7,17 +7,19 @@ import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from triton.compiler import compiler
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from common import source
 from common.errors import is_out_of_memory, out_of_memory
+from common.sandbox.backend import TARGET
 from common.wire import Reply
 
 LONGEST_REASON = 400
 """Characters of an exception's text that a reason keeps."""
 
-NO_KERNEL = "a kernel does not compile"
+NO_KERNEL = " for ".join(filter(None, ["a kernel does not compile", TARGET]))
 
 
 class Refused(Exception):
@@ -41,6 +43,8 @@ def judge(error: BaseException) -> Reply:
         if isinstance(cause, CompilationError):
             return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {_front_end(causes)}"}
         if isinstance(cause, OutOfResources | PTXASError):
+            return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {describe(cause)}"}
+        if _in_the_compiler(cause):
             return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {describe(cause)}"}
         if isinstance(cause, RuntimeError) and is_out_of_memory(str(cause)):
             return {"verdict": "RUNTIME_ERROR", "reason": out_of_memory(str(cause))}
@@ -75,6 +79,12 @@ def _front_end(causes: Sequence[BaseException]) -> str:
     text = error.error_message or next(map(describe, causes[index + 1 :]), type(error).__name__)
     where = source.of_node(error.src, error.node, Path(sys.path[0]))
     return ", ".join(filter(None, (_line(text), where)))
+
+
+def _in_the_compiler(error: BaseException) -> bool:
+    """Return whether Triton raised it while it compiled, as its passes do with a RuntimeError."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any((each.filename, each.name) == (compiler.__file__, "compile") for each in frames)
 
 
 def _theirs(frame: traceback.FrameSummary) -> bool:

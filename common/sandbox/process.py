@@ -28,6 +28,7 @@ from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.sandbox import backend, graded, timed, tunables
+from common.sandbox.compiled import launches
 from common.sandbox.failures import Refused, judge
 from common.sandbox.instances import Held, hold
 from common.sandbox.landlock import confine
@@ -117,6 +118,7 @@ REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
         "tunable": tunables.tunable,
         "force": tunables.force,
         "lookups": tunables.lookups,
+        "launches": launches.launches,
         "settle": settle,
     }
 )
@@ -139,7 +141,7 @@ def become_worker(connection: socket.socket, server: int) -> None:
         return
     confine(libc)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if backend.INTERPRETED:  # CUDA reserves more than there is
+    if not backend.ON_GPU:  # CUDA reserves more than there is
         resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
         libc.mallopt(-6, 0xA5)  # M_PERTURB: what no dispatch mode sees is a number too, 0x5A5A...
     sys.dont_write_bytecode = True

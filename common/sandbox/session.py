@@ -16,7 +16,7 @@ import torch
 from common import ops
 from common.arena import Arena, Slot
 from common.sandbox import contract
-from common.sandbox.backend import INTERPRETED
+from common.sandbox.backend import ON_GPU
 from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
 from common.sandbox.instances import Held, hold
@@ -117,7 +117,7 @@ class Session:
             mapped = self.arena.mapping()
             self.arena.close()
             self.arena = None
-        if not INTERPRETED:
+        if ON_GPU:
             gc.collect()
             torch.cuda.empty_cache()
         return not (mapped and mapped())

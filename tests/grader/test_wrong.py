@@ -6,12 +6,14 @@ All are graded on every smoke case, as `check` does; cheats with wrong results o
 from __future__ import annotations
 
 import ast
+import functools
 import re
 
 import pytest
 
 from common import ops, solutions
 from common.grading import what
+from common.grading.compiling import Compiler
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from tests import corpus, told
@@ -40,16 +42,18 @@ def answers(fork_server):
     """Return every answer of the kernels, and some of the cheats and of the bystanders."""
     found = []
     everyone = [*WRONG, *CHEATS, *BYSTANDERS]
-    with Sweep("cpu", deadline=corpus.DEADLINE, server=fork_server, keep=True) as sweep:
-        for op in map(ops.load, sorted({solution.op for solution in everyone})):
-            cases = list(corpus.smoke(op))
-            some = {**dict.fromkeys(CHEATS, cases[::EVERY]),
-                    **dict.fromkeys(BYSTANDERS, cases[:WITNESSED])}  # fmt: skip
+    with Compiler("cpu") as compiler:
+        judge = functools.partial(compiler.grade, keep=True)
+        with Sweep("cpu", deadline=corpus.DEADLINE, server=fork_server, grade=judge) as sweep:
+            for op in map(ops.load, sorted({solution.op for solution in everyone})):
+                cases = list(corpus.smoke(op))
+                some = {**dict.fromkeys(CHEATS, cases[::EVERY]),
+                        **dict.fromkeys(BYSTANDERS, cases[:WITNESSED])}  # fmt: skip
 
-            def skip(solution, case, some=some, cases=cases):
-                return case not in some.get(solution, cases)
+                def skip(solution, case, some=some, cases=cases):
+                    return case not in some.get(solution, cases)
 
-            found += sweep.grade(op, cases, everyone, skip)
+                found += sweep.grade(op, cases, everyone, skip)
     return found
 
 

@@ -1,0 +1,188 @@
+"""`study compile`: the kernels of the board's cases, compiled for GPUs that need not be there."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import functools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common.commands import options as shared
+from common.commands.steps import Steps
+from common.errors import UserError
+from common.solutions import Solution
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from common.records.lines import Compiled
+    from common.spec import Case
+
+STAGES = ("ttir", "ttgir", "llir", "ptx", "sass", "amdgcn")
+COLUMNS = {
+    "registers": "regs", "local": "local", "shared": "shared", "warps": "warps",
+    "instructions": "instr", "wide": "wide", "tensor": "mma", "occupancy": "occ",
+}  # fmt: skip
+SHARES = ("wide", "occupancy")
+Todo = Sequence[tuple[Solution, "Case"]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the targets, the case and what to show."""
+    parser.add_argument("--target", action="append", help="sm_80, gfx942, ...; may be repeated")
+    parser.add_argument("--case", help="only this case; default: every one of the board's")
+    parser.add_argument(
+        "--show", nargs=2, metavar=("STAGE", "KERNEL"), help=f"print {', '.join(STAGES)}"
+    )
+    parser.add_argument(
+        "--diff", nargs=2, metavar="HANDLE", help="with --show: two solutions side by side"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    parser.add_argument("--verbose", action="store_true", help="show the solutions' own output")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compile the board's kernels for several GPUs; show registers, shared memory and the rest."""
+    from common.tools.compilation import Compilation
+    from common.tools.figures import PROCESSORS
+
+    targets = options.target or list(PROCESSORS)
+    if unknown := [each for each in targets if each not in PROCESSORS]:
+        raise UserError(f"no target {unknown[0]}: there are {', '.join(PROCESSORS)}")
+    written = options.json and shared.writable(options.json)
+    todo = _todo(shared.contributors(options), options.case)
+    with (
+        Compilation(quiet=not options.verbose) as compilation,
+        Steps("compilations", len(todo) * len(targets)) as steps,
+    ):
+        found: list[Compiled] = []
+        for lines in compilation.lines(todo, targets):
+            found += lines
+            steps.done(f"{lines[0].solution} {lines[0].target}" if lines else "no kernel")
+    if options.show:
+        stage, kernel = options.show
+        _print_stage(stage, kernel, found, options.diff)
+    else:
+        _print_tables(found)
+    if written:
+        written.write_text(json.dumps([_row(each) for each in found], indent=1) + "\n")
+    return 0
+
+
+def _todo(chosen: Iterable[Solution], only: str | None) -> Todo:
+    """Return each solution with the board's cases of its op, at their true shapes."""
+    from common import ops
+
+    cases = functools.cache(lambda op: list(ops.load(op).tier("board", "cuda")))
+    todo = [
+        (solution, case)
+        for solution in chosen
+        for case in cases(solution.op)
+        if only in (None, case.name)
+    ]
+    if not todo:
+        raise UserError(f"no case of the board is called {only}")
+    return todo
+
+
+def _row(line: Compiled) -> dict[str, object]:
+    """Return the line as JSON data, without where its files lie here."""
+    names = [name for name in line.__struct_fields__ if name not in ("schema", "run", "files")]
+    return {name: getattr(line, name) for name in names}
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def _print_tables(found: Iterable[Compiled]) -> None:
+    """Print a table for each kernel of each solution; cases that are alike stand together."""
+    from common.board import terminal
+
+    console, before = terminal.console(), ""
+    for (solution, kernel, _), cases in _alike(found).items():
+        if solution != before:
+            console.print(f"\n{solution}", style="bold")
+        before = solution
+        several = f"{len(cases)} cases, the first " if len(cases) > 1 else ""
+        console.print(f"\n{kernel or 'stopped'}: {several}{cases[0][0].case}", highlight=False)
+        console.print(_table(cases[0]))
+
+
+def _alike(found: Iterable[Compiled]) -> dict[tuple[str, str, str], list[list[Compiled]]]:
+    """Return the targets of each launch, where all figures are the same under one key.
+
+    A kernel that a case launches in several forms has a number for each.
+    """
+    launches: dict[tuple[str, str, str, int], list[Compiled]] = defaultdict(list)
+    forms: Counter[tuple[str, str, str, str]] = Counter()
+    for line in found:
+        key = line.solution, line.case, line.kernel, line.target
+        launches[*key[:3], forms[key]].append(line)
+        forms[key] += 1
+    alike: dict[tuple[str, str, str], list[list[Compiled]]] = defaultdict(list)
+    for (solution, _, kernel, _), lines in launches.items():
+        figures = str([(line.target, line.figures, line.reason) for line in lines])
+        alike[solution, kernel, figures].append(lines)
+    return alike
+
+
+def _table(lines: Iterable[Compiled]) -> Table:
+    """Return the table of one kernel, a row for each target."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("target")
+    reasons = [line for line in lines if line.reason]
+    for column in COLUMNS.values() if not reasons else ("verdict", "reason"):
+        table.add_column(column, justify="left" if reasons else "right")
+    for line in lines:
+        cells = [_cell(column, line.figures.get(column)) for column in COLUMNS]
+        table.add_row(line.target, *((line.verdict, line.reason) if line.reason else cells))
+    return table
+
+
+def _cell(column: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.0%}" if column in SHARES else f"{value:,.0f}"
+
+
+# --- stages ---------------------------------------------------------------------------------------
+
+
+def _print_stage(
+    stage: str, kernel: str, found: Sequence[Compiled], handles: Sequence[str] | None
+) -> None:
+    """Print a stage of a kernel, or the difference between two solutions' kernels.
+
+    Raises:
+        UserError: There is no such stage or kernel.
+    """
+    if stage not in STAGES:
+        raise UserError(f"no stage {stage}: there are {', '.join(STAGES)}")
+    several = [line for line in found if kernel in line.kernel and line.files]
+    texts = [
+        _text(stage, kernel, [line for line in several if line.solution.startswith(handle)])
+        for handle in handles or [""]
+    ]
+    if not handles:
+        print(texts[0])
+        return
+    one, other = (text.splitlines() for text in texts)
+    print("\n".join(difflib.unified_diff(one, other, handles[0], handles[1], lineterm="")))
+
+
+def _text(stage: str, kernel: str, several: Sequence[Compiled]) -> str:
+    from common.tools.figures import Binary
+
+    for line in several:
+        if stage == "sass" and "cubin" in line.files:
+            return Binary(line.files, line.target).assembly
+        if stage in line.files:
+            return Path(line.files[stage]).read_text()
+    raise UserError(f"no kernel {kernel} with {stage} is compiled here")

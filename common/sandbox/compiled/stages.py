@@ -1,0 +1,67 @@
+"""The stages of Triton's compiler that a verdict needs.
+
+LLVM's optimizer, its code generator and ptxas take more than half of a compilation, and refuse
+nothing that Triton's own passes accept, but for what only ptxas reads: inline assembly, and options
+of its own. Shared memory and warps are known before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from triton import knobs
+from triton._C.libtriton import llvm
+
+INLINE = "elementwise_inline_asm"
+KEY = "verdict"
+"""What these stages make is kept apart from whole kernels in Triton's caches."""
+Stages = dict[str, Callable[[Any, dict[str, Any]], Any]]
+
+
+def stop_at_llvm() -> None:
+    """Have kernels for NVIDIA's GPUs compiled as far as a verdict needs; call this once."""
+    knobs.runtime.add_stages_inspection_hook = _hook
+    knobs.compilation.store_binary_only = True
+
+
+def _hook(backend: Any = None, stages: Stages | None = None, options: Any = None, *_: Any) -> Any:
+    """Change the stages of one compilation; return their key in the caches where none are given."""
+    if stages is None:
+        return KEY, KEY
+    if options.maxnreg is None and not options.ptx_options:
+        _cut(stages)
+    return None
+
+
+def _cut(stages: Stages) -> None:
+    """Leave LLVM and ptxas out, unless the kernel turns out to hold inline assembly."""
+    lower, assemble, link = (stages[name] for name in ("llir", "ptx", "cubin"))
+    inline = False
+
+    def llir(module: Any, metadata: dict[str, Any]) -> Any:
+        nonlocal inline
+        inline = INLINE in str(module)
+        with contextlib.nullcontext() if inline else _unoptimized():
+            return lower(module, metadata)
+
+    def ptx(module: Any, metadata: dict[str, Any]) -> Any:
+        metadata["name"] = "kernel"
+        return assemble(module, metadata) if inline else ""
+
+    def cubin(module: Any, metadata: dict[str, Any]) -> Any:
+        return link(module, metadata) if inline else b""
+
+    stages |= {"llir": llir, "ptx": ptx, "cubin": cubin}
+
+
+@contextlib.contextmanager
+def _unoptimized() -> Iterator[None]:
+    """Leave out what LLVM does to a kernel once Triton has made its module."""
+    kept = llvm.optimize_module, llvm.link_extern_libs
+    llvm.optimize_module = llvm.link_extern_libs = lambda *_: None
+    try:
+        yield
+    finally:
+        llvm.optimize_module, llvm.link_extern_libs = kept

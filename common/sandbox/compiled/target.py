@@ -1,0 +1,112 @@
+"""A driver of Triton's that names a GPU and has none.
+
+Triton compiles each launch for the named target, with the launch's own signature, constants,
+alignment and options, and holds the kernel against the target's shared memory and threads. The
+launch itself does nothing, so that a kernel's results stay what fresh memory holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.driver import driver
+
+THREADS = 1024
+"""The most threads of a block, on every target."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A GPU that kernels are compiled for."""
+
+    backend: str
+    arch: int | str
+    warp: int
+    shared: int
+    """Bytes of shared memory that one block may take."""
+    processors: int
+    """Streaming multiprocessors, or compute units."""
+
+
+TARGETS = {
+    "sm_80": Target("cuda", 80, 32, 163 << 10, 108),
+    "sm_90": Target("cuda", 90, 32, 227 << 10, 132),
+    "sm_100": Target("cuda", 100, 32, 227 << 10, 148),
+    "sm_120": Target("cuda", 120, 32, 99 << 10, 170),
+    "gfx942": Target("hip", "gfx942", 64, 64 << 10, 304),
+}
+"""The targets by name: A100, H100 and H200, B200, RTX 5090, MI300X. The shared memory is that of
+CUDA's programming guide, table "Technical Specifications per Compute Capability", and of AMD's
+CDNA3 ISA."""
+
+
+class NoGPU(DriverBase):  # type: ignore[misc]
+    """What Triton asks of a driver, answered for a target."""
+
+    def __init__(self, target: Target) -> None:
+        """Name the target's limits as a device's properties."""
+        self._target = target
+        properties = {"max_shared_mem": target.shared, "multiprocessor_count": target.processors}
+        self.utils = SimpleNamespace(
+            get_device_properties=lambda device: properties,
+            load_binary=lambda name, kernel, shared, device: (None, None, 0, 0, THREADS),
+        )
+
+    @classmethod
+    def is_active(cls) -> bool:
+        """Return False: nothing chooses this driver by itself."""
+        return False
+
+    def get_current_target(self) -> GPUTarget:
+        """Return the target as Triton's backends name it."""
+        return GPUTarget(self._target.backend, self._target.arch, self._target.warp)
+
+    def get_active_torch_device(self) -> torch.device:
+        """Return the CPU, where the tensors lie."""
+        return torch.device("cpu")
+
+    def get_current_device(self) -> int:
+        """Return the number of the only device."""
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        """Return the default stream."""
+        return 0
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        """Return CUDA's compute capability."""
+        return divmod(int(self._target.arch), 10)
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        """Return any type: no launcher is compiled."""
+        return ty
+
+    def get_benchmarker(self) -> Callable[..., list[float]]:
+        """Return what stands in the place of Triton's own clock."""
+        return _launched
+
+    def launcher_cls(self, source: Any, metadata: Any) -> Any:
+        """Return a launcher that does nothing."""
+        return lambda *arguments, **options: None
+
+
+def install(name: str) -> None:
+    """Have Triton compile for the target of this name; call this once, before any kernel runs.
+
+    An autotuner compiles all its configurations, as on a GPU, and takes the first one that fits.
+    """
+    driver.set_active(NoGPU(TARGETS[name]))
+    Autotuner.do_bench = property(lambda _: _launched)
+
+
+def _launched(call: Callable[[], None], quantiles: Sequence[float]) -> list[float]:
+    """Launch a configuration and return the same times for each; one that does not fit raises."""
+    call()
+    return [0.0] * len(quantiles)

@@ -1,0 +1,158 @@
+"""What a target's compiler made of a kernel, read from its binary or its assembly."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import triton
+
+BIN = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+TENSOR = r"HMMA|IMMA|DMMA|QMMA|OMMA|[HIQ]GMMA|UT[A-Z]*MMA|v_s?mfm?ac?_"
+GLOBAL = (
+    r"\b(?:LDG|STG|LDGSTS|RED|ATOMG|UTMALDG|UTMASTG|UBLKCP)\b"
+    r"|\b(?:global|buffer|flat)_(?:load|store|atomic)"
+)
+WIDE = r"\.128\b|UTMALDG|UTMASTG|UBLKCP|_dwordx4|_b128"
+"""Accesses of 16 bytes a lane, and those of the tensor memory accelerator."""
+
+
+@dataclass(frozen=True)
+class Processor:
+    """The limits of one streaming multiprocessor, or compute unit, and how it hands out registers.
+
+    CUDA's: programming guide, table "Technical Specifications per Compute Capability". AMD's: CDNA3
+    ISA, and LLVM's "User Guide for AMDGPU Backend", for which a compute unit is four SIMD units of
+    512 vector registers and eight waves each.
+    """
+
+    warps: int
+    blocks: int
+    registers: int
+    """Registers of 32 bits for all lanes together."""
+    shared: int
+    lanes: int = 32
+    step: int = 8
+    """Registers of a lane are handed out in this number."""
+    reserved: int = 1024
+    """Bytes of shared memory that each block takes beside its own."""
+
+
+PROCESSORS = {
+    "sm_80": Processor(64, 32, 1 << 16, 164 << 10),
+    "sm_90": Processor(64, 32, 1 << 16, 228 << 10),
+    "sm_100": Processor(64, 32, 1 << 16, 228 << 10),
+    "sm_120": Processor(48, 24, 1 << 16, 100 << 10),
+    "gfx942": Processor(32, 16, 4 * 512 * 64, 64 << 10, lanes=64, reserved=0),
+}
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One compiled kernel, by the files that Triton's cache has of it."""
+
+    files: Mapping[str, str]
+    """By ending: `json`, `ptx` and `cubin`, or `amdgcn`."""
+    target: str
+
+    @cached_property
+    def metadata(self) -> Mapping[str, int]:
+        """What Triton says of the kernel."""
+        found: Mapping[str, int] = json.loads(Path(self.files["json"]).read_text())
+        return found
+
+    @cached_property
+    def assembly(self) -> str:
+        """The target's assembly."""
+        if "amdgcn" in self.files:
+            return Path(self.files["amdgcn"]).read_text()
+        return _run("nvdisasm", "-c", self.files["cubin"])
+
+    @cached_property
+    def instructions(self) -> list[str]:
+        """The instructions without labels, directives and padding."""
+        if "amdgcn" in self.files:
+            code = self.assembly.partition(".section")[0]
+            return re.findall(r"^\t([a-z]\w+.*)$", code, re.MULTILINE)
+        found = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.+?) ;", self.assembly, re.MULTILINE)
+        return [each for each in found if each != "NOP"]
+
+    @cached_property
+    def usage(self) -> tuple[int, int]:
+        """The registers of a lane, and its bytes of local memory."""
+        if "amdgcn" in self.files:
+            return _last(self.assembly, "vgpr_count"), _last(
+                self.assembly, "private_segment_fixed_size"
+            )
+        text = _run("cuobjdump", "-res-usage", self.files["cubin"])
+        numbers = {name: int(n) for name, n in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", text)}
+        return numbers["REG"], numbers["STACK"] + numbers["LOCAL"]
+
+    def figures(self) -> dict[str, float | None]:
+        """Return the figures of the kernel.
+
+        - `registers` of a lane
+        - `local`, its bytes of local memory: spilled registers, and arrays such as the one by which
+          `cos` reduces large angles
+        - `shared` bytes and `warps` of a block
+        - `instructions`
+        - `wide`, the share of global accesses that are 128 bits wide; None without an access
+        - `tensor`, the number of tensor-core instructions
+        - `occupancy`, the share of a processor's warps that fit at once
+        """
+        registers, local = self.usage
+        shared, warps = self.metadata["shared"], self.metadata["num_warps"]
+        accesses = _matching(GLOBAL, self.instructions)
+        wide = len(_matching(WIDE, accesses)) / len(accesses) if accesses else None
+        return {
+            "registers": registers,
+            "local": local,
+            "shared": shared,
+            "warps": warps,
+            "instructions": len(self.instructions),
+            "wide": wide,
+            "tensor": len(_matching(TENSOR, self.instructions)),
+            "occupancy": occupancy(PROCESSORS[self.target], registers, shared, warps),
+        }
+
+
+def occupancy(processor: Processor, registers: int, shared: int, warps: int) -> float:
+    """Return the share of a processor's warps that blocks of this kind fill.
+
+    Args:
+        processor: The processor.
+        registers: Registers of a lane.
+        shared: Bytes of shared memory of a block.
+        warps: Warps of a block.
+    """
+    each = -(-max(registers, 1) // processor.step) * processor.step * processor.lanes
+    blocks = min(
+        processor.blocks,
+        processor.warps // warps,
+        processor.registers // each // warps,
+        processor.shared // max(shared + processor.reserved, 1),
+    )
+    return blocks * warps / processor.warps
+
+
+def _matching(pattern: str, lines: Iterable[str]) -> list[str]:
+    return [line for line in lines if re.search(pattern, line)]
+
+
+def _last(text: str, name: str) -> int:
+    return int(re.findall(rf"\.{name}:\s*(\d+)", text)[-1])
+
+
+def _run(tool: str, *arguments: str) -> str:
+    """Return the output of one of CUDA's tools, which Triton's wheel brings.
+
+    Raises:
+        subprocess.CalledProcessError: The tool refuses the file.
+    """
+    done = subprocess.run([BIN / tool, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout

@@ -1,0 +1,336 @@
+"""Kernels are compiled for a GPU that is not there, as part of a case's grade."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from common import ops, solutions
+from common.grading import compiling, known
+from common.grading.compiling import TARGET, Compiler, Unknown, compiled
+from common.grading.fork_server import ForkServer
+from common.grading.worker import Worker
+from common.ops._draw import draw
+from common.paths import ROOT
+from common.sandbox.compiled.target import TARGETS
+from common.verdicts import Verdict
+
+WRONG = {each.handle: each for each in solutions.discover(ROOT / "tests" / "wrong")}
+OP = ops.load("rotate_half")
+CASE = next(OP.cases("smoke"))
+REFUSED = (
+    "a_block_pointer_of_two_ranks", "a_cast_that_there_is_none_of", "a_constexpr_that_is_none",
+    "a_dot_too_small", "a_recursion", "a_type_of_each_branch", "a_type_that_changes_in_a_loop",
+    "arange_of_the_width", "arange_of_zero", "more_shared_memory_than_there_is",
+    "more_threads_than_a_block_has",
+)  # fmt: skip
+GENERATED = '''
+"""A kernel whose source is made at run time; its range is no power of two."""
+import tempfile
+
+import torch
+import triton
+import triton.language as tl
+
+SOURCE = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x, y):
+    offs = tl.arange(0, WIDTH)
+    tl.store(y + offs, -tl.load(x + offs))
+"""
+
+
+def rotate_half(x, *, interleaved=False):
+    import importlib.util
+    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
+        file.write(SOURCE.replace("WIDTH", str(x.numel() - 1)))
+    spec = importlib.util.spec_from_file_location("generated", file.name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    y = torch.empty_like(x)
+    module.kernel[(1,)](x, y)
+    return y
+'''
+
+
+LAUNCHED = """
+import torch
+import triton
+import triton.language as tl
+
+
+{decorators}
+@triton.jit
+def kernel(x, y, BLOCK: tl.constexpr):
+    {lines}
+
+
+def rotate_half(x, *, interleaved=False):
+    y = torch.empty_like(x)
+    kernel[(1,)](x, y{rest})
+    return y
+"""
+COPIES = "tl.store(y + tl.arange(0, BLOCK), tl.load(x + tl.arange(0, BLOCK)))"
+TUNED = "@triton.autotune([triton.Config({{'BLOCK': 64}}, num_warps=n) for n in {}], [])"
+ASSEMBLY = (
+    "value = tl.load(x); "
+    "tl.store(y, tl.inline_asm_elementwise('{} $0, $1;', '=f,f', [value], tl.float32, True, 1))"
+)
+
+
+@pytest.fixture(scope="module")
+def target():
+    server = ForkServer("cpu", target=TARGET)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def compiler(target, monkeypatch, tmp_path):
+    """Return a compiler whose server is this module's, and whose cache is empty."""
+    monkeypatch.setattr(known, "CACHE", tmp_path)
+    monkeypatch.setattr(compiling, "ForkServer", lambda *how: target)
+    monkeypatch.setattr(target, "close", lambda: None)
+    return lambda device="cpu": Compiler(device)
+
+
+def test_what_compiles_has_no_fault(compiler):
+    (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
+    with compiler() as ours:
+        assert ours.faults(OP, CASE, house) == {}
+
+
+def test_what_interprets_need_not_compile(compiler):
+    with compiler() as ours:
+        found = ours.faults(OP, CASE, WRONG["a_type_of_each_branch"])
+    assert found.keys() == {"forward", "backward"}
+    assert all(f"not compile for {TARGET}" in each for each in found.values())
+    assert "type" in found["forward"]
+
+
+@pytest.mark.parametrize(
+    ("handle", "words"),
+    [
+        ("more_threads_than_a_block_has", "threads, Required: 2048, Hardware limit: 1024"),
+        ("more_shared_memory_than_there_is", "shared memory, Required: 311296"),
+    ],
+)
+def test_a_kernel_is_held_against_the_limits_of_the_target(compiler, handle, words):
+    solution = WRONG[handle]
+    op = ops.load(solution.op)
+    with compiler() as ours:
+        assert words in ours.faults(op, next(op.cases("smoke")), solution)["forward"]
+
+
+def test_source_that_is_made_at_run_time_is_compiled_too(compiler, tmp_path):
+    path = tmp_path / "someone" / "rotate_half.py"
+    path.parent.mkdir()
+    path.write_text(GENERATED)
+    with compiler() as ours:
+        found = ours.faults(OP, CASE, solutions.Solution(path, "rotate_half"))
+    assert "power of 2" in found["forward"]
+
+
+@pytest.mark.parametrize("handle", REFUSED)
+def test_the_line_and_the_target_are_named(compiler, handle):
+    solution = WRONG[handle]
+    op = ops.load(solution.op)
+    with compiler() as ours:
+        every = (ours.faults(op, case, solution) for case in op.cases("smoke"))
+        fault = next(found for found in every if found)["forward"]
+    where = re.search(r"does not compile for sm_90: .+, line (\d+) of (\w+\.py): (.+)", fault)
+    assert where, fault
+    line = (solution.path.parent / where[2]).read_text().splitlines()[int(where[1]) - 1]
+    assert where[3] in line
+
+
+@pytest.fixture
+def fault(compiler, tmp_path):
+    """Return a function that compiles `kernel` and returns what is wrong with it."""
+
+    def compile(lines, decorators="", rest=", 64"):
+        path = tmp_path / "someone" / "rotate_half.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(LAUNCHED.format(decorators=decorators, lines=lines, rest=rest))
+        with compiler() as ours:
+            return ours.faults(OP, CASE, solutions.Solution(path, "rotate_half")).get("forward")
+
+    return compile
+
+
+def test_an_autotuner_takes_a_configuration_that_fits(fault):
+    assert not fault(COPIES, TUNED.format("(64, 4)"), "")
+    assert "threads, Required: 2048" in fault(COPIES, TUNED.format("(64, 64)"), "")
+
+
+def test_every_configuration_is_compiled_as_on_a_gpu(fault):
+    odd = TUNED.replace("64", "n").replace("num_warps=n", "num_warps=4")
+    assert not fault(COPIES, odd.format("(64, 32)"), "")
+    assert "power of 2" in fault(COPIES, odd.format("(64, 65)"), "")
+
+
+def test_heuristics_set_constants(fault):
+    of_x = "@triton.heuristics({{'BLOCK': lambda arguments: arguments['x'].shape[0] - {}}})"
+    assert CASE.shape[0] == 10
+    assert not fault(COPIES, of_x.format(2), "")
+    assert "power of 2" in fault(COPIES, of_x.format(3), "")
+
+
+def test_assembly_is_read_by_ptxas(fault):
+    assert not fault(ASSEMBLY.format("mov.f32"), rest=", 1")
+    assert "ptxas" in fault(ASSEMBLY.format("move.f32"), rest=", 1")
+
+
+def test_options_of_ptxas_are_read_by_ptxas(fault):
+    assert not fault(COPIES, rest=", 64, maxnreg=32")
+    assert "ptxas" in fault(COPIES, rest=", 64, ptx_options='--no-such-option'")
+
+
+def test_what_a_pass_refuses_does_not_compile(fault):
+    """Triton's passes raise a RuntimeError, which elsewhere is the solution's own."""
+    fails = (
+        "import triton.backends.nvidia.compiler as nvidia\n\n"
+        "def fail(*_):\n    raise RuntimeError('PassManager::run failed')\n\n"
+        "nvidia.CUDABackend.make_ttgir = fail\n"
+    )
+    found = fault(COPIES, decorators=fails)
+    assert "does not compile for sm_90: RuntimeError: PassManager::run failed" in found
+
+
+def test_with_a_gpu_its_own_compilation_decides(compiler, monkeypatch):
+    solution = WRONG["a_type_of_each_branch"]
+    passed = {"forward": Verdict(solution.name, "rotate_half", CASE.name, "forward", "PASSED")}
+    monkeypatch.setattr(compiling, "grade", lambda *_: passed)
+    problem, worker = SimpleNamespace(op=OP, case=CASE), SimpleNamespace(solution=solution)
+    with compiler("cuda") as ours:
+        assert ours.grade(problem, worker) == passed
+    with compiler("cpu") as ours:
+        assert ours.grade(problem, worker)["forward"].verdict == "COMPILE_ERROR"
+
+
+def test_a_process_that_ended_leaves_a_note(compiler, monkeypatch):
+    solution = WRONG["aborts"]
+    op = ops.load(solution.op)
+    case = next(op.cases("smoke"))
+    passed = {"forward": Verdict(solution.name, op.name, case.name, "forward", "PASSED")}
+    monkeypatch.setattr(compiling, "grade", lambda *_: passed)
+    with compiler() as ours:
+        found = ours.grade(SimpleNamespace(op=op, case=case), SimpleNamespace(solution=solution))
+    assert found["forward"].verdict == "PASSED"
+    assert "not compiled for sm_90: CRASHED" in found["forward"].notes[0]
+
+
+def test_the_cache_is_bounded_and_its_oldest_entries_go(monkeypatch, tmp_path):
+    monkeypatch.setattr(known, "CACHE", tmp_path)
+    for age, name in enumerate(("new", "old", "oldest")):
+        entry = tmp_path / "kernels" / name
+        entry.mkdir(parents=True)
+        (entry / "kernel.cubin").write_bytes(bytes(40_000))
+        os.utime(entry, (1e9 - age, 1e9 - age))
+    known.bound(100_000)
+    assert sorted(each.name for each in (tmp_path / "kernels").iterdir()) == ["new", "old"]
+
+
+def test_what_was_saved_meanwhile_is_not_kept(compiler, tmp_path):
+    path = tmp_path / "someone" / "rotate_half.py"
+    path.parent.mkdir()
+    path.write_text(LAUNCHED.format(decorators="", lines=COPIES, rest=", 64"))
+    with compiler() as ours:
+        assert ours.faults(OP, CASE, solutions.Solution(path, "rotate_half")) == {}
+        path.write_text("")
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_what_is_known_is_not_asked_again(compiler, monkeypatch, tmp_path):
+    solution = WRONG["a_type_of_each_branch"]
+    with compiler() as ours:
+        found = ours.faults(OP, CASE, solution)
+    monkeypatch.setattr(compiling, "_ask", lambda *_: pytest.fail("asked again"))
+    with compiler() as ours:
+        assert ours.faults(OP, CASE, solution) == found
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"key": "of other sources", "faults": {"x": {}}}'])
+def test_a_cache_of_other_sources_says_nothing(compiler, monkeypatch, tmp_path, text):
+    solution = WRONG["a_type_of_each_branch"]
+    path = tmp_path / "verdicts" / "a_type_of_each_branch-rotate_half.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with compiler() as ours:
+        found = ours.faults(OP, CASE, solution)
+    assert found
+    assert json.loads(path.read_text())["faults"] == {CASE.name: found}
+
+
+def test_nothing_is_known_of_a_process_that_ended(compiler, tmp_path):
+    op = ops.load(WRONG["aborts"].op)
+    with compiler() as ours, pytest.raises(Unknown, match="CRASHED"):
+        ours.faults(op, next(op.cases("smoke")), WRONG["aborts"])
+    assert not list(tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "after"),
+    [
+        ("PASSED", "COMPILE_ERROR"),
+        ("INCORRECT_NUMERICAL", "COMPILE_ERROR"),
+        ("RUNTIME_ERROR", "COMPILE_ERROR"),
+        ("UNSUPPORTED", "UNSUPPORTED"),
+        ("COMPILE_ERROR", "COMPILE_ERROR"),
+    ],
+)
+def test_a_fault_is_an_earlier_cause_than_a_wrong_value(verdict, after):
+    found = {
+        each: Verdict("a/b", "op", "case", each, verdict, "its own", 1.0)
+        for each in ("forward", "backward")
+    }
+    got = compiled(found, {"backward": "of the compiler"})
+    assert got["forward"] == found["forward"]
+    assert got["backward"].verdict == after
+    ours = after == verdict
+    assert got["backward"].reason == ("its own" if ours else "of the compiler")
+    assert got["backward"].error == (1.0 if ours else None)
+
+
+def test_only_cuda_and_hip_are_targets():
+    assert {each.backend for each in TARGETS.values()} == {"cuda", "hip"}
+    assert TARGET in TARGETS
+
+
+def test_a_worker_of_a_target_runs_no_kernel(target):
+    """Its results are what fresh memory holds."""
+    (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
+    worker = Worker(target, house)
+    drawn = draw(OP, CASE, 5, "cpu")
+    slots = compiling.laid(OP, CASE, drawn, worker)
+    call = compiling.call_json(OP, drawn[0], slots.inputs)
+    place = slots.results["output", 0]
+    assert not worker.ask("forward", call=call, result=place.json(), poison=7.0).get("verdict")
+    assert (worker._arena.tensor(place) == 7.0).all()
+    worker.close()
+
+
+def test_an_interruption_ends_what_has_not_begun_too(compiler, target):
+    (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
+    with compiler() as ours:
+        ours.interrupt()
+        with pytest.raises(Unknown, match="interrupted"):
+            ours.faults(OP, CASE, house)
+        ours.renew()
+        assert ours.faults(OP, CASE, house) == {}
+
+
+def test_what_hangs_is_not_asked_to_hang_again(compiler, monkeypatch):
+    hangs = {"forward": Verdict("a/rotate_half", "rotate_half", "case", "forward", "TIMEOUT")}
+    monkeypatch.setattr(compiling, "grade", lambda *_: hangs)
+    monkeypatch.setattr(Compiler, "faults", lambda *_: pytest.fail("asked"))
+    worker = SimpleNamespace(solution=WRONG["never_returns"])
+    with compiler() as ours:
+        assert ours.grade(SimpleNamespace(op=OP, case=CASE), worker) == hangs

@@ -1,0 +1,104 @@
+"""What a compiler made of a kernel: each figure against kernels whose answer is known."""
+
+from __future__ import annotations
+
+import pytest
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from common.sandbox.compiled.target import TARGETS
+from common.tools.figures import PROCESSORS, Binary, Processor, occupancy
+
+
+@triton.jit
+def copy(x, y, step: tl.constexpr, BLOCK: tl.constexpr):
+    offs = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)) * step
+    tl.store(y + offs, tl.load(x + offs))
+
+
+@triton.jit
+def product(a, b, c, N: tl.constexpr):
+    rows, columns = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    at = rows * N + columns
+    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at)).to(tl.float16))
+
+
+def compiled(kernel, pointers, constants, target, dtype="fp32", **options):
+    """Return the figures of a kernel whose pointers are aligned."""
+    aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(pointers))}
+    signature = dict.fromkeys(pointers, f"*{dtype}") | dict.fromkeys(constants, "constexpr")
+    source = ASTSource(kernel, signature, constants, aligned)
+    gpu = TARGETS[target]
+    made = triton.compile(source, GPUTarget(gpu.backend, gpu.arch, gpu.warp), options or None)
+    files = {path.rpartition(".")[2]: path for path in made.metadata_group.values()}
+    return Binary(files, target).figures()
+
+
+@pytest.fixture(params=PROCESSORS)
+def target(request):
+    return request.param
+
+
+def of_copy(target, step=1, block=1024, **options):
+    return compiled(copy, ("x", "y"), {"step": step, "BLOCK": block}, target, **options)
+
+
+def test_a_copy_of_whole_rows_is_wide(target):
+    assert of_copy(target)["wide"] == 1
+
+
+def test_strided_accesses_are_narrow(target):
+    assert of_copy(target, step=3)["wide"] == 0
+
+
+def test_warps_and_shared_memory_are_of_a_block(target):
+    found = of_copy(target, num_warps=8)
+    assert found["warps"] == 8
+    assert found["shared"] == 0
+
+
+def test_a_longer_kernel_has_more_instructions_and_registers(target):
+    short, long = of_copy(target), of_copy(target, block=16384)
+    assert long["instructions"] > 2 * short["instructions"]
+    assert long["registers"] > 2 * short["registers"]
+
+
+def test_registers_that_do_not_fit_are_local_memory():
+    free = of_copy("sm_90", block=16384)
+    bound = of_copy("sm_90", block=16384, maxnreg=24)
+    assert free["local"] == 0
+    assert bound["registers"] <= 24 and bound["local"] > 100
+
+
+def test_a_product_takes_the_tensor_cores_of_its_target(target):
+    found = compiled(product, ("a", "b", "c"), {"N": 64}, target, "fp16")
+    assert found["tensor"] > 0
+    assert of_copy(target)["tensor"] == 0
+    assert found["shared"] > 0
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "warps", "share"),
+    [
+        (32, 0, 4, 1.0),  # 16 blocks of 4096 registers
+        (255, 0, 4, 8 / 64),  # 2 blocks of 32768 registers
+        (32, 113 << 10, 4, 8 / 64),  # 2 blocks of shared memory
+        (33, 0, 4, 48 / 64),  # handed out by the eight: 12 blocks of 5120
+        (16, 0, 1, 32 / 64),  # no more than 32 blocks
+        (255, 227 << 10, 64, 0.0),
+    ],
+)
+def test_occupancy_is_that_of_the_scarcest(registers, shared, warps, share):
+    assert occupancy(PROCESSORS["sm_90"], registers, shared, warps) == share
+
+
+def test_an_amd_compute_unit_has_four_simds_of_512_registers():
+    assert occupancy(PROCESSORS["gfx942"], 128, 0, 4) == 0.5
+    assert occupancy(PROCESSORS["gfx942"], 64, 0, 4) == 1
+
+
+def test_every_target_has_its_limits():
+    assert PROCESSORS.keys() == TARGETS.keys()
+    assert all(isinstance(each, Processor) for each in PROCESSORS.values())
