@@ -81,7 +81,7 @@ def test_help_lists_the_commands_and_needs_no_package(study):
     ran = study("--help", hidden="torch triton numpy msgspec rich matplotlib")
     assert ran.code == 0, ran.err
     listed = [line.split()[0] for line in ran.out.splitlines() if line.startswith("    ")]
-    names = "list grade check bench leaderboard sanitize tune profile new prune".split()
+    names = "list grade check bench leaderboard compile sanitize tune profile new prune".split()
     assert [word for word in listed if word in names] == names == list(cli.COMMANDS)
     text = " ".join(ran.out.split()).replace("triton- viz", "triton-viz")
     for name, command in cli.COMMANDS.items():

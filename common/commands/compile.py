@@ -181,8 +181,8 @@ def _text(stage: str, kernel: str, several: Sequence[Compiled]) -> str:
     from common.tools.figures import Binary
 
     for line in several:
-        if stage == "sass" and "cubin" in line.files:
+        if stage == "sass" and Path(line.files.get("cubin", "")).is_file():
             return Binary(line.files, line.target).assembly
-        if stage in line.files:
+        if stage in line.files and Path(line.files[stage]).is_file():
             return Path(line.files[stage]).read_text()
     raise UserError(f"no kernel {kernel} with {stage} is compiled here")

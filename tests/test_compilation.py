@@ -1,0 +1,100 @@
+"""`study compile`: kernels of the board's cases, compiled for several targets."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from common import ops, solutions
+from common.commands import compile
+from common.grading import fork_server, known
+from common.records.fields import SCHEMA
+from common.records.lines import Compiled
+from common.tools import compilation
+from common.tools.compilation import Compilation
+
+CASES = list(ops.load("rotate_half").tier("board", "cuda"))
+SOURCE = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x, y, n: tl.constexpr):
+    tl.store(y + tl.arange(0, 4), tl.load(x + tl.arange(0, 4)) + n)
+
+def rotate_half(x, *, interleaved=False):
+    y = torch.empty_like(x)
+    if interleaved:
+        raise NotImplementedError("interleaved")
+    kernel[(1,)](x.detach(), y, x.numel(), num_warps=WARPS)
+    return y
+"""
+
+
+@pytest.fixture
+def ask(monkeypatch, tmp_path):
+    """Return a function that compiles a file's kernels for targets, with an empty cache."""
+    for module in (known, fork_server, compilation):
+        monkeypatch.setattr(module, "CACHE", tmp_path / ".cache")
+    path = tmp_path / "someone" / "rotate_half.py"
+    path.parent.mkdir()
+
+    def compile(source, cases, targets):
+        path.write_text(source)
+        solution = solutions.Solution(path, "rotate_half")
+        with Compilation() as ours:
+            todo = [(solution, case) for case in cases]
+            return [line for lines in ours.lines(todo, targets) for line in lines]
+
+    return compile
+
+
+def test_kernels_are_compiled_at_the_true_shape_for_each_target(ask):
+    large = max(CASES, key=lambda case: ops.load("rotate_half").work(case, "forward").bytes)
+    plain = next(case for case in CASES if not case.interleaved and case.shape == large.shape)
+    found = ask(SOURCE.replace("WARPS", "2"), [plain], ["sm_90", "gfx942"])
+    assert [(line.kernel, line.target) for line in found] == [
+        ("kernel", "sm_90"), ("kernel", "gfx942"),
+    ]  # fmt: skip
+    assert all(line.figures["warps"] == 2 for line in found)
+    elements = float(math.prod(plain.shape))
+    assert f"{elements:e}".rstrip("0")[:5] in compile._text("ttir", "kernel", found)
+    assert "LDG" in compile._text("sass", "kernel", found)
+
+
+def test_what_stops_a_call_is_a_line_with_its_reason(ask):
+    case = next(case for case in CASES if case.interleaved)
+    (line,) = ask(SOURCE, [case], ["sm_90"])
+    assert (line.kernel, line.verdict, line.reason) == ("", "UNSUPPORTED", "interleaved")
+    plain = next(case for case in CASES if not case.interleaved)
+    kernel, line = ask(SOURCE.replace("WARPS", "64"), [plain], ["sm_90"])
+    assert kernel.figures["warps"] == 64
+    assert line.verdict == "COMPILE_ERROR" and "threads, Required: 2048" in line.reason
+
+
+def test_what_is_known_starts_no_process(ask, monkeypatch):
+    plain = next(case for case in CASES if not case.interleaved)
+    found = ask(SOURCE.replace("WARPS", "4"), [plain], ["sm_90"])
+    monkeypatch.setattr(compilation, "ForkServer", lambda *_: pytest.fail("started"))
+    assert ask(SOURCE.replace("WARPS", "4"), [plain], ["sm_90"]) == found
+
+
+def line(case="a", target="sm_90", kernel="k", registers=8):
+    return Compiled(
+        schema=SCHEMA, run="", solution="a/rope", op="rope", case=case, target=target, sources="",
+        kernel=kernel, figures={"registers": registers},
+    )  # fmt: skip
+
+
+def test_cases_that_are_alike_stand_together():
+    alike = compile._alike([line("a"), line("b"), line("c", registers=9)])
+    assert [[each[0].case for each in cases] for cases in alike.values()] == [["a", "b"], ["c"]]
+
+
+def test_forms_of_a_kernel_stand_apart():
+    alike = compile._alike([line(), line(registers=9), line(target="gfx942", registers=7)])
+    rows = [[(row.target, row.figures["registers"]) for row in cases[0]]
+            for cases in alike.values()]  # fmt: skip
+    assert rows == [[("sm_90", 8), ("gfx942", 7)], [("sm_90", 9)]]
