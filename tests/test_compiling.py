@@ -96,7 +96,7 @@ def target():
 def compiler(target, monkeypatch, tmp_path):
     """Return a compiler whose server is this module's, and whose cache is empty."""
     monkeypatch.setattr(known, "CACHE", tmp_path)
-    monkeypatch.setattr(compiling, "ForkServer", lambda *how: target)
+    monkeypatch.setattr(compiling, "ForkServer", lambda *_, **how: target)
     monkeypatch.setattr(target, "close", lambda: None)
     return lambda device="cpu": Compiler(device)
 

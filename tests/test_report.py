@@ -7,7 +7,7 @@ import re
 import pytest
 
 from common import ops, solutions
-from common.commands.report import ENDS, SHOWN, TierReport
+from common.commands.report import NOT_ASKED_AGAIN, SHOWN, TierReport
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.verdicts import Picture, Verdict
@@ -127,7 +127,7 @@ def test_what_neither_cause_nor_property_explains_is_compared_with_other_cases()
     assert not list(report.unexplained([("a/rope", "forward")])), "its cause is known"
 
 
-@pytest.mark.parametrize("verdict", ENDS)
+@pytest.mark.parametrize("verdict", NOT_ASKED_AGAIN)
 def test_ended_processes_are_not_asked_again(verdict):
     report = TierReport("smoke", verbose=False)
     for case in CASES:

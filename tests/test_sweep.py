@@ -32,7 +32,7 @@ def seen_at_each_yield(monkeypatch, tmp_path, fork_server):
     def start(overlap: bool) -> tuple[list[int], list[int]]:
         active, graded_so_far, lock = [0], [0], threading.Lock()
 
-        def grade(problem, worker, repeats, keep):
+        def grade(problem, worker, repeats):
             with lock:
                 active[0] += 1
             time.sleep(0.05 + 0.1 * (problem.case is CASES[0]))
@@ -42,10 +42,9 @@ def seen_at_each_yield(monkeypatch, tmp_path, fork_server):
             return {}
 
         monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: made(case))
-        monkeypatch.setattr(sweep, "grade", grade)
         several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
         seen, done, cases = [], [], []
-        with Sweep("cpu", overlap=overlap, server=fork_server) as one:
+        with Sweep("cpu", overlap=overlap, server=fork_server, grade=grade) as one:
             one._cores = 3
             one.device = "cpu" if overlap else "cuda"
             for graded in one.grade(HALF, CASES, several):

@@ -178,9 +178,7 @@ def compiled(found: Iterable[Graded], compiler: Compiler) -> Generator[Graded]:
                     yield future.result()
                 steps.done(f"{graded.solution.name} {graded.case.name}")
     finally:
-        for _, future in judged:
-            future.cancel()
-        wait([future for _, future in judged])
+        wait([future for _, future in judged if not future.cancel()])  # it awaits no cancelled one
 
 
 def smoke(
