@@ -53,7 +53,8 @@ def total(sample: Sample, spans: Sequence[Span]) -> Reply:
 
 
 def _sum(sample: Sample, name: str) -> int:
-    return round(sum(weight * getattr(program, name) for weight, program in sample))
+    amount: float = sum(weight * getattr(program, name) for weight, program in sample)
+    return round(amount)
 
 
 def _touched(program: Program, stores: bool) -> float:
