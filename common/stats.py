@@ -44,6 +44,6 @@ def ranks(values: Sequence[float]) -> list[float]:
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """Return Spearman's rank correlation; NaN where all values of one side are equal."""
     one, other = ranks(first), ranks(second)
-    if len(set(one)) < 2 or len(set(other)) < 2:  # noqa: PLR2004
+    if len(set(one)) < 2 or len(set(other)) < 2:
         return math.nan
     return float(np.corrcoef(one, other)[0, 1])

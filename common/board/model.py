@@ -121,7 +121,9 @@ def _time(step: Launch | Operator, gpu: Gpu) -> float:
 def _together(*parts: float) -> float:
     """Return the time of parts that overlap: somewhat more than that of the longest."""
     most = max(parts)
-    return most * sum((part / most) ** SHARPNESS for part in parts) ** (1 / SHARPNESS) if most else 0
+    return (
+        most * sum((part / most) ** SHARPNESS for part in parts) ** (1 / SHARPNESS) if most else 0
+    )
 
 
 def _operator(operator: Operator, gpu: Gpu) -> float:

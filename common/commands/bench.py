@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     from common.grading.tiers import tier_cases
     from common.measure.recording import Kept, Recorded, bench
     from common.records.fields import Selection
-    from common.records.lines import LeftOut
+    from common.records.lines import Counted, LeftOut
 
     cases = {
         op.name: len(cases)
@@ -52,6 +52,9 @@ def run(options: argparse.Namespace) -> int:
             if isinstance(event, LeftOut):
                 steps.say(shared.left_out(event.op, event.case, event.reason))
                 steps.skip(2 * sum(each.op == event.op for each in chosen))
+                continue
+            if isinstance(event, Counted):
+                steps.doing(f"counting {event.solution} {event.case}")
                 continue
             steps.done(f"{event.row.solution} {event.row.case}", kept=isinstance(event, Kept))
             if line := failures.first(event.row):

@@ -51,7 +51,7 @@ class Count:
 
 def count(solutions: Sequence[Solution], quiet: bool = True) -> Iterator[Count]:
     """Yield the work of every board case that each solution supports."""
-    server = ForkServer("cpu", quiet, TARGET, counted=True)
+    server = ForkServer("cpu", quiet, target=TARGET, counted=True)
     try:
         with ThreadPoolExecutor(THREADS) as threads:
             for found in threads.map(functools.partial(_count, server), solutions):

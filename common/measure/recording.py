@@ -14,6 +14,7 @@ from common import paths
 from common.grading.compiling import Compiler
 from common.grading.memory import GIB, Memory
 from common.grading.sweep import Sweep, TooLarge
+from common.measure.counts import counts
 from common.measure.machine import (
     device_name,
     digests_of,
@@ -25,7 +26,7 @@ from common.measure.machine import (
 from common.measure.rows import measure
 from common.records import lines, runs, writer
 from common.records.fields import SCHEMA, Selection
-from common.records.lines import LeftOut, Record, Run
+from common.records.lines import Counted, LeftOut, Record, Run
 from common.records.runs import Results
 from common.records.writer import RunWriter
 from common.solutions import Solution
@@ -63,8 +64,8 @@ def bench(
     selection: Selection,
     absent: dict[str, str],
     memory: int | None = None,
-) -> Generator[Kept | Taken | LeftOut | Recorded]:
-    """Yield each row of a run, then its end; close the iterator to interrupt the run.
+) -> Generator[Kept | Taken | LeftOut | Counted | Recorded]:
+    """Yield each row of a run and what was counted, then its end; close the iterator to interrupt.
 
     The device's last run is continued if it was interrupted and measured the same.
 
@@ -130,8 +131,8 @@ def _record(
     digests: dict[Solution, tuple[str, str]],
     skipped: Done,
     budget: Memory,
-) -> Generator[Record | LeftOut]:
-    """Measure and write what is not skipped, row by row."""
+) -> Generator[Record | LeftOut | Counted]:
+    """Measure and write what is not skipped, row by row; without a GPU count the work, too."""
     run = found or fresh
     written = RunWriter(path)
     try:
@@ -150,6 +151,10 @@ def _record(
                 for each in case:
                     written.row(each.row, each.samples)
                 yield from (each.row for each in case)
+        if run.device == "cpu" and run.selection.tier == "board":
+            for counted in counts(solutions, run.run, digests):
+                written.counted(counted)
+                yield counted
         written.end(run.run, _taken(budget) if run.device == "cuda" else None)
     finally:  # the solutions have ended
         written.close()

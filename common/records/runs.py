@@ -116,7 +116,8 @@ class Results:
         """Return the rows of one op alone, or all."""
         rows = [row for row in self.rows if op in (None, row.op)]
         left_out = [line for line in self.left_out_lines if op in (None, line.op)]
-        return replace(self, rows=rows, left_out_lines=left_out)
+        counted = [line for line in self.counted if op in (None, line.op)]
+        return replace(self, rows=rows, left_out_lines=left_out, counted=counted)
 
     @property
     def versions(self) -> dict[str, str]:
