@@ -16,7 +16,7 @@ from common.records.counted import Launch, Operator
 
 # --- fitted on the H200 ---------------------------------------------------------------------------
 
-COPY = 0.84
+COPY = 0.85
 """The share of the memory's bandwidth that a copy reaches."""
 FROM_L2 = 41.0
 """Bytes that a multiprocessor gets from L2 in a clock."""
@@ -28,7 +28,7 @@ PRODUCTS = 0.76
 """The share of the tensor cores' rate that torch's own products reach."""
 TILED = 0.9
 """The share of that rate that products of Triton reach."""
-ELEMENTS = 1.75
+ELEMENTS = 1.6
 """Elements that a multiprocessor writes in a clock in an operator that is not plain."""
 STEP = 2e-6
 """Seconds between the ends of two launches that have nothing to do."""

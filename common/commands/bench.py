@@ -59,8 +59,10 @@ def run(options: argparse.Namespace) -> int:
             steps.done(f"{event.row.solution} {event.row.case}", kept=isinstance(event, Kept))
             if line := failures.first(event.row):
                 steps.say(line)
-    if ended.kept:
+    if ended.kept and ended.resumed:
         print(f"study: went on with an interrupted run; {ended.kept} of its cases were kept")
+    elif ended.kept:
+        print(f"study: {ended.kept} cases of the same sources were kept from an earlier run")
     print(f"study: recorded in {ended.path.relative_to(paths.RESULTS.parent)}")
     return 0
 

@@ -10,6 +10,7 @@ rest on.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -51,36 +52,16 @@ class Count:
 
 def count(solutions: Sequence[Solution], quiet: bool = True) -> Iterator[Count]:
     """Yield the work of every board case that each solution supports."""
-    server = ForkServer("cpu", quiet, target=TARGET, counted=True)
-    try:
-        with ThreadPoolExecutor(THREADS) as threads:
-            for found in threads.map(functools.partial(_count, server), solutions):
-                yield from found
-    finally:
-        server.close()
-
-
-def _count(server: ForkServer, solution: Solution) -> list[Count]:
-    op, kept = ops.load(solution.op), _Kept(solution)
-    worker = Worker(server, solution, lives=LIVES)
-    found = []
-    try:
-        for case in op.cases("board"):
-            if case.name not in kept.replies:
-                try:
-                    kept.replies[case.name] = worker.ask("count", case=case.name)
-                except ServerEnded:
-                    continue
-            reply = kept.replies[case.name]
-            found += [
-                Count(solution, op, case, direction, reply[direction])
-                for direction in case.directions
-                if direction in reply
-            ]
-    finally:
-        worker.close()
-    kept.save()
-    return found
+    known = {solution: _Kept(solution) for solution in solutions}
+    if missing := [solution for solution in solutions if known[solution].missing]:
+        server = ForkServer("cpu", quiet, TARGET, counted=True)
+        try:
+            with ThreadPoolExecutor(THREADS) as threads:
+                list(threads.map(lambda each: known[each].ask(server), missing))
+        finally:
+            server.close()
+    for solution in solutions:
+        yield from known[solution].counts()
 
 
 class _Kept:
@@ -88,6 +69,7 @@ class _Kept:
 
     def __init__(self, solution: Solution) -> None:
         """Read what an earlier run counted, if nothing changed that it rests on."""
+        self._solution, self._op = solution, ops.load(solution.op)
         self._path = CACHE / "counted" / f"{solution.name.replace('/', '-')}.json"
         self._key = f"{solution.digest} {_foundation()}"
         self.replies: dict[str, Reply] = {}
@@ -97,8 +79,31 @@ class _Kept:
         except (OSError, ValueError, KeyError, TypeError):
             pass  # there is none yet, or another program wrote it
 
-    def save(self) -> None:
-        """Write what is known."""
+    @property
+    def missing(self) -> list[Case]:
+        """The board cases that are not counted yet."""
+        return [case for case in self._op.cases("board") if case.name not in self.replies]
+
+    def ask(self, server: ForkServer) -> None:
+        """Count what is missing in a process of the server, and keep it."""
+        worker = Worker(server, self._solution, lives=LIVES)
+        try:
+            for case in self.missing:
+                with contextlib.suppress(ServerEnded):
+                    self.replies[case.name] = worker.ask("count", case=case.name)
+        finally:
+            worker.close()
+        self._save()
+
+    def counts(self) -> Iterator[Count]:
+        """Yield the work of each case and direction that the solution supports."""
+        for case in self._op.cases("board"):
+            reply = self.replies.get(case.name, {})
+            for direction in case.directions:
+                if direction in reply:
+                    yield Count(self._solution, self._op, case, direction, reply[direction])
+
+    def _save(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         written = Path(f"{self._path}.{os.getpid()}")
         written.write_text(json.dumps({"key": self._key, "replies": self.replies}))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import torch
 
 from common import paths
@@ -52,10 +53,14 @@ class Taken:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The end of a run: its file, and how many cases it kept from before it was interrupted."""
+    """The end of a run: its file, and how many cases it kept from an earlier one.
+
+    With `resumed` the earlier one is the same run before it was interrupted.
+    """
 
     path: Path
     kept: int
+    resumed: bool = True
 
 
 def bench(
@@ -67,7 +72,8 @@ def bench(
 ) -> Generator[Kept | Taken | LeftOut | Counted | Recorded]:
     """Yield each row of a run and what was counted, then its end; close the iterator to interrupt.
 
-    The device's last run is continued if it was interrupted and measured the same.
+    The device's last run is continued if it was interrupted and measured the same. Without a GPU
+    nothing is timed, and what earlier runs found in order of the same sources is kept.
 
     Args:
         solutions: The solutions.
@@ -95,11 +101,13 @@ def bench(
         path = last[0] if found else writer.new_file(folder, fresh.run)
         left = {(line.op, line.case) for line in earlier.left_out_lines} if found else set()
         skipped = done | {(s.name, *case) for s in solutions for case in left}
-        recorded = _record(path, found, fresh, solutions, digests, skipped, budget)
+        kept = [] if found or device == "cuda" else _unchanged(runs.read(folder), fresh, digests)
+        done |= (same := {(row.solution, row.op, row.case) for row in kept})
+        recorded = _record(path, found, fresh, solutions, digests, skipped | same, budget, kept)
         with contextlib.closing(recorded):  # now, so that an error in closing is raised
             for line in recorded:
                 yield Taken(line) if isinstance(line, Record) else line
-    yield Recorded(path, len(done))
+    yield Recorded(path, len(done), resumed=found is not None)
 
 
 def _fresh(
@@ -131,13 +139,17 @@ def _record(
     digests: dict[Solution, tuple[str, str]],
     skipped: Done,
     budget: Memory,
-) -> Generator[Record | LeftOut | Counted]:
+    kept: Sequence[Record],
+) -> Generator[Record | Kept | LeftOut | Counted]:
     """Measure and write what is not skipped, row by row; without a GPU count the work, too."""
     run = found or fresh
     written = RunWriter(path)
     try:
         if found is None:
             written.begin(run)
+        for row in kept:
+            written.row(msgspec.structs.replace(row, run=run.run))
+            yield Kept(row)
         with (
             Compiler(run.device) as compiler,
             Sweep(run.device, memory=budget, grade=compiler.grade) as sweep,
@@ -181,6 +193,23 @@ def _done(earlier: Results) -> Done:
     rows = {(row.solution, row.op, row.case, row.direction) for row in earlier.rows}
     cases = {row[:3] for row in rows}
     return {case for case in cases if all((*case, each) in rows for each in DIRECTIONS)}
+
+
+def _unchanged(
+    earlier: Results, fresh: Run, digests: dict[Solution, tuple[str, str]]
+) -> list[Record]:
+    """Return the rows that are in order of finished runs with the same sources and versions."""
+    versions = {run.run: run.versions for run in earlier.runs if run.run in earlier.finished}
+    now = {(s.name, s.op): digest for s, digest in digests.items()}
+    same = [
+        row
+        for row in earlier.latest(fresh.selection.tier)
+        if versions.get(row.run) == fresh.versions
+        and row.fine
+        and now.get((row.solution, row.op)) == (row.sources, row.harness)
+    ]
+    whole = _done(replace(earlier, rows=same))
+    return [row for row in same if (row.solution, row.op, row.case) in whole]
 
 
 def _unfinished(
