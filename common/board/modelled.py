@@ -11,7 +11,7 @@ import msgspec
 from common import stats
 from common.board import model
 from common.board.model import Gpu
-from common.board.table import DIRECTION, Table, place
+from common.board.table import DIRECTION, Table, named, place
 from common.records.counted import Launch
 from common.records.fields import Summary
 from common.records.lines import Counted, Record
@@ -97,45 +97,42 @@ def _correlation(pairs: Sequence[Pair]) -> float:
     return stats.rank_correlation(modelled, measured)
 
 
+HEADER = ("solution", "case", "modelled µs", "measured µs", "ratio")
+
+
 def tables(pairs: Sequence[Pair], gpu: Gpu) -> list[Table]:
-    """Return a table for each op, direction and track: modelled beside measured microseconds."""
+    """Return a table for each op, track and direction: a line for each case and solution.
+
+    The solutions of a case stand in the order of their measured times.
+    """
     groups: dict[tuple[str, str, str], list[Pair]] = {}
     for pair in pairs:
         groups.setdefault((pair.row.op, pair.row.track, pair.row.direction), []).append(pair)
-    correlations = by_op(pairs)
+    notes = {
+        op: f"rank correlation of all contributors' kernels of the op: {value:.2f}"
+        for op, value in by_op(pairs).items()
+        if not math.isnan(value)
+    }
     return [
-        _table(found, group, gpu, correlations.get(group[0]))
-        for group, found in sorted(groups.items(), key=lambda each: place(each[0][0]))
+        _table(found, f"{op}: {track}, {DIRECTION[way]}, modelled for {gpu.name}", notes.get(op))
+        for (op, track, way), found in sorted(groups.items(), key=lambda each: place(each[0][0]))
     ]
 
 
-def _table(
-    pairs: Sequence[Pair], group: tuple[str, str, str], gpu: Gpu, correlation: float | None
-) -> Table:
-    op, track, direction = group
-    cases = list(dict.fromkeys(pair.row.case for pair in pairs))
-    cells = {(pair.row.solution, pair.row.case): pair for pair in pairs}
-    named = {p.row.solution: f"({p.row.solution})" if p.row.peer else p.row.solution for p in pairs}
-    rows = tuple(
-        (name, *(_cell(cells.get((solution, case))) for case in cases), _off(solution, pairs))
-        for solution, name in named.items()
+def _table(pairs: Sequence[Pair], title: str, note: str | None) -> Table:
+    cases = {case: at for at, case in enumerate(dict.fromkeys(p.row.case for p in pairs))}
+    ordered = sorted(pairs, key=lambda each: (cases[each.row.case], each.measured))
+    lines = tuple(
+        (
+            named(pair.row),
+            pair.row.case + " (host)" * (pair.row.ranked_by == "host"),
+            f"{pair.modelled:.1f}",
+            f"{pair.measured:.1f}",
+            f"{pair.ratio:.2f}",
+        )
+        for pair in ordered
     )
-    words = DIRECTION[direction].removesuffix(" (backward alone)")
-    title = f"{op}: {track}, {words}, µs modelled for {gpu.name} / measured"
-    footnote = (
-        f"rank correlation over the op's Triton kernels and GPU cases: {correlation or 0:.2f}"
-    )
-    header = ("solution", *cases, "modelled / measured")
-    return Table(title, header, rows, (footnote,) * (correlation is not None))
-
-
-def _cell(pair: Pair | None) -> str:
-    return f"{pair.modelled:.0f} / {pair.measured:.0f}" if pair else ""
-
-
-def _off(solution: str, pairs: Iterable[Pair]) -> str:
-    """Return the geometric mean of a solution's ratios."""
-    return f"{stats.geometric_mean([p.ratio for p in pairs if p.row.solution == solution]):.2f}"
+    return Table(title.replace(" (backward alone)", ""), HEADER, lines, (note,) if note else ())
 
 
 def misses(pairs: Iterable[Pair]) -> list[tuple[str, str, float, float]]:
