@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from common.board import model, modelled, terminal
+from common.board import model, modelled, terminal, work
 from common.board.model import GPUS
 from common.board.table import About
 from common.records.counted import Operator
@@ -78,7 +78,7 @@ def shown(results):
 def test_the_board_without_a_gpu_is_ranked_and_labelled():
     text = shown(UNTIMED)
     assert "rope: core, modelled for NVIDIA H200" in text and "Nothing was timed" in text
-    (alice,) = (line for line in text.splitlines() if "alice/rope" in line)
+    alice = next(line for line in text.splitlines() if "alice/rope" in line)
     assert alice.split()[:2] == ["1", "alice/rope"] and "±" not in text
 
 
@@ -146,6 +146,17 @@ def test_modelled_stands_beside_measured(study, both):
     assert ran.code == 0, ran.err
     (line,) = (line for line in ran.out.splitlines() if "house/rope" in line)
     assert line.split() == ["house/rope", "c1", "68.8", "10.0", "6.88"]
+
+
+def test_work_is_held_against_the_least():
+    (table,) = work.tables(COUNTS, ABOUT)
+    assert table.rows == (
+        ("alice/rope", "1.00", "1.00", "–", "1", "0"),
+        ("(eager/rope)", "4.00", "–", "–", "0", "1"),
+    )
+    twice = launch(fetched=1 << 28, flops={"bf16": 18})
+    (table,) = work.tables([counted("alice/rope", twice, copies(1))], ABOUT)
+    assert table.rows == (("alice/rope", "2.00", "2.00", "2.00", "1", "1"),)
 
 
 def test_without_counts_there_is_no_model(study, recorded):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.text import Text
 
-from common.board import modelled, moves, table
+from common.board import modelled, moves, table, work
 from common.board.comparison import Comparison
 from common.board.devices import Device, side_by_side
 from common.board.drawing import draw, fitted
@@ -64,6 +64,9 @@ def show(
             show_track(track, about, results.timed or bool(label), console, only, label)
         for line in section.left_out:
             console.print(Text(f"{section.op}: {line}", style="dim"))
+    if label:
+        for drawn in work.tables(modelled.latest([results]).values(), about):
+            _print(console, drawn, only)
     for peer, reason in run.absent.items():
         console.print(Text(f"absent: {peer}, {reason}", style="dim"))
 

@@ -70,16 +70,18 @@ def _distinct(sample: Sample, spans: Sequence[Span], stores: bool) -> int:
             span = spans[place] if place >= 0 else Span("", 0, 1 << 62)
             size = span.end - span.first
             at = span.first, span.end  # two arguments may be one tensor
-            found[at] = min(size, found.get(at, 0) + round(_union(sample, (place, stored))))
+            union = round(_union(sample, (place, stored), size))
+            found[at] = min(size, found.get(at, 0) + union)
     return sum(found.values())
 
 
-def _union(sample: Sample, region: Region) -> float:
+def _union(sample: Sample, region: Region, size: int) -> float:
     """Return the bytes of a region that all programs touch, by the overlap of those that ran.
 
     Programs that have no sector in common touch the sum of what each does. Where k programs of s
     sectors each have U different ones, they are taken for draws from the N sectors for which that
-    is the expected number: U = N (1 - (1 - s / N)^k).
+    is the expected number: U = N (1 - (1 - s / N)^k). From half of the tensor's `size` on, all of
+    the tensor is taken to be touched, since a sample of tiles tells no better.
     """
     parts = [(w, p.touched[region]) for w, p in sample if region in p.touched]
     apart = sum(weight * part.nbytes for weight, part in parts)
@@ -90,7 +92,8 @@ def _union(sample: Sample, region: Region) -> float:
     iterations = sum(part.nbytes for _, part in parts) / (SECTOR * sum(sizes))
     everyone = len(parts) == sum(weight for weight, _ in parts)
     sectors = union if everyone else population(union, statistics.fmean(sizes), len(sizes))
-    return min(apart, SECTOR * sectors * iterations)
+    together = SECTOR * sectors * iterations
+    return min(apart, size if 2 * together > size and not everyone else together)
 
 
 def population(union: int, size: float, draws: int) -> float:
