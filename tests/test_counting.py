@@ -145,6 +145,30 @@ def test_loops_within_loops_multiply(counted):
     assert launch_of(counted(copying(body, "1")))["stored"] == 2 * ELEMENTS
 
 
+def test_pointers_that_move_with_a_loop(counted):
+    body = """
+        at = tl.arange(0, 128)
+        for row in range(524288):
+            tl.store(y + at, tl.load(x + at))
+            at += 128
+    """
+    found = launch_of(counted(copying(body, "1")))
+    assert found["loaded"] == found["read"] == found["written"] == 2 * ELEMENTS
+
+
+def test_a_persistent_kernel_asks_the_target_for_its_processors(counted):
+    body = """
+        for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+            at = row * 128 + tl.arange(0, 128)
+            tl.store(y + at, tl.load(x + at))
+    """
+    driver = "triton.runtime.driver.active"
+    sms = f"{driver}.utils.get_device_properties({driver}.get_current_device())"
+    found = launch_of(counted(copying(body, f'{sms}["multiprocessor_count"]')))
+    assert found["grid"] == [132, 1, 1] and found["longest"] < 1.01
+    assert found["loaded"] == found["read"] == pytest.approx(2 * ELEMENTS, rel=1e-3)
+
+
 def test_unlike_programs_are_sampled_more(counted):
     body = """
         for part in range(tl.program_id(0) % 64):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -18,9 +19,13 @@ from common.spec import DIRECTIONS
 def counts(
     solutions: Sequence[Solution], run: str, digests: Mapping[Solution, tuple[str, str]]
 ) -> Iterator[Counted]:
-    """Yield the work of every board case that each solution supports, at its true shape."""
+    """Yield the work of every board case that each solution supports, at its true shape.
+
+    What a solution's process says in another form is left out.
+    """
     for count in counting.count(solutions):
-        yield line(count, run, digests[count.solution])
+        with contextlib.suppress(msgspec.ValidationError):
+            yield line(count, run, digests[count.solution])
 
 
 def line(count: Count, run: str, digests: tuple[str, str]) -> Counted:
