@@ -281,6 +281,15 @@ def test_what_was_counted_is_kept(monkeypatch, tmp_path):
     counting._foundation.cache_clear()
 
 
+def test_a_process_that_ends_is_asked_again(monkeypatch, tmp_path):
+    chosen = [each for each in solutions.discover() if each.name == "house/rotate_half"]
+    monkeypatch.setattr(counting, "CACHE", tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "ask", lambda *_, **__: {"verdict": "CRASHED", "reason": "SIGKILL"})
+        assert list(counting.count(chosen)) == []
+    assert len(list(counting.count(chosen))) == 6
+
+
 # --- samples and operators ------------------------------------------------------------------------
 
 

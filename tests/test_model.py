@@ -124,6 +124,7 @@ def device(request):
 
 
 def pairs(device, counted):
+    """Return both times of each row, of those too that an earlier version of a source took."""
     results = runs.read(paths.RESULTS / device)
     return modelled.pairs(results.latest(), counted, GPUS[results.runs[-1].device_name])
 

@@ -15,7 +15,7 @@ import functools
 import json
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -34,6 +34,8 @@ TARGET = "sm_90"
 """The target by which solutions choose: an H100 or H200."""
 THREADS = 2
 """The solutions that are counted at once."""
+ENDS = {"CRASHED", "TIMEOUT", "TAMPERED"}
+"""Verdicts of a process that did not come to its end; they are not kept."""
 LIVES = 1_000
 """A process may end at every case: memory that a GPU has may not be there."""
 
@@ -53,15 +55,18 @@ class Count:
 def count(solutions: Sequence[Solution], quiet: bool = True) -> Iterator[Count]:
     """Yield the work of every board case that each solution supports."""
     known = {solution: _Kept(solution) for solution in solutions}
-    if missing := [solution for solution in solutions if known[solution].missing]:
-        server = ForkServer("cpu", quiet, TARGET, counted=True)
-        try:
-            with ThreadPoolExecutor(THREADS) as threads:
-                list(threads.map(lambda each: known[each].ask(server), missing))
-        finally:
-            server.close()
-    for solution in solutions:
-        yield from known[solution].counts()
+    with contextlib.ExitStack() as stack:
+        counting: dict[Solution, Future[None]] = {}
+        if missing := [solution for solution in solutions if known[solution].missing]:
+            server = ForkServer("cpu", quiet, TARGET, counted=True)
+            stack.callback(server.close)
+            threads = ThreadPoolExecutor(THREADS)
+            stack.callback(threads.shutdown, cancel_futures=True)
+            counting = {each: threads.submit(known[each].ask, server) for each in missing}
+        for solution in solutions:
+            if solution in counting:
+                counting[solution].result()
+            yield from known[solution].counts()
 
 
 class _Kept:
@@ -90,7 +95,9 @@ class _Kept:
         try:
             for case in self.missing:
                 with contextlib.suppress(ServerEnded):
-                    self.replies[case.name] = worker.ask("count", case=case.name)
+                    reply = worker.ask("count", case=case.name)
+                    if reply.get("verdict") not in ENDS:
+                        self.replies[case.name] = reply
         finally:
             worker.close()
         self._save()
