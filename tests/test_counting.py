@@ -169,6 +169,10 @@ def test_a_persistent_kernel_asks_the_target_for_its_processors(counted):
     assert found["loaded"] == found["read"] == pytest.approx(2 * ELEMENTS, rel=1e-3)
 
 
+def test_a_launch_without_programs_is_none(counted):
+    assert counted(copying("pass", "0"))["forward"] == []
+
+
 def test_unlike_programs_are_sampled_more(counted):
     body = """
         for part in range(tl.program_id(0) % 64):

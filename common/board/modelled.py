@@ -23,7 +23,7 @@ Group = tuple[str, str, str]
 """The op, case and direction."""
 FEW = 4
 """Fewer solutions of a case do not make an order."""
-ORDER_OF_MAGNITUDE = 1.5
+FAR_OFF = 1.5
 """A modelled time that is off by more is said in `docs/model.md`."""
 
 
@@ -143,7 +143,7 @@ def misses(pairs: Iterable[Pair]) -> list[tuple[str, str, float, float]]:
     return [
         (op, solution, min(found), max(found))
         for (op, solution), found in sorted(ratios.items(), key=lambda each: place(each[0][0]))
-        if max(map(abs, map(math.log, found))) > math.log(ORDER_OF_MAGNITUDE)
+        if max(map(abs, map(math.log, found))) > math.log(FAR_OFF)
     ]
 
 

@@ -81,7 +81,8 @@ class Launches:
             "grid": grid,
             "constants": _plain(constants),
         }
-        self._add(described | _options(options) | total(sample, spans))
+        if sample:
+            self._add(described | _options(options) | total(sample, spans))
 
     def _run(
         self, executor: Any, arguments: Mapping[str, Any], spans: tuple[Span, ...]
