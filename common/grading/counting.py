@@ -76,7 +76,7 @@ class _Kept:
         """Read what an earlier run counted, if nothing changed that it rests on."""
         self._solution, self._op = solution, ops.load(solution.op)
         self._path = CACHE / "counted" / f"{solution.name.replace('/', '-')}.json"
-        self._key = f"{solution.digest} {_foundation()}"
+        self._key = self._present()
         self.replies: dict[str, Reply] = {}
         try:
             kept = json.loads(self._path.read_text())
@@ -110,7 +110,13 @@ class _Kept:
                 if direction in reply:
                     yield Count(self._solution, self._op, case, direction, reply[direction])
 
+    def _present(self) -> str:
+        return f"{self._solution.digest} {_foundation()}"
+
     def _save(self) -> None:
+        """Write what is known, unless the solution was saved meanwhile."""
+        if self._present() != self._key:
+            return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         written = Path(f"{self._path}.{os.getpid()}")
         written.write_text(json.dumps({"key": self._key, "replies": self.replies}))
