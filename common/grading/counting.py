@@ -58,7 +58,7 @@ def count(solutions: Sequence[Solution], quiet: bool = True) -> Iterator[Count]:
     with contextlib.ExitStack() as stack:
         counting: dict[Solution, Future[None]] = {}
         if missing := [solution for solution in solutions if known[solution].missing]:
-            server = ForkServer("cpu", quiet, TARGET, counted=True)
+            server = ForkServer("cpu", quiet, target=TARGET, counted=True)
             stack.callback(server.close)
             threads = ThreadPoolExecutor(THREADS)
             stack.callback(threads.shutdown, cancel_futures=True)
