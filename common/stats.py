@@ -1,4 +1,4 @@
-"""Medians, their bootstrap intervals and geometric means, for the clock, the board and plots."""
+"""Medians and their intervals, geometric means and ranks, for the clock, the board and plots."""
 
 from __future__ import annotations
 
@@ -33,3 +33,17 @@ def interval(samples: Sequence[float], seed: int = 0) -> tuple[float, float]:
 def geometric_mean(values: Sequence[float]) -> float:
     """Return the geometric mean of positive values, in which 2 and 1/2 cancel out."""
     return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """Return each value's place in order; equal values share the middle of theirs."""
+    below, up_to = (np.searchsorted(np.sort(values), values, side) for side in ("left", "right"))
+    return [float(place) for place in (below + up_to - 1) / 2]
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Spearman's rank correlation; NaN where all values of one side are equal."""
+    one, other = ranks(first), ranks(second)
+    if len(set(one)) < 2 or len(set(other)) < 2:
+        return math.nan
+    return float(np.corrcoef(one, other)[0, 1])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from common.measure import device
-from common.measure.limits import PEAKS, peak_of
+from common.peaks import PEAKS, peak_of
 from tests.test_clock_on_gpu import measured_on_gpu, needs_gpu
 
 

@@ -13,13 +13,14 @@ import pytest
 
 from common.paths import ROOT
 
-SHARED = "errors digest spec paths wire verdicts source stats solutions arena"
+SHARED = "errors digest spec paths peaks wire verdicts source stats solutions arena"
 GRADING = f"{SHARED} ops records grading"
 MAY = {
     "errors": "",
     "digest": "",
     "spec": "",
     "paths": "",
+    "peaks": "",
     "source": "",
     "wire": "",
     "stats": "",
@@ -32,7 +33,7 @@ MAY = {
     "sandbox": f"{SHARED} ops",
     "grading": f"{SHARED} ops",
     "measure": f"{GRADING}",
-    "board": "digest errors paths records solutions stats",
+    "board": "digest errors paths peaks records solutions stats",
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",
     "commands": f"{GRADING} measure board tuning tools",
@@ -48,6 +49,7 @@ NO_TORCH = (
     "digest",
     "errors",
     "paths",
+    "peaks",
     "records",
     "solutions",
     "source",

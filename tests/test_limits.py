@@ -7,11 +7,12 @@ import torch
 
 from common.board.markdown import _peak
 from common.measure import limits, machine
+from common.peaks import PEAKS
 from common.spec import Work
 
 
 def test_the_floor_is_the_larger_of_both_and_forgives_the_cache():
-    h200 = limits.PEAKS["NVIDIA H200"]
+    h200 = PEAKS["NVIDIA H200"]
     by_memory = limits.floor(h200, 50, Work(2050, 1))
     assert by_memory == pytest.approx(1e6 * 2000 / h200.bytes_per_second)
     by_flops = limits.floor(h200, 50, Work(0, 10**15))

@@ -7,7 +7,7 @@ import torch
 
 from common.grading.sweep import Sweep
 from common.grading.tiers import REPEATS
-from common.measure.limits import peak_of
+from common.peaks import peak_of
 from tests import corpus
 from tests.corpus import promised
 from tests.grader import test_cheats, test_wrong

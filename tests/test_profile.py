@@ -13,9 +13,9 @@ from common.commands.profile import bottleneck, least
 from common.grading import memory, sweep
 from common.grading.sweep import Sweep
 from common.measure import machine, rows, timing
-from common.measure.limits import Peak
 from common.measure.rows import Measured
 from common.paths import CONTRIBUTORS
+from common.peaks import Peak
 from common.records.fields import SCHEMA, Summary
 from common.records.lines import Record
 from common.sandbox import contestants

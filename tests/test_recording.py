@@ -13,6 +13,7 @@ from common.measure import machine, recording
 from common.measure.recording import Kept, Recorded, Taken
 from common.records import runs, writer
 from common.records.fields import Selection
+from common.records.lines import Counted
 from common.records.runs import Results
 from common.solutions import Solution, discover
 from tests.test_ranking import replace
@@ -102,8 +103,9 @@ def test_an_interrupted_bench_is_gone_on_with(run, capsys):
     assert "dropped" in capsys.readouterr().err
     assert again[-1] == Recorded(path, kept=1)
     assert again[:2] == [Kept(event.row) for event in seen[:2]], "reported, and not measured"
-    assert all(isinstance(event, Taken) for event in again[2:-1])
-    assert not {e.row.case for e in again[2:-1]} & {e.row.case for e in seen[:2]}
+    taken = [event for event in again[2:-1] if not isinstance(event, Counted)]
+    assert all(isinstance(event, Taken) for event in taken)
+    assert not {e.row.case for e in taken} & {e.row.case for e in seen[:2]}
     assert len(results.runs) == len(results.finished) == 1
     assert len(results.latest()) == 2 * CASES
     assert {r.verdict for r in results.rows} == {"PASSED"}
@@ -113,6 +115,27 @@ def test_an_interrupted_bench_is_gone_on_with(run, capsys):
     assert len(results.runs) == len(runs.files(results.path)) == 2
     assert seen[0].row.run == results.runs[1].run
     assert seen[0].row.sources != results.rows[0].sources
+
+
+def test_without_a_gpu_a_second_run_keeps_what_did_not_change(run):
+    first, _ = run(PLAIN)
+    second, results = run(PLAIN)
+    assert [type(event) for event in second].count(Kept) == 2 * CASES
+    assert not any(isinstance(event, Taken) for event in second)
+    assert second[-1].kept == CASES and not second[-1].resumed
+    assert {row.run for row in results.latest()} == {results.runs[-1].run}
+    assert len(results.latest()) == 2 * CASES
+
+    changed, _ = run(PLAIN + "changed = True\n")
+    assert [type(event) for event in changed].count(Taken) == 2 * CASES
+    assert [type(event) for event in first] == [type(event) for event in changed]
+
+
+def test_a_failure_is_graded_again(run):
+    failing = PLAIN + "def rotate_half(x, *, interleaved=False):\n    return x\n"
+    run(failing)
+    again, _ = run(failing)
+    assert [type(event) for event in again].count(Taken) == 2 * CASES
 
 
 def test_a_second_bench_on_the_device_is_refused(run):

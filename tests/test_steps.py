@@ -37,6 +37,15 @@ def test_what_an_earlier_run_did_says_nothing_of_the_time_left(clock):
     assert steps.line() == "study: 5 of 10 rows, 4 s, about 20 s left (a)"
 
 
+def test_what_follows_the_last_step_is_said_and_not_counted(clock):
+    now, read = clock
+    steps = Steps("rows", 1, now=read)
+    steps.done("a")
+    steps.doing("counting house/rope")
+    now[0] += 4
+    assert steps.line() == "study: 1 of 1 rows, 4 s, about 0 s left (counting house/rope)"
+
+
 def test_a_line_comes_every_period_where_stderr_is_no_terminal(capsys):
     with Steps("cases", 3, period=0.05) as steps:
         steps.done("a")

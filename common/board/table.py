@@ -17,12 +17,12 @@ from common.board.ranking import (
     share,
     sustained_share,
 )
-from common.records.lines import Record
+from common.records.lines import Counted, Record
 
 OPS = ("rope", "rotate_half", "masked_linear", "masked_ffn")
 """The order of ops on every board; an op that is not listed stands behind them, by name."""
 DIRECTION = {"forward": "forward", "backward": "forward + backward (backward alone)"}
-TEXT = ("solution", "note", "of its cases")
+TEXT = ("solution", "case", "note", "of its cases")
 """The columns of text, which stand at the left; numbers stand at the right."""
 NOTE_WIDTH = 60
 STALE = "†"
@@ -113,7 +113,7 @@ def size(amount: int | None) -> str:
     return f"{amount / 1024**power:.{min(power, 1)}f} {('B', 'KiB', 'MiB', 'GiB')[power]}"
 
 
-def named(of: Entry | Record) -> str:
+def named(of: Entry | Record | Counted) -> str:
     """Return the solution's name, in parentheses if it is a peer's."""
     return f"({of.solution})" if of.peer else of.solution
 

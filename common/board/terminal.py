@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 from rich.text import Text
 
-from common.board import moves, table
+from common.board import modelled, moves, table, work
 from common.board.comparison import Comparison
 from common.board.devices import Device, side_by_side
 from common.board.drawing import draw, fitted
+from common.board.model import DEFAULT, GPUS, Gpu
+from common.board.modelled import Pair
 from common.board.ranking import Track
 from common.board.sections import sections
 from common.board.table import About, Table
@@ -25,34 +28,73 @@ def console() -> Console:
     return found if found.is_terminal else Console(width=PIPE_WIDTH)
 
 
-def show(results: Results, about: Mapping[str, About], console: Console, only: str = "") -> None:
+MODELLED = (
+    "The boards below rank by the time that a model gives for {} from the counted work of each case"
+    " at its\ntrue shape; docs/model.md says how far to trust it."
+)
+
+
+def show(
+    results: Results,
+    about: Mapping[str, About],
+    console: Console,
+    only: str = "",
+    gpu: Gpu = GPUS[DEFAULT],
+) -> None:
     """Print the device and the versions, then a table for each track.
 
-    The rows of the handle or solution `only` stand out.
+    Where nothing was timed, the tables rank by the time modelled for `gpu`. The rows of the handle
+    or solution `only` stand out.
     """
     run = results.runs[-1]
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     console.print(Text.assemble((f"\n{run.device_name}", "bold"), (f"  {versions}", "dim")))
+    label = ""
     if not results.timed:
         console.print(
             "Nothing was timed: there is no GPU. Each case ran as a small twin of itself in"
             " Triton's interpreter,\nwhich says which solutions are right and what they cover, not"
             " which are fast."
         )
+    if not results.timed and results.counted:
+        results, label = modelled.board(results, gpu), f", modelled for {gpu.name}"
+        console.print(MODELLED.format(gpu.name))
     for section in sections(results, about):
         for track in section.tracks:
-            show_track(track, about, results.timed, console, only)
+            show_track(track, about, results.timed or bool(label), console, only, label)
         for line in section.left_out:
             console.print(Text(f"{section.op}: {line}", style="dim"))
+    if label:
+        for drawn in work.tables(modelled.latest([results]).values(), about):
+            _print(console, drawn, only)
     for peer, reason in run.absent.items():
         console.print(Text(f"absent: {peer}, {reason}", style="dim"))
 
 
 def show_track(
-    track: Track, about: Mapping[str, About], timed: bool, console: Console, only: str = ""
+    track: Track,
+    about: Mapping[str, About],
+    timed: bool,
+    console: Console,
+    only: str = "",
+    label: str = "",
 ) -> None:
-    """Print the track's ranking; the rows of the handle or solution `only` stand out."""
-    _print(console, table.ranking(track, about, timed, whole=False), only)
+    """Print the track's ranking; the rows of the handle or solution `only` stand out.
+
+    `label` follows the title.
+    """
+    drawn = table.ranking(track, about, timed, whole=False)
+    if label:
+        # a modelled score has no interval
+        rows = tuple(tuple(cell.replace(" ± 0.00", "") for cell in row) for row in drawn.rows)
+        drawn = replace(drawn, title=drawn.title + label, rows=rows)
+    _print(console, drawn, only)
+
+
+def show_modelled(pairs: Sequence[Pair], gpu: Gpu, console: Console, only: str = "") -> None:
+    """Print modelled times beside measured ones, a table for each op, track and direction."""
+    for drawn in modelled.tables(pairs, gpu):
+        _print(console, drawn, only)
 
 
 def show_comparisons(

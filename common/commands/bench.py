@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     from common.grading.tiers import tier_cases
     from common.measure.recording import Kept, Recorded, bench
     from common.records.fields import Selection
-    from common.records.lines import LeftOut
+    from common.records.lines import Counted, LeftOut
 
     cases = {
         op.name: len(cases)
@@ -53,11 +53,16 @@ def run(options: argparse.Namespace) -> int:
                 steps.say(shared.left_out(event.op, event.case, event.reason))
                 steps.skip(2 * sum(each.op == event.op for each in chosen))
                 continue
+            if isinstance(event, Counted):
+                steps.doing(f"counting {event.solution} {event.case}")
+                continue
             steps.done(f"{event.row.solution} {event.row.case}", kept=isinstance(event, Kept))
             if line := failures.first(event.row):
                 steps.say(line)
-    if ended.kept:
+    if ended.kept and ended.resumed:
         print(f"study: went on with an interrupted run; {ended.kept} of its cases were kept")
+    elif ended.kept:
+        print(f"study: {ended.kept} cases of the same sources were kept from an earlier run")
     print(f"study: recorded in {ended.path.relative_to(paths.RESULTS.parent)}")
     return 0
 

@@ -29,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     beside.add_argument(
         "--devices", action="store_true", help="each device's speeds side by side; writes nothing"
     )
+    beside.add_argument(
+        "--model", action="store_true", help="modelled beside measured times; writes nothing"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
         return _compare([results.of_op(options.op) for results in boards], about, options.only)
     if options.devices:
         return _side_by_side([results.of_op(options.op) for results in boards], about, options.only)
+    if options.model:
+        return _modelled([results.of_op(options.op) for results in boards], about, options.only)
     # a record that nothing was timed for stays on its machine
     if timed := [results for results in boards if results.timed]:
         _write(timed, about)
@@ -77,6 +82,26 @@ def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str | 
     for results, found in timed:
         if found:
             terminal.show_comparisons(results, found, console, only or "")
+    return 0
+
+
+def _modelled(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
+    """Show the times that the model gives beside those that were measured on each GPU it knows."""
+    from common.board import modelled, terminal
+    from common.board.model import GPUS
+
+    counts = modelled.latest(boards)
+    console, shown = terminal.console(), False
+    for results in boards:
+        gpu = GPUS.get(results.runs[-1].device_name) if results.timed else None
+        rows = [row for row in results.latest() if row.solution in about]
+        if gpu and (pairs := modelled.pairs(rows, counts, gpu)):
+            terminal.show_modelled(pairs, gpu, console, only or "")
+            shown = True
+    if not shown:
+        raise UserError(
+            f"no row of {', '.join(GPUS)} is counted: count without a GPU (bench --device cpu)"
+        )
     return 0
 
 

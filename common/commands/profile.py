@@ -21,7 +21,7 @@ from common.tools import ncu
 
 if TYPE_CHECKING:
     from common.grading.sweep import Sweep
-    from common.measure.limits import Peak
+    from common.peaks import Peak
     from common.records.lines import Record
 
 BINDS = {"copy": "memory", "dense": "arithmetic"}
@@ -137,7 +137,7 @@ def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction
     """Print a line for each case and direction; return those that were timed."""
     from common.grading.sweep import TooLarge
     from common.measure import machine, rows
-    from common.measure.limits import peak_of
+    from common.peaks import peak_of
 
     op, name = ops.load(solution.op), machine.device_name(sweep.device)
     peak = peak_of(name)

@@ -58,6 +58,11 @@ class Steps:
         self._doing = text
         self._bars.update(self._task, advance=1, description=text)
 
+    def doing(self, text: str) -> None:
+        """Say what is being done once all steps are."""
+        self._doing = text
+        self._bars.update(self._task, description=text)
+
     def skip(self, steps: int) -> None:
         """Take steps that are left out off the total, as far as they are still to do."""
         self._total = max(self._total - steps, self._done)

@@ -26,7 +26,8 @@ class ServerEnded(Exception):
 class ForkServer:
     """The fork server of one device: `cpu` runs kernels in Triton's interpreter, `cuda` compiles.
 
-    With a target, kernels are compiled for that GPU and not run.
+    With a target, kernels are compiled for that GPU and not run, or, with `counted`, their work is
+    counted under the interpreter.
 
     A solution may end it. Requests under way then raise ServerEnded, and the next fork starts
     another server.
@@ -35,7 +36,12 @@ class ForkServer:
     MODULE = "common.sandbox.server"
 
     def __init__(
-        self, device: str, quiet: bool = True, light: bool = False, target: str = ""
+        self,
+        device: str,
+        quiet: bool = True,
+        light: bool = False,
+        target: str = "",
+        counted: bool = False,
     ) -> None:
         """Start the server.
 
@@ -45,8 +51,10 @@ class ForkServer:
             light: Whether to start without torch.compile's modules, which take as long to import
                 as torch. A worker that needs them says so; see `grow`.
             target: The GPU to compile for, `sm_90` say, in the place of running anything.
+            counted: Whether work for the target is counted under the interpreter instead.
         """
-        self.device, self.light, self._target = device, light, target
+        self.device, self.light = device, light
+        self._target, self._counted = target, counted
         self._quiet, self._closed = quiet, False
         self._forked: set[int] = set()
         self._interrupted = False
@@ -57,7 +65,7 @@ class ForkServer:
         self._forked.clear()
         self._control, theirs = socket.socketpair()
         self._control.settimeout(LONGEST_FORK)
-        interpreted = self.device == "cpu" and not self._target
+        interpreted = self.device == "cpu" and (self._counted or not self._target)
         environment = os.environ | {
             "TRITON_INTERPRET": "1" if interpreted else "0",
             "STUDY_TARGET": self._target,

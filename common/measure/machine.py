@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from common.digest import digest
-from common.measure.limits import MEASURED, peak_of
+from common.measure.limits import MEASURED
 from common.paths import COMMON
+from common.peaks import peak_of
 from common.solutions import Solution, package_of
 
 INTERPRETER = "CPU, Triton's interpreter"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import torch
 
 from common import paths
 from common.grading.compiling import Compiler
 from common.grading.memory import GIB, Memory
 from common.grading.sweep import Sweep, TooLarge
+from common.measure.counts import counts
 from common.measure.machine import (
     device_name,
     digests_of,
@@ -25,7 +27,7 @@ from common.measure.machine import (
 from common.measure.rows import measure
 from common.records import lines, runs, writer
 from common.records.fields import SCHEMA, Selection
-from common.records.lines import LeftOut, Record, Run
+from common.records.lines import Counted, LeftOut, Record, Run
 from common.records.runs import Results
 from common.records.writer import RunWriter
 from common.solutions import Solution
@@ -51,10 +53,14 @@ class Taken:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The end of a run: its file, and how many cases it kept from before it was interrupted."""
+    """The end of a run: its file, and how many cases it kept from an earlier one.
+
+    With `resumed` the earlier one is the same run before it was interrupted.
+    """
 
     path: Path
     kept: int
+    resumed: bool = True
 
 
 def bench(
@@ -63,10 +69,11 @@ def bench(
     selection: Selection,
     absent: dict[str, str],
     memory: int | None = None,
-) -> Generator[Kept | Taken | LeftOut | Recorded]:
-    """Yield each row of a run, then its end; close the iterator to interrupt the run.
+) -> Generator[Kept | Taken | LeftOut | Counted | Recorded]:
+    """Yield each row of a run and what was counted, then its end; close the iterator to interrupt.
 
-    The device's last run is continued if it was interrupted and measured the same.
+    The device's last run is continued if it was interrupted and measured the same. Without a GPU
+    nothing is timed, and what earlier runs found in order of the same sources is kept.
 
     Args:
         solutions: The solutions.
@@ -94,11 +101,13 @@ def bench(
         path = last[0] if found else writer.new_file(folder, fresh.run)
         left = {(line.op, line.case) for line in earlier.left_out_lines} if found else set()
         skipped = done | {(s.name, *case) for s in solutions for case in left}
-        recorded = _record(path, found, fresh, solutions, digests, skipped, budget)
+        kept = [] if found or device == "cuda" else _unchanged(runs.read(folder), fresh, digests)
+        done |= (same := {(row.solution, row.op, row.case) for row in kept})
+        recorded = _record(path, found, fresh, solutions, digests, skipped | same, budget, kept)
         with contextlib.closing(recorded):  # now, so that an error in closing is raised
             for line in recorded:
                 yield Taken(line) if isinstance(line, Record) else line
-    yield Recorded(path, len(done))
+    yield Recorded(path, len(done), resumed=found is not None)
 
 
 def _fresh(
@@ -130,13 +139,17 @@ def _record(
     digests: dict[Solution, tuple[str, str]],
     skipped: Done,
     budget: Memory,
-) -> Generator[Record | LeftOut]:
-    """Measure and write what is not skipped, row by row."""
+    kept: Sequence[Record],
+) -> Generator[Record | Kept | LeftOut | Counted]:
+    """Measure and write what is not skipped, row by row; without a GPU count the work, too."""
     run = found or fresh
     written = RunWriter(path)
     try:
         if found is None:
             written.begin(run)
+        for row in kept:
+            written.row(msgspec.structs.replace(row, run=run.run))
+            yield Kept(row)
         with (
             Compiler(run.device) as compiler,
             Sweep(run.device, memory=budget, grade=compiler.grade) as sweep,
@@ -150,6 +163,10 @@ def _record(
                 for each in case:
                     written.row(each.row, each.samples)
                 yield from (each.row for each in case)
+        if run.device == "cpu" and run.selection.tier == "board":
+            for counted in counts(solutions, run.run, digests):
+                written.counted(counted)
+                yield counted
         written.end(run.run, _taken(budget) if run.device == "cuda" else None)
     finally:  # the solutions have ended
         written.close()
@@ -176,6 +193,23 @@ def _done(earlier: Results) -> Done:
     rows = {(row.solution, row.op, row.case, row.direction) for row in earlier.rows}
     cases = {row[:3] for row in rows}
     return {case for case in cases if all((*case, each) in rows for each in DIRECTIONS)}
+
+
+def _unchanged(
+    earlier: Results, fresh: Run, digests: dict[Solution, tuple[str, str]]
+) -> list[Record]:
+    """Return the rows that are in order of finished runs with the same sources and versions."""
+    versions = {run.run: run.versions for run in earlier.runs if run.run in earlier.finished}
+    now = {(s.name, s.op): digest for s, digest in digests.items()}
+    same = [
+        row
+        for row in earlier.latest(fresh.selection.tier)
+        if versions.get(row.run) == fresh.versions
+        and row.fine
+        and now.get((row.solution, row.op)) == (row.sources, row.harness)
+    ]
+    whole = _done(replace(earlier, rows=same))
+    return [row for row in same if (row.solution, row.op, row.case) in whole]
 
 
 def _unfinished(

@@ -1,4 +1,4 @@
-"""The kinds of lines in a run's file: its start, rows, cases left out, history and end."""
+"""The kinds of lines in a run's file: start, rows, counts, cases left out, history and end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from common.records import jsonl
+from common.records.counted import Steps
 from common.records.fields import POWER_CAP, SCHEMA, Line, Selection, State, Summary
 from common.spec import ByClock, Direction, Tier
 from common.verdicts import FINE
@@ -116,6 +117,33 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         return ", ".join([*reasons, *slow, *company])
 
 
+class Counted(Line, frozen=True, kw_only=True, tag="counted"):
+    """The counted work of one direction of one board case of one solution, at its true shape."""
+
+    solution: str
+    peer: bool = False
+    op: str
+    case: str
+    row: str
+    """The name of the case in this run's rows: without a GPU that of the twin."""
+    params: dict[str, Any]
+    track: str
+    ranked_by: ByClock
+    direction: Direction
+    bytes: int
+    """The least that any solution moves, in this direction and those before it."""
+    flops: int
+    sources: str
+    harness: str
+    steps: Steps
+    """Of forward, or of forward with backward."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The op, case, direction and solution."""
+        return self.op, self.case, self.direction, self.solution
+
+
 class LeftOut(Line, frozen=True, kw_only=True, tag="left_out"):
     """A case that does not fit the device, even for eager alone."""
 
@@ -189,5 +217,5 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
     memory: Memory = {}  # noqa: RUF012
 
 
-Anything = Run | Record | LeftOut | Compiled | Past | End
+Anything = Run | Record | Counted | LeftOut | Compiled | Past | End
 FORMAT = jsonl.Format(msgspec.json.Decoder(Anything), SCHEMA, "bench")

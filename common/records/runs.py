@@ -22,6 +22,7 @@ from common.records.lines import (
     FORMAT,
     Anything,
     Compiled,
+    Counted,
     End,
     LeftOut,
     Memory,
@@ -43,6 +44,7 @@ class Results:
     finished: set[str] = field(default_factory=set)
     past: list[Past] = field(default_factory=list)
     compiled: list[Compiled] = field(default_factory=list)
+    counted: list[Counted] = field(default_factory=list)
     left_out_lines: list[LeftOut] = field(default_factory=list)
     """Of every run; `left_out` returns those that still hold."""
     memory: dict[str, Memory] = field(default_factory=dict)
@@ -114,7 +116,8 @@ class Results:
         """Return the rows of one op alone, or all."""
         rows = [row for row in self.rows if op in (None, row.op)]
         left_out = [line for line in self.left_out_lines if op in (None, line.op)]
-        return replace(self, rows=rows, left_out_lines=left_out)
+        counted = [line for line in self.counted if op in (None, line.op)]
+        return replace(self, rows=rows, left_out_lines=left_out, counted=counted)
 
     @property
     def versions(self) -> dict[str, str]:
@@ -168,6 +171,8 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
                 case Run():
                     results.runs.append(line)
                     results.names[line.run] = path.name
+                case Counted():
+                    results.counted.append(line)
                 case Past():
                     results.past.append(line)
                 case Compiled():

@@ -19,7 +19,7 @@ from common.errors import UserError
 from common.records import jsonl, runs
 from common.records.bystanders import Bystanders
 from common.records.fields import SCHEMA, Line
-from common.records.lines import End, LeftOut, Memory, Record, Run
+from common.records.lines import Counted, End, LeftOut, Memory, Record, Run
 from common.spec import Direction
 
 UNITS = 100
@@ -129,6 +129,14 @@ class RunWriter:
         if samples:
             self._open_samples().write(samples)
         self._lines.write(row)
+
+    def counted(self, line: Counted) -> None:
+        """Write the counted work of a case.
+
+        Raises:
+            UserError: Another process changed the file; it is put back.
+        """
+        self._lines.write(line)
 
     def left_out(self, line: LeftOut) -> None:
         """Write a case that does not fit the device.

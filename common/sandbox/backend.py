@@ -1,6 +1,7 @@
 """The device behind a solution's process: a GPU, or what stands in its place.
 
-Without one it is Triton's interpreter, or a target that kernels are compiled for and never run on.
+Without one it is Triton's interpreter, or a target that kernels are compiled for and never run on,
+or both, where work is counted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ TARGET = os.environ.get("STUDY_TARGET", "")
 ON_GPU = not (INTERPRETED or TARGET)
 EVERY = "every"
 """In the place of a target: kernels are compiled whole, for the target that a request names."""
+COUNTED = INTERPRETED and bool(TARGET)
+"""Kernels meet the target's driver under the interpreter, and their work is counted."""
 if INTERPRETED:
     from common.sandbox.interpreter import bounds, conflicts, patches
 if TARGET:
@@ -32,9 +35,10 @@ def install() -> None:
     """Patch Triton, once, before any kernel runs; do nothing on a GPU."""
     if INTERPRETED:
         patches.install()
-    elif TARGET and TARGET != EVERY:  # of every target, each worker is told its own
+    if TARGET and TARGET != EVERY:  # of every target, each worker is told its own
         target.install(TARGET)
-        stages.stop_at_llvm()
+        if not INTERPRETED:
+            stages.stop_at_llvm()
 
 
 def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.AccessLog | None:

@@ -37,6 +37,9 @@ from common.sandbox.seal import Seal, roots
 from common.sandbox.session import Session
 from common.wire import Reply
 
+if backend.COUNTED:
+    from common.sandbox.counted import call as counted
+
 LARGEST_DATA = 8 << 30
 """Bytes of memory that one worker without a GPU may write to."""
 
@@ -120,6 +123,7 @@ REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
         "lookups": tunables.lookups,
         "launches": launches.launches,
         "settle": settle,
+        **({"count": counted.count} if backend.COUNTED else {}),
     }
 )
 """The function that answers each request, called with the session and the request's arguments.

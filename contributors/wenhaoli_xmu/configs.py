@@ -30,6 +30,7 @@ import sys
 from pathlib import Path
 
 import torch
+import triton
 
 FOLDER = Path(__file__).parent
 SCHEMA = 1
@@ -65,9 +66,10 @@ class Tuned:
     def _choose(self, tokens, widths, dtype, device):
         if self.forced is not None:
             return self.forced.get((tokens, widths, dtype), self.default)
-        if device.type != "cuda":  # Triton's interpreter: nothing is timed there
+        gpu = _gpu(device)
+        if gpu is None:  # Triton's interpreter: nothing is timed there
             return self.default
-        saved = _measured(device)
+        saved = _measured(*gpu)
         if saved is None:
             return self.default
         # The widths and the dtype must be equal. The entry with the nearest token count wins, by
@@ -85,27 +87,46 @@ class Tuned:
         return config
 
 
+def _gpu(device):
+    """Return the name, compute capability and number of SMs of the GPU that kernels are made for.
+
+    Without a GPU that is the target of Triton's active driver, if it has one: kernels are compiled
+    for it, and their work is counted, as they would run there. Return None if there is neither.
+    """
+    if device.type == "cuda":
+        gpu = torch.cuda.get_device_properties(device)
+        return gpu.name, f"{gpu.major}.{gpu.minor}", gpu.multi_processor_count
+    try:
+        driver = triton.runtime.driver.active
+        target, index = driver.get_current_target(), driver.get_current_device()
+        if target.backend != "cuda":
+            return None
+        sms = driver.utils.get_device_properties(index)["multiprocessor_count"]
+        return f"sm_{target.arch}", f"{target.arch // 10}.{target.arch % 10}", sms
+    except (RuntimeError, ImportError):  # Triton finds no driver
+        return None
+
+
 @functools.cache  # one read a process
-def _measured(device):
-    """Return (kernel, widths, dtype) -> [(tokens, config), ...] as measured for this device.
+def _measured(gpu, capability, sms):
+    """Return (kernel, widths, dtype) -> [(tokens, config), ...] as measured for this GPU.
 
     The device's own file goes before that of the most similar device. Return None, with a notice
     on stderr, if there is neither, or if the device's own file is not as `tune` writes it.
     """
-    gpu = torch.cuda.get_device_properties(device)
-    own = FOLDER / "configs" / f"{_slug(gpu.name)}.json"
+    own = FOLDER / "configs" / f"{_slug(gpu)}.json"
     try:
         return _read(own)[1]
     except FileNotFoundError:
-        path, measured = _most_similar(gpu)
-        _say(f"never tuned on {gpu.name}", path and f"configs/{path.name}")
+        path, measured = _most_similar(capability, sms)
+        _say(f"never tuned on {gpu}", path and f"configs/{path.name}")
         return measured
     except BROKEN as error:
         _say(f"configs/{own.name} is broken or of another device ({error!r})")
         return None
 
 
-def _most_similar(gpu):
+def _most_similar(capability, sms):
     """Return the path and the content of the file that fits the device best, or (None, None).
 
     It is of a device of the same compute capability, the one with the nearest number of SMs: on an
@@ -115,8 +136,8 @@ def _most_similar(gpu):
     for path in sorted((FOLDER / "configs").glob("*.json")):
         with contextlib.suppress(*BROKEN):
             saved, measured = _read(path)
-            if saved["compute_capability"] == f"{gpu.major}.{gpu.minor}":
-                distance = abs(saved["multiprocessors"] - gpu.multi_processor_count)
+            if saved["compute_capability"] == capability:
+                distance = abs(saved["multiprocessors"] - sms)
                 similar.setdefault(distance, (path, measured))
     return similar[min(similar)] if similar else (None, None)
 

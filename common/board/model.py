@@ -1,0 +1,223 @@
+"""The time that a named GPU would take, from counted work; `docs/model.md` argues each term.
+
+The constants were fitted on the committed record of the H200 alone, as shares of what the GPU's
+datasheet and clock allow, so that they carry over to another GPU of its kind. None is of a
+solution or of a case.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from common.peaks import PEAKS, Peak
+from common.records.counted import Launch, Operator
+
+# --- fitted on the H200 ---------------------------------------------------------------------------
+
+COPY = 0.85
+"""The share of the memory's bandwidth that a copy reaches."""
+FROM_L2 = 41.0
+"""Bytes that a multiprocessor gets from L2 in a clock."""
+PROGRAMS = 0.9
+"""Programs that the GPU starts in a clock."""
+WAIT = 0.37e-6
+"""Seconds until a load from memory is there."""
+PRODUCTS = 0.76
+"""The share of the tensor cores' rate that torch's own products reach."""
+TILED = 0.9
+"""The share of that rate that products of Triton reach."""
+ELEMENTS = 1.6
+"""Elements that a multiprocessor writes in a clock in an operator that is not plain."""
+STEP = 2e-6
+"""Seconds between the ends of two launches that have nothing to do."""
+RAMP = 0.15
+"""The share of the bytes of one wave of programs during which memory idles at start and end."""
+SHARPNESS = 4
+"""The norm by which the parts of a launch that overlap make one time: infinity is the maximum."""
+
+HOST_CALL, HOST_OPERATOR, HOST_LAUNCH, HOST_BACKWARD = 3.3, 6.6, 23.0, 65.0
+"""Microseconds of the host: for a call, an operator, a launch of Triton's, and autograd."""
+
+# --- from the datasheets --------------------------------------------------------------------------
+
+FROM_L1 = 128
+"""Bytes that a multiprocessor gets from L1 in a clock."""
+WARPS, BLOCKS, REGISTERS, SHARED = 64, 32, 65_536, 227 << 10
+"""The most of a multiprocessor at a time: warps, programs, registers and bytes of shared memory."""
+THREADS = 32
+"""Of a warp."""
+SIZES = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "bfloat16": 2, "float16": 2, "float32": 4}
+"""Bytes of an element, by its type in Triton or in torch."""
+INDEX = 8
+"""Bytes of an element of an operator on integers."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU by name, with what the model needs of it."""
+
+    name: str
+    multiprocessors: int
+    hertz: float
+    """The clock at which the datasheet's rate of products holds."""
+
+    @property
+    def peak(self) -> Peak:
+        """The datasheet's rates."""
+        return PEAKS[self.name]
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second of a copy."""
+        return COPY * self.peak.bytes_per_second
+
+    def each_clock(self, amount: float) -> float:
+        """Return the amount a second of all multiprocessors, from that of one in a clock."""
+        return amount * self.multiprocessors * self.hertz
+
+    def products(self, kind: str) -> float:
+        """Return the FLOPs a second of torch's products of operands of this type."""
+        rates = self.peak.flops_per_second
+        if kind in ("fp32", "float32"):
+            return PRODUCTS * rates["float32"]
+        return PRODUCTS * rates["bfloat16"] / (2 if kind == "tf32" else 1)
+
+
+GPUS: Mapping[str, Gpu] = {
+    name: Gpu(name, 132, 1.83e9) for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")
+}
+"""The GPUs of the target that work is counted for."""
+DEFAULT = "NVIDIA H200"
+
+
+def gpu_time(steps: Sequence[Launch | Operator], gpu: Gpu) -> float:
+    """Return the microseconds that the GPU takes for a call."""
+    return 1e6 * sum(STEP + _time(step, gpu) for step in steps)
+
+
+def host_time(steps: Sequence[Launch | Operator], backward: bool) -> float:
+    """Return the microseconds until the call returns to its caller."""
+    launches = sum(isinstance(step, Launch) for step in steps)
+    operators = HOST_OPERATOR * (len(steps) - launches)
+    return HOST_CALL + operators + HOST_LAUNCH * launches + HOST_BACKWARD * backward
+
+
+def copy_time(nbytes: int, gpu: Gpu) -> float:
+    """Return the microseconds of a copy of so many bytes, read and written together."""
+    return 1e6 * (STEP + nbytes / gpu.bandwidth)
+
+
+def dense_time(flops: int, dtype: str, gpu: Gpu) -> float:
+    """Return the microseconds of dense products of so many operations."""
+    return 1e6 * (STEP + flops / gpu.products(dtype))
+
+
+def _time(step: Launch | Operator, gpu: Gpu) -> float:
+    return _launch(step, gpu) if isinstance(step, Launch) else _operator(step, gpu)
+
+
+def _together(*parts: float) -> float:
+    """Return the time of parts that overlap: somewhat more than that of the longest."""
+    most = max(parts)
+    return (
+        most * sum((part / most) ** SHARPNESS for part in parts) ** (1 / SHARPNESS) if most else 0
+    )
+
+
+def _operator(operator: Operator, gpu: Gpu) -> float:
+    memory = (operator.read + operator.written) / gpu.bandwidth
+    if operator.flops:
+        return _together(operator.flops / gpu.products(operator.dtype), memory)
+    if operator.plain:
+        return memory
+    elements = operator.written / SIZES.get(operator.dtype, INDEX)
+    return max(memory, elements / gpu.each_clock(ELEMENTS))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The seconds of a launch by what they are spent on; all but `l1` and `ramp` overlap."""
+
+    memory: float
+    """Bytes that reach memory, over its bandwidth."""
+    l2: float
+    """Bytes that several programs read, over L2's."""
+    l1: float
+    """Bytes that a program reads again, over L1's."""
+    start: float
+    """Programs, over the rate at which they start."""
+    wait: float
+    """Loads that wait for one another, and what they bring."""
+    products: float
+    ramp: float
+
+    @property
+    def total(self) -> float:
+        """The seconds of the launch."""
+        overlapping = _together(self.memory, self.l2, self.start, self.wait, self.products)
+        return overlapping + self.l1 + self.ramp
+
+
+def parts(launch: Launch, gpu: Gpu) -> Parts:
+    """Return what a launch's seconds are spent on."""
+    programs, processors = launch.programs, gpu.multiprocessors
+    # whole programs are spread over the multiprocessors: 288 take as long on 132 as 396
+    uneven = math.ceil(programs / processors) * processors / programs
+    reached = launch.read + launch.written
+    several = max(launch.fetched - launch.read, 0) + max(launch.sent - launch.written, 0)
+    again = max(launch.requested - launch.fetched, 0)
+    at_once = resident(launch)
+    waves = max(1.0, programs / (processors * at_once))
+    of_one = reached / programs / gpu.bandwidth
+    waits = launch.rounds if launch.flops else max(launch.longest_rounds, launch.rounds * waves)
+    brings = 0.0 if launch.flops else waves * of_one * processors
+    heaviest = launch.longest * processors / programs
+    return Parts(
+        memory=reached / gpu.bandwidth * uneven,
+        l2=several / gpu.each_clock(FROM_L2) * uneven,
+        l1=again / gpu.each_clock(FROM_L1),
+        start=programs / (PROGRAMS * gpu.hertz),
+        wait=WAIT * waits + brings,
+        products=_products(launch, gpu) * max(uneven, heaviest),
+        ramp=RAMP * of_one * min(at_once * processors, programs),
+    )
+
+
+def _launch(launch: Launch, gpu: Gpu) -> float:
+    return parts(launch, gpu).total if launch.programs else 0.0
+
+
+def _products(launch: Launch, gpu: Gpu) -> float:
+    return sum(flops / (TILED * gpu.products(kind)) for kind, flops in launch.flops.items())
+
+
+def resident(launch: Launch) -> int:
+    """Return the programs that one multiprocessor runs at a time.
+
+    Registers and shared memory are estimated from the largest product; a compiled kernel's own
+    figures belong here.
+    """
+    threads = launch.warps * THREADS
+    found = min(BLOCKS, WARPS // launch.warps, REGISTERS // (threads * _registers(launch)))
+    if shared := _shared(launch):
+        found = min(found, SHARED // shared)
+    return max(found, 1)
+
+
+OWN_REGISTERS, MOST_REGISTERS = 60, 255
+"""Registers of a thread beside its share of a product's sums; the most that it can have."""
+
+
+def _registers(launch: Launch) -> int:
+    m, n, _ = launch.tile
+    sums = m * n // (launch.warps * THREADS)
+    return min(sums + OWN_REGISTERS, MOST_REGISTERS) if sums else 1
+
+
+def _shared(launch: Launch) -> int:
+    """Return the bytes of the tiles that are loaded ahead of a product."""
+    m, n, k = launch.tile
+    size = max((SIZES.get(kind, 1) for kind in launch.flops), default=0)
+    return launch.stages * (m + n) * k * size

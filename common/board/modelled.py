@@ -1,0 +1,191 @@
+"""Modelled times: beside measured ones, and in their place where nothing was timed; pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from common import stats
+from common.board import model
+from common.board.model import Gpu
+from common.board.table import DIRECTION, Table, named, place
+from common.records.counted import Launch
+from common.records.fields import Summary
+from common.records.lines import Counted, Record
+from common.records.runs import Results
+
+Key = tuple[str, str, str, str]
+"""The op, case, direction and solution."""
+Group = tuple[str, str, str]
+"""The op, case and direction."""
+FEW = 4
+"""Fewer solutions of a case do not make an order."""
+FAR_OFF = 1.5
+"""A modelled time that is off by more is said in `docs/model.md`."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The measured time of a row and the modelled one, in microseconds of the clock that ranks."""
+
+    row: Record
+    measured: float
+    modelled: float
+    kernels: bool
+    """Whether the call launches a kernel of Triton's."""
+
+    @property
+    def ratio(self) -> float:
+        """Return the modelled time over the measured one."""
+        return self.modelled / self.measured
+
+
+def latest(boards: Iterable[Results]) -> dict[Key, Counted]:
+    """Return the last counts of each solution, case and direction."""
+    return {line.key: line for results in boards for line in results.counted}
+
+
+def time_of(counted: Counted, gpu: Gpu) -> float:
+    """Return the modelled microseconds, by the clock that ranks the case."""
+    if counted.ranked_by == "host":
+        return model.host_time(counted.steps, counted.direction == "backward")
+    return model.gpu_time(counted.steps, gpu)
+
+
+# --- beside measured times ------------------------------------------------------------------------
+
+
+def pairs(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> list[Pair]:
+    """Return each timed row that is counted, with both times."""
+    found = []
+    for row in rows:
+        counted = counts.get(row.key)
+        times = row.host if row.ranked_by == "host" else row.gpu
+        if counted and times and row.verdict == "PASSED":
+            kernels = any(isinstance(step, Launch) for step in counted.steps)
+            found.append(Pair(row, times["solution"].median, time_of(counted, gpu), kernels))
+    return found
+
+
+def ranked_together(pairs: Iterable[Pair]) -> list[Pair]:
+    """Return those that correlations are of: contributors' kernels in cases that the GPU ranks."""
+    return [p for p in pairs if p.kernels and not p.row.peer and p.row.ranked_by == "gpu"]
+
+
+def by_op(pairs: Iterable[Pair]) -> dict[str, float]:
+    """Return the rank correlation of modelled and measured times, over all cases of each op."""
+    groups: dict[str, list[Pair]] = {}
+    for pair in ranked_together(pairs):
+        groups.setdefault(pair.row.op, []).append(pair)
+    return {op: _correlation(groups[op]) for op in sorted(groups, key=place)}
+
+
+def by_case(pairs: Iterable[Pair]) -> dict[Group, float]:
+    """Return the rank correlation of the solutions of each case that has FEW or more."""
+    groups: dict[Group, list[Pair]] = {}
+    for pair in ranked_together(pairs):
+        group = pair.row.op, pair.row.case, pair.row.direction
+        groups.setdefault(group, []).append(pair)
+    return {group: _correlation(found) for group, found in groups.items() if len(found) >= FEW}
+
+
+def _correlation(pairs: Sequence[Pair]) -> float:
+    modelled, measured = [p.modelled for p in pairs], [p.measured for p in pairs]
+    return stats.rank_correlation(modelled, measured)
+
+
+HEADER = ("solution", "case", "modelled µs", "measured µs", "ratio")
+
+
+def tables(pairs: Sequence[Pair], gpu: Gpu) -> list[Table]:
+    """Return a table for each op, track and direction: a line for each case and solution.
+
+    The solutions of a case stand in the order of their measured times.
+    """
+    groups: dict[tuple[str, str, str], list[Pair]] = {}
+    for pair in pairs:
+        groups.setdefault((pair.row.op, pair.row.track, pair.row.direction), []).append(pair)
+    notes = {
+        op: f"rank correlation of all contributors' kernels of the op: {value:.2f}"
+        for op, value in by_op(pairs).items()
+        if not math.isnan(value)
+    }
+    return [
+        _table(found, f"{op}: {track}, {DIRECTION[way]}, modelled for {gpu.name}", notes.get(op))
+        for (op, track, way), found in sorted(groups.items(), key=lambda each: place(each[0][0]))
+    ]
+
+
+def _table(pairs: Sequence[Pair], title: str, note: str | None) -> Table:
+    cases = {case: at for at, case in enumerate(dict.fromkeys(p.row.case for p in pairs))}
+    ordered = sorted(pairs, key=lambda each: (cases[each.row.case], each.measured))
+    lines = tuple(
+        (
+            named(pair.row),
+            pair.row.case + " (host)" * (pair.row.ranked_by == "host"),
+            f"{pair.modelled:.1f}",
+            f"{pair.measured:.1f}",
+            f"{pair.ratio:.2f}",
+        )
+        for pair in ordered
+    )
+    return Table(title.replace(" (backward alone)", ""), HEADER, lines, (note,) if note else ())
+
+
+def misses(pairs: Iterable[Pair]) -> list[tuple[str, str, float, float]]:
+    """Return the op, the solution and the least and greatest ratio of those that are far off."""
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for pair in pairs:
+        ratios.setdefault((pair.row.op, pair.row.solution), []).append(pair.ratio)
+    return [
+        (op, solution, min(found), max(found))
+        for (op, solution), found in sorted(ratios.items(), key=lambda each: place(each[0][0]))
+        if max(map(abs, map(math.log, found))) > math.log(FAR_OFF)
+    ]
+
+
+# --- in the place of measured times ---------------------------------------------------------------
+
+
+def board(results: Results, gpu: Gpu) -> Results:
+    """Return the results of a run without a GPU, with modelled times in the place of none."""
+    return replace(results, rows=_rows(results, gpu))
+
+
+def _rows(results: Results, gpu: Gpu) -> list[Record]:
+    """Return the rows, each under the true case of its twin, whose verdict is the case's.
+
+    A row that passed and was not counted is unsupported.
+    """
+    counts = latest([results])
+    true = {(each.op, each.row): each for each in counts.values()}
+    found = []
+    for row in results.latest():
+        if like := true.get((row.op, row.case)):
+            row = msgspec.structs.replace(row, case=like.case, params=like.params, twin=False)
+            eager = counts.get((row.op, row.case, row.direction, f"eager/{row.op}"))
+            found.append(_timed(row, counts.get(row.key), eager, gpu))
+    return found
+
+
+def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Gpu) -> Record:
+    """Return the row with modelled times, in intervals of no width."""
+    if row.verdict != "PASSED":
+        return row
+    if not (counted and eager):
+        return msgspec.structs.replace(row, verdict="UNSUPPORTED", reason="not counted")
+    both, backward = {"solution": counted, "eager": eager}, row.direction == "backward"
+    times = {name: model.gpu_time(each.steps, gpu) for name, each in both.items()}
+    times["copy"] = model.copy_time(counted.bytes, gpu)
+    dense = model.dense_time(counted.flops, str(counted.params["dtype"]), gpu)
+    if dense > times["copy"]:
+        times["dense"] = dense
+    host = {name: model.host_time(each.steps, backward) for name, each in both.items()}
+    return msgspec.structs.replace(row, gpu=_summaries(times), host=_summaries(host))
+
+
+def _summaries(times: Mapping[str, float]) -> dict[str, Summary]:
+    return {name: Summary(time, time, time) for name, time in times.items()}

@@ -1,0 +1,171 @@
+"""Launches of kernels: a sample of the programs of each is run, and counts for all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from triton.runtime import interpreter
+
+from common.sandbox.counted.sample import MORE_PROGRAMS, PROGRAMS, Loops, drawn
+from common.sandbox.counted.sums import Sample, spread, total
+from common.sandbox.counted.traffic import Traffic, WritesIntegers
+from common.sandbox.interpreter.bounds import WATCH, Launch
+from common.sandbox.interpreter.spans import Span, alive, spans_of
+from common.sandbox.interpreter.tape import Tape
+from common.wire import Reply
+
+UNLIKE = 0.02
+"""The spread of the programs' work above which more of them are run."""
+MOST_WHOLE = 4096
+"""The programs of the largest launch that runs whole because it stores integers."""
+Grid = tuple[int, int, int]
+
+
+class Launches:
+    """The launches of one call, in order."""
+
+    def __init__(self, dice: random.Random, add: Callable[[Reply], None]) -> None:
+        """Begin without a launch.
+
+        Args:
+            dice: Draws the programs.
+            add: Takes the work of each launch, as JSON.
+        """
+        self._dice, self._add = dice, add
+        self._loops = Loops()
+        self._traffic = Traffic(self._loops)
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count each launch in the place of running it."""
+        executor = interpreter.GridExecutor
+        run = executor.__call__
+
+        @functools.wraps(run)
+        def launch(grid_executor: Any, *args: Any, **kwargs: Any) -> None:
+            self._launch(grid_executor, args, kwargs)
+
+        executor.__call__ = launch
+        try:
+            with self._traffic.watching(), self._loops.sampled():
+                yield
+        finally:
+            executor.__call__ = run
+
+    def _launch(self, executor: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        names = executor.arg_names
+        named = {name: value for name, value in kwargs.items() if name in names}
+        arguments = inspect.getcallargs(executor.fn, *args, **named)
+        for hook in executor.pre_run_hooks:
+            hook(**arguments)
+        spans = tuple(s for name, each in arguments.items() for s in spans_of(name, each, ()))
+        options = {name: value for name, value in kwargs.items() if name not in names}
+        with _running(spans), np.errstate(all="ignore"):
+            scope = interpreter._patch_lang(executor.fn)
+            try:
+                sample, grid = self._run(executor, arguments, spans)
+            finally:
+                scope.restore()
+        constants = {name: arguments[name] for name in executor.constexprs}
+        described = {
+            "step": "launch",
+            "kernel": executor.fn.__name__,
+            "grid": grid,
+            "constants": _plain(constants),
+        }
+        if sample:
+            self._add(described | _options(options) | total(sample, spans))
+
+    def _run(
+        self, executor: Any, arguments: Mapping[str, Any], spans: tuple[Span, ...]
+    ) -> tuple[Sample, Grid]:
+        """Run a sample of the programs, or all of them where they store integers."""
+        given = {
+            name: each if name in executor.constexprs else interpreter._implicit_cvt(each)
+            for name, each in arguments.items()
+        }
+        grid = executor.grid(given) if callable(executor.grid) else executor.grid
+        sizes: Grid = (*map(int, grid), *(1,) * (3 - len(grid)))  # type: ignore[assignment]
+        interpreter.interpreter_builder.set_grid_dim(*sizes)
+        self._traffic.begin_launch(spans)
+        programs = math.prod(sizes)
+        run = functools.partial(self._programs, functools.partial(executor.fn, **given), sizes)
+        try:
+            sample = run(drawn(programs, PROGRAMS, self._dice))
+            if spread(sample) > UNLIKE and programs > PROGRAMS:
+                sample = run(drawn(programs, MORE_PROGRAMS, self._dice))
+        except WritesIntegers:
+            if programs > MOST_WHOLE:
+                raise NotImplementedError(f"{programs} programs store integers") from None
+            with self._wholly():
+                sample = run([(index, 1.0) for index in range(programs)])
+        return sample, sizes
+
+    @contextlib.contextmanager
+    def _wholly(self) -> Iterator[None]:
+        self._loops.whole = self._traffic.whole = True
+        try:
+            yield
+        finally:
+            self._loops.whole = self._traffic.whole = False
+
+    def _programs(
+        self, function: Callable[[], object], sizes: Grid, which: Sequence[tuple[int, float]]
+    ) -> Sample:
+        """Run programs by their place in the order in which a GPU starts them: x is the fastest."""
+        sample: Sample = []
+        for index, weight in which:
+            x, rest = index % sizes[0], index // sizes[0]
+            interpreter.interpreter_builder.set_grid_idx(x, rest % sizes[1], rest // sizes[1])
+            work = self._traffic.begin_program()
+            function()
+            self._traffic.end_program()
+            sample.append((weight, work))
+        return sample
+
+
+@contextlib.contextmanager
+def _running(spans: tuple[Span, ...]) -> Iterator[None]:
+    """Have the interpreter's watch hold each address against these spans."""
+    live = functools.cache(functools.partial(alive, spans, ()))
+    WATCH.inputs, WATCH.backwards, WATCH.conflicts = (), False, None
+    WATCH.launch = Launch(spans, "", live, set(), Tape())
+    try:
+        yield
+    except interpreter.InterpreterError as error:
+        raise _root(error) from None
+    finally:
+        WATCH.launch = None
+
+
+def _root(error: BaseException) -> BaseException:
+    """Return what a device function raised, without the interpreter's wrapping of it."""
+    while isinstance(error, interpreter.InterpreterError) and error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def _options(options: Mapping[str, Any]) -> Reply:
+    """Return the launch options that shape a block, with Triton's defaults."""
+    return {
+        "warps": int(options.get("num_warps", 4)),
+        "stages": int(options.get("num_stages", 3)),
+    }
+
+
+def _plain(constants: Mapping[str, Any]) -> Reply:
+    """Return the constants that JSON has."""
+    bare = {name: getattr(value, "value", value) for name, value in constants.items()}
+    return {
+        name: str(value) if isinstance(value, torch.dtype) else value
+        for name, value in bare.items()
+        if value is None or isinstance(value, bool | int | float | str | torch.dtype)
+    }

@@ -1,0 +1,104 @@
+"""The programs and the loop iterations that stand for all of a launch.
+
+Of many programs the first, the last and one drawn from each of equally long stretches between them
+are run; of a long loop the first iteration, the last and two between. Each stands for a number of
+others, its weight: of 1,000 iterations 0, 333, 666 and 999 have the weights 1, 499, 499 and 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import triton.language as tl
+from triton.runtime import interpreter
+
+PROGRAMS = 8
+"""The programs that stand for a launch whose programs are alike."""
+MORE_PROGRAMS = 32
+"""The programs that stand for a launch whose programs are not."""
+ITERATIONS = 4
+"""The iterations that stand for a longer loop."""
+
+
+def drawn(total: int, count: int, dice: random.Random) -> list[tuple[int, float]]:
+    """Return programs in order, each with the number of programs that it stands for.
+
+    For example, 6 of 1,002: 0 and 1001 for themselves, and one of each 250 between for all of them.
+    """
+    if total <= count:
+        return [(index, 1.0) for index in range(total)]
+    inner = count - 2
+    edges = [1 + step * (total - 2) // inner for step in range(inner + 1)]
+    stretches = itertools.pairwise(edges)
+    middle = [(dice.randrange(first, end), float(end - first)) for first, end in stretches]
+    return [(0, 1.0), *middle, (total - 1, 1.0)]
+
+
+def iterations(total: int) -> list[tuple[int, float]]:
+    """Return the iterations of a loop that are run, each with the number that it stands for."""
+    if total <= ITERATIONS:
+        return [(index, 1.0) for index in range(total)]
+    others = (total - 2) / 2
+    return [(0, 1.0), (total // 3, others), (2 * total // 3, others), (total - 1, 1.0)]
+
+
+class Loops:
+    """The loops of the running program, and the number of iterations that the present one is."""
+
+    def __init__(self) -> None:
+        """Begin outside of any loop."""
+        self.weight = 1.0
+        self.whole = False
+        """Run every iteration, each for itself."""
+
+    def some(self, values: Sequence[int]) -> Iterator[int]:
+        """Yield the values of the iterations that are run."""
+        outer = self.weight
+        picked = [(n, 1.0) for n in range(len(values))] if self.whole else iterations(len(values))
+        try:
+            for index, times in picked:
+                self.weight = outer * times
+                yield values[index]
+        finally:
+            self.weight = outer
+
+    @contextlib.contextmanager
+    def sampled(self) -> Iterator[None]:
+        """Put the sampling in the place of `range` in every kernel and device function called."""
+        patch, changed = interpreter._patch_lang, []
+
+        def ranged(*bounds: Any) -> Iterator[int]:
+            return self.some(range(*bounds))
+
+        def patched(function: Any) -> Any:
+            scope, names = patch(function), function.__globals__
+            for name in ("range", "static_range"):
+                known = getattr(tl, name)
+                if not isinstance(known, _Some):
+                    setattr(tl, name, _Some(self, known))
+            if "range" not in names:
+                names["range"] = ranged
+                changed.append(names)
+            return scope
+
+        interpreter._patch_lang = patched
+        try:
+            yield
+        finally:
+            interpreter._patch_lang = patch
+            for names in changed:
+                del names["range"]
+
+
+class _Some:
+    """`tl.range` of the interpreter, sampled."""
+
+    def __init__(self, loops: Loops, whole: Callable[..., Sequence[int]]) -> None:
+        self._loops, self._whole = loops, whole
+
+    def __call__(self, *bounds: Any, **options: Any) -> Iterator[int]:
+        return self._loops.some(self._whole(*bounds, **options))

@@ -1,0 +1,353 @@
+"""Counted work: kernels by a sample of their programs, torch's operators by their shapes."""
+
+from __future__ import annotations
+
+import random
+import textwrap
+
+import pytest
+import torch
+
+from common import ops, solutions
+from common.grading import counting
+from common.grading.fork_server import ForkServer
+from common.grading.worker import Worker
+from common.sandbox.counted import sample
+from common.sandbox.counted.operators import Operators
+from common.solutions import Solution
+
+CASE = "8192x2x32x128-bfloat16"
+ELEMENTS = 8192 * 2 * 32 * 128
+HEAD = '''
+"""A kernel."""
+import torch
+import triton
+import triton.language as tl
+
+'''
+
+
+@pytest.fixture(scope="module")
+def server():
+    found = ForkServer("cpu", target=counting.TARGET, counted=True)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def counted(server, tmp_path):
+    """Return a function that counts a solution of `rotate_half` from its kernel and launcher."""
+
+    def count(source, op="rotate_half", case=CASE):
+        path = tmp_path / "someone" / f"{op}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(HEAD + textwrap.dedent(source))
+        return ask(server, Solution(path, op), case)
+
+    return count
+
+
+def ask(server, solution, case):
+    worker = Worker(server, solution)
+    try:
+        return worker.ask("count", case=case)
+    finally:
+        worker.close()
+
+
+def launch_of(reply):
+    (step,) = [each for each in reply["forward"] if each["step"] == "launch"]
+    return step
+
+
+COPY = """
+    @triton.jit
+    def _copy(x, y, rows, size, BLOCK: tl.constexpr):
+        {body}
+
+    def rotate_half(x, *, interleaved=False):
+        y = torch.empty_like(x)
+        rows = x.numel() // 128
+        _copy[({programs},)](x, y, rows, x.numel(), 1000, num_warps=2)
+        return y
+"""
+
+
+def copying(body, programs="triton.cdiv(x.numel(), 1000)"):
+    return COPY.format(
+        body=textwrap.indent(textwrap.dedent(body), " " * 8).strip(), programs=programs
+    )
+
+
+def test_a_copy_loads_and_stores_each_element_once(counted):
+    body = """
+        at = tl.program_id(0) * BLOCK + tl.arange(0, 1024)
+        keep = (at < size) & (tl.arange(0, 1024) < BLOCK)
+        tl.store(y + at, tl.load(x + at, mask=keep), mask=keep)
+    """
+    found = launch_of(counted(copying(body)))
+    assert found["loaded"] == found["stored"] == pytest.approx(2 * ELEMENTS, rel=1e-5)
+    assert found["read"] == found["written"] == 2 * ELEMENTS
+    assert found["grid"] == [-(-ELEMENTS // 1000), 1, 1] and found["warps"] == 2
+    assert found["sampled"] == sample.PROGRAMS and found["spread"] == 0
+    assert found["rounds"] == 1 and found["constants"] == {"BLOCK": 1000}
+
+
+def test_what_several_programs_load_is_read_once(counted):
+    body = """
+        at = tl.arange(0, 128)
+        tl.store(y + tl.program_id(0) * 128 + at, tl.load(x + at))
+    """
+    found = launch_of(counted(copying(body, "rows")))
+    rows = ELEMENTS // 128
+    assert found["loaded"] == found["fetched"] == rows * 256
+    assert found["written"] == 2 * ELEMENTS
+    assert found["read"] == 256
+
+
+def test_what_a_program_loads_twice_is_fetched_once(counted):
+    body = """
+        at = tl.program_id(0) * 128 + tl.arange(0, 128)
+        tl.store(y + at, tl.load(x + at) + tl.load(x + at))
+    """
+    found = launch_of(counted(copying(body, "rows")))
+    assert found["requested"] == 2 * found["fetched"] == 4 * ELEMENTS
+
+
+def test_a_strided_load_requests_whole_sectors(counted):
+    body = """
+        at = tl.program_id(0) * 128 + tl.arange(0, 64) * 2
+        tl.store(y + at, tl.load(x + at))
+    """
+    found = launch_of(counted(copying(body, "rows")))
+    assert found["loaded"] == ELEMENTS and found["requested"] == 2 * ELEMENTS
+
+
+@pytest.mark.parametrize("loop", ["range", "tl.range", "tl.static_range"])
+def test_a_sample_of_a_loop_stands_for_all_of_it(counted, loop):
+    body = f"""
+        for row in {loop}(0, 524288, 1):
+            at = row * 128 + tl.arange(0, 128)
+            tl.store(y + at, tl.load(x + at))
+    """
+    found = launch_of(counted(copying(body, "1")))
+    assert found["loaded"] == found["read"] == found["written"] == 2 * ELEMENTS
+    assert found["rounds"] == ELEMENTS // 128
+
+
+def test_loops_within_loops_multiply(counted):
+    body = """
+        for row in range(4096):
+            for part in range(128):
+                at = (row * 128 + part) * 128 + tl.arange(0, 128)
+                tl.store(y + at, tl.load(x + at))
+    """
+    assert launch_of(counted(copying(body, "1")))["stored"] == 2 * ELEMENTS
+
+
+def test_pointers_that_move_with_a_loop(counted):
+    body = """
+        at = tl.arange(0, 128)
+        for row in range(524288):
+            tl.store(y + at, tl.load(x + at))
+            at += 128
+    """
+    found = launch_of(counted(copying(body, "1")))
+    assert found["loaded"] == found["read"] == found["written"] == 2 * ELEMENTS
+
+
+def test_a_persistent_kernel_asks_the_target_for_its_processors(counted):
+    body = """
+        for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+            at = row * 128 + tl.arange(0, 128)
+            tl.store(y + at, tl.load(x + at))
+    """
+    driver = "triton.runtime.driver.active"
+    sms = f"{driver}.utils.get_device_properties({driver}.get_current_device())"
+    found = launch_of(counted(copying(body, f'{sms}["multiprocessor_count"]')))
+    assert found["grid"] == [132, 1, 1] and found["longest"] < 1.01
+    assert found["loaded"] == found["read"] == pytest.approx(2 * ELEMENTS, rel=1e-3)
+
+
+def test_a_launch_without_programs_is_none(counted):
+    assert counted(copying("pass", "0"))["forward"] == []
+
+
+def test_unlike_programs_are_sampled_more(counted):
+    body = """
+        for part in range(tl.program_id(0) % 64):
+            at = tl.program_id(0) * 128 + tl.arange(0, 128)
+            tl.store(y + at, tl.load(x + at))
+    """
+    found = launch_of(counted(copying(body, "rows")))
+    assert found["sampled"] == sample.MORE_PROGRAMS and found["spread"] > 0.3
+    assert found["loaded"] == pytest.approx(31.5 * 2 * ELEMENTS, rel=0.3)
+
+
+INTEGERS = """
+    @triton.jit
+    def _plan(mask, count, size, BLOCK: tl.constexpr):
+        total = 0
+        for start in range(0, size, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            total += tl.sum(tl.load(mask + at, mask=at < size, other=0).to(tl.int32), 0)
+        tl.store(count, total)
+
+    @triton.jit
+    def _work(x, y, count):
+        for row in range(tl.load(count)):
+            at = row * 1024 + tl.arange(0, 1024)
+            tl.store(y + at, tl.load(x + at))
+
+    def masked_linear(x, w_v, w_t, mask):
+        y, count = torch.empty_like(x), torch.empty(1, dtype=torch.int32)
+        _plan[(1,)](mask, count, mask.numel(), 64)
+        _work[(1,)](x, y, count)
+        return y
+"""
+
+
+def test_kernels_that_store_integers_run_whole(counted):
+    case = "16384x1024x1024-bfloat16-span"
+    reply = counted(INTEGERS, "masked_linear", case)
+    work = reply["forward"][-1]
+    assert work["kernel"] == "_work" and work["rounds"] == 1024 + 1
+    assert work["stored"] == 1024 * 2048, "the mask holds for a span of 1,024 tokens"
+
+
+PRODUCT = """
+    @triton.jit
+    def _product(x, w, y, K, BLOCK: tl.constexpr):
+        rows, columns = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+        acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+        for k in range(0, K, BLOCK):
+            x_tile = tl.load(x + rows * K + k + columns)
+            acc = tl.dot(x_tile, tl.load(w + (k + rows) * K + columns), acc)
+        tl.store(y + rows * K + columns, acc)
+
+    def masked_linear(x, w_v, w_t, mask):
+        y = torch.empty_like(x)
+        _product[(256, 16)](x, w_v, y, 1024, 64)
+        return torch.where(mask[:, None], y, x @ w_t.T)
+"""
+
+
+def test_products_of_kernels_and_of_torch(counted):
+    reply = counted(PRODUCT, "masked_linear", "16384x1024x1024-bfloat16-span")
+    launch = launch_of(reply)
+    assert launch["flops"] == {"bf16": 2 * 16384 * 1024 * 1024} and launch["tile"] == [64, 64, 64]
+    assert launch["rounds"] == 1
+    operators = {each["operator"]: each for each in reply["forward"] if "operator" in each}
+    assert operators["mm"]["flops"] == 2 * 16384 * 1024 * 1024
+    assert operators["where"]["read"] == 2 * (2 * 16384 * 1024) + 16384
+    assert operators["where"]["written"] == 2 * 16384 * 1024
+
+
+def test_a_solution_takes_the_configurations_of_the_target(server):
+    solution = next(
+        each for each in solutions.discover() if each.name == "wenhaoli_xmu/masked_linear"
+    )
+    found = launch_of(ask(server, solution, "2048x1024x1024-bfloat16-span"))
+    assert (found["constants"]["BLOCK_K"], found["stages"]) != (32, 3), "the default of no GPU"
+
+
+def test_the_numbers_are_the_same_again(server):
+    solution = next(each for each in solutions.discover() if each.name == "wenhaoli_xmu/masked_ffn")
+    case = "16384x1024x2048-bfloat16-random"
+    assert ask(server, solution, case) == ask(server, solution, case)
+
+
+def test_an_unsupported_case_is_not_counted(counted):
+    source = copying("pass").replace(
+        "y = torch", "raise NotImplementedError('none')\n        y = torch"
+    )
+    assert counted(source) == {"verdict": "UNSUPPORTED", "reason": "none"}
+
+
+def test_backward_is_counted_with_its_forward(server):
+    solution = next(each for each in solutions.discover() if each.name == "house/rotate_half")
+    reply = ask(server, solution, CASE)
+    assert [len(reply[direction]) for direction in ("forward", "backward")] == [1, 2]
+
+
+def test_what_was_counted_is_kept(monkeypatch, tmp_path):
+    chosen = [each for each in solutions.discover() if each.name == "house/rotate_half"]
+    monkeypatch.setattr(counting, "CACHE", tmp_path)
+    first = list(counting.count(chosen))
+    monkeypatch.setattr(Worker, "ask", lambda *_, **__: pytest.fail("asked again"))
+    assert list(counting.count(chosen)) == first and len(first) == 2 * len(
+        list(ops.load("rotate_half").cases("board"))
+    )
+    monkeypatch.setattr(counting, "TARGET", "sm_80")
+    counting._foundation.cache_clear()
+    with pytest.raises(pytest.fail.Exception):
+        list(counting.count(chosen))
+    counting._foundation.cache_clear()
+
+
+def test_a_process_that_ends_is_asked_again(monkeypatch, tmp_path):
+    chosen = [each for each in solutions.discover() if each.name == "house/rotate_half"]
+    monkeypatch.setattr(counting, "CACHE", tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "ask", lambda *_, **__: {"verdict": "CRASHED", "reason": "SIGKILL"})
+        assert list(counting.count(chosen)) == []
+    assert len(list(counting.count(chosen))) == 6
+
+
+# --- samples and operators ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("total", [1, 2, 7, 8, 9, 1000, 524_288])
+def test_drawn_programs_stand_for_all(total):
+    found = sample.drawn(total, 8, random.Random(0))
+    assert sum(weight for _, weight in found) == total
+    places = [index for index, _ in found]
+    assert places == sorted(set(places)) and places[0] == 0 and places[-1] == total - 1
+
+
+@pytest.mark.parametrize("total", [0, 1, 4, 5, 6, 1000])
+def test_iterations_stand_for_all(total):
+    found = sample.iterations(total)
+    assert sum(weight for _, weight in found) == total and len(
+        {index for index, _ in found}
+    ) == len(found)
+
+
+def operators(call):
+    steps = []
+    with Operators(steps.append):
+        call()
+    return [(each["operator"], each["read"], each["written"]) for each in steps]
+
+
+LARGE = (4096, 1024)
+
+
+def test_views_and_empty_memory_cost_nothing():
+    assert operators(lambda: torch.empty(LARGE).view(-1)[::2].unsqueeze(0)) == []
+
+
+def test_repeated_elements_are_read_once():
+    x, row = torch.empty(LARGE), torch.empty(1, 1024)
+    assert operators(lambda: x * row.expand(LARGE)) == [
+        ("mul", 4 * (4096 * 1024 + 1024), 4 * 4096 * 1024)
+    ]
+    assert operators(lambda: x * x) == [("mul", 4 * 4096 * 1024, 4 * 4096 * 1024)]
+
+
+def test_a_gather_reads_what_it_returns():
+    x, at = torch.empty(LARGE), torch.arange(2048)
+    assert operators(lambda: x[at]) == [("index", 8 * 1024 * 1024 + 2048 * 8, 8 * 1024 * 1024)]
+
+
+def test_sizes_that_depend_on_values_are_true():
+    x, mask = torch.empty(LARGE), torch.arange(4096) < 3000
+    steps = operators(lambda: x[mask])
+    assert steps[-1][2] == 3000 * 1024 * 4
+
+
+def test_large_results_are_not_computed():
+    x = torch.full(LARGE, 2.0)
+    with Operators(lambda step: None):
+        large, small = x + 1, torch.ones(3) + 1
+    assert not large.equal(x + 1) and small.tolist() == [2, 2, 2]
