@@ -28,7 +28,8 @@ from common import ops, solutions
 from common.errors import UserError
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
-from common.grading.sweep import Sweep, TooLarge
+from common.grading.graded import TooLarge
+from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 
 pytest_plugins = ["tests.study", "tests.tuning"]

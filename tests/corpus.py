@@ -17,7 +17,8 @@ from typing import Any
 
 from common import ops, solutions
 from common.grading.fork_server import ForkServer
-from common.grading.sweep import Graded, Sweep
+from common.grading.graded import Graded
+from common.grading.sweep import Sweep
 from common.measure import baseline, rows
 from common.measure.baseline import Baseline
 from common.paths import CONTRIBUTORS, ROOT

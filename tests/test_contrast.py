@@ -14,7 +14,8 @@ from common.commands.report import TierReport
 from common.grading import contrast
 from common.grading.contrast import TRIES, Failing, contrasts, plainer
 from common.grading.grade import grade
-from common.grading.sweep import Graded, Sweep
+from common.grading.graded import Graded
+from common.grading.sweep import Sweep
 from common.solutions import Solution
 
 HALF, ROPE = ops.load("rotate_half"), ops.load("rope")

@@ -9,9 +9,9 @@ import torch
 
 from common import ops
 from common.errors import out_of_memory
+from common.grading.graded import Graded, TooLarge
 from common.grading.memory import Memory
 from common.grading.room import Room
-from common.grading.sweep import Graded, TooLarge
 from common.measure import rows, timing
 from common.measure.baseline import BaselineFailed
 from common.measure.rows import measure

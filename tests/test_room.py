@@ -10,10 +10,11 @@ import torch
 
 from common import ops
 from common.grading import sweep as sweeps
+from common.grading.graded import Graded, TooLarge
 from common.grading.memory import CONTEXT, GIB, IDLE, Footprint, Memory
 from common.grading.room import Room
 from common.grading.second_try import SecondTry
-from common.grading.sweep import Graded, Sweep, TooLarge
+from common.grading.sweep import Sweep
 from common.solutions import Solution
 
 HALF = ops.load("rotate_half")

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from common import ops
-from common.grading.sweep import Graded, Sweep
+from common.grading.graded import Graded
+from common.grading.sweep import Sweep
 from common.grading.undecided import MOST, Undecided
 from common.solutions import Solution
 from common.verdicts import Verdict

@@ -52,8 +52,9 @@ def _graded(
 ) -> Iterator[list[Verdict]]:
     """Yield the verdicts of each solution and case, one for each direction that the case has."""
     from common.grading.compiling import Compiler
+    from common.grading.graded import TooLarge
     from common.grading.memory import Memory
-    from common.grading.sweep import Sweep, TooLarge
+    from common.grading.sweep import Sweep
     from common.grading.tiers import repeats, tier_cases
 
     todo = list(tier_cases(chosen, options.tier, device, options.sample, options.memory))

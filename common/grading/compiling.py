@@ -30,7 +30,7 @@ from common.verdicts import Verdict
 from common.wire import Reply
 
 if TYPE_CHECKING:
-    from common.grading.sweep import Graded
+    from common.grading.graded import Graded
 
 TARGET = "sm_90"
 """An H100 or H200."""

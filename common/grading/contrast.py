@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from common.grading.sweep import Graded
+from common.grading.graded import Graded
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
 

@@ -16,6 +16,7 @@ from typing import Any
 from common.errors import is_out_of_memory
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
+from common.grading.graded import Graded, TooLarge
 from common.grading.memory import Footprint, Memory
 from common.grading.pools import threads
 from common.grading.problem import Problem, make_problem
@@ -35,34 +36,6 @@ MOST_AT_ONCE = 8
 Grade = Callable[[Problem, Worker, int], Verdicts]
 AHEAD = 3
 """Cases that are graded before they are timed: mostly torch.compile's compilation is waited for."""
-
-
-@dataclass(frozen=True)
-class Graded:
-    """The verdicts of one solution on one case, with the worker and the problem's outline."""
-
-    worker: Worker
-    problem: Problem
-    verdicts: Verdicts
-
-    @property
-    def solution(self) -> Solution:
-        """Return the solution that was graded."""
-        return self.worker.solution
-
-    @property
-    def case(self) -> Case:
-        """Return the case that it was graded on."""
-        return self.problem.case
-
-
-@dataclass(frozen=True)
-class TooLarge:
-    """A case that does not fit the device, not even with one solution at a time."""
-
-    op: Op[Any]
-    case: Case
-    reason: str
 
 
 @dataclass

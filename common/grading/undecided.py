@@ -9,14 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from common.grading.asking import DIED, NO_GRADIENT
+from common.grading.graded import Graded, TooLarge
 from common.solutions import Solution
 from common.spec import DIRECTIONS
-
-if TYPE_CHECKING:
-    from common.grading.sweep import Graded, TooLarge
 
 MOST = 4
 """So many cases of a solution wait: where every case dies, the first is shown soon."""
@@ -33,8 +30,6 @@ class Undecided:
 
     def take(self, graded: Graded | TooLarge) -> Iterator[Graded | TooLarge]:
         """Yield the case if it is decided, after those that waited for it; else hold it."""
-        from common.grading.sweep import TooLarge
-
         if isinstance(graded, TooLarge):
             yield graded
             return

@@ -28,7 +28,7 @@ from common.spec import DIRECTIONS, Direction, Reference
 from common.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from common.grading.sweep import Graded
+    from common.grading.graded import Graded
 
 FEWEST = 2
 """The cases that a cause needs, and those that must tell it apart from each other mistake."""

@@ -13,8 +13,9 @@ import torch
 
 from common import paths
 from common.grading.compiling import Compiler
+from common.grading.graded import TooLarge
 from common.grading.memory import GIB, Memory
-from common.grading.sweep import Sweep, TooLarge
+from common.grading.sweep import Sweep
 from common.measure.counts import counts
 from common.measure.machine import (
     device_name,

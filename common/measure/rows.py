@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from common.errors import out_of_memory
+from common.grading.graded import Graded, TooLarge
 from common.grading.room import Room
-from common.grading.sweep import STAND_IN, Graded, Sweep, TooLarge, eager_of
+from common.grading.sweep import STAND_IN, Sweep, eager_of
 from common.grading.tiers import repeats, tier_cases
 from common.measure import baseline
 from common.measure.baseline import Baseline
