@@ -124,7 +124,7 @@ def test_a_case_that_does_not_fit_is_left_out_for_all(monkeypatch):
     monkeypatch.setattr(rows, "time_graded", time_graded)
     monkeypatch.setattr(rows.baseline, "eager", lambda *_: Noted())
     monkeypatch.setattr(rows.baseline, "calibrate", lambda *_: {})
-    solutions = [SimpleNamespace(name=name, peer=False) for name in "abc"]
+    solutions = [SimpleNamespace(name=name, peer=False, op=HALF.name) for name in "abc"]
     sweep = SimpleNamespace(
         grade=grade, device="cuda", worker=lambda *_: Noted(), room=Room(Memory(lambda: 1 << 50))
     )

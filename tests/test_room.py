@@ -266,13 +266,12 @@ def test_a_budget_is_less_than_what_is_free():
 
 
 @pytest.mark.parametrize(("device", "released"), [("cuda", 1), ("cpu", 0)])
-def test_a_far_view_is_freed_before_the_next_worker_takes_one(monkeypatch, device, released):
+def test_a_far_view_is_freed_before_the_next_worker_takes_one(device, released):
     far = next(case for case in HALF.cases("smoke") if case.span)
-    monkeypatch.setattr(sweeps, "grade", lambda *_: {})
     seen = []
     worker = SimpleNamespace(release=lambda: seen.append(1))
     memory = Memory(lambda: sys.maxsize)
-    one = Sweep(device, server=SimpleNamespace(), memory=memory)
+    one = Sweep(device, server=SimpleNamespace(), memory=memory, grade=lambda *_: {})
     for case in (far, CASES[0]):
         one._grade(SimpleNamespace(case=case), worker, 0)
     assert len(seen) == released

@@ -84,10 +84,11 @@ def test_a_case_gets_its_share_of_the_further_answers(monkeypatch):
 
     room = SimpleNamespace(memory=SimpleNamespace(budget=1 << 40))
     sweep = SimpleNamespace(device="cuda", grade=grade, room=room, worker=lambda *_: None)
-    monkeypatch.setattr(rows, "tier_cases", lambda *_, **how: [(ROPE, [])])
+    monkeypatch.setattr(rows, "tier_cases", lambda *_, **how: [(ROPE, [BY["gpu"]])])
+    solutions = [SimpleNamespace(name="a/rope", op="rope")]
     monkeypatch.setattr(rows.baseline, "eager", lambda sweep, op: None)
     monkeypatch.setattr(rows.baseline, "calibrate", lambda worker, device: {})
     monkeypatch.setattr(Baseline, "release", lambda self: None)
     for tier, patience in (("board", None), ("board", 0.3), ("plot", None)):
-        list(rows.measure(sweep, [], "run", {}, tier=tier, patience=patience))
+        list(rows.measure(sweep, solutions, "run", {}, tier=tier, patience=patience))
     assert asked == [20, 6, 0]

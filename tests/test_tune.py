@@ -35,6 +35,7 @@ def test_the_fastest_of_each_shape_is_what_the_helper_reads(alice):
     code = (
         "import torch, types, configs\n"
         f"gpu = types.SimpleNamespace(name={DEVICE!r}, major=9, minor=0)\n"
+        "gpu.multi_processor_count = 132\n"
         "torch.cuda.get_device_properties = lambda device: gpu\n"
         "like = types.SimpleNamespace(dtype=torch.float32, device=torch.device('cuda:0'))\n"
         "print(configs.Tuned('turn', {'BLOCK': 1}, [])(70, (8,), like))\n"

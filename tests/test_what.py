@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from common import ops
 from common.grading import oracle, what
+from common.grading.grade import grade
 from common.grading.problem import OUTPUT, make_problem
 from common.grading.sweep import Sweep
 from common.grading.tolerance import Budget
@@ -193,7 +195,8 @@ def rotate_half(x, *, interleaved=False):
 def test_wrong_values_are_kept_where_they_are_asked_for(tmp_path, fork_server, keep):
     path = tmp_path / "rotate_half.py"
     path.write_text(DETACHES)
-    with Sweep("cpu", server=fork_server, keep=keep) as sweep:
+    judge = functools.partial(grade, keep=keep)
+    with Sweep("cpu", server=fork_server, grade=judge) as sweep:
         found = list(sweep.grade(HALF, CASES[:6], [Solution(path, HALF.name)]))
     assert all(not each.verdicts["forward"].results for each in found)
     kept = [each.verdicts["backward"].results.keys() for each in found]
