@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import torch
 
-from common import paths
+from common import ops, paths
 from common.grading.compiling import Compiler
 from common.grading.graded import TooLarge
 from common.grading.memory import GIB, Memory
-from common.grading.sweep import Sweep
+from common.grading.sweep import Sweep, eager_of
 from common.measure.counts import counts
 from common.measure.machine import (
     device_name,
@@ -165,12 +165,19 @@ def _record(
                     written.row(each.row, each.samples)
                 yield from (each.row for each in case)
         if run.device == "cpu" and run.selection.tier == "board":
-            for counted in counts(solutions, run.run, digests):
+            everyone = _with_eager(solutions)
+            for counted in counts(everyone, run.run, digests_of(everyone)):
                 written.counted(counted)
                 yield counted
         written.end(run.run, _taken(budget) if run.device == "cuda" else None)
     finally:  # the solutions have ended
         written.close()
+
+
+def _with_eager(solutions: Sequence[Solution]) -> list[Solution]:
+    """Return the solutions, and eager's of each op that they are for: the unit of every speed."""
+    eager = [eager_of(ops.load(op)) for op in sorted({each.op for each in solutions})]
+    return list(dict.fromkeys([*solutions, *eager]))
 
 
 def _left_out(run: Run, case: TooLarge) -> LeftOut:
