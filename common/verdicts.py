@@ -32,6 +32,8 @@ VERDICTS = {
 """Each verdict with its meaning. Of several failures, the first in this order is the verdict."""
 FINE = frozenset({"PASSED", "UNSUPPORTED"})
 """The verdicts that are not a failure."""
+ENDED = frozenset({"CRASHED", "TIMEOUT", "TAMPERED"})
+"""The verdicts on a process that did not come to its end."""
 
 
 WRONG, SOME, RIGHT = "█▒·"

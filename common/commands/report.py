@@ -16,12 +16,12 @@ from common.commands.coverage import Coverage
 from common.commands.excerpt import excerpt, place_of
 from common.grading.when import when
 from common.spec import Case, Direction, Fact, Op
-from common.verdicts import Verdict
+from common.verdicts import ENDED, Verdict
 
 SHOWN = 2
 """The cases shown of each group of failures, the smallest ones."""
 COUNT = re.compile(r" \(\d+ of \d+\)$")
-NOT_ASKED_AGAIN = ("CRASHED", "TIMEOUT", "TAMPERED", "COMPILE_ERROR")
+NOT_ASKED_AGAIN = (*sorted(ENDED), "COMPILE_ERROR")
 """The verdicts on a process that was ended, which takes a deadline each time, and on a kernel that
 does not compile, which names its line."""
 

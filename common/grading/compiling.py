@@ -11,14 +11,15 @@ import dataclasses
 import os
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from common.grading.calls import CallSlots, Drawn, call_json, call_tensors, reserve
-from common.grading.fork_server import ForkServer, ServerEnded
+from common.grading.fork_server import TARGET, ForkServer, ServerEnded
 from common.grading.grade import grade
-from common.grading.known import Faults, Known, bound
+from common.grading.kept import Kept
+from common.grading.known import Faults, bound, known
 from common.grading.pools import threads
 from common.grading.problem import OUTPUT, Problem
 from common.grading.second_try import Verdicts
@@ -26,20 +27,16 @@ from common.grading.worker import DEADLINE, Worker
 from common.ops._draw import draw
 from common.solutions import Solution
 from common.spec import Case, Op
-from common.verdicts import Verdict
+from common.verdicts import ENDED, Verdict
 from common.wire import Reply
 
 if TYPE_CHECKING:
     from common.grading.graded import Graded
 
-TARGET = "sm_90"
-"""An H100 or H200."""
 SEED = 0
 """The seed of all inputs, so that sizes which depend on a mask are the same in each run."""
 FRESH = 0.0
 """What fresh memory holds in these calls, and so each result of a kernel."""
-ENDS = {"CRASHED", "TIMEOUT", "TAMPERED"}
-"""Verdicts of a process that did not come to its end, which says nothing of its kernels."""
 EARLIER = {"UNSUPPORTED", "COMPILE_ERROR"}
 """Verdicts that stay, whatever the kernels do."""
 
@@ -59,7 +56,7 @@ class Compiler:
         self._server: ForkServer | None = None
         self._interrupted = False
         self._workers: dict[tuple[Solution, int], Worker] = {}
-        self._known: dict[Solution, Known] = {}
+        self._known: dict[Solution, Kept] = {}
         self._lock = threading.Lock()
         self._pool = threads(len(os.sched_getaffinity(0)))
 
@@ -108,7 +105,7 @@ class Compiler:
             self._server.resume()
 
     def _judged(self, found: Verdicts, problem: Problem, solution: Solution) -> Verdicts:
-        decided = all(each.verdict in EARLIER | ENDS for each in found.values())
+        decided = all(each.verdict in EARLIER | ENDED for each in found.values())
         if decided or solution.peer or not self._needed:
             return found
         try:
@@ -123,10 +120,12 @@ class Compiler:
             Unknown: The process did not come to its end.
         """
         with self._lock:
-            known = self._known.setdefault(solution, Known(solution, TARGET))
-        if case.name not in known.faults:
-            known.faults[case.name] = _ask(op, case, self._worker(solution))
-        return known.faults[case.name]
+            if solution not in self._known:
+                self._known[solution] = known(solution, TARGET)
+            found = self._known[solution].found
+        if case.name not in found:
+            found[case.name] = _ask(op, case, self._worker(solution))
+        return cast(Faults, found[case.name])
 
     def _worker(self, solution: Solution) -> Worker:
         """Return this thread's worker: several cases of a solution may be compiled at once."""
@@ -171,7 +170,7 @@ def _reply(worker: Worker, request: str, **arguments: Any) -> Reply:
         reply = worker.ask(request, **arguments)
     except ServerEnded as error:
         raise Unknown(str(error)) from None
-    if reply.get("verdict") in ENDS:
+    if reply.get("verdict") in ENDED:
         raise Unknown(f"{reply['verdict']}: {reply['reason']}")
     return reply
 

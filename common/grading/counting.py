@@ -12,30 +12,26 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from common import ops
 from common.digest import digest
-from common.grading.fork_server import ForkServer, ServerEnded
+from common.grading import kept
+from common.grading.fork_server import TARGET, ForkServer, ServerEnded
+from common.grading.kept import Kept
 from common.grading.worker import Worker
-from common.paths import CACHE, COMMON
+from common.paths import CACHE
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
+from common.verdicts import ENDED
 from common.wire import Reply
 
-TARGET = "sm_90"
-"""The target by which solutions choose: an H100 or H200."""
 THREADS = 2
 """The solutions that are counted at once."""
-ENDS = {"CRASHED", "TIMEOUT", "TAMPERED"}
-"""Verdicts of a process that did not come to its end; they are not kept."""
 LIVES = 1_000
 """A process may end at every case: memory that a GPU has may not be there."""
 
@@ -54,7 +50,7 @@ class Count:
 
 def count(solutions: Sequence[Solution], quiet: bool = True) -> Iterator[Count]:
     """Yield the work of every board case that each solution supports."""
-    known = {solution: _Kept(solution) for solution in solutions}
+    known = {solution: _Counted(solution) for solution in solutions}
     with contextlib.ExitStack() as stack:
         counting: dict[Solution, Future[None]] = {}
         if missing := [solution for solution in solutions if known[solution].missing]:
@@ -69,20 +65,15 @@ def count(solutions: Sequence[Solution], quiet: bool = True) -> Iterator[Count]:
             yield from known[solution].counts()
 
 
-class _Kept:
-    """The replies of one solution by case, in a file of the cache."""
+class _Counted:
+    """The replies of one solution by case."""
 
     def __init__(self, solution: Solution) -> None:
         """Read what an earlier run counted, if nothing changed that it rests on."""
         self._solution, self._op = solution, ops.load(solution.op)
-        self._path = CACHE / "counted" / f"{solution.name.replace('/', '-')}.json"
-        self._key = self._present()
-        self.replies: dict[str, Reply] = {}
-        try:
-            kept = json.loads(self._path.read_text())
-            self.replies = kept["replies"] if kept["key"] == self._key else {}
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # there is none yet, or another program wrote it
+        path = CACHE / "counted" / f"{solution.name.replace('/', '-')}.json"
+        self._kept = Kept(path, "replies", lambda: f"{solution.digest} {_foundation()}")
+        self.replies: dict[str, Reply] = self._kept.found
 
     @property
     def missing(self) -> list[Case]:
@@ -96,11 +87,11 @@ class _Kept:
             for case in self.missing:
                 with contextlib.suppress(ServerEnded):
                     reply = worker.ask("count", case=case.name)
-                    if reply.get("verdict") not in ENDS:
+                    if reply.get("verdict") not in ENDED:  # an end says nothing of the case
                         self.replies[case.name] = reply
         finally:
             worker.close()
-        self._save()
+        self._kept.save()
 
     def counts(self) -> Iterator[Count]:
         """Yield the work of each case and direction that the solution supports."""
@@ -110,22 +101,9 @@ class _Kept:
                 if direction in reply:
                     yield Count(self._solution, self._op, case, direction, reply[direction])
 
-    def _present(self) -> str:
-        return f"{self._solution.digest} {_foundation()}"
-
-    def _save(self) -> None:
-        """Write what is known, unless the solution was saved meanwhile."""
-        if self._present() != self._key:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        written = Path(f"{self._path}.{os.getpid()}")
-        written.write_text(json.dumps({"key": self._key, "replies": self.replies}))
-        written.replace(self._path)
-
 
 @functools.cache
 def _foundation() -> str:
     """Return what counts rest on beside the solution: ops, the process's code, and versions."""
-    files = [path for room in ("ops", "sandbox") for path in (COMMON / room).rglob("*.py")]
-    versions = [f"{name} {metadata.version(name)}" for name in ("torch", "triton", "numpy")]
-    return " ".join([TARGET, digest([*files, Path(__file__)]), *versions])
+    common = kept.foundation(("ops", "sandbox"), ("torch", "triton", "numpy"))
+    return f"{TARGET} {common} {digest([Path(__file__)])}"

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 from common.paths import CACHE, ROOT
 
+TARGET = "sm_90"
+"""The GPU that stands in where there is none: an H100 or H200."""
 LONGEST_FORK = 60.0
 """Seconds in which the fork server must answer; the first answer waits for the import of torch."""
 LONGEST_END = 5.0

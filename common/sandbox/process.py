@@ -42,8 +42,6 @@ if backend.COUNTED:
 
 LARGEST_DATA = 8 << 30
 """Bytes of memory that one worker without a GPU may write to."""
-
-
 SAMPLING = (
     *("builtins", "time", "torch.cuda", "torch._utils"),
     *(f"common.sandbox.{name}" for name in ("backend", "clock", "contestants", "dice", "memory")),

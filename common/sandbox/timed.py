@@ -19,8 +19,6 @@ from common.wire import Reply
 
 WAKING = 4
 """Samples of the probe that do not count, half a millisecond of launches or a copy each."""
-
-
 WHOLE = 4
 """One sample of so many is followed by a comparison of all that is sealed."""
 
@@ -63,7 +61,7 @@ def begin_timing(
     kept = [] if session.prepare else results
     rotated = [_timed_call(session, call, changes=bool(kept)) for call in calls]
     slots = tuple(session.tensor(slot) for slot in kept)
-    # nobody's code runs in eager's process, which alone has limits
+    # eager's process, which alone has limits, runs no solution's code
     check = session.check_output if limits else functools.partial(check_sample, session)
     ours = Rotation(rotated, backward, check, slots)
     clock = session.clocks[backward] = Clock(ours, backward, _limits(**limits) if limits else {})

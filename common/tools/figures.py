@@ -62,7 +62,7 @@ class Binary:
 
     @cached_property
     def metadata(self) -> Mapping[str, int]:
-        """What Triton says of the kernel."""
+        """Triton's metadata of the kernel."""
         found: Mapping[str, int] = json.loads(Path(self.files["json"]).read_text())
         return found
 

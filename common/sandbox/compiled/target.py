@@ -48,7 +48,7 @@ CDNA3 ISA."""
 
 
 class NoGPU(DriverBase):  # type: ignore[misc]
-    """What Triton asks of a driver, answered for a target."""
+    """Triton's interface of a driver, answered for a target."""
 
     def __init__(self, target: Target) -> None:
         """Name the target's limits as a device's properties."""

@@ -1,0 +1,50 @@
+"""What an earlier run found of a solution, kept in `.cache/` for as long as nothing changes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from common.digest import digest
+from common.paths import COMMON
+
+
+class Kept:
+    """The findings of one solution by case, in a file."""
+
+    def __init__(self, path: Path, name: str, rests_on: Callable[[], str]) -> None:
+        """Read the file, if what its findings rest on is as it was.
+
+        Args:
+            path: The file.
+            name: The name of the findings in the file.
+            rests_on: Return all that the findings rest on, as a text.
+        """
+        self._path, self._name, self._rests_on = path, name, rests_on
+        self._key = rests_on()
+        self.found: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # another program's
+            kept = json.loads(path.read_text())
+            self.found = kept[name] if kept["key"] == self._key else {}
+
+    def save(self) -> None:
+        """Write what is found, unless something that it rests on was saved meanwhile."""
+        if not self.found or self._rests_on() != self._key:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        written = Path(f"{self._path}.{os.getpid()}")
+        written.write_text(json.dumps({"key": self._key, self._name: self.found}))
+        written.replace(self._path)
+
+
+@functools.cache
+def foundation(folders: Sequence[str], packages: Sequence[str]) -> str:
+    """Return the digest of some folders of `common/`, and the versions of packages."""
+    sources = (file for folder in folders for file in (COMMON / folder).rglob("*.py"))
+    return " ".join([digest(sources), *(f"{name} {metadata.version(name)}" for name in packages)])
