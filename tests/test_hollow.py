@@ -8,7 +8,7 @@ import torch
 
 from common import ops
 from common.ops._draw import draw
-from common.sandbox.compiled.hollow import Hollow
+from common.sandbox.hollow import Hollow
 
 GIB = 1 << 30
 

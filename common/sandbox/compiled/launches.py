@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import torch
 from triton import knobs
 
-from common.ops._draw import draw
-from common.sandbox import contract
 from common.sandbox.compiled import target
-from common.sandbox.compiled.hollow import Hollow
 from common.sandbox.failures import judge
+from common.sandbox.hollow import Hollow
 from common.sandbox.session import Session
+from common.sandbox.true_shape import board_case, true_call
 from common.wire import Reply
 
 SEED = 0
@@ -51,33 +49,8 @@ def launches(session: Session, name: str, case: str) -> Reply:
 
 def _call(session: Session, case: str) -> None:
     """Call forward and backward on tensors whose floating values are nothing."""
-    op, function = session.op, session.function
-    assert op is not None and function is not None
-    drawn = next(each for each in op.tier("board", "cuda") if each.name == case)
+    call = true_call(session, board_case(session, case), SEED)
     with Hollow():  # type: ignore[no-untyped-call]
-        arguments, upstream = draw(op, drawn, SEED, "cpu")
-        wanted = []
-        for name in op.differentiable:
-            arguments[name] = arguments[name].detach().requires_grad_()
-            wanted.append(arguments[name])
-        output = function(**_named(session, arguments))
+        output = call.forward()
         if isinstance(output, torch.Tensor) and output.requires_grad:
-            torch.autograd.grad(output, wanted, upstream, allow_unused=True)
-
-
-def _named(session: Session, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments, less the options that have their default.
-
-    Raises:
-        Refused: UNSUPPORTED, where the function does not name an option of the call.
-    """
-    assert session.op is not None and session.function is not None
-    contracted = inspect.signature(session.op.interface.__call__).parameters
-    required, options = {}, {}
-    for name, value in arguments.items():
-        default = contracted[name].default
-        if default is inspect._empty:
-            required[name] = value
-        elif isinstance(value, torch.Tensor) or value != default:
-            options[name] = value
-    return {**required, **contract.named_options(session.function, options)}
+            call.backward(output)
