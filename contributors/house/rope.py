@@ -8,6 +8,7 @@ import functools
 import torch
 import triton
 import triton.language as tl
+from launch import Plan
 from pairs import load_pairs, store_pairs
 
 
@@ -104,25 +105,43 @@ def _blocks(heads: int, width: int, rotary: int, itemsize: int) -> tuple[int, ..
     return triton.cdiv(heads, block_h), block_h, block, rest, warps
 
 
-def _launch(t, freqs, start_positions, cu_seqlens, seq_first, interleaved, cp, transposed):
+def _arguments(shape, stride, itemsize, rotary, freqs_row, sequences, seq_first, *options):
+    """Return the grid, the kernel's arguments behind its tensors, and the number of warps."""
+    interleaved, cp, transposed = options
+    if sequences is None:
+        (rows, columns, heads, width), (t_row, t_column, t_head, _) = shape, stride
+        length = rows if seq_first else columns
+    else:
+        (rows, heads, width), (t_row, t_head, _) = shape, stride
+        columns, t_column, length = 1, 0, 0
+    blocks, block_h, block, rest, warps = _blocks(heads, width, rotary, itemsize)
+    numbers = (columns, heads, length, sequences or 0, t_row, t_column, t_head, freqs_row, *cp)
+    constants = (width, rotary, seq_first, interleaved, transposed, block_h, block, rest)
+    return (rows * columns, blocks), (*numbers, *constants), warps
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(*key):
+    """Return the plan of a launch; a call that only looks it up takes a microsecond."""
+    grid, rest, warps = _arguments(*key)
+    return Plan(_rope_kernel, grid, rest, num_warps=warps)
+
+
+def _launch(t, freqs, start_positions, cu_seqlens, *options):
+    """Return t turned; the options are seq_first, interleaved, (cp_size, cp_rank), transposed."""
     out = torch.empty_like(t, memory_format=torch.contiguous_format)
     if not t.numel():
         return out
     t = t if t.stride(-1) == 1 else t.contiguous()
     freqs = freqs if freqs.stride(-1) == 1 else freqs.contiguous()
-    if cu_seqlens is None:
-        (rows, columns, heads, width), (t_row, t_column, t_head, _) = t.shape, t.stride()
-        length, sequences = (rows if seq_first else columns), 0
+    sequences = None if cu_seqlens is None else cu_seqlens.numel() - 1
+    key = (t.shape, t.stride(), t.element_size(), freqs.shape[-1], freqs.stride(0), sequences)
+    tensors = (t, freqs, out, start_positions, cu_seqlens)
+    if torch.compiler.is_compiling():  # it takes a kernel's launch into its graph, and no plan's
+        grid, rest, warps = _arguments(*key, *options)
+        _rope_kernel[grid](*tensors, *rest, num_warps=warps)
     else:
-        (rows, heads, width), (t_row, t_head, _) = t.shape, t.stride()
-        columns, t_column, length, sequences = 1, 0, 0, cu_seqlens.numel() - 1
-    rotary = freqs.shape[-1]
-    blocks, block_h, block, rest, warps = _blocks(heads, width, rotary, t.element_size())
-    _rope_kernel[rows * columns, blocks](
-        t, freqs, out, start_positions, cu_seqlens,
-        columns, heads, length, sequences, t_row, t_column, t_head, freqs.stride(0), *cp,
-        width, rotary, seq_first, interleaved, transposed, block_h, block, rest, num_warps=warps,
-    )  # fmt: skip
+        _plan(*key, *options)(*tensors)
     return out
 
 
@@ -162,4 +181,6 @@ def rope(
         start_positions = start_positions.contiguous()
     cu_seqlens = cu_seqlens.contiguous() if tensor_format == "thd" else None
     options = (tensor_format != "bshd", bool(interleaved), (cp_size, cp_rank))
+    if not (t.requires_grad and torch.is_grad_enabled()):  # no gradient is due
+        return _launch(t, freqs, start_positions, cu_seqlens, *options, False)
     return _Rope.apply(t, freqs, start_positions, cu_seqlens, *options)

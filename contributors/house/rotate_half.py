@@ -1,8 +1,11 @@
 """Tiles of whole rows; contiguous accesses in either layout."""
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
+from launch import Plan
 from pairs import load_pairs, store_pairs
 
 
@@ -22,18 +25,30 @@ def _rotate_half_kernel(
     store_pairs(y + row * WIDTH, keep, -SIGN * x2, SIGN * x1, HALF, INTERLEAVED)
 
 
+def _arguments(rows: int, width: int, interleaved: bool, sign: int) -> tuple:
+    """Return the grid and the kernel's arguments behind its tensors."""
+    block = triton.next_power_of_2(width // 2)
+    # About 4096 elements a program: 64 bytes a thread in flight, with 128 threads, half type.
+    block_r = max(2048 // block, 1)
+    return (triton.cdiv(rows, block_r),), (rows, sign, width, interleaved, block_r, block)
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(*key: int) -> Plan:
+    """Return the plan of a launch; a call that only looks it up takes a microsecond."""
+    return Plan(_rotate_half_kernel, *_arguments(*key))
+
+
 def _launch(x: torch.Tensor, interleaved: bool, sign: int) -> torch.Tensor:
     x = x.contiguous()
     y = torch.empty_like(x)
     if x.numel():
-        width = x.shape[-1]
-        rows = x.numel() // width
-        block = triton.next_power_of_2(width // 2)
-        # About 4096 elements a program: 64 bytes a thread in flight, with 128 threads, half type.
-        block_r = max(2048 // block, 1)
-        _rotate_half_kernel[(triton.cdiv(rows, block_r),)](
-            x, y, rows, sign, width, interleaved, block_r, block
-        )
+        key = (x.numel() // x.shape[-1], x.shape[-1], interleaved, sign)
+        if torch.compiler.is_compiling():  # it takes a kernel's launch into its graph, no plan's
+            grid, rest = _arguments(*key)
+            _rotate_half_kernel[grid](x, y, *rest)
+        else:
+            _plan(*key)(x, y)
     return y
 
 
@@ -53,4 +68,6 @@ def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
 
     With `interleaved`, (x[2i], x[2i + 1]) becomes (-x[2i + 1], x[2i]). Returns x's shape and dtype.
     """
+    if not (x.requires_grad and torch.is_grad_enabled()):  # no gradient is due
+        return _launch(x, interleaved, 1)
     return _RotateHalf.apply(x, interleaved)

@@ -1,0 +1,129 @@
+"""The house's plans of launches, against Triton's ordinary launch of the same arguments."""
+
+from __future__ import annotations
+
+import random
+import runpy
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common.paths import ROOT
+
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+FILE = str(ROOT / "contributors" / "house" / "launch.py")
+DTYPES = (torch.float32, torch.bfloat16, torch.int32)
+
+
+class Kernel:
+    """A kernel that notes how Triton would specialise it, and how each launch was made."""
+
+    debug, pre_run_hooks = False, ()
+
+    def __init__(self):
+        self.compiled, self.launches = [], []
+
+    def __getitem__(self, grid):
+        def launch(*arguments, **options):
+            how = specialised(arguments[:3])
+            self.compiled.append(how)
+            self.launches.append(("ordinary", grid, arguments, options))
+            return SimpleNamespace(
+                run=self._run(how), function="function", packed_metadata="packed"
+            )
+
+        return launch
+
+    def _run(self, compiled_for):
+        def run(*given):
+            *grid, stream, function, metadata, enter, leave, told = given[:9]
+            arguments = given[9:]
+            assert specialised(arguments[:3]) == compiled_for, "compiled for other arguments"
+            assert (stream, function, metadata) == ("stream", "function", "packed")
+            assert enter is leave is told is None
+            self.launches.append(("direct", tuple(grid), arguments, {}))
+
+        return run
+
+
+def specialised(tensors):
+    """Return what Triton compiles a kernel anew for: dtypes, and addresses that 16 divides."""
+    return tuple(
+        None if each is None else (each.dtype, each.data_ptr() % 16 == 0) for each in tensors
+    )
+
+
+@pytest.fixture
+def plan(monkeypatch):
+    """Return a function that makes a plan of a kernel on a GPU that is not there."""
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: "stream", raising=False)
+    module = runpy.run_path(FILE)
+    monkeypatch.setitem(module["Plan"].__init__.__globals__, "can_launch_directly", lambda _: True)
+    return lambda kernel: module["Plan"](kernel, (7, 2), (3, 16), num_warps=2)
+
+
+def drawn(dice):
+    base = torch.zeros(64, dtype=dice.choice(DTYPES))
+    return base[dice.randrange(8) :]
+
+
+def test_random_arguments_are_launched_as_they_were_compiled_for(plan):
+    dice, kernel = random.Random(0), Kernel()
+    planned = plan(kernel)
+    for _ in range(300):
+        planned(drawn(dice), dice.choice((None, drawn(dice))), drawn(dice))
+    assert len(kernel.launches) == 300
+    assert all(each[1:3][1][3:] == (3, 16) for each in kernel.launches)
+    assert {each[1] for each in kernel.launches} == {(7, 2, 1)}
+    ordinary = [each for each in kernel.launches if each[0] == "ordinary"]
+    assert len(ordinary) == len({*kernel.compiled}) < 300, "each specialisation once"
+    assert all(each[3] == {"num_warps": 2} for each in ordinary)
+
+
+def test_another_device_is_another_compilation(plan, monkeypatch):
+    kernel, x = Kernel(), torch.zeros(4)
+    planned = plan(kernel)
+    for device in (0, 1, 0, 1):
+        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda device=device: device)
+        planned(x, None, x)
+    assert [how for how, *_ in kernel.launches] == ["ordinary"] * 2 + ["direct"] * 2
+
+
+@pytest.mark.parametrize("who", ["debug", "hook", "the kernel's hook", "the kernel's debug"])
+def test_who_watches_launches_sees_them(plan, monkeypatch, who):
+    import triton
+
+    kernel, x = Kernel(), torch.zeros(4)
+    planned = plan(kernel)
+    planned(x, None, x)
+    planned(x, None, x)
+    assert kernel.launches[-1][0] == "direct"
+    if who == "debug":
+        monkeypatch.setattr(triton.knobs.runtime, "debug", True)
+    elif who == "hook":
+        monkeypatch.setattr(triton.knobs.runtime.launch_enter_hook, "calls", [print])
+    elif who == "the kernel's hook":
+        kernel.pre_run_hooks = [print]
+    else:
+        kernel.debug = True
+    planned(x, None, x)
+    assert kernel.launches[-1][0] == "ordinary"
+
+
+def test_an_interpreted_kernel_and_another_version_take_the_ordinary_way(monkeypatch):
+    import triton
+
+    directly = runpy.run_path(FILE)["can_launch_directly"]
+    assert not directly(Kernel()), "no kernel of Triton's compiler"
+    kernel = object.__new__(triton.runtime.jit.JITFunction)
+    active = type("Driver", (), {"__module__": "triton.backends.nvidia.driver"})()
+    monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=active))
+    assert directly(kernel)
+    monkeypatch.setattr(triton, "__version__", "9.0.0")
+    assert not directly(kernel)
+    monkeypatch.setattr(triton, "__version__", "3.7.1+git")
+    assert directly(kernel)
+    monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=object()))
+    assert not directly(kernel)
