@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import random
 import runpy
 from types import SimpleNamespace
@@ -64,22 +66,25 @@ def plan(monkeypatch):
     return lambda kernel: module["Plan"](kernel, (7, 2), (3, 16), num_warps=2)
 
 
-def drawn(dice):
-    base = torch.zeros(64, dtype=dice.choice(DTYPES))
-    return base[dice.randrange(8) :]
-
-
 def test_random_arguments_are_launched_as_they_were_compiled_for(plan):
-    dice, kernel = random.Random(0), Kernel()
-    planned = plan(kernel)
-    for _ in range(300):
-        planned(drawn(dice), dice.choice((None, drawn(dice))), drawn(dice))
-    assert len(kernel.launches) == 300
-    assert all(each[1:3][1][3:] == (3, 16) for each in kernel.launches)
-    assert {each[1] for each in kernel.launches} == {(7, 2, 1)}
-    ordinary = [each for each in kernel.launches if each[0] == "ordinary"]
-    assert len(ordinary) == len({*kernel.compiled}) < 300, "each specialisation once"
-    assert all(each[3] == {"num_warps": 2} for each in ordinary)
+    """Half of all addresses are multiples of 16; the kernel tells a launch of another dtype."""
+    dice = random.Random(0)
+    for dtypes in itertools.product(DTYPES, (None, *DTYPES), DTYPES):
+        kernel = Kernel()
+        planned = plan(kernel)
+        for _ in range(20):
+            planned(*(None if each is None else drawn(dice, each) for each in dtypes))
+        assert len(kernel.launches) == 20
+        assert all(each[2][3:] == (3, 16) for each in kernel.launches)
+        assert {each[1] for each in kernel.launches} == {(7, 2, 1)}
+        ways = collections.Counter(how for how, *_ in kernel.launches)
+        assert ways["direct"] and ways["ordinary"]
+        ordinary = [each for each in kernel.launches if each[0] == "ordinary"]
+        assert all(each[3] == {"num_warps": 2} for each in ordinary)
+
+
+def drawn(dice, dtype):
+    return torch.zeros(64, dtype=dtype)[dice.choice((0, 0, 0, 3)) :]
 
 
 def test_another_device_is_another_compilation(plan, monkeypatch):

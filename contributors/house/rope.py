@@ -98,36 +98,36 @@ def _blocks(heads: int, width: int, rotary: int, itemsize: int) -> tuple[int, ..
     row = 2 * block + rest
     most = min(max(2 * block // 32, 1), 8)
     block_h = warps = 1
-    while block_h < heads and 2 * block_h * row <= 1024 * most:
+    while block_h < heads and 2 * block_h * row <= 2048 * most:
         block_h *= 2
     while warps < most and 2 * warps * 2048 <= block_h * row * itemsize:
         warps *= 2
     return triton.cdiv(heads, block_h), block_h, block, rest, warps
 
 
-def _arguments(shape, stride, itemsize, rotary, freqs_row, sequences, seq_first, *options):
+def _arguments(shape, stride, dtype, rotary, freqs_row, sequences, options):
     """Return the grid, the kernel's arguments behind its tensors, and the number of warps."""
-    interleaved, cp, transposed = options
+    seq_first, interleaved, cp, transposed = options
     if sequences is None:
         (rows, columns, heads, width), (t_row, t_column, t_head, _) = shape, stride
         length = rows if seq_first else columns
     else:
         (rows, heads, width), (t_row, t_head, _) = shape, stride
         columns, t_column, length = 1, 0, 0
-    blocks, block_h, block, rest, warps = _blocks(heads, width, rotary, itemsize)
+    blocks, block_h, block, rest, warps = _blocks(heads, width, rotary, dtype.itemsize)
     numbers = (columns, heads, length, sequences or 0, t_row, t_column, t_head, freqs_row, *cp)
     constants = (width, rotary, seq_first, interleaved, transposed, block_h, block, rest)
     return (rows * columns, blocks), (*numbers, *constants), warps
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(*key):
+def _plan(key, freqs_dtype, starts_dtype):
     """Return the plan of a launch; a call that only looks it up takes a microsecond."""
     grid, rest, warps = _arguments(*key)
     return Plan(_rope_kernel, grid, rest, num_warps=warps)
 
 
-def _launch(t, freqs, start_positions, cu_seqlens, *options):
+def _launch(t, freqs, start_positions, cu_seqlens, options):
     """Return t turned; the options are seq_first, interleaved, (cp_size, cp_rank), transposed."""
     out = torch.empty_like(t, memory_format=torch.contiguous_format)
     if not t.numel():
@@ -135,26 +135,28 @@ def _launch(t, freqs, start_positions, cu_seqlens, *options):
     t = t if t.stride(-1) == 1 else t.contiguous()
     freqs = freqs if freqs.stride(-1) == 1 else freqs.contiguous()
     sequences = None if cu_seqlens is None else cu_seqlens.numel() - 1
-    key = (t.shape, t.stride(), t.element_size(), freqs.shape[-1], freqs.stride(0), sequences)
+    key = (t.shape, t.stride(), t.dtype, freqs.shape[-1], freqs.stride(0), sequences, options)
     tensors = (t, freqs, out, start_positions, cu_seqlens)
     if torch.compiler.is_compiling():  # it takes a kernel's launch into its graph, and no plan's
-        grid, rest, warps = _arguments(*key, *options)
+        grid, rest, warps = _arguments(*key)
         _rope_kernel[grid](*tensors, *rest, num_warps=warps)
     else:
-        _plan(*key, *options)(*tensors)
+        integers = start_positions if cu_seqlens is None else cu_seqlens
+        _plan(key, freqs.dtype, None if integers is None else integers.dtype)(*tensors)
     return out
 
 
 class _Rope(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, t, freqs, start_positions, cu_seqlens, *options):
+    def forward(ctx, t, freqs, start_positions, cu_seqlens, options):
         ctx.save_for_backward(freqs, start_positions, cu_seqlens)
         ctx.options = options
-        return _launch(t, freqs, start_positions, cu_seqlens, *options, False)
+        return _launch(t, freqs, start_positions, cu_seqlens, (*options, False))
 
     @staticmethod
     def backward(ctx, grad):
-        return _launch(grad, *ctx.saved_tensors, *ctx.options, True), *[None] * 6
+        grad = _launch(grad, *ctx.saved_tensors, (*ctx.options, True))
+        return grad, None, None, None, None
 
 
 def rope(
@@ -181,6 +183,6 @@ def rope(
         start_positions = start_positions.contiguous()
     cu_seqlens = cu_seqlens.contiguous() if tensor_format == "thd" else None
     options = (tensor_format != "bshd", bool(interleaved), (cp_size, cp_rank))
-    if not (t.requires_grad and torch.is_grad_enabled()):  # no gradient is due
-        return _launch(t, freqs, start_positions, cu_seqlens, *options, False)
-    return _Rope.apply(t, freqs, start_positions, cu_seqlens, *options)
+    if t.requires_grad and torch.is_grad_enabled():
+        return _Rope.apply(t, freqs, start_positions, cu_seqlens, options)
+    return _launch(t, freqs, start_positions, cu_seqlens, (*options, False))

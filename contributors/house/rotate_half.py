@@ -34,7 +34,7 @@ def _arguments(rows: int, width: int, interleaved: bool, sign: int) -> tuple:
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(*key: int) -> Plan:
+def _plan(dtype: torch.dtype, *key: int) -> Plan:
     """Return the plan of a launch; a call that only looks it up takes a microsecond."""
     return Plan(_rotate_half_kernel, *_arguments(*key))
 
@@ -48,7 +48,7 @@ def _launch(x: torch.Tensor, interleaved: bool, sign: int) -> torch.Tensor:
             grid, rest = _arguments(*key)
             _rotate_half_kernel[grid](x, y, *rest)
         else:
-            _plan(*key)(x, y)
+            _plan(x.dtype, *key)(x, y)
     return y
 
 
