@@ -89,7 +89,8 @@ def test_a_copy_loads_and_stores_each_element_once(counted):
     assert found["loaded"] == found["stored"] == pytest.approx(2 * ELEMENTS, rel=1e-5)
     assert found["read"] == found["written"] == 2 * ELEMENTS
     assert found["grid"] == [-(-ELEMENTS // 1000), 1, 1] and found["warps"] == 2
-    assert found["sampled"] == sample.PROGRAMS and found["spread"] == 0
+    assert found["sampled"] < 2 * sample.PROGRAMS, "the last one alone has a part of a block"
+    assert found["spread"] == 0
     assert found["rounds"] == 1 and found["constants"] == {"BLOCK": 1000}
 
 
@@ -182,6 +183,22 @@ def test_unlike_programs_are_sampled_more(counted):
     found = launch_of(counted(copying(body, "rows")))
     assert found["sampled"] == sample.MORE_PROGRAMS and found["spread"] > 0.3
     assert found["loaded"] == pytest.approx(31.5 * 2 * ELEMENTS, rel=0.3)
+
+
+def test_programs_of_a_rare_kind_are_found_by_where_they_begin(counted):
+    """As in a kernel whose first programs sum a weight's gradient over all tokens."""
+    body = """
+        at = tl.program_id(0) * 128 + tl.arange(0, 128)
+        again = 1
+        if tl.program_id(0) < 300:
+            again = 40
+        for part in range(again):
+            tl.store(y + at, tl.load(x + at))
+    """
+    found = launch_of(counted(copying(body, "rows")))
+    exact = 2 * ELEMENTS * (1 + 39 * 300 / found["grid"][0])
+    assert found["loaded"] == pytest.approx(exact, rel=0.01)
+    assert sample.PROGRAMS < found["sampled"] < sample.MORE_PROGRAMS
 
 
 INTEGERS = """

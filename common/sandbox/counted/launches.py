@@ -14,16 +14,14 @@ import numpy as np
 import torch
 from triton.runtime import interpreter
 
-from common.sandbox.counted.sample import MORE_PROGRAMS, PROGRAMS, Loops, drawn
-from common.sandbox.counted.sums import Sample, spread, total
-from common.sandbox.counted.traffic import Traffic, WritesIntegers
+from common.sandbox.counted.sample import MORE_PROGRAMS, PROGRAMS, Loops, between, drawn, nearest
+from common.sandbox.counted.sums import Sample, total, work_of
+from common.sandbox.counted.traffic import Program, Traffic, WritesIntegers
 from common.sandbox.interpreter.bounds import WATCH, Launch
 from common.sandbox.interpreter.spans import Span, alive, spans_of
 from common.sandbox.interpreter.tape import Tape
 from common.wire import Reply
 
-UNLIKE = 0.02
-"""The spread of the programs' work above which more of them are run."""
 MOST_WHOLE = 4096
 """The programs of the largest launch that runs whole because it stores integers."""
 Grid = tuple[int, int, int]
@@ -97,17 +95,29 @@ class Launches:
         interpreter.interpreter_builder.set_grid_dim(*sizes)
         self._traffic.begin_launch(spans)
         programs = math.prod(sizes)
-        run = functools.partial(self._programs, functools.partial(executor.fn, **given), sizes)
+        run = functools.partial(self._program, functools.partial(executor.fn, **given), sizes)
         try:
-            sample = run(drawn(programs, PROGRAMS, self._dice))
-            if spread(sample) > UNLIKE and programs > PROGRAMS:
-                sample = run(drawn(programs, MORE_PROGRAMS, self._dice))
+            sample = self._sample(programs, run)
         except WritesIntegers:
             if programs > MOST_WHOLE:
                 raise NotImplementedError(f"{programs} programs store integers") from None
             with self._wholly():
-                sample = run([(index, 1.0) for index in range(programs)])
+                sample = [(1.0, run(index)) for index in range(programs)]
         return sample, sizes
+
+    def _sample(self, programs: int, run: Callable[[int], Program]) -> Sample:
+        """Run a few programs, and those that tell where neighbours differ; else many."""
+        picked = drawn(programs, PROGRAMS, self._dice)
+        ran = {index: run(index) for index, _ in picked}
+        works = {index: work_of(each) for index, each in ran.items()}
+        while (index := between(works, programs)) is not None:
+            if len(ran) == MORE_PROGRAMS:  # no few neighbours: they differ all over the launch
+                picked = drawn(programs, MORE_PROGRAMS, self._dice)
+                return [(weight, run(index)) for index, weight in picked]
+            ran[index] = run(index)
+            works[index] = work_of(ran[index])
+            picked = nearest(sorted(ran), programs)
+        return [(weight, ran[index]) for index, weight in picked]
 
     @contextlib.contextmanager
     def _wholly(self) -> Iterator[None]:
@@ -117,19 +127,14 @@ class Launches:
         finally:
             self._loops.whole = self._traffic.whole = False
 
-    def _programs(
-        self, function: Callable[[], object], sizes: Grid, which: Sequence[tuple[int, float]]
-    ) -> Sample:
-        """Run programs by their place in the order in which a GPU starts them: x is the fastest."""
-        sample: Sample = []
-        for index, weight in which:
-            x, rest = index % sizes[0], index // sizes[0]
-            interpreter.interpreter_builder.set_grid_idx(x, rest % sizes[1], rest // sizes[1])
-            work = self._traffic.begin_program()
-            function()
-            self._traffic.end_program()
-            sample.append((weight, work))
-        return sample
+    def _program(self, function: Callable[[], object], sizes: Grid, index: int) -> Program:
+        """Run a program by its place in the order in which a GPU starts them: x is the fastest."""
+        x, rest = index % sizes[0], index // sizes[0]
+        interpreter.interpreter_builder.set_grid_idx(x, rest % sizes[1], rest // sizes[1])
+        work = self._traffic.begin_program()
+        function()
+        self._traffic.end_program()
+        return work
 
 
 @contextlib.contextmanager

@@ -1,8 +1,9 @@
 """The programs and the loop iterations that stand for all of a launch.
 
 Of many programs the first, the last and one drawn from each of equally long stretches between them
-are run; of a long loop the first iteration, the last and two between. Each stands for a number of
-others, its weight: of 1,000 iterations 0, 333, 666 and 999 have the weights 1, 499, 499 and 1.
+are run, and then those that tell where two neighbours begin to differ. Of a long loop the first
+iteration, the last and two between are run. Each stands for a number of others, its weight: of
+1,000 iterations 0, 333, 666 and 999 have the weights 1, 499, 499 and 1.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import triton.language as tl
 from triton.runtime import interpreter
 
 PROGRAMS = 8
-"""The programs that stand for a launch whose programs are alike."""
+"""The programs that are run first; they stand for a launch whose programs are alike."""
 MORE_PROGRAMS = 32
-"""The programs that stand for a launch whose programs are not."""
+"""The most that are run to find where programs differ, and as many where they differ all over."""
+OPEN = 0.002
+"""The share of a launch's work that may be open between two of its programs that were run."""
 ITERATIONS = 4
 """The iterations that stand for a longer loop."""
 
@@ -36,6 +39,34 @@ def drawn(total: int, count: int, dice: random.Random) -> list[tuple[int, float]
     stretches = itertools.pairwise(edges)
     middle = [(dice.randrange(first, end), float(end - first)) for first, end in stretches]
     return [(0, 1.0), *middle, (total - 1, 1.0)]
+
+
+def between(works: Mapping[int, float], total: int) -> int | None:
+    """Return the program halfway between the two neighbours that leave the most work open.
+
+    For example, of 1,000 programs 0 takes 5 and 999 takes 1: the 998 between may take 998 or 4,990,
+    so that 499 is run next. None where no two neighbours leave more than OPEN of the launch's work.
+    """
+    order = sorted(works)
+    if len(order) == total:
+        return None
+    gaps = [
+        ((after - before - 1) * abs(works[after] - works[before]), (before + after) // 2)
+        for before, after in itertools.pairwise(order)
+    ]
+    whole = sum(share * works[index] for index, share in nearest(order, total))
+    most, middle = max(gaps, default=(0.0, 0))
+    return middle if most > OPEN * whole else None
+
+
+def nearest(order: Sequence[int], total: int) -> list[tuple[int, float]]:
+    """Return three programs or more, each with the number that it is the nearest of.
+
+    The first and the last stand for themselves, since the last one often has the rest of a tensor.
+    """
+    inner = [(a + b + 1) / 2 for a, b in itertools.pairwise(order[1:-1])]
+    edges = itertools.pairwise([0.0, 1.0, *inner, total - 1.0, float(total)])
+    return [(index, end - first) for index, (first, end) in zip(order, edges, strict=True)]
 
 
 def iterations(total: int) -> list[tuple[int, float]]:
