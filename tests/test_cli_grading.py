@@ -53,7 +53,11 @@ def test_a_folder_added_by_hand_is_benched_and_on_the_board(study, repository, b
     by_hand("alice", RIGHT)
     ran = study("bench", "--only", "alice")
     assert ran.code == 0, ran.err
-    results = runs.read(repository / "results" / "cpu")
+    (record,) = runs.files(repository / "results" / "cpu")
+    end = json.loads(record.read_text().splitlines()[-1])
+    assert end["kind"] == "end"
+    assert 0 < end["seconds"] < 600
+    results = runs.read(record.parent)
     assert results.finished
     assert {row.solution for row in results.rows} == {"alice/rotate_half"}
     assert {(r.track, r.verdict) for r in results.rows} == {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
@@ -143,7 +144,7 @@ def _record(
     kept: Sequence[Record],
 ) -> Generator[Record | Kept | LeftOut | Counted]:
     """Measure and write what is not skipped, row by row; without a GPU count the work, too."""
-    run = found or fresh
+    run, begun = found or fresh, time.monotonic()
     written = RunWriter(path)
     try:
         if found is None:
@@ -169,7 +170,8 @@ def _record(
             for counted in counts(everyone, run.run, digests_of(everyone)):
                 written.counted(counted)
                 yield counted
-        written.end(run.run, _taken(budget) if run.device == "cuda" else None)
+        memory = _taken(budget) if run.device == "cuda" else None
+        written.end(run.run, memory, time.monotonic() - begun)
     finally:  # the solutions have ended
         written.close()
 

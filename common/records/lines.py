@@ -215,6 +215,8 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
     """The last line of a run that finished."""
 
     memory: Memory = {}  # noqa: RUF012
+    seconds: float | None = None
+    """The wall time of the whole run, or of its part since it was last interrupted."""
 
 
 Anything = Run | Record | Counted | LeftOut | Compiled | Past | End

@@ -146,8 +146,8 @@ class RunWriter:
         """
         self._lines.write(line)
 
-    def end(self, run: str, memory: Memory | None = None) -> None:
-        """Compress the samples and write the last line, with the run's memory of a GPU.
+    def end(self, run: str, memory: Memory | None = None, seconds: float | None = None) -> None:
+        """Compress the samples and write the last line, with the run's GPU memory and wall time.
 
         Raises:
             UserError: Another process changed a file; it is put back.
@@ -159,7 +159,9 @@ class RunWriter:
             samples.check()
             self._packed = lzma.compress(samples.content, preset=9 | lzma.PRESET_EXTREME)
             jsonl.replace(archive(self._path), self._packed)
-        self._lines.write(End(schema=SCHEMA, run=run, memory=memory or {}))
+        self._lines.write(
+            End(schema=SCHEMA, run=run, memory=memory or {}, seconds=seconds and round(seconds, 1))
+        )
         self._ended = True
 
     def close(self) -> None:
