@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 
 from common import ops
 from common.grading import sweep as sweeps
+from common.grading import tiers
 from common.grading.graded import Graded, TooLarge
 from common.grading.memory import CONTEXT, GIB, IDLE, Footprint, Memory
 from common.grading.room import Room
@@ -277,8 +280,17 @@ def test_a_far_view_is_freed_before_the_next_worker_takes_one(device, released):
     assert len(seen) == released
 
 
-@pytest.mark.parametrize(("gib", "count"), [(200, 1), (8, 0)])
-def test_a_far_view_needs_a_gpu_that_holds_it(gib, count):
-    far = [case for case in HALF.cases("smoke") if case.span]
-    footprint = Footprint.by(HALF, far[0])
-    assert footprint.fits(gib * GIB) == bool(count)
+@pytest.mark.parametrize(("gib", "held"), [(200, True), (8, False)])
+def test_a_far_view_that_the_gpu_does_not_hold_is_left_out_and_named(
+    gib, held, monkeypatch, capsys
+):
+    (far,) = [case for case in HALF.cases("smoke") if case.span]
+    monkeypatch.setattr(Memory, "of", lambda *_: Memory(lambda: gib * GIB))
+    monkeypatch.setattr(tiers, "_has", lambda *_: True)
+    house = [Solution(Path("house/rotate_half.py"), "rotate_half")]
+    ((_, cases),) = tiers.tier_cases(house, "smoke", "cuda")
+    assert (far in cases) == held
+    assert len(cases) == len(HALF.cases("smoke")) - (not held)
+    said = capsys.readouterr().err
+    line = rf"study: rotate_half {far.name} is left out: needs [0-9.]+ GiB, 8.0 GiB free\n"
+    assert not said if held else re.fullmatch(line, said), said

@@ -43,7 +43,12 @@ class Footprint:
 
     def fits(self, budget: int) -> bool:
         """Return whether the budget holds the case with one solution."""
-        return IDLE + self.problem(frugal=True) + self.graded(frugal=True) <= budget
+        return self.least <= budget
+
+    @property
+    def least(self) -> int:
+        """Return the bytes that the case takes with one solution, contexts included."""
+        return IDLE + self.problem(frugal=True) + self.graded(frugal=True)
 
     @property
     def solved(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from common import ops
 from common.errors import UserError
-from common.grading.memory import Footprint, Memory
+from common.grading.memory import GIB, Footprint, Memory
 from common.solutions import Solution
 from common.spec import Case, Op, Tier
 
@@ -36,7 +37,7 @@ def tier_cases(
             bfloat16 gets no case of that dtype.
         sample: At most so many cases of each op, the same ones each time.
         budget: The bytes that may be taken of a GPU, by default all that is free. A case with a far
-            view, of 4 GiB and more, is left out where they do not hold it.
+            view, of 4 GiB and more, is left out where they do not hold it; stderr names it.
 
     Raises:
         UserError: The tier's tensors are too large for the interpreter.
@@ -45,12 +46,8 @@ def tier_cases(
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
     for op in map(ops.load, sorted({solution.op for solution in solutions})):
         memory = Memory.of(device, budget).budget
-        every = op.tier(tier, device)
-        cases = [
-            case
-            for case in every
-            if _has(case, device) and (not case.span or Footprint.by(op, case).fits(memory))
-        ]
+        every = [case for case in op.tier(tier, device) if _has(case, device)]
+        cases = [case for case in every if not case.span or _holds(memory, op, case)]
         if not cases:  # only the ops of the seeds' plots have any in the tier `plot`
             continue
         if sample and sample < len(cases):
@@ -64,6 +61,15 @@ def _has(case: Case, device: str) -> bool:
     if device == "cpu" or case.dtype != "bfloat16":
         return True
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def _holds(memory: int, op: Op[Any], case: Case) -> bool:
+    """Return whether the memory holds the case; otherwise name it on stderr."""
+    least = Footprint.by(op, case).least
+    if least > memory:
+        needs = f"needs {least / GIB:.1f} GiB, {memory / GIB:.1f} GiB free"
+        print(f"study: {op.name} {case.name} is left out: {needs}", file=sys.stderr)
+    return least <= memory
 
 
 def repeats(tier: Tier, device: str) -> int:
