@@ -5,9 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import gc
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
@@ -59,25 +69,24 @@ def check(
     chosen: Sequence[Solution],
     device: str,
     verbose: bool,
-    about: Callable[[], Mapping[str, About]],
+    about: Callable[[Container[str]], Mapping[str, About]],
     memory: int | None = None,
     picture: bool = False,
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed.
 
-    While the fork server imports torch, this process does so too, and reads the `about` of boards.
+    The boards' `about` is asked for the names that they may show.
     """
-    from common.grading.fork_server import ForkServer
-
     with (
-        contextlib.closing(ForkServer(device, quiet=not verbose, light=device == "cpu")) as server,
+        contextlib.closing(started(device, verbose)) as server,
         compiler_for(device, verbose) as compiler,
     ):
         from common.commands.report import TierReport
 
         reports = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
         smoke_report, board_report = reports
-        earlier, known = earlier_rows(server), about()
+        earlier = earlier_rows(server)
+        known = about({row.solution for row in earlier.rows} | {each.name for each in chosen})
         found = compiled(smoke(chosen, server, memory), compiler)
         take_all(found, smoke_report, server, memory)
         rows = _measure_board(chosen, server, compiler, board_report, memory)
@@ -90,6 +99,22 @@ def check(
     return not (smoke_report.failed or board_report.failed)
 
 
+def started(device: str, verbose: bool) -> ForkServer:
+    """Return a fork server; while it imports torch, this process does so too.
+
+    Import what grading imports at its first gradient as well, which a thread would wait for later.
+    """
+    from common.grading.fork_server import ForkServer
+
+    server = ForkServer(device, quiet=not verbose, light=device == "cpu")
+    gc.disable()  # nothing of torch is garbage: looking for it takes a tenth of the time
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
+    return server
+
+
 def compiler_for(device: str, verbose: bool) -> Compiler:
     """Return the compiler of what is graded on a device."""
     from common.grading.compiling import Compiler
@@ -98,12 +123,7 @@ def compiler_for(device: str, verbose: bool) -> Compiler:
 
 
 def earlier_rows(server: ForkServer) -> Results:
-    """Return what was measured on the server's device, with which a process shares its memory.
-
-    Import what grading imports at its first gradient, which a thread would wait for later.
-    """
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401
-
+    """Return what was measured on the server's device, with which a process shares its memory."""
     from common.grading.sharing import check_sharing
     from common.measure import machine
     from common.records import runs

@@ -52,8 +52,6 @@ def run(options: argparse.Namespace) -> int:
         ModuleNotFoundError: watchfiles is missing.
         OSError: The folder cannot be watched.
     """
-    from common.grading.fork_server import ForkServer
-
     folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
     if not folder.is_dir():
         shared.contributors(options)  # says what there is
@@ -62,8 +60,7 @@ def run(options: argparse.Namespace) -> int:
     device = shared.device(options)
     end = threading.Event()
     with (
-        closing(ForkServer(device, not options.verbose, light=device == "cpu")) as server,
-        # imports torch while the server does
+        closing(check.started(device, options.verbose)) as server,
         check.compiler_for(device, options.verbose) as compiler,
     ):
         check.earlier_rows(server)  # checks the device

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from common.paths import ROOT
 
@@ -29,7 +30,7 @@ class Base:
     """One process; all servers that start with the same environment share it."""
 
     MODULE = "common.sandbox.base"
-    _known: dict[Key, Base] = {}
+    _known: ClassVar[dict[Key, Base]] = {}
     _all = threading.Lock()
 
     def __init__(self, key: Key, output: int) -> None:

@@ -38,31 +38,33 @@ def serve(control: socket.socket) -> Reply:
         The request, in the process that is to run its module; the base itself does not return.
     """
     running: set[int] = set()
-    pending = b""
-    while True:
-        chunk, fds, _, _ = socket.recv_fds(control, 1 << 20, 2)
-        if not chunk:
-            break
-        # descriptors come with the first bytes of a request, which the harness sends one by one
-        kept = fds or (kept if pending else [])
-        pending += chunk
-        if not pending.endswith(b"\n"):
-            continue
-        request, pending = json.loads(pending), b""
+    while (received := _receive(control)) is not None:
+        request, fds = received
         if "ended" in request:
             _reap(running)
             control.sendall(b"1" if request["ended"] not in running else b"0")
             continue
         if not (pid := os.fork()):
             control.close()
-            _become(request, kept)
-            return request | {"fd": kept[0]}
+            _become(request, fds)
+            return request
         running.add(pid)
-        os.close(kept[1])
-        with contextlib.suppress(OSError), socket.socket(fileno=kept[0]) as its:
+        os.close(fds[1])
+        with contextlib.suppress(OSError), socket.socket(fileno=fds[0]) as its:
             its.sendall(str(pid).encode())
     _await(running)
     os._exit(0)
+
+
+def _receive(control: socket.socket) -> tuple[Reply, list[int]] | None:
+    """Return a request and its file descriptors, None once the harness has closed the socket."""
+    line, kept = b"", list[int]()
+    while not line.endswith(b"\n"):
+        chunk, fds, _, _ = socket.recv_fds(control, 1 << 20, 2)
+        if not chunk:
+            return None
+        line, kept = line + chunk, kept + fds
+    return dict(json.loads(line)), kept
 
 
 def _become(request: Reply, fds: Sequence[int]) -> None:
