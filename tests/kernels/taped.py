@@ -143,10 +143,10 @@ def in_rows(x, out, n, B: tl.constexpr):
     rows, columns = tl.arange(0, 2)[:, None], tl.arange(0, B // 2)[None, :]
     block = tl.load(x + pid * B + rows * (B // 2) + columns).to(tl.bfloat16)
     turned = tl.reshape(tl.trans(tl.cos(block.to(tl.float32)) * scale), (B,))
-    low, high = tl.split(tl.reshape(turned, (B // 2, 2)))
+    low, high = tl.split(tl.reshape(tl.maximum(turned, -0.5), (B // 2, 2)))
     half = tl.arange(0, B // 2)
     tl.store(out + pid * B + half, tl.where(low > 0, low, -high))
-    tl.store(out + pid * B + B // 2 + half, tl.maximum(low, high), mask=half < pid)
+    tl.store(out + pid * B + B // 2 + half, low * high, mask=half < pid)
 
 
 @triton.jit
