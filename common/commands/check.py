@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import gc
 import itertools
 from collections import defaultdict
 from collections.abc import (
@@ -21,8 +20,8 @@ from collections.abc import (
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
-from common import paths
 from common.commands import options as shared
+from common.commands import starting
 from common.commands.steps import Steps
 from common.solutions import Solution
 
@@ -78,14 +77,15 @@ def check(
     The boards' `about` is asked for the names that they may show.
     """
     with (
-        contextlib.closing(started(device, verbose)) as server,
-        compiler_for(device, verbose) as compiler,
+        contextlib.closing(starting.fork_server(device, verbose)) as server,
+        starting.compiler(device, verbose) as compiler,
     ):
+        compiler.prepare(chosen)
         from common.commands.report import TierReport
 
         reports = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
         smoke_report, board_report = reports
-        earlier = earlier_rows(server)
+        earlier = starting.earlier_rows(server)
         known = about({row.solution for row in earlier.rows} | {each.name for each in chosen})
         found = compiled(smoke(chosen, server, memory), compiler)
         take_all(found, smoke_report, server, memory)
@@ -97,40 +97,6 @@ def check(
     if smoke_report.failed and not board_report.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not (smoke_report.failed or board_report.failed)
-
-
-def started(device: str, verbose: bool) -> ForkServer:
-    """Return a fork server; while it imports torch, this process does so too.
-
-    Import what grading imports at its first gradient as well, which a thread would wait for later.
-    """
-    from common.grading.fork_server import ForkServer
-
-    server = ForkServer(device, quiet=not verbose, light=device == "cpu")
-    gc.disable()  # nothing of torch is garbage: looking for it takes a tenth of the time
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401
-
-    gc.freeze()
-    gc.enable()
-    return server
-
-
-def compiler_for(device: str, verbose: bool) -> Compiler:
-    """Return the compiler of what is graded on a device."""
-    from common.grading.compiling import Compiler
-
-    return Compiler(device, quiet=not verbose)
-
-
-def earlier_rows(server: ForkServer) -> Results:
-    """Return what was measured on the server's device, with which a process shares its memory."""
-    from common.grading.sharing import check_sharing
-    from common.measure import machine
-    from common.records import runs
-
-    if server.device == "cuda":
-        check_sharing(server)
-    return runs.read(paths.RESULTS / machine.results_folder(server.device))
 
 
 def take_all(

@@ -100,7 +100,9 @@ class Base:
         ours, theirs = socket.socketpair()
         ours.settimeout(LONGEST_IMPORT)
         with theirs, self._lock, contextlib.suppress(OSError):  # no answer comes then
-            socket.send_fds(self._control, [_line(request)], [theirs.fileno(), output])
+            line = _line(request)
+            sent = socket.send_fds(self._control, [line], [theirs.fileno(), output])
+            self._control.sendall(line[sent:])
         return Server(self, ours)
 
     def runs(self, pid: int) -> bool:

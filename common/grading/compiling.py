@@ -12,7 +12,7 @@ import dataclasses
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
 
@@ -91,6 +91,12 @@ class Compiler:
 
         return self._pool.submit(judged)
 
+    def prepare(self, solutions: Iterable[Solution]) -> None:
+        """Start the fork server now, unless all that is known of the solutions was kept."""
+        with self._lock:
+            if self._needed and not all(self._kept(each).found for each in solutions):
+                self._started()
+
     def interrupt(self) -> None:
         """End what is under way; any thread and any signal handler may call it."""
         self._interrupted = True
@@ -125,24 +131,31 @@ class Compiler:
             Unknown: The process did not come to its end.
         """
         with self._lock:
-            if solution not in self._known:
-                self._known[solution] = known(solution, TARGET)
-            found = self._known[solution].found
+            found = self._kept(solution).found
         if case.name not in found:
             with self._worker(solution) as worker:
                 found[case.name] = _asked(op, case, worker)
         return cast(Faults, found[case.name])
 
+    def _kept(self, solution: Solution) -> Kept:
+        if solution not in self._known:
+            self._known[solution] = known(solution, TARGET)
+        return self._known[solution]
+
+    def _started(self) -> ForkServer:
+        if self._server is None:
+            self._server = ForkServer("cpu", self._quiet, light=True, target=TARGET)
+        if self._interrupted:
+            self._server.interrupt()
+        return self._server
+
     @contextlib.contextmanager
     def _worker(self, solution: Solution) -> Iterator[Worker]:
         """Lend a free worker: several cases of a solution may be compiled at once."""
         with self._lock:
-            if self._server is None:
-                self._server = ForkServer("cpu", self._quiet, light=True, target=TARGET)
-            if self._interrupted:
-                self._server.interrupt()
+            server = self._started()
             if not (free := self._free[solution]):
-                free.append(Worker(self._server, solution, DEADLINE["cuda"]))
+                free.append(Worker(server, solution, DEADLINE["cuda"]))
                 self._workers += free
             worker = free.pop()
         try:

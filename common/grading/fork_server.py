@@ -146,6 +146,7 @@ class ForkServer:
     def _ask(self, request: bytes, fds: Sequence[int] = ()) -> bytes:
         """Return the server's answer; end a server that gives none, so that the next fork works."""
         with contextlib.suppress(OSError):
+            self._process.pid  # noqa: B018  # the server's id comes before its first answer
             socket.send_fds(self._process.control, [request], fds)
             if answer := self._process.control.recv(64):
                 return answer
