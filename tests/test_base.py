@@ -14,6 +14,12 @@ from common.grading.fork_server import TARGET, ForkServer
 from tests.test_worker import alive
 
 
+@pytest.fixture(autouse=True)
+def environment_of_its_own(monkeypatch, request):
+    """Other tests' servers keep their base, which a test here may end."""
+    monkeypatch.setenv("TEST_OF_THE_BASE", request.node.name)
+
+
 @pytest.fixture
 def servers():
     """Return a function that starts a server, which ends with the test."""

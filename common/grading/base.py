@@ -23,6 +23,8 @@ LONGEST_END = 10.0
 """Seconds in which the base must end by itself once its socket is closed."""
 STEP = 0.005
 """Seconds between two looks at whether a process has ended."""
+UNREAD = {"PYTEST_CURRENT_TEST"}
+"""Variables that change while the harness runs, and that no library reads when it is imported."""
 Key = tuple[object, ...]
 
 
@@ -53,7 +55,8 @@ class Base:
     @classmethod
     def acquire(cls, quiet: bool) -> Base:
         """Return the base of the present environment; the caller releases it once."""
-        key = (cls.MODULE, os.getcwd(), quiet, *sorted(os.environ.items()))
+        environment = {name: value for name, value in os.environ.items() if name not in UNREAD}
+        key = (cls.MODULE, os.getcwd(), quiet, *sorted(environment.items()))
         with cls._all:
             base = cls._known.get(key)
             if base is None or base.ended:

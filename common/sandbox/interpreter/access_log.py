@@ -1,8 +1,14 @@
-"""The log of a call's accesses that left their tensors."""
+"""The log of a call's accesses that left their tensors, and the line that makes one."""
 
 from __future__ import annotations
 
 import itertools
+import os
+import sys
+
+import triton
+
+from common import source
 
 
 class AccessLog:
@@ -26,3 +32,15 @@ class AccessLog:
         if not next(self.tally):
             return None
         return next(filter(None, self.faults), "an access, whose trace the solution removed")
+
+
+_NOT_A_KERNEL = tuple(os.path.dirname(path) + os.sep for path in (triton.__file__, __file__))
+"""The folders of Triton and of this package, whose frames stand between a check and a kernel."""
+
+
+def kernel_line() -> str:
+    """Return the kernel's line that runs now: `line 12 of rope.py: tl.store(...)`."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(_NOT_A_KERNEL):
+        frame = frame.f_back
+    return source.of_frame(frame)

@@ -11,8 +11,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import os
-import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -20,14 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from common import source
 from common.sandbox.interpreter import provenance, tape, together
 from common.sandbox.interpreter.access_log import AccessLog as AccessLog
+from common.sandbox.interpreter.access_log import kernel_line
 from common.sandbox.interpreter.conflicts import ATOMIC, Access, Conflicts
 from common.sandbox.interpreter.program import Program
 from common.sandbox.interpreter.spans import Span, alive, element, extent, spans_of
@@ -172,23 +169,11 @@ def _width(pointers: TensorHandle) -> int:
 WATCH = Watch()
 
 
-_NOT_A_KERNEL = tuple(os.path.dirname(path) + os.sep for path in (triton.__file__, __file__))
-"""The folders of Triton and of this package, whose frames stand between a check and a kernel."""
-
-
-def _kernel_line() -> str:
-    """Return the kernel's line that runs now: `line 12 of rope.py: tl.store(...)`."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith(_NOT_A_KERNEL):
-        frame = frame.f_back
-    return source.of_frame(frame)
-
-
 def _access(verb: str) -> Access:
     """Return the access that the running program makes."""
     builder = interpreter.interpreter_builder
     sizes = max((n for n, size in enumerate(builder.grid_dim, 1) if size > 1), default=1)
-    return Access(builder.grid_idx[:sizes], verb, _kernel_line())
+    return Access(builder.grid_idx[:sizes], verb, kernel_line())
 
 
 def watch_memory() -> None:
