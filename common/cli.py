@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -48,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     A mistake of the user is one line on stderr and exit code 2; Ctrl-C is exit code 130.
     """
     options = _parser().parse_args(arguments)
+    # at its end Python would look for garbage among all objects of torch, for half a second
+    atexit.register(gc.freeze)
     try:
         sys.exit(options.run(options))
     except KeyboardInterrupt:

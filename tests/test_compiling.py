@@ -334,3 +334,14 @@ def test_what_hangs_is_not_asked_to_hang_again(compiler, monkeypatch):
     worker = SimpleNamespace(solution=WRONG["never_returns"])
     with compiler() as ours:
         assert ours.grade(SimpleNamespace(op=OP, case=CASE), worker) == hangs
+
+
+@pytest.mark.parametrize("found", [{}, {"a-case": {}}])
+def test_the_server_starts_early_unless_the_solution_is_known(monkeypatch, found):
+    (solution, *_) = solutions.discover()
+    started = []
+    monkeypatch.setattr(compiling, "ForkServer", lambda *what, **how: started.append(how))
+    monkeypatch.setattr(compiling, "known", lambda *_: SimpleNamespace(found=found))
+    Compiler("cpu").prepare([solution])
+    Compiler("cuda").prepare([solution])
+    assert started == ([] if found else [{"light": True, "target": TARGET}])

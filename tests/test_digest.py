@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.digest import code_of, digest
+from common.digest import code_of, digest, digest_with_words
 
 SOURCE = '''"""A module."""
 
@@ -80,3 +80,11 @@ def test_a_files_name_and_other_files_count(tmp_path):
 
 def test_what_is_left_is_the_code():
     assert code_of(SOURCE.encode()) == b"import torch\ndef double(x):\n    return 2 * x"
+
+
+def test_with_words_every_byte_counts(tmp_path):
+    path = tmp_path / "rope.py"
+    path.write_text(SOURCE)
+    before = digest([path]), digest_with_words([path])
+    path.write_text(SOURCE.replace("the whole of x", "all of x"))
+    assert digest([path]) == before[0] and digest_with_words([path]) != before[1]

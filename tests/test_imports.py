@@ -59,7 +59,12 @@ NO_TORCH = (
 )
 """Rooms whose import loads no torch, so that a board is drawn where none is installed."""
 LOADERS = {"import_module", "__import__", "spec_from_file_location", "run_path", "run_module"}
-MAY_LOAD = ("common/ops/__init__.py", "common/sandbox/contract.py", "common/cli.py")
+MAY_LOAD = (
+    "common/ops/__init__.py",
+    "common/sandbox/base.py",
+    "common/sandbox/contract.py",
+    "common/cli.py",
+)
 """Files that import a module whose name they compute."""
 
 

@@ -51,16 +51,38 @@ def live():
     return run("live")
 
 
-def test_every_program_does_what_it_does_by_itself(taped, live):
-    assert taped.keys() == live.keys()
+@pytest.fixture(scope="module")
+def together():
+    return run("together")
+
+
+@pytest.mark.parametrize("how", ["taped", "together"])
+def test_every_program_does_what_it_does_by_itself(how, live, request):
+    ours = request.getfixturevalue(how)
+    assert ours.keys() == live.keys()
     for name, found in live.items():
         for what in ("out", "fault", "failed"):
-            assert taped[name][what] == found[what], (name, what)
+            assert ours[name][what] == found[what], (name, what)
+
+
+@pytest.mark.parametrize("how", ROUNDS)
+def test_programs_that_do_not_need_each_other_run_at_once(together, how):
+    found = {name for name, each in together.items() if each["together"]}
+    assert {f"in_rows{how}", f"one_way{how}"} <= found
+    assert together[f"in_rows{how}"]["python"] == 1
+
+
+@pytest.mark.parametrize("how", ROUNDS)
+@pytest.mark.parametrize(
+    "name", ["over_the_next", "in_place", "in_halves", "in_order", "one_far", "straight"]
+)
+def test_programs_that_do_or_whose_sums_may_round_otherwise_run_in_turn(together, name, how):
+    assert not together[f"{name}{how}"]["together"]
 
 
 def test_the_kernels_without_a_mistake_have_results(live):
     for name, found in live.items():
-        if not name.startswith(("past_the_end", "assumed", "pretends")):
+        if not name.startswith(("past_the_end", "assumed", "pretends", "one_far")):
             assert not found["failed"] and any(found["out"]), name
 
 

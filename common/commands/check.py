@@ -7,12 +7,21 @@ import contextlib
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
-from common import paths
 from common.commands import options as shared
+from common.commands import starting
 from common.commands.steps import Steps
 from common.solutions import Solution
 
@@ -59,25 +68,25 @@ def check(
     chosen: Sequence[Solution],
     device: str,
     verbose: bool,
-    about: Callable[[], Mapping[str, About]],
+    about: Callable[[Container[str]], Mapping[str, About]],
     memory: int | None = None,
     picture: bool = False,
 ) -> bool:
     """Print failures as they are found, then the folder's places; return whether none failed.
 
-    While the fork server imports torch, this process does so too, and reads the `about` of boards.
+    The boards' `about` is asked for the names that they may show.
     """
-    from common.grading.fork_server import ForkServer
-
     with (
-        contextlib.closing(ForkServer(device, quiet=not verbose, light=device == "cpu")) as server,
-        compiler_for(device, verbose) as compiler,
+        contextlib.closing(starting.fork_server(device, verbose)) as server,
+        starting.compiler(device, verbose) as compiler,
     ):
+        compiler.prepare(chosen)
         from common.commands.report import TierReport
 
         reports = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
         smoke_report, board_report = reports
-        earlier, known = earlier_rows(server), about()
+        earlier = starting.earlier_rows(server)
+        known = about({row.solution for row in earlier.rows} | {each.name for each in chosen})
         found = compiled(smoke(chosen, server, memory), compiler)
         take_all(found, smoke_report, server, memory)
         rows = _measure_board(chosen, server, compiler, board_report, memory)
@@ -88,29 +97,6 @@ def check(
     if smoke_report.failed and not board_report.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not (smoke_report.failed or board_report.failed)
-
-
-def compiler_for(device: str, verbose: bool) -> Compiler:
-    """Return the compiler of what is graded on a device."""
-    from common.grading.compiling import Compiler
-
-    return Compiler(device, quiet=not verbose)
-
-
-def earlier_rows(server: ForkServer) -> Results:
-    """Return what was measured on the server's device, with which a process shares its memory.
-
-    Import what grading imports at its first gradient, which a thread would wait for later.
-    """
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401
-
-    from common.grading.sharing import check_sharing
-    from common.measure import machine
-    from common.records import runs
-
-    if server.device == "cuda":
-        check_sharing(server)
-    return runs.read(paths.RESULTS / machine.results_folder(server.device))
 
 
 def take_all(

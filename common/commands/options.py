@@ -7,7 +7,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -233,11 +233,18 @@ def left_out(op: str, case: str, reason: str) -> str:
     return f"study: {op} {case} is left out, since it does not fit this device: {reason}"
 
 
-def about() -> dict[str, About]:
+def about(names: Container[str] | None = None) -> dict[str, About]:
     """Return note and digest of each solution by its name, for boards.
 
     Peers whose library is missing here are included: a record may come from another machine.
+
+    Args:
+        names: The solutions' names; None for all.
     """
     from common.board.table import About
 
-    return {s.name: About(s.note, s.digest) for s in solutions.everyone(installed=False)}
+    return {
+        each.name: About(each.note, each.digest)
+        for each in solutions.everyone(installed=False)
+        if names is None or each.name in names
+    }

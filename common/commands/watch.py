@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import paths
-from common.commands import check
+from common.commands import check, starting
 from common.commands import options as shared
 from common.commands.report import TierReport
 from common.errors import UserError
@@ -52,8 +52,6 @@ def run(options: argparse.Namespace) -> int:
         ModuleNotFoundError: watchfiles is missing.
         OSError: The folder cannot be watched.
     """
-    from common.grading.fork_server import ForkServer
-
     folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
     if not folder.is_dir():
         shared.contributors(options)  # says what there is
@@ -62,11 +60,10 @@ def run(options: argparse.Namespace) -> int:
     device = shared.device(options)
     end = threading.Event()
     with (
-        closing(ForkServer(device, not options.verbose, light=device == "cpu")) as server,
-        # imports torch while the server does
-        check.compiler_for(device, options.verbose) as compiler,
+        closing(starting.fork_server(device, options.verbose)) as server,
+        starting.compiler(device, options.verbose) as compiler,
     ):
-        check.earlier_rows(server)  # checks the device
+        starting.earlier_rows(server)  # checks the device
         watch = Watch(server, compiler, lambda: shared.contributors(options), options)
         with _on_interrupt(watch.end):
             watch.follow(saves(folder, end))

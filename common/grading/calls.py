@@ -40,9 +40,9 @@ def result_slots(
     problem: Problem, names: Iterable[str], attempts: Sequence[int] = (0,)
 ) -> dict[ResultKey, torch.Tensor]:
     """Return a tensor without memory for each result, from which its slot is laid out."""
-    dtype = getattr(torch, problem.case.dtype)
+    dtype, shapes = getattr(torch, problem.case.dtype), problem.shapes
     return {
-        (name, attempt): torch.empty(problem.truth[name].shape, dtype=dtype, device="meta")
+        (name, attempt): torch.empty(shapes[name], dtype=dtype, device="meta")
         for name in names
         for attempt in attempts
     }

@@ -7,9 +7,12 @@ none runs. Of what that process says only COMPILE_ERROR counts.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
 
@@ -55,7 +58,8 @@ class Compiler:
         self._needed, self._quiet = device == "cpu", quiet
         self._server: ForkServer | None = None
         self._interrupted = False
-        self._workers: dict[tuple[Solution, int], Worker] = {}
+        self._workers: list[Worker] = []
+        self._free: dict[Solution, list[Worker]] = defaultdict(list)
         self._known: dict[Solution, Kept] = {}
         self._lock = threading.Lock()
         self._pool = threads(len(os.sched_getaffinity(0)))
@@ -87,6 +91,12 @@ class Compiler:
 
         return self._pool.submit(judged)
 
+    def prepare(self, solutions: Iterable[Solution]) -> None:
+        """Start the fork server now, unless all that is known of the solutions was kept."""
+        with self._lock:
+            if self._needed and not all(self._kept(each).found for each in solutions):
+                self._started()
+
     def interrupt(self) -> None:
         """End what is under way; any thread and any signal handler may call it."""
         self._interrupted = True
@@ -97,9 +107,10 @@ class Compiler:
         """Keep what is known, and load the solutions anew from now on: they may have changed."""
         for each in self._known.values():
             each.save()
-        for worker in self._workers.values():
+        for worker in self._workers:
             worker.close()
-        self._known, self._workers = {}, {}
+        self._known, self._workers = {}, []
+        self._free.clear()
         self._interrupted = False
         if self._server:
             self._server.resume()
@@ -120,35 +131,66 @@ class Compiler:
             Unknown: The process did not come to its end.
         """
         with self._lock:
-            if solution not in self._known:
-                self._known[solution] = known(solution, TARGET)
-            found = self._known[solution].found
+            found = self._kept(solution).found
         if case.name not in found:
-            found[case.name] = _ask(op, case, self._worker(solution))
+            with self._worker(solution) as worker:
+                found[case.name] = _asked(op, case, worker)
         return cast(Faults, found[case.name])
 
-    def _worker(self, solution: Solution) -> Worker:
-        """Return this thread's worker: several cases of a solution may be compiled at once."""
-        key = solution, threading.get_ident()
+    def _kept(self, solution: Solution) -> Kept:
+        if solution not in self._known:
+            self._known[solution] = known(solution, TARGET)
+        return self._known[solution]
+
+    def _started(self) -> ForkServer:
+        if self._server is None:
+            self._server = ForkServer("cpu", self._quiet, light=True, target=TARGET)
+        if self._interrupted:
+            self._server.interrupt()
+        return self._server
+
+    @contextlib.contextmanager
+    def _worker(self, solution: Solution) -> Iterator[Worker]:
+        """Lend a free worker: several cases of a solution may be compiled at once."""
         with self._lock:
-            if self._server is None:
-                self._server = ForkServer("cpu", self._quiet, target=TARGET)
-            if self._interrupted:
-                self._server.interrupt()
-            if key not in self._workers:
-                self._workers[key] = Worker(self._server, solution, DEADLINE["cuda"])
-            return self._workers[key]
+            server = self._started()
+            if not (free := self._free[solution]):
+                free.append(Worker(server, solution, DEADLINE["cuda"]))
+                self._workers += free
+            worker = free.pop()
+        try:
+            yield worker
+        finally:
+            with self._lock:
+                self._free[solution].append(worker)
 
 
 class Unknown(Exception):
     """A process came to no end of its kernels; in words."""
 
 
+def _asked(op: Op[Any], case: Case, worker: Worker) -> Faults:
+    """Return the faults of one case; ask again where the fork server ended, or has grown.
+
+    Raises:
+        Unknown: The process, or its fork server, ended.
+    """
+    try:
+        return _ask(op, case, worker)
+    except ServerEnded:
+        worker.refresh()
+    try:
+        return _ask(op, case, worker)
+    except ServerEnded as error:
+        raise Unknown(str(error)) from None
+
+
 def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
     """Return the faults of one case.
 
     Raises:
-        Unknown: The process, or its fork server, ended.
+        Unknown: The process ended.
+        ServerEnded: Its fork server did.
     """
     drawn = draw(op, case, SEED, "cpu")
     slots = laid(op, case, drawn, worker)
@@ -166,10 +208,7 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
 
 
 def _reply(worker: Worker, request: str, **arguments: Any) -> Reply:
-    try:
-        reply = worker.ask(request, **arguments)
-    except ServerEnded as error:
-        raise Unknown(str(error)) from None
+    reply = worker.ask(request, **arguments)
     if reply.get("verdict") in ENDED:
         raise Unknown(f"{reply['verdict']}: {reply['reason']}")
     return reply

@@ -6,17 +6,15 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 
-from common.paths import CACHE, ROOT
+from common.grading.base import Base
+from common.paths import CACHE
 
 TARGET = "sm_90"
 """The GPU that stands in where there is none: an H100 or H200."""
-LONGEST_FORK = 60.0
-"""Seconds in which the fork server must answer; the first answer waits for the import of torch."""
 LONGEST_END = 5.0
 """Seconds in which it must end by itself once its socket is closed."""
 
@@ -65,34 +63,29 @@ class ForkServer:
 
     def _start(self) -> None:
         self._forked.clear()
-        self._control, theirs = socket.socketpair()
-        self._control.settimeout(LONGEST_FORK)
+        self._base = Base.acquire(self._quiet)
         interpreted = self.device == "cpu" and (self._counted or not self._target)
-        environment = os.environ | {
-            "TRITON_INTERPRET": "1" if interpreted else "0",
-            "STUDY_TARGET": self._target,
-        }
+        changed = {"TRITON_INTERPRET": "1" if interpreted else "0", "STUDY_TARGET": self._target}
         if self._target:
-            environment["TRITON_CACHE_DIR"] = str(CACHE / "kernels")
-        root = str(ROOT)
-        output = subprocess.DEVNULL if self._quiet else sys.stderr
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", self.MODULE, str(theirs.fileno()), *["light"] * self.light],
-            pass_fds=[theirs.fileno()],
-            env=environment | {"PYTHONPATH": os.pathsep.join([root, *_python_path()])},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,  # Ctrl-C is for the harness, which then ends the others
-        )
-        theirs.close()
+            changed["TRITON_CACHE_DIR"] = str(CACHE / "kernels")
+        with open(os.devnull, "wb") as nowhere:
+            output = nowhere if self._quiet else sys.stderr
+            arguments = ["light"] * self.light
+            self._process = self._base.start(self.MODULE, arguments, changed, output.fileno())
+
+    def _end(self) -> None:
+        """End the server, which ends by itself once its socket is closed."""
+        self._process.control.close()
+        self._process.wait(LONGEST_END)
+        self._process.kill()
+        self._base.release()
 
     def fork(self) -> tuple[int, int, socket.socket]:
         """Fork a process; return its server's id, its own id, and the socket to it."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
-            if self._process.poll() is not None and not self._closed:
-                self._control.close()
+            if self._process.ended and not self._closed:
+                self._end()
                 self._start()
             if self._interrupted:
                 raise ServerEnded("interrupted")
@@ -112,7 +105,7 @@ class ForkServer:
 
     def runs(self, server: int) -> bool:
         """Return whether the server with this id is the present one and still runs."""
-        return server == self._process.pid and self._process.poll() is None
+        return server == self._process.pid and not self._process.ended
 
     def reap(self, server: int, pid: int, at_once: bool = False) -> int:
         """Kill a process that this server forked, and every process that it started.
@@ -153,22 +146,15 @@ class ForkServer:
     def _ask(self, request: bytes, fds: Sequence[int] = ()) -> bytes:
         """Return the server's answer; end a server that gives none, so that the next fork works."""
         with contextlib.suppress(OSError):
-            socket.send_fds(self._control, [request], fds)
-            if answer := self._control.recv(64):
+            self._process.pid  # noqa: B018  # the server's id comes before its first answer
+            socket.send_fds(self._process.control, [request], fds)
+            if answer := self._process.control.recv(64):
                 return answer
         self._process.kill()
-        self._process.wait()
         raise ServerEnded("the fork server ended; run with --verbose to see why")
 
     def close(self) -> None:
         """Close the server's socket, on which it ends itself and all that its workers started."""
-        self._closed = True
-        self._control.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(LONGEST_END)
-        self._process.kill()
-        self._process.wait()
-
-
-def _python_path() -> list[str]:
-    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+        if not self._closed:
+            self._closed = True
+            self._end()

@@ -112,8 +112,8 @@ def _compare_further(exchange: Exchange, direction: Direction, findings: list[Fi
 
 def _kept(exchange: Exchange, direction: Direction) -> dict[str, torch.Tensor]:
     """Return the first call's results in host memory, if there are any and they are small."""
-    names = exchange.names(direction)
-    count = sum(exchange.problem.truth[name].numel() for name in names)
+    names, shapes = exchange.names(direction), exchange.problem.shapes
+    count = sum(shapes[name].numel() for name in names)
     if FIRST not in exchange.answered[direction] or count > FEW:
         return {}
     return {name: exchange.result(name, FIRST).cpu() for name in names}

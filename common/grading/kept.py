@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from common.digest import digest
+from common.digest import digest_with_words
 from common.paths import COMMON
 
 
@@ -47,4 +47,6 @@ class Kept:
 def foundation(folders: Sequence[str], packages: Sequence[str]) -> str:
     """Return the digest of some folders of `common/`, and the versions of packages."""
     sources = (file for folder in folders for file in (COMMON / folder).rglob("*.py"))
-    return " ".join([digest(sources), *(f"{name} {metadata.version(name)}" for name in packages)])
+    return " ".join(
+        [digest_with_words(sources), *(f"{name} {metadata.version(name)}" for name in packages)]
+    )

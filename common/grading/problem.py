@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from common.grading import oracle
 from common.grading.chunks import on_host
+from common.grading.late import Late, Once
 from common.grading.tolerance import FEW_ELEMENTS, Budget, budget_of, larger
 from common.ops._draw import draw
 from common.spec import Axis, Case, Op
@@ -18,6 +20,8 @@ from common.wire import OUTPUT as OUTPUT
 
 DRAWS_OF_FEW = 8
 """Draws from which small tensors take their budget."""
+Solved = tuple[dict[str, torch.Tensor], dict[str, Budget]]
+"""The truth and the budget of each result, by its name."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,9 @@ class Problem:
     """`cpu` or `cuda`: where the inputs are, and where results are compared."""
     arguments: dict[str, Any]
     upstream: torch.Tensor
-    truth: dict[str, torch.Tensor]
+    truth: Mapping[str, torch.Tensor]
     """By result, in float64; in host memory where the GPU's is scarce."""
-    budgets: dict[str, Budget]
+    budgets: Mapping[str, Budget]
     frugal: bool = False
     """Whether the GPU's memory is scarce: the host's holds the truth and the results."""
     seed: int | None = None
@@ -53,17 +57,41 @@ class Problem:
 
     @property
     def outline(self) -> Problem:
-        """Return the problem without its inputs and the oracle's values, which take memory."""
+        """Return the problem without its inputs and the oracle's values, which take memory.
+
+        Without a GPU it has no budgets either where no result was compared.
+        """
         nothing = self.upstream.to("meta")
-        truth = {name: tensor.to("meta") for name, tensor in self.truth.items()}
-        return replace(self, arguments={}, upstream=nothing, truth=truth, _others=[])
+        truth = {
+            name: torch.empty(shape, dtype=torch.float64, device="meta")
+            for name, shape in self.shapes.items()
+        }
+        known = not isinstance(self.budgets, Late) or self.budgets.known
+        budgets = dict(self.budgets) if known else {}
+        return replace(
+            self, arguments={}, upstream=nothing, truth=truth, budgets=budgets, _others=[]
+        )
+
+    @property
+    def shapes(self) -> dict[str, torch.Size]:
+        """Return the shape of each result."""
+        if not isinstance(self.truth, Late):
+            return {name: tensor.shape for name, tensor in self.truth.items()}
+        return {
+            name: (self.upstream if name == OUTPUT else self.arguments[name]).shape
+            for name in self.truth
+        }
 
     def _redrawn(self) -> Problem:
         seed = secrets.randbits(48)
         drawn = draw(self.op, self.case, seed, self.device)
-        truth, budgets = _solved(self.op, self.case, *drawn, self.frugal)
-        budgets = _larger(budgets, self.budgets)
-        return Problem(self.op, self.case, self.device, *drawn, truth, budgets, self.frugal, seed)
+
+        def solve() -> Solved:
+            truth, budgets = _solved(self.op, self.case, *drawn, self.frugal)
+            return truth, _larger(budgets, self.budgets)
+
+        solution = _solution(self.op, self.case, self.device, solve)
+        return Problem(self.op, self.case, self.device, *drawn, *solution, self.frugal, seed)
 
     def axes(self, name: str) -> tuple[Axis, ...]:
         """Return the dimensions of a result by name."""
@@ -85,6 +113,9 @@ def make_problem(op: Op[Any], case: Case, seed: int, device: str, frugal: bool =
     The oracle is the reference in float64; the budget is eager's error. On tensors of fewer than
     1,000 elements eager may be lucky, so its largest error of eight draws counts there.
 
+    Without a GPU both are computed when a result is first compared: a solution that does not
+    support the case never needs them.
+
     Args:
         op: The op.
         case: The case.
@@ -96,17 +127,32 @@ def make_problem(op: Op[Any], case: Case, seed: int, device: str, frugal: bool =
         torch.OutOfMemoryError: The GPU's free memory does not hold the case.
     """
     drawn = draw(op, case, seed, device)
-    truth, budgets = _solved(op, case, *drawn, frugal)
-    if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
-        for again in range(1, DRAWS_OF_FEW):
-            _, others = _solved(op, case, *draw(op, case, seed + again, device), frugal)
-            budgets = _larger(budgets, others)
-    return Problem(op, case, device, *drawn, truth, budgets, frugal, seed)
+
+    def solve() -> Solved:
+        truth, budgets = _solved(op, case, *drawn, frugal)
+        if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
+            for again in range(1, DRAWS_OF_FEW):
+                _, others = _solved(op, case, *draw(op, case, seed + again, device), frugal)
+                budgets = _larger(budgets, others)
+        return truth, budgets
+
+    return Problem(op, case, device, *drawn, *_solution(op, case, device, solve), frugal, seed)
+
+
+def _solution(
+    op: Op[Any], case: Case, device: str, solve: Callable[[], Solved]
+) -> tuple[Mapping[str, torch.Tensor], Mapping[str, Budget]]:
+    """Return the truth and the budgets; on a GPU now, since they take its memory."""
+    once = Once(solve)
+    if device == "cuda":
+        return once()
+    names = (OUTPUT, *(op.differentiable if "backward" in case.directions else ()))
+    return Late(names, once, lambda both: both[0]), Late(names, once, lambda both: both[1])
 
 
 def _solved(
     op: Op[Any], case: Case, arguments: dict[str, Any], upstream: torch.Tensor, frugal: bool
-) -> tuple[dict[str, torch.Tensor], dict[str, Budget]]:
+) -> Solved:
     """Return the oracle's results of one draw, and eager's error on each."""
     gradients = "backward" in case.directions
     truth = oracle.truth(op, arguments, upstream, gradients)
@@ -120,5 +166,5 @@ def _solved(
     return truth, budgets
 
 
-def _larger(budgets: dict[str, Budget], others: dict[str, Budget]) -> dict[str, Budget]:
+def _larger(budgets: dict[str, Budget], others: Mapping[str, Budget]) -> dict[str, Budget]:
     return {name: larger(budget, others[name]) for name, budget in budgets.items()}

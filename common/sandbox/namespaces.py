@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 Owner = ModuleType | type
 # by names of our own: those of builtins are among what may be replaced
-_all, _map, _is, _zip = all, map, operator.is_, zip
+_all, _map, _is, _zip, _KeyError = all, map, operator.is_, zip, KeyError
 code, defaults = operator.attrgetter("__code__"), operator.attrgetter("__defaults__")
 _contents = operator.attrgetter("cell_contents")
 IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
@@ -31,6 +31,8 @@ class Namespace(NamedTuple):
     namespace: Mapping[str, object]
     names: tuple[str, ...]
     values: tuple[object, ...]
+    several: Callable[[Mapping[str, object]], tuple[object, ...]] | None
+    """Returns what all names stand for; None if there are no names."""
     own: frozenset[str] = frozenset()
     inherited: frozenset[str] = frozenset()
 
@@ -39,7 +41,7 @@ class Namespace(NamedTuple):
 
         C compares all of them, since this runs at each call.
         """
-        if not _all(_map(_is, _map(self.namespace.get, self.names), self.values)):
+        if not self._stands():
             for name, value in _zip(self.names, self.values, strict=True):
                 if self.namespace.get(name) is not value:
                     return name
@@ -48,6 +50,13 @@ class Namespace(NamedTuple):
                 if name in self.inherited:
                     return name
         return None
+
+    def _stands(self) -> bool:
+        try:  # twice as fast as a call of `get` for each name
+            present = self.several(self.namespace) if self.several else ()
+        except _KeyError:
+            return False
+        return _all(_map(_is, present, self.values))
 
 
 class Parts(NamedTuple):
@@ -91,6 +100,7 @@ def namespace_of(owner: Owner, whole: bool) -> Namespace:
         namespace=namespace,
         names=tuple(known),
         values=tuple(known.values()),
+        several=_several(known),
         own=frozenset(namespace),
         inherited=frozenset(key for base in bases for key in base.__dict__),
     )
@@ -105,7 +115,17 @@ def tables_of(owner: Owner, whole: bool) -> Iterator[Namespace]:
         ours = whole and not name.startswith("__") and type(table) in (dict, MappingProxyType)
         if ours or _is_table(table):
             table_name, entries = f"{_full_name(owner)}.{name}", dict(table)
-            yield Namespace(table_name, table, tuple(entries), tuple(entries.values()))
+            names, values = tuple(entries), tuple(entries.values())
+            yield Namespace(table_name, table, names, values, _several(names))
+
+
+def _several(names: Iterable[str]) -> Callable[[Mapping[str, object]], tuple[object, ...]] | None:
+    """Return a function that looks up all names in one step of C."""
+    first, *others = names or (None,)
+    if first is None:
+        return None
+    # of one name alone it would return what the name stands for, and not a tuple
+    return operator.itemgetter(first, *(others or [first]))
 
 
 def parts_of(sealed: Iterable[Namespace]) -> Iterator[Parts]:

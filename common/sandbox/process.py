@@ -57,12 +57,7 @@ torch.compile out of the mode."""
 
 
 def stay_light() -> None:
-    """Keep the mode that poisons memory from importing torch._dynamo.
-
-    Import what each worker's first gradient would import otherwise: sympy takes 0.4 s.
-    """
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401
-
+    """Keep the mode that poisons memory from importing torch._dynamo."""
     Poison.__torch_dispatch__ = getattr(_GUARDED, "__wrapped__", _GUARDED)  # type: ignore[method-assign]
 
 

@@ -1,4 +1,5 @@
-"""Launches of many programs, `taped` or `live`: prints what each wrote, and how often Python ran.
+"""Launches of many programs, `live`, `taped` or `together`: prints what each wrote, how often
+Python ran, and whether all programs but the first ran at once.
 
 A kernel's Python counts itself: `PYTHON.append(1)` runs in the interpreter alone.
 """
@@ -15,9 +16,10 @@ import torch
 import triton
 import triton.language as tl
 
-from common.sandbox.interpreter import bounds, patches, tape
+from common.sandbox.interpreter import bounds, patches, program
 
 PYTHON: list[int] = []
+TOGETHER: list[bool] = []
 N, B = 12, 8
 
 
@@ -132,9 +134,70 @@ def pretends(x, out, n, B: tl.constexpr):
     tl.store(out + tl.program_id(0), tl.load(x + n + tl.program_id(0)))
 
 
+@triton.jit
+def in_rows(x, out, n, B: tl.constexpr):
+    """Blocks of two dimensions, scalars of each program, moves, and two stores."""
+    PYTHON.append(1)
+    pid = tl.program_id(0)
+    scale = tl.load(x + pid)
+    rows, columns = tl.arange(0, 2)[:, None], tl.arange(0, B // 2)[None, :]
+    block = tl.load(x + pid * B + rows * (B // 2) + columns).to(tl.bfloat16)
+    turned = tl.reshape(tl.trans(tl.cos(block.to(tl.float32)) * scale), (B,))
+    low, high = tl.split(tl.reshape(tl.maximum(turned, -0.5), (B // 2, 2)))
+    half = tl.arange(0, B // 2)
+    tl.store(out + pid * B + half, tl.where(low > 0, low, -high))
+    tl.store(out + pid * B + B // 2 + half, low * high, mask=half < pid)
+
+
+@triton.jit
+def one_way(x, out, n, B: tl.constexpr):
+    """Each program takes the same of two ways."""
+    PYTHON.append(1)
+    pid = tl.program_id(0)
+    if tl.load(x) < 100.0 * (pid + 1):
+        tl.store(out + pid, tl.load(x + pid) / 3 + pid % 4)
+
+
+@triton.jit
+def over_the_next(x, out, n, B: tl.constexpr):
+    """Each program writes an element of the next one's, which overwrites it in turn."""
+    PYTHON.append(1)
+    places = tl.program_id(0) * (B - 1) + tl.arange(0, B)
+    tl.store(out + places, tl.load(x + places) + tl.program_id(0))
+
+
+@triton.jit
+def in_place(x, out, n, B: tl.constexpr):
+    """Each program reads again what it has written."""
+    PYTHON.append(1)
+    places = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + places, tl.load(x + places))
+    tl.store(out + places, tl.load(out + places) * 2)
+
+
+@triton.jit
+def in_halves(x, out, n, B: tl.constexpr):
+    """Each program reads one half of a number, whose other half the one before has written."""
+    PYTHON.append(1)
+    pid = tl.program_id(0)
+    halves = out.to(tl.pointer_type(tl.int16))
+    tl.store(halves + 2 * pid + 3, (pid + 16000).to(tl.int16))
+    tl.store(out + 2 * B + pid, tl.load(out + pid) + tl.load(x + pid))
+
+
+@triton.jit
+def one_far(x, out, n, B: tl.constexpr):
+    """The lanes of one program lie in `x` and in `out`."""
+    PYTHON.append(1)
+    pid = tl.program_id(0)
+    away = tl.where((pid == 9) & (tl.arange(0, B) == 3), -2 * n, 0)
+    tl.store(out + pid * B + tl.arange(0, B), tl.load(x + pid * B + tl.arange(0, B) + away))
+
+
 KERNELS = (
-    straight, cast, two_ways, by_value, rows_of_lengths, blocks, descriptors, in_order, transposed,
-    past_the_end, assumed, pretends,
+    in_rows, one_way, over_the_next, in_place, in_halves, one_far, straight, cast, two_ways,
+    by_value, rows_of_lengths, blocks, descriptors, in_order, transposed, past_the_end, assumed,
+    pretends,
 )  # fmt: skip
 
 
@@ -144,6 +207,7 @@ def launched(kernel, backwards):
     x.normal_()
     log = bounds.WATCH.begin_call({"x": x, "out": out}, backwards)
     PYTHON.clear()
+    TOGETHER.clear()
     try:
         kernel[(N,)](x, out, N * B - 3 * (kernel in (straight, cast, blocks)), B=B)
         failed = ""
@@ -153,13 +217,24 @@ def launched(kernel, backwards):
             frames.append(trace.tb_frame.f_code.co_name)
             trace = trace.tb_next
         failed = f"{error}, in {kernel.fn.__name__ in frames and kernel.fn.__name__}"
-    return {"out": out.tolist(), "fault": log.fault(), "failed": failed, "python": len(PYTHON)}
+    return {
+        "out": out.tolist(),
+        "fault": log.fault(),
+        "failed": failed,
+        "python": len(PYTHON),
+        "together": any(TOGETHER),
+    }
 
 
 def main(how: str) -> None:
     patches.install()
+    rest = bounds.Watch.rest
     if how == "live":
-        tape.FEW = N
+        program.FEW = N
+    if how == "together":
+        bounds.Watch.rest = lambda *what: TOGETHER.append(rest(*what)) or TOGETHER[-1]
+    else:
+        bounds.Watch.rest = lambda *_: False
     found = {
         f"{kernel.fn.__name__}{' backwards' * backwards}": launched(kernel, backwards)
         for kernel in KERNELS

@@ -11,8 +11,10 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import triton
 from triton import knobs
 from triton._C.libtriton import llvm
+from triton.runtime import cache
 
 INLINE = "elementwise_inline_asm"
 KEY = "verdict"
@@ -21,7 +23,12 @@ Stages = dict[str, Callable[[Any, dict[str, Any]], Any]]
 
 
 def stop_at_llvm() -> None:
-    """Have kernels for NVIDIA's GPUs compiled as far as a verdict needs; call this once."""
+    """Have kernels for NVIDIA's GPUs compiled as far as a verdict needs; call this once.
+
+    Triton's cache goes by Triton's version, as all that is kept of verdicts does: each process
+    would read Triton's libraries for their digest, 460 MB in half a second.
+    """
+    cache.triton_key = lambda: f"triton {triton.__version__}"
     knobs.runtime.add_stages_inspection_hook = _hook
     knobs.compilation.store_binary_only = True
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
-import os
-import sys
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -20,14 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from common import source
-from common.sandbox.interpreter import provenance, tape
+from common.sandbox.interpreter import provenance, tape, together
+from common.sandbox.interpreter.access_log import AccessLog as AccessLog
+from common.sandbox.interpreter.access_log import kernel_line
 from common.sandbox.interpreter.conflicts import ATOMIC, Access, Conflicts
+from common.sandbox.interpreter.program import Program
 from common.sandbox.interpreter.spans import Span, alive, element, extent, spans_of
 
 READS = "reads"
@@ -55,7 +54,8 @@ class Launch(NamedTuple):
 
     def holds(self, addresses: np.ndarray, width: int) -> bool:
         """Return whether all addresses lie in one span; each is that of `width` bytes."""
-        first, end = int(addresses.min()), int(addresses.max()) + width
+        first = int(np.minimum.reduce(addresses, axis=None))
+        end = int(np.maximum.reduce(addresses, axis=None)) + width
         return any(span.holds(first, end) for span in self.spans)
 
     def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
@@ -69,29 +69,6 @@ class Launch(NamedTuple):
         if spans:
             where = " of ".join(element(address, width, spans))
         return f"{who}: {access.verb} {where}, {access.line}"
-
-
-class AccessLog:
-    """The accesses of one graded call that left their tensors.
-
-    A solution that empties the list of faults is found out, since a counter runs beside it.
-    """
-
-    def __init__(self) -> None:
-        """Begin with no fault."""
-        self.faults: list[str] = []
-        self.tally = itertools.count()
-
-    def add(self, fault: str) -> None:
-        """Log one access."""
-        self.faults.append(fault)
-        next(self.tally)
-
-    def fault(self) -> str | None:
-        """Return the first fault, if there is one; call this once, at the end."""
-        if not next(self.tally):
-            return None
-        return next(filter(None, self.faults), "an access, whose trace the solution removed")
 
 
 @dataclass
@@ -121,15 +98,9 @@ class Watch:
             OutOfBounds: A lane leaves the launch's memory. The log keeps it as well, since a
                 solution may swallow the exception.
         """
-        addresses: np.ndarray = pointers.data
-        if self.launch is None or not addresses.size:
+        if self.launch is None or self.within(pointers, mask):
             return
-        width = _width(pointers)
-        if self.launch.holds(addresses, width):  # switched-off lanes too, as in most launches
-            return
-        addresses = _active(pointers, mask)
-        if not addresses.size or self.launch.holds(addresses, width):
-            return
+        addresses, width = _active(pointers, mask), _width(pointers)
         spans = self.launch.reached_by(pointers)
         outside = np.ones(addresses.shape, dtype=bool)
         for span in spans:
@@ -142,6 +113,27 @@ class Watch:
             fault = self.launch.outside(_access(verb), address, width, spans)
             self.log.add(fault)
             raise OutOfBounds(fault)
+
+    def within(self, pointers: TensorHandle, mask: np.ndarray | None) -> bool:
+        """Return whether the addresses of all active lanes lie in one tensor of the launch."""
+        assert self.launch
+        addresses, width = pointers.data, _width(pointers)
+        # switched-off lanes too, as in most launches
+        if not addresses.size or self.launch.holds(addresses, width):
+            return True
+        addresses = _active(pointers, mask)
+        return not addresses.size or self.launch.holds(addresses, width)
+
+    def rest(self, count: int) -> bool:
+        """Run all programs of the launch but the first few together; return whether they ran."""
+        if self.launch is None:  # the kernel replaced it, which is a fault
+            return False
+        sizes = interpreter.interpreter_builder.grid_dim
+        places = np.arange(count, math.prod(sizes))
+        programs = np.stack(np.unravel_index(places, sizes), axis=1)
+        if self.backwards:
+            programs = np.array(sizes) - 1 - programs
+        return together.play(self.launch.tape, programs, self.within)
 
     def around(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
@@ -177,23 +169,11 @@ def _width(pointers: TensorHandle) -> int:
 WATCH = Watch()
 
 
-_NOT_A_KERNEL = tuple(os.path.dirname(path) + os.sep for path in (triton.__file__, __file__))
-"""The folders of Triton and of this package, whose frames stand between a check and a kernel."""
-
-
-def _kernel_line() -> str:
-    """Return the kernel's line that runs now: `line 12 of rope.py: tl.store(...)`."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith(_NOT_A_KERNEL):
-        frame = frame.f_back
-    return source.of_frame(frame)
-
-
 def _access(verb: str) -> Access:
     """Return the access that the running program makes."""
     builder = interpreter.interpreter_builder
     sizes = max((n for n, size in enumerate(builder.grid_dim, 1) if size > 1), default=1)
-    return Access(builder.grid_idx[:sizes], verb, _kernel_line())
+    return Access(builder.grid_idx[:sizes], verb, kernel_line())
 
 
 def watch_memory() -> None:
@@ -211,11 +191,15 @@ def _watch_accesses() -> None:
 
     def watched_load(self: Any, ptrs: Any, mask: Any, *args: Any, **kwargs: Any) -> Any:
         WATCH.check(READS, ptrs, _bare(mask))
+        if WATCH.conflicts is None:  # as nearly always, and without a further call
+            return load(self, ptrs, _handle(mask), *args, **kwargs)
         act = functools.partial(load, self, ptrs, _handle(mask), *args, **kwargs)
         return WATCH.around(READS, ptrs, _bare(mask), act)
 
     def watched_store(self: Any, ptrs: Any, value: Any, mask: Any, *args: Any) -> Any:
         WATCH.check("writes", ptrs, _bare(mask))
+        if WATCH.conflicts is None:
+            return store(self, ptrs, value, _handle(mask), *args)
         act = functools.partial(store, self, ptrs, value, _handle(mask), *args)
         return WATCH.around("writes", ptrs, _bare(mask), act)
 
@@ -266,7 +250,7 @@ def _watch_launches() -> None:
         if WATCH.conflicts:
             WATCH.conflicts.begin_launch(spans)
         else:  # the line of an access is known while the kernel's own Python runs
-            self.fn = tape.Program(self.fn, launch.tape)
+            self.fn = Program(self.fn, launch.tape, WATCH.rest)
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn of a NaN either
                 return run(self, *args, **kwargs)

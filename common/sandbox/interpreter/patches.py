@@ -15,11 +15,11 @@ import numpy as np
 import triton.language as tl
 from triton._C.libtriton import ir
 from triton.language.extra import libdevice
-from triton.language.semantic import TritonSemantic
 from triton.runtime import autotuner, interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from common.sandbox.interpreter.bounds import WATCH, watch_memory
+from common.sandbox.interpreter import speed
+from common.sandbox.interpreter.bounds import watch_memory
 
 
 def install() -> None:
@@ -27,7 +27,7 @@ def install() -> None:
     _patch_bfloat16()
     _patch_tf32()
     _patch_autotune()
-    _patch_speed()
+    speed.install()
     _refuse_libdevice()
     watch_memory()
 
@@ -50,7 +50,7 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
 def _is_bfloat16(value: Any) -> bool:
     return (
         isinstance(value, TensorHandle)
-        and value.data.dtype == np.uint16  # first, since Triton's types compare by their names
+        and value.data.dtype.char == "H"  # uint16; first, since Triton's types compare by names
         and value.dtype.scalar == tl.bfloat16
     )
 
@@ -177,94 +177,6 @@ def _patch_autotune() -> None:
         return run(self, *args, **kwargs)
 
     autotuner.Autotuner.run = patched
-
-
-# --- speed: the interpreter repeats work that gives the same again, or nothing --------------------
-
-
-def _patch_speed() -> None:
-    interpreter._patch_lang = _once_a_launch(interpreter._patch_lang)
-    interpreter._get_np_dtype = _once_a_type(interpreter._get_np_dtype)
-    tl.block_type.__init__ = _once_a_block(tl.block_type.__init__)
-    tl.tensor.__init__ = _once_a_kind(tl.tensor.__init__)
-    check = TritonSemantic.binary_op_sanitize_overflow_impl
-    TritonSemantic.binary_op_sanitize_overflow_impl = _in_debug_alone(check)
-
-
-def _once_a_launch(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Patch the language for a function once, not at each call of a device function."""
-
-    @functools.wraps(patch)
-    def patched(fn: Any) -> Any:
-        if WATCH.launch is None or fn in WATCH.launch.patched:
-            return interpreter._LangPatchScope() if WATCH.launch else patch(fn)
-        WATCH.launch.patched.add(fn)
-        return patch(fn)
-
-    return patched
-
-
-def _once_a_type(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Keep the numpy type of each scalar type, by its name: types themselves hash slowly."""
-    known: dict[str, Any] = {}
-
-    @functools.wraps(convert)
-    def patched(tt_dtype: Any) -> Any:
-        scalar = tt_dtype.scalar
-        if scalar.name not in known:
-            known[scalar.name] = convert(scalar)
-        return known[scalar.name]
-
-    return patched
-
-
-def _once_a_block(init: Callable[..., None]) -> Callable[..., None]:
-    """Validate and name each block type once: a kernel makes the same few at every operation."""
-    known: dict[Any, dict[str, Any]] = {}
-
-    @functools.wraps(init)
-    def patched(self: Any, element_ty: Any, shape: Any) -> None:
-        key = (element_ty.name, *shape)
-        if any(type(size) is not int for size in key[1:]):
-            init(self, element_ty, shape)
-            return
-        if key not in known:
-            init(self, element_ty, shape)
-            known[key] = vars(self) | {TENSORS: {}}
-        vars(self).update(known[key], element_ty=element_ty)
-
-    return patched
-
-
-TENSORS = "attributes_of_tensors"
-"""The attribute of a block type that holds what all tensors of the type have in common."""
-
-
-def _once_a_kind(init: Callable[..., None]) -> Callable[..., None]:
-    """Work out a tensor's shape once for each block type that _once_a_block has made."""
-
-    @functools.wraps(init)
-    def patched(self: Any, handle: Any, type: Any) -> None:
-        common = getattr(type, TENSORS, None)
-        if not common:
-            init(self, handle, type)
-            if common is not None:
-                common.update(vars(self))
-        else:
-            vars(self).update(common, handle=handle, type=type, dtype=type.scalar)
-
-    return patched
-
-
-def _in_debug_alone(check: Callable[..., None]) -> Callable[..., None]:
-    """Skip a check that does its work in int64 and then asserts nothing unless debugging is on."""
-
-    @functools.wraps(check)
-    def patched(self: Any, *operands: Any) -> None:
-        if self.builder.options.debug:
-            check(self, *operands)
-
-    return patched
 
 
 # --- libdevice: the interpreter would return None -------------------------------------------------

@@ -14,9 +14,6 @@ has the kernel's own frames, and a second branch is on the tape next time.
 
 from __future__ import annotations
 
-import functools
-import inspect
-import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,12 +24,12 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import BlockPointerHandle, InterpreterBuilder, TensorHandle
 
 Method = Callable[..., Any]
-FEW = 2
-"""The programs of a launch that a tape does not make faster."""
 MOST_LEAVES = 8
 """Programs that may leave a launch's tape before all others run without it."""
 EFFECTS = re.compile("load|store|atomic|gather|scatter|program_id|print|assert|assume|barrier")
 """The operations that are more than a function of their operands, by a part of their name."""
+NAMES: dict[Method, str] = {}
+"""The name of each operation that a tape may hold."""
 _HANDLES = (TensorHandle, BlockPointerHandle, interpreter.TensorDescHandle)
 
 
@@ -99,20 +96,21 @@ class Tape:
         self.replaying = False
         self.listening = False
         """Whether the kernel's own Python runs, outside of any operation of the builder."""
-        self._start: list[Step | Guard] = []
+        self.start: list[Step | Guard] = []
+        """The first operations; those behind a decision are a branch of its guard."""
         self._leaves = 0
 
     def _begin(self, results: list[Any], slots: list[Any]) -> None:
         self._results, self._slots = results, slots
         self._known, self._asked = len(results), 0
-        self._entries, self._position = self._start, 0
+        self._entries, self._position = self.start, 0
 
     def run(self, program: Callable[[], object]) -> None:
         """Run one program, by replay where the tape holds for it."""
         if self.off:
             program()
             return
-        if not self._start:
+        if not self.start:
             self._begin([], [])
         elif self._replay():
             return
@@ -132,7 +130,7 @@ class Tape:
         slots: list[Any] = []
         self.replaying = True
         try:
-            whole = self._play(self._start, results, slots)
+            whole = self._play(self.start, results, slots)
         except Exception:  # raised again where the kernel's Python makes that call
             whole = False
         finally:
@@ -268,24 +266,6 @@ def _maker(operand: Any) -> Callable[[list[Any]], Any]:
     return lambda slots: operand
 
 
-class Program:
-    """A kernel's function in the place that Triton's loop over the grid calls, once a program."""
-
-    def __init__(self, function: Callable[..., object], tape: Tape) -> None:
-        """Look like the function to those who inspect it."""
-        functools.update_wrapper(self, function)
-        self.__signature__ = inspect.signature(function)
-        self.__globals__ = function.__globals__
-        self._function, self._tape = function, tape
-
-    def __call__(self, **arguments: Any) -> None:
-        """Run the program that the builder's grid index names."""
-        if math.prod(interpreter.interpreter_builder.grid_dim) <= FEW:
-            self._function(**arguments)
-        else:
-            self._tape.run(functools.partial(self._function, **arguments))
-
-
 def install(recorded: Callable[[Method, bool], Method]) -> None:
     """Patch the interpreter, last of all, so that a launch's tape sees each operation.
 
@@ -296,4 +276,5 @@ def install(recorded: Callable[[Method, bool], Method]) -> None:
     names = [name for name in dir(InterpreterBuilder) if name.startswith("create_")]
     scans = interpreter.ReduceScanOpInterface
     for owner, name in ((scans, "apply"), *((InterpreterBuilder, name) for name in names)):
+        NAMES[getattr(owner, name)] = name
         setattr(owner, name, recorded(getattr(owner, name), bool(EFFECTS.search(name))))
