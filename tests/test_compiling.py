@@ -199,6 +199,14 @@ def test_hints_that_do_not_go_together_are_read_by_ptxas(fault, hints):
     assert "ptxas" in fault(f"tl.store(y, tl.load(x, {hints}))", rest=", 1").lower()
 
 
+def test_rows_that_a_descriptor_gathers_are_read_by_ptxas(fault):
+    rows = "tl.make_tensor_descriptor(x, [64, BLOCK], [BLOCK, 1], [{}, BLOCK]).{}"
+    block = "y + tl.arange(0, 8)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]"
+    assert not fault(f"tl.store({block}, {rows.format(8, 'load([0, 0])')})")
+    gathered = rows.format(1, "gather(tl.arange(0, 8), 0)")
+    assert "ptxas" in fault(f"tl.store({block}, {gathered})").lower()
+
+
 def test_a_function_that_no_library_has_does_not_compile(fault):
     unread = "tl.store(y, {}(tl.load(x)))"
     names = "from triton.language import core\nfrom triton.language.extra import libdevice\n" + (

@@ -16,9 +16,12 @@ from triton import knobs
 from triton._C.libtriton import llvm
 
 HINT = "(?:cacheModifier|evictionPolicy|isVolatile) ="
-UNREAD = re.compile(rf"tt\.elementwise_inline_asm|tt\.extern_elementwise|{HINT}.*{HINT}")
-"""What Triton's passes hand on unread: assembly, the name of a library's function, and two hints on
-one access, many pairs of which ptxas refuses."""
+UNREAD = re.compile(
+    rf"tt\.elementwise_inline_asm|tt\.extern_elementwise|tma_gather|tma_scatter|{HINT}.*{HINT}"
+)
+"""What Triton's passes hand on unread: assembly, the name of a library's function, rows that a
+descriptor gathers, which ptxas has from sm_100 on, and two hints on one access, many pairs of which
+ptxas refuses."""
 KEY = f"verdict {UNREAD.pattern}"
 """What these stages make is kept apart from whole kernels, and from what others of them made, in
 Triton's caches."""
