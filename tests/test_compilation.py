@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import re
+import shutil
+import signal
+import threading
+import time
 
 import pytest
+import torch
 
 from common import ops, solutions
 from common.commands import compile
 from common.grading import fork_server, known
 from common.records.fields import SCHEMA
 from common.records.lines import Compiled
-from common.tools import compilation
+from common.tools import compilation, figures
 from common.tools.compilation import Compilation
 
 CASES = list(ops.load("rotate_half").tier("board", "cuda"))
@@ -41,12 +49,13 @@ def ask(monkeypatch, tmp_path):
     path = tmp_path / "someone" / "rotate_half.py"
     path.parent.mkdir()
 
-    def compile(source, cases, targets):
+    def compile(source, cases, targets, shown=False):
         path.write_text(source)
         solution = solutions.Solution(path, "rotate_half")
         with Compilation() as ours:
-            todo = [(solution, case) for case in cases]
-            return [line for lines in ours.lines(todo, targets) for line in lines]
+            return [
+                line for lines in ours.lines({solution: cases}, targets, shown) for line in lines
+            ]
 
     return compile
 
@@ -79,6 +88,87 @@ def test_what_is_known_starts_no_process(ask, monkeypatch):
     found = ask(SOURCE.replace("WARPS", "4"), [plain], ["sm_90"])
     monkeypatch.setattr(compilation, "ForkServer", lambda *_: pytest.fail("started"))
     assert ask(SOURCE.replace("WARPS", "4"), [plain], ["sm_90"]) == found
+
+
+def test_what_left_the_cache_is_compiled_again_where_it_is_shown(ask):
+    plain = next(case for case in CASES if not case.interleaved)
+    source = SOURCE.replace("WARPS", "4")
+    (before,) = ask(source, [plain], ["sm_90"])
+    shutil.rmtree(known.CACHE / "kernels")
+    assert ask(source, [plain], ["sm_90"]) == [before]
+    assert not (known.CACHE / "kernels").exists()
+    (again,) = ask(source, [plain], ["sm_90"], shown=True)
+    assert again.figures == before.figures and "LDG" in compile._text("sass", "kernel", [again])
+
+
+def test_a_kernel_of_several_cases_is_measured_once(ask, monkeypatch):
+    sizes = []
+    measure = figures.figures
+    monkeypatch.setattr(
+        figures, "figures", lambda found, target: sizes.append(len(found)) or measure(found, target)
+    )
+    source = SOURCE.replace("x.numel()", "7").replace("if interleaved", "if False")
+    alike = [case for case in CASES if case.dtype == "bfloat16"]
+    found = ask(source.replace("WARPS", "4"), alike, ["sm_90"])
+    assert sizes == [1]
+    assert [line.case for line in found] == [case.name for case in alike] and len(alike) > 1
+
+
+@pytest.mark.parametrize("line", ["import os; os._exit(3)", "import os; os.abort()"])
+def test_an_end_is_shown_and_not_kept(ask, line):
+    plain = next(case for case in CASES if not case.interleaved)
+    dies = SOURCE.replace("    y = torch", f"    {line}\n    y = torch").replace("WARPS", "4")
+    (end,) = ask(dies, [plain], ["sm_90"])
+    assert end.verdict == "CRASHED"
+    assert not list(known.CACHE.glob("figures/*"))
+
+
+def test_floating_tensors_are_no_memory(ask):
+    largest = max(CASES, key=lambda case: math.prod(case.shape))
+    says = """
+    import resource
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    raise ValueError(f"took {used} bytes")
+"""
+    source = SOURCE.replace("    y = torch.empty_like(x)\n", f"    y = torch.empty_like(x)\n{says}")
+    (end,) = ask(
+        source.replace("if interleaved", "if False").replace("WARPS", "4"), [largest], ["sm_90"]
+    )
+    tensor = math.prod(largest.shape) * getattr(torch, largest.dtype).itemsize
+    assert (
+        int(re.search(r"took (\d+) bytes", end.reason)[1]) < 3 * tensor
+    )  # the process has 2 of its own
+
+
+def test_what_each_process_would_repeat_is_done_before_it_starts(ask):
+    plain = next(case for case in CASES if not case.interleaved)
+    says = """
+    import sys
+    from triton.runtime.cache import triton_key
+    gluon = "triton.experimental.gluon.language" in sys.modules
+    raise ValueError(f"hashed {triton_key.cache_info().currsize}, imported {gluon}")
+"""
+    (end,) = ask(SOURCE.replace("    y = torch.empty_like(x)\n", says), [plain], ["sm_90"])
+    assert "hashed 1, imported True" in end.reason
+
+
+def test_what_is_under_way_ends_with_the_command(ask):
+    sleeps = SOURCE.replace("    y = torch", "    import time; time.sleep(60)\n    y = torch")
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), interrupted(5.0):
+        ask(sleeps, CASES, ["sm_90", "sm_80"])
+    assert time.monotonic() - began < 30
+
+
+@contextlib.contextmanager
+def interrupted(seconds):
+    """Raise KeyboardInterrupt in the main thread after so long."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def line(case="a", target="sm_90", kernel="k", registers=8):

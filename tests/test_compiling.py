@@ -188,6 +188,36 @@ def test_assembly_is_read_by_ptxas(fault):
     assert "ptxas" in fault(ASSEMBLY.format("move.f32"), rest=", 1")
 
 
+@pytest.mark.parametrize(
+    "hints",
+    ["cache_modifier='.cg', eviction_policy='evict_first'", "cache_modifier='.ca', volatile=True",
+     "eviction_policy='evict_last', volatile=True"],
+)  # fmt: skip
+def test_hints_that_do_not_go_together_are_read_by_ptxas(fault, hints):
+    one, other = hints.split(", ")
+    assert not fault(f"tl.store(y, tl.load(x, {one}) + tl.load(x, {other}))", rest=", 1")
+    assert "ptxas" in fault(f"tl.store(y, tl.load(x, {hints}))", rest=", 1").lower()
+
+
+def test_rows_that_a_descriptor_gathers_are_read_by_ptxas(fault):
+    rows = "tl.make_tensor_descriptor(x, [64, BLOCK], [BLOCK, 1], [{}, BLOCK]).{}"
+    block = "y + tl.arange(0, 8)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]"
+    assert not fault(f"tl.store({block}, {rows.format(8, 'load([0, 0])')})")
+    gathered = rows.format(1, "gather(tl.arange(0, 8), 0)")
+    assert "ptxas" in fault(f"tl.store({block}, {gathered})").lower()
+
+
+def test_a_function_that_no_library_has_does_not_compile(fault):
+    unread = "tl.store(y, {}(tl.load(x)))"
+    names = "from triton.language import core\nfrom triton.language.extra import libdevice\n" + (
+        "@core.extern\ndef unknown(x, _semantic=None):\n"
+        "    names = {(core.dtype('fp32'),): ('__nv_unknown', core.dtype('fp32'))}\n"
+        "    return core.extern_elementwise('', '', [x], names, True, _semantic=_semantic)\n"
+    )
+    assert not fault(unread.format("libdevice.tanh"), decorators=names, rest=", 1")
+    assert "ptxas" in fault(unread.format("unknown"), decorators=names, rest=", 1").lower()
+
+
 def test_options_of_ptxas_are_read_by_ptxas(fault):
     assert not fault(COPIES, rest=", 64, maxnreg=32")
     assert "ptxas" in fault(COPIES, rest=", 64, ptx_options='--no-such-option'")

@@ -9,7 +9,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from common.sandbox.compiled.target import TARGETS
-from common.tools.figures import PROCESSORS, Binary, Processor, occupancy
+from common.tools.figures import PROCESSORS, Processor, figures, occupancy
 
 
 @triton.jit
@@ -33,7 +33,7 @@ def compiled(kernel, pointers, constants, target, dtype="fp32", **options):
     gpu = TARGETS[target]
     made = triton.compile(source, GPUTarget(gpu.backend, gpu.arch, gpu.warp), options or None)
     files = {path.rpartition(".")[2]: path for path in made.metadata_group.values()}
-    return Binary(files, target).figures()
+    return figures([files], target)[0]
 
 
 @pytest.fixture(params=PROCESSORS)

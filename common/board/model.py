@@ -196,8 +196,8 @@ def _products(launch: Launch, gpu: Gpu) -> float:
 def resident(launch: Launch) -> int:
     """Return the programs that one multiprocessor runs at a time.
 
-    Registers and shared memory are estimated from the largest product; a compiled kernel's own
-    figures belong here.
+    Registers and shared memory are estimated from the largest product: a compiled kernel's own
+    figures bring the times no closer, as `docs/model.md` says.
     """
     threads = launch.warps * THREADS
     found = min(BLOCKS, WARPS // launch.warps, REGISTERS // (threads * _registers(launch)))

@@ -22,7 +22,7 @@ from common.records.lines import Counted, Record
 OPS = ("rope", "rotate_half", "masked_linear", "masked_ffn")
 """The order of ops on every board; an op that is not listed stands behind them, by name."""
 DIRECTION = {"forward": "forward", "backward": "forward + backward (backward alone)"}
-TEXT = ("solution", "case", "note", "of its cases")
+TEXT = ("solution", "case", "note", "of its cases", "kernel", "target")
 """The columns of text, which stand at the left; numbers stand at the right."""
 NOTE_WIDTH = 60
 STALE = "†"

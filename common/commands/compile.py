@@ -6,11 +6,13 @@ import argparse
 import difflib
 import functools
 import json
+import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common import paths
 from common.commands import options as shared
 from common.commands.steps import Steps
 from common.errors import UserError
@@ -23,12 +25,7 @@ if TYPE_CHECKING:
     from common.spec import Case
 
 STAGES = ("ttir", "ttgir", "llir", "ptx", "sass", "amdgcn")
-COLUMNS = {
-    "registers": "regs", "local": "local", "shared": "shared", "warps": "warps",
-    "instructions": "instr", "wide": "wide", "tensor": "mma", "occupancy": "occ",
-}  # fmt: skip
-SHARES = ("wide", "occupancy")
-Todo = Sequence[tuple[Solution, "Case"]]
+Todo = Mapping[Solution, Sequence["Case"]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,12 +54,14 @@ def run(options: argparse.Namespace) -> int:
     todo = _todo(shared.contributors(options), options.case)
     with (
         Compilation(quiet=not options.verbose) as compilation,
-        Steps("compilations", len(todo) * len(targets)) as steps,
+        Steps("solutions and targets", len(todo) * len(targets)) as steps,
     ):
         found: list[Compiled] = []
-        for lines in compilation.lines(todo, targets):
+        for lines in compilation.lines(todo, targets, shown=bool(options.show)):
             found += lines
             steps.done(f"{lines[0].solution} {lines[0].target}" if lines else "no kernel")
+    if _whole(options):
+        _write(found)
     if options.show:
         stage, kernel = options.show
         _print_stage(stage, kernel, found, options.diff)
@@ -78,15 +77,40 @@ def _todo(chosen: Iterable[Solution], only: str | None) -> Todo:
     from common import ops
 
     cases = functools.cache(lambda op: list(ops.load(op).tier("board", "cuda")))
-    todo = [
-        (solution, case)
+    every = {
+        solution: [case for case in cases(solution.op) if only in (None, case.name)]
         for solution in chosen
-        for case in cases(solution.op)
-        if only in (None, case.name)
-    ]
+    }
+    todo = {solution: named for solution, named in every.items() if named}
     if not todo:
         raise UserError(f"no case of the board is called {only}")
     return todo
+
+
+def _whole(options: argparse.Namespace) -> bool:
+    """Return whether the options leave nothing out."""
+    return not any((options.op, options.only, options.case, options.target))
+
+
+def _write(found: Sequence[Compiled]) -> None:
+    """Write the tables of the page, and the record, without where files lie here."""
+    import msgspec
+
+    from common.board import compiled, readme
+    from common.board.markdown import drawn
+    from common.measure import machine
+    from common.records import writer
+    from common.records.fields import SCHEMA
+    from common.records.lines import Run
+
+    tables = [text for table in compiled.tables(found) for text in drawn(table)]
+    readme.insert(paths.ROOT / "docs" / "compile.md", "\n\n".join(tables), "compiled")
+    run = Run(
+        schema=SCHEMA, run=uuid.uuid4().hex[:12], device="cpu", device_name="none",
+        versions=machine.versions(), absent={},
+    )  # fmt: skip
+    lines = [msgspec.structs.replace(line, files={}) for line in found]
+    writer.supersede(paths.RESULTS / "compiled", run, lines)
 
 
 def _row(line: Compiled) -> dict[str, object]:
@@ -135,21 +159,17 @@ def _table(lines: Iterable[Compiled]) -> Table:
     from rich import box
     from rich.table import Table
 
+    from common.board.compiled import COLUMNS, cell
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("target")
     reasons = [line for line in lines if line.reason]
     for column in COLUMNS.values() if not reasons else ("verdict", "reason"):
         table.add_column(column, justify="left" if reasons else "right")
     for line in lines:
-        cells = [_cell(column, line.figures.get(column)) for column in COLUMNS]
+        cells = [cell(column, [line.figures.get(column)]) for column in COLUMNS]
         table.add_row(line.target, *((line.verdict, line.reason) if line.reason else cells))
     return table
-
-
-def _cell(column: str, value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.0%}" if column in SHARES else f"{value:,.0f}"
 
 
 # --- stages ---------------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ class Compiled(Line, frozen=True, kw_only=True, tag="compiled"):
     kernel: str = ""
     """Empty where the call ended before its last kernel."""
     figures: dict[str, float | None] = msgspec.field(default_factory=dict)
-    """See `Binary.figures` in `tools/figures.py`."""
+    """See `figures` in `tools/figures.py`."""
     files: dict[str, str] = msgspec.field(default_factory=dict)
     """The kernel's files in Triton's cache, by ending."""
     verdict: str = "PASSED"

@@ -19,7 +19,7 @@ from common.errors import UserError
 from common.records import jsonl, runs
 from common.records.bystanders import Bystanders
 from common.records.fields import SCHEMA, Line
-from common.records.lines import Counted, End, LeftOut, Memory, Record, Run
+from common.records.lines import Compiled, Counted, End, LeftOut, Memory, Record, Run
 from common.spec import Direction
 
 UNITS = 100
@@ -97,6 +97,30 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def supersede(folder: Path, run: Run, found: Sequence[Compiled]) -> None:
+    """Write a whole run, and remove the folder's earlier ones; do nothing if they say the same.
+
+    Args:
+        folder: The folder.
+        run: The run.
+        found: Its lines.
+
+    Raises:
+        UserError: Another run is writing to the folder.
+    """
+    with locked(folder):
+        earlier = runs.files(folder)
+        mine = [msgspec.structs.replace(line, run=run.run) for line in found]
+        said = runs.read(folder).compiled
+        if [msgspec.structs.replace(line, run=run.run) for line in said] == mine:
+            return
+        lines = [run, *mine, End(schema=SCHEMA, run=run.run)]
+        content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        jsonl.replace(new_file(folder, run.run), content)
+        for path in earlier:
+            path.unlink()
 
 
 class RunWriter:

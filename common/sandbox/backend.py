@@ -31,6 +31,12 @@ LAG = 10_000_000
 """The GPU's clock cycles by which its default stream lags behind another: a few milliseconds."""
 
 
+def warm() -> None:
+    """Do once, before any process is forked, what each one would do at its first kernel."""
+    if TARGET and not INTERPRETED:
+        target.warm()
+
+
 def install() -> None:
     """Patch Triton, once, before any kernel runs; do nothing on a GPU."""
     if INTERPRETED:

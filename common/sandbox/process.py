@@ -140,6 +140,7 @@ def become_worker(connection: socket.socket, server: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not backend.ON_GPU:  # CUDA reserves more than there is
         resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
+    if not backend.ON_GPU and backend.TARGET != backend.EVERY:  # there no large memory is touched
         libc.mallopt(-6, 0xA5)  # M_PERTURB: what no dispatch mode sees is a number too, 0x5A5A...
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)

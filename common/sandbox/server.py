@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from common.sandbox import process
+from common.sandbox import backend, process
 
 GENERATIONS = 100
 """Of processes that a solution leaves behind, each started by the one before."""
@@ -33,6 +33,7 @@ def run(control: socket.socket, light: bool = False) -> None:
     """
     server = os.getpid()
     process.stay_light() if light else process.grow()
+    backend.warm()
     # what is imported stays; each of a worker's many collections would take 0.1 s to walk over it
     gc.freeze()
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what workers leave behind comes here

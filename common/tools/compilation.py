@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from common.grading.fork_server import ForkServer, ServerEnded
+from common.grading.kept import Kept
 from common.grading.known import bound, foundation
 from common.grading.worker import DEADLINE, Worker
 from common.paths import CACHE
@@ -19,10 +18,14 @@ from common.records.fields import SCHEMA
 from common.records.lines import Compiled
 from common.solutions import Solution
 from common.spec import Case
-from common.tools.figures import Binary
+from common.tools import figures
+from common.verdicts import ENDED
+from common.wire import Reply
 
 EVERY = "every"
 """The target of a fork server whose workers are told theirs; see `sandbox/backend.py`."""
+Fields = Mapping[str, Any]
+"""Of a line `Compiled`: the kernel's name, files and figures, or the verdict with its reason."""
 
 
 class Compilation:
@@ -39,57 +42,123 @@ class Compilation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the processes."""
+        """End the processes, in whatever state they are."""
+        if self._server:
+            self._server.interrupt()
         self._pool.shutdown(cancel_futures=True)
         if self._server:
             self._server.close()
             bound()
 
     def lines(
-        self, todo: Sequence[tuple[Solution, Case]], targets: Sequence[str]
+        self,
+        todo: Mapping[Solution, Sequence[Case]],
+        targets: Sequence[str],
+        shown: bool = False,
     ) -> Iterator[list[Compiled]]:
-        """Yield the kernels of each solution, case and target, several at once and in order."""
-        jobs = [(*each, target) for each in todo for target in targets]
-        missing = [job for job in jobs if not self._path(*job).is_file()]
-        if missing and not self._server:
+        """Yield the kernels of each solution and target, case by case; several at once, in order.
+
+        A solution's cases follow one another, so that none compiles what another one just does,
+        and one process of the disassembler reads all their kernels.
+
+        Args:
+            todo: The cases of each solution.
+            targets: The targets of all of them.
+            shown: Compile again what left the cache, so that each kernel's files are there.
+        """
+        parts = [
+            Part(solution, cases, target, shown)
+            for solution, cases in todo.items()
+            for target in targets
+        ]
+        if any(part.missing for part in parts) and not self._server:
             self._server = ForkServer("cpu", self._quiet, target=EVERY)
-        yield from self._pool.map(lambda job: self._line(*job), jobs)
+        yield from self._pool.map(self._lines, parts)
 
-    def _line(self, solution: Solution, case: Case, target: str) -> list[Compiled]:
-        path = self._path(solution, case, target)
-        with contextlib.suppress(OSError, ValueError):
-            return [Compiled(**each) for each in json.loads(path.read_text())]
-        kernels = self._ask(solution, case, target)
-        found = [
-            Compiled(
-                schema=SCHEMA, run="", solution=solution.name, op=solution.op, case=case.name,
-                target=target, sources=solution.digest, **kernel,
-            )
-            for kernel in kernels
-        ]  # fmt: skip
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fields = [{name: getattr(each, name) for name in each.__struct_fields__} for each in found]
-        path.write_text(json.dumps(fields))
-        return found
+    def _lines(self, part: Part) -> list[Compiled]:
+        for case in part.missing:
+            part.replies[case.name] = self._ask(part, case)
+        part.measure()
+        return list(part.lines())
 
-    def _ask(self, solution: Solution, case: Case, target: str) -> Iterator[dict[str, Any]]:
-        """Yield each kernel with its figures, then the reason for which the call ended, if any."""
+    def _ask(self, part: Part, case: Case) -> Reply:
+        """Return the kernels of one case, and the verdict with which its call ended, if any."""
         assert self._server
-        worker = Worker(self._server, solution, DEADLINE["cuda"])
+        worker = Worker(self._server, part.solution, DEADLINE["cuda"])
         try:
-            reply = worker.ask("launches", name=target, case=case.name)
+            return worker.ask("launches", name=part.target, case=case.name)
         except ServerEnded as error:
-            reply = {"verdict": "CRASHED", "reason": str(error)}
+            return {"verdict": "CRASHED", "reason": str(error)}
         finally:
             worker.close()
-        for kernel in reply.get("kernels", []):
-            files = {str(k): str(v) for k, v in kernel["files"].items()}
-            figures = Binary(files, target).figures()
-            yield {"kernel": str(kernel["name"]), "figures": figures, "files": files}
-        if ended := reply if reply.get("verdict") else reply.get("stopped"):
-            yield {"kernel": "", "verdict": ended["verdict"], "reason": ended["reason"]}
 
-    def _path(self, solution: Solution, case: Case, target: str) -> Path:
-        handle, file = solution.name.split("/")
-        rests = hashlib.sha256(f"{solution.digest} {foundation()}".encode()).hexdigest()[:12]
-        return CACHE / "figures" / f"{handle}-{file}-{case.name}-{target}-{rests}.json"
+
+@dataclass
+class Part:
+    """The cases of one solution, compiled for one target."""
+
+    solution: Solution
+    cases: Sequence[Case]
+    target: str
+    shown: bool = False
+    """Whether each kernel's files must be there."""
+    replies: dict[str, Reply] = field(default_factory=dict)
+    """The process's replies by case."""
+
+    def __post_init__(self) -> None:
+        """Read what an earlier run found."""
+        name = f"{self.solution.name.replace('/', '-')}-{self.target}.json"
+        path = CACHE / "figures" / name
+        self._kept = Kept(path, "kernels", lambda: f"{self.solution.digest} {foundation()}")
+        self._ended: dict[str, list[Fields]] = {}
+
+    @property
+    def missing(self) -> list[Case]:
+        """The cases that no earlier run compiled."""
+        return [case for case in self.cases if not self._known(case.name)]
+
+    def _known(self, case: str) -> bool:
+        """Return whether an earlier run found the figures, and the files if they are shown."""
+        found = self._kept.found.get(case)
+        files = (file for fields in found or () for file in fields.get("files", {}).values())
+        return found is not None and (not self.shown or all(Path(file).is_file() for file in files))
+
+    def measure(self) -> None:
+        """Take the figures of the kernels of all replies, each kernel once, and keep them.
+
+        What a process did not come to the end of is not kept.
+        """
+        kernels = {
+            kernel["hash"]: kernel["files"]
+            for reply in self.replies.values()
+            for kernel in reply.get("kernels", [])
+        }
+        found = dict(
+            zip(kernels, figures.figures(list(kernels.values()), self.target), strict=True)
+        )
+        for case, reply in self.replies.items():
+            kept = self._ended if reply.get("verdict") in ENDED else self._kept.found
+            kept[case] = list(_fields(reply, found))
+        if self.replies:
+            self._kept.save()
+
+    def lines(self) -> Iterator[Compiled]:
+        """Yield a line for each kernel, and one for a call that ended before its last."""
+        found = self._kept.found | self._ended
+        for case in self.cases:
+            for fields in found[case.name]:
+                yield Compiled(
+                    schema=SCHEMA, run="", solution=self.solution.name, op=self.solution.op,
+                    case=case.name, target=self.target, sources=self.solution.digest, **fields,
+                )  # fmt: skip
+
+
+def _fields(reply: Reply, figures_of: Mapping[str, Mapping[str, float | None]]) -> Iterator[Fields]:
+    """Yield each kernel with its figures, then the reason for which the call ended, if any."""
+    for kernel in reply.get("kernels", []):
+        yield {
+            "kernel": kernel["name"], "figures": figures_of[kernel["hash"]],
+            "files": kernel["files"],
+        }  # fmt: skip
+    if ended := reply if reply.get("verdict") else reply.get("stopped"):
+        yield {"kernel": "", "verdict": ended["verdict"], "reason": ended["reason"]}

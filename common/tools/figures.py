@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import triton
+from common.tools import disassembly
 
-BIN = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 TENSOR = r"HMMA|IMMA|DMMA|QMMA|OMMA|[HIQ]GMMA|UT[A-Z]*MMA|v_s?mfm?ac?_"
 GLOBAL = (
     r"\b(?:LDG|STG|LDGSTS|RED|ATOMG|UTMALDG|UTMASTG|UBLKCP)\b"
@@ -71,16 +69,7 @@ class Binary:
         """The target's assembly."""
         if "amdgcn" in self.files:
             return Path(self.files["amdgcn"]).read_text()
-        return _run("nvdisasm", "-c", self.files["cubin"])
-
-    @cached_property
-    def instructions(self) -> list[str]:
-        """The instructions without labels, directives and padding."""
-        if "amdgcn" in self.files:
-            code = self.assembly.partition(".section")[0]
-            return re.findall(r"^\t([a-z]\w+.*)$", code, re.MULTILINE)
-        found = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.+?) ;", self.assembly, re.MULTILINE)
-        return [each for each in found if each != "NOP"]
+        return disassembly.assembly(Path(self.files["cubin"]))
 
     @cached_property
     def usage(self) -> tuple[int, int]:
@@ -89,36 +78,60 @@ class Binary:
             return _last(self.assembly, "vgpr_count"), _last(
                 self.assembly, "private_segment_fixed_size"
             )
-        text = _run("cuobjdump", "-res-usage", self.files["cubin"])
+        text = disassembly.run("cuobjdump", "-res-usage", self.files["cubin"])
         numbers = {name: int(n) for name, n in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", text)}
         return numbers["REG"], numbers["STACK"] + numbers["LOCAL"]
 
-    def figures(self) -> dict[str, float | None]:
-        """Return the figures of the kernel.
-
-        - `registers` of a lane
-        - `local`, its bytes of local memory: spilled registers, and arrays such as the one by which
-          `cos` reduces large angles
-        - `shared` bytes and `warps` of a block
-        - `instructions`
-        - `wide`, the share of global accesses that are 128 bits wide; None without an access
-        - `tensor`, the number of tensor-core instructions
-        - `occupancy`, the share of a processor's warps that fit at once
-        """
+    def figures(self, instructions: Sequence[str]) -> dict[str, float | None]:
+        """Return the figures of the kernel, which has these instructions; see `figures`."""
         registers, local = self.usage
         shared, warps = self.metadata["shared"], self.metadata["num_warps"]
-        accesses = _matching(GLOBAL, self.instructions)
+        accesses = _matching(GLOBAL, instructions)
         wide = len(_matching(WIDE, accesses)) / len(accesses) if accesses else None
         return {
             "registers": registers,
             "local": local,
             "shared": shared,
             "warps": warps,
-            "instructions": len(self.instructions),
+            "instructions": len(instructions),
             "wide": wide,
-            "tensor": len(_matching(TENSOR, self.instructions)),
+            "tensor": len(_matching(TENSOR, instructions)),
             "occupancy": occupancy(PROCESSORS[self.target], registers, shared, warps),
         }
+
+
+def figures(kernels: Sequence[Mapping[str, str]], target: str) -> list[dict[str, float | None]]:
+    """Return the figures of each kernel.
+
+    - `registers` of a lane
+    - `local`, its bytes of local memory: spilled registers, and arrays such as the one by which
+      `cos` reduces large angles
+    - `shared` bytes and `warps` of a block
+    - `instructions`
+    - `wide`, the share of global accesses that are 128 bits wide; None without an access
+    - `tensor`, the number of tensor-core instructions
+    - `occupancy`, the share of a processor's warps that fit at once
+
+    Args:
+        kernels: The files of each kernel in Triton's cache, by ending.
+        target: The target of all of them.
+    """
+    binaries = [Binary(files, target) for files in kernels]
+    return [
+        binary.figures(instructions)
+        for binary, instructions in zip(binaries, _instructions(binaries), strict=True)
+    ]
+
+
+def _instructions(binaries: Sequence[Binary]) -> list[list[str]]:
+    """Return the instructions of each binary of one target, without labels and padding."""
+    if not binaries:
+        return []
+    if "cubin" in binaries[0].files:
+        cubins = [Path(binary.files["cubin"]) for binary in binaries]
+        return disassembly.instructions(cubins, binaries[0].target)
+    codes = (binary.assembly.partition(".section")[0] for binary in binaries)
+    return [re.findall(r"^\t([a-z]\w+.*)$", code, re.MULTILINE) for code in codes]
 
 
 def occupancy(processor: Processor, registers: int, shared: int, warps: int) -> float:
@@ -146,13 +159,3 @@ def _matching(pattern: str, lines: Iterable[str]) -> list[str]:
 
 def _last(text: str, name: str) -> int:
     return int(re.findall(rf"\.{name}:\s*(\d+)", text)[-1])
-
-
-def _run(tool: str, *arguments: str) -> str:
-    """Return the output of one of CUDA's tools, which Triton's wheel brings.
-
-    Raises:
-        subprocess.CalledProcessError: The tool refuses the file.
-    """
-    done = subprocess.run([BIN / tool, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout

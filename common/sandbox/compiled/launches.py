@@ -27,8 +27,8 @@ def launches(session: Session, name: str, case: str) -> Reply:
         case: The name of one of the board's cases.
 
     Returns:
-        The files of each kernel by ending in `kernels`, and what ended the call in `verdict` and
-        `reason`, if anything did.
+        Each kernel's hash, name and files by ending in `kernels`; in `stopped` the verdict and the
+        reason with which the call ended early, if it did.
     """
     assert session.op is not None and session.function is not None
     target.install(name)
@@ -36,7 +36,7 @@ def launches(session: Session, name: str, case: str) -> Reply:
 
     def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:
         files = {path.rpartition(".")[2]: path for path in metadata_group.values()}
-        found[metadata["hash"]] = {"name": src.name, "files": files}
+        found[metadata["hash"]] = {"hash": metadata["hash"], "name": src.name, "files": files}
 
     knobs.compilation.listener = compiled
     try:

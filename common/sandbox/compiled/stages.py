@@ -1,13 +1,14 @@
 """The stages of Triton's compiler that a verdict needs.
 
 LLVM's optimizer, its code generator and ptxas take more than half of a compilation, and refuse
-nothing that Triton's own passes accept, but for what only ptxas reads: inline assembly, and options
-of its own. Shared memory and warps are known before.
+nothing that Triton's own passes accept, but for what only they read: see UNREAD, and options of
+ptxas. Shared memory and warps are known before.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,9 +17,16 @@ from triton import knobs
 from triton._C.libtriton import llvm
 from triton.runtime import cache
 
-INLINE = "elementwise_inline_asm"
-KEY = "verdict"
-"""What these stages make is kept apart from whole kernels in Triton's caches."""
+HINT = "(?:cacheModifier|evictionPolicy|isVolatile) ="
+UNREAD = re.compile(
+    rf"tt\.elementwise_inline_asm|tt\.extern_elementwise|tma_gather|tma_scatter|{HINT}.*{HINT}"
+)
+"""What Triton's passes hand on unread: assembly, the name of a library's function, rows that a
+descriptor gathers, which ptxas has from sm_100 on, and two hints on one access, many pairs of which
+ptxas refuses."""
+KEY = f"verdict {UNREAD.pattern}"
+"""What these stages make is kept apart from whole kernels, and from what others of them made, in
+Triton's caches."""
 Stages = dict[str, Callable[[Any, dict[str, Any]], Any]]
 
 
@@ -43,22 +51,22 @@ def _hook(backend: Any = None, stages: Stages | None = None, options: Any = None
 
 
 def _cut(stages: Stages) -> None:
-    """Leave LLVM and ptxas out, unless the kernel turns out to hold inline assembly."""
+    """Leave LLVM and ptxas out, unless the kernel turns out to hold what only they read."""
     lower, assemble, link = (stages[name] for name in ("llir", "ptx", "cubin"))
-    inline = False
+    whole = False
 
     def llir(module: Any, metadata: dict[str, Any]) -> Any:
-        nonlocal inline
-        inline = INLINE in str(module)
-        with contextlib.nullcontext() if inline else _unoptimized():
+        nonlocal whole
+        whole = bool(UNREAD.search(str(module)))
+        with contextlib.nullcontext() if whole else _unoptimized():
             return lower(module, metadata)
 
     def ptx(module: Any, metadata: dict[str, Any]) -> Any:
         metadata["name"] = "kernel"
-        return assemble(module, metadata) if inline else ""
+        return assemble(module, metadata) if whole else ""
 
     def cubin(module: Any, metadata: dict[str, Any]) -> Any:
-        return link(module, metadata) if inline else b""
+        return link(module, metadata) if whole else b""
 
     stages |= {"llir": llir, "ptx": ptx, "cubin": cubin}
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
+from triton.runtime import cache
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 
@@ -104,6 +105,16 @@ def install(name: str) -> None:
     """
     driver.set_active(NoGPU(TARGETS[name]))
     Autotuner.do_bench = property(lambda _: _launched)
+
+
+def warm() -> None:
+    """Do once, before any process is forked, what each one's first compilation would repeat.
+
+    Triton hashes its own 300 MB for the key of its cache, and imports Gluon: 0.6 s.
+    """
+    import triton.experimental.gluon.language  # noqa: F401
+
+    cache.triton_key()
 
 
 def _launched(call: Callable[[], None], quantiles: Sequence[float]) -> list[float]:
