@@ -239,6 +239,7 @@ def test_the_reference_gets_no_far_view():
 
     (far,) = (case for case in op.cases("smoke") if case.span)
     problem = make_problem(dataclasses.replace(op, reference=spy), far, 0, "cpu")
+    assert problem.truth["output"] is not None, "which computes it"
     assert len(seen) > 1 and all(seen)
     assert not problem.arguments["x"].is_contiguous(), "the solution gets one"
 
