@@ -162,13 +162,18 @@ def test_what_is_under_way_ends_with_the_command(ask):
 
 @contextlib.contextmanager
 def interrupted(seconds):
-    """Raise KeyboardInterrupt in the main thread after so long."""
+    """Raise KeyboardInterrupt in the main thread after so long.
+
+    A shell starts its background jobs so that they ignore the signal.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
+        signal.signal(signal.SIGINT, before)
 
 
 def line(case="a", target="sm_90", kernel="k", registers=8):
