@@ -1,19 +1,16 @@
-"""Counted work: kernels by a sample of their programs, torch's operators by their shapes."""
+"""The counted work of calls: kernels by a sample of their programs, beside torch's operators."""
 
 from __future__ import annotations
 
-import random
 import textwrap
 
 import pytest
-import torch
 
 from common import ops, solutions
 from common.grading import counting
 from common.grading.fork_server import ForkServer
 from common.grading.worker import Worker
 from common.sandbox.counted import sample
-from common.sandbox.counted.operators import Operators
 from common.solutions import Solution
 
 CASE = "8192x2x32x128-bfloat16"
@@ -309,62 +306,3 @@ def test_a_process_that_ends_is_asked_again(monkeypatch, tmp_path):
         patch.setattr(Worker, "ask", lambda *_, **__: {"verdict": "CRASHED", "reason": "SIGKILL"})
         assert list(counting.count(chosen)) == []
     assert len(list(counting.count(chosen))) == 6
-
-
-# --- samples and operators ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("total", [1, 2, 7, 8, 9, 1000, 524_288])
-def test_drawn_programs_stand_for_all(total):
-    found = sample.drawn(total, 8, random.Random(0))
-    assert sum(weight for _, weight in found) == total
-    places = [index for index, _ in found]
-    assert places == sorted(set(places)) and places[0] == 0 and places[-1] == total - 1
-
-
-@pytest.mark.parametrize("total", [0, 1, 4, 5, 6, 1000])
-def test_iterations_stand_for_all(total):
-    found = sample.iterations(total)
-    assert sum(weight for _, weight in found) == total and len(
-        {index for index, _ in found}
-    ) == len(found)
-
-
-def operators(call):
-    steps = []
-    with Operators(steps.append):
-        call()
-    return [(each["operator"], each["read"], each["written"]) for each in steps]
-
-
-LARGE = (4096, 1024)
-
-
-def test_views_and_empty_memory_cost_nothing():
-    assert operators(lambda: torch.empty(LARGE).view(-1)[::2].unsqueeze(0)) == []
-
-
-def test_repeated_elements_are_read_once():
-    x, row = torch.empty(LARGE), torch.empty(1, 1024)
-    assert operators(lambda: x * row.expand(LARGE)) == [
-        ("mul", 4 * (4096 * 1024 + 1024), 4 * 4096 * 1024)
-    ]
-    assert operators(lambda: x * x) == [("mul", 4 * 4096 * 1024, 4 * 4096 * 1024)]
-
-
-def test_a_gather_reads_what_it_returns():
-    x, at = torch.empty(LARGE), torch.arange(2048)
-    assert operators(lambda: x[at]) == [("index", 8 * 1024 * 1024 + 2048 * 8, 8 * 1024 * 1024)]
-
-
-def test_sizes_that_depend_on_values_are_true():
-    x, mask = torch.empty(LARGE), torch.arange(4096) < 3000
-    steps = operators(lambda: x[mask])
-    assert steps[-1][2] == 3000 * 1024 * 4
-
-
-def test_large_results_are_not_computed():
-    x = torch.full(LARGE, 2.0)
-    with Operators(lambda step: None):
-        large, small = x + 1, torch.ones(3) + 1
-    assert not large.equal(x + 1) and small.tolist() == [2, 2, 2]

@@ -18,6 +18,7 @@ GRADING = f"{SHARED} ops records grading"
 MAY = {
     "errors": "",
     "digest": "",
+    "importing": "",
     "spec": "",
     "paths": "",
     "peaks": "",
@@ -30,13 +31,13 @@ MAY = {
     "ops": f"{SHARED}",
     "records": f"{SHARED}",
     "peers": "ops",
-    "sandbox": f"{SHARED} ops",
+    "sandbox": f"{SHARED} importing ops",
     "grading": f"{SHARED} ops",
     "measure": f"{GRADING}",
     "board": "digest errors paths peaks records solutions stats",
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",
-    "commands": f"{GRADING} measure board tuning tools",
+    "commands": f"{GRADING} importing measure board tuning tools",
     "cli": "errors commands",
     "__main__": "cli",
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING
 
 from common import paths
+from common.importing import import_torch
 
 if TYPE_CHECKING:
     from common.grading.compiling import Compiler
@@ -14,18 +14,11 @@ if TYPE_CHECKING:
 
 
 def fork_server(device: str, verbose: bool) -> ForkServer:
-    """Return a fork server; while it imports torch, this process does so too.
-
-    Import what grading imports at its first gradient as well, which a thread would wait for later.
-    """
+    """Return a fork server; while it imports torch, this process does so too."""
     from common.grading.fork_server import ForkServer
 
     server = ForkServer(device, quiet=not verbose, light=device == "cpu")
-    gc.disable()  # nothing of torch is garbage: looking for it takes a tenth of the time
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401
-
-    gc.freeze()
-    gc.enable()
+    import_torch()
     return server
 
 

@@ -34,7 +34,7 @@ LAG = 10_000_000
 def warm() -> None:
     """Do once, before any process is forked, what each one would do at its first kernel."""
     if TARGET and not INTERPRETED:
-        target.warm()
+        target.warm(whole=TARGET == EVERY)
 
 
 def install() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import json
 import os
 import runpy
@@ -21,6 +20,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from common.importing import import_torch
 from common.wire import Reply
 
 LONGEST_END = 5.0
@@ -94,19 +94,10 @@ def _await(running: set[int]) -> None:
         _reap(running)
 
 
-def load() -> None:
-    """Import torch, and what each worker's first gradient would import otherwise, for 0.4 s."""
-    gc.disable()  # its collections would take a tenth of the time
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401
-
-    gc.freeze()
-    gc.enable()
-
-
 if __name__ == "__main__":
     from common.sandbox import base
 
-    base.load()
+    import_torch()
     with contextlib.closing(socket.socket(fileno=int(sys.argv[1]))) as control:
         asked = base.serve(control)
     # the module under its own name, so that a worker has one copy of it

@@ -107,14 +107,16 @@ def install(name: str) -> None:
     Autotuner.do_bench = property(lambda _: _launched)
 
 
-def warm() -> None:
+def warm(whole: bool) -> None:
     """Do once, before any process is forked, what each one's first compilation would repeat.
 
-    Triton hashes its own 300 MB for the key of its cache, and imports Gluon: 0.6 s.
+    Triton imports Gluon and, for the key of whole kernels in its cache, hashes its own 300 MB; a
+    verdict's key does without, see `stages.stop_at_llvm`.
     """
     import triton.experimental.gluon.language  # noqa: F401
 
-    cache.triton_key()
+    if whole:
+        cache.triton_key()
 
 
 def _launched(call: Callable[[], None], quantiles: Sequence[float]) -> list[float]:
