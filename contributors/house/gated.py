@@ -1,0 +1,162 @@
+"""The products of a SwiGLU layer that apply its gate or the gate's gradient as they are stored."""
+
+import torch
+import triton
+import triton.language as tl
+from tiles import (
+    described,
+    factors,
+    form_of,
+    halves,
+    is_turned,
+    load_factor,
+    load_rows,
+    processors,
+    store_rows,
+    tile_of,
+)
+
+
+@triton.jit
+def _up_kernel(
+    x, w1, w3, u1, u3, gates, hidden, order, ends, rows, depths, columns,
+    x_row, x_column, w_depth, w_column,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    TURNED: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Compute hidden[row] = silu(a) * b, a = x[token] @ (visual ? w1 : u1).T, b with w3 and u3.
+
+    hidden [rows, columns]; gates [2, rows, columns] gets a and b, if backward needs them. Rows
+    without a token are zero. FLOPs: 4 * tokens * depths * columns.
+    """
+    visual_end, end = tl.load(ends), tl.load(ends + 1)
+    row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
+    for number in tl.range(
+        tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=True
+    ):
+        row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
+        row, column = row_block * BLOCK_M, column_block * BLOCK_N
+        tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
+        if row < visual_end:
+            w_a, w_b = w1, w3
+        else:
+            w_a, w_b = u1, u3
+        a = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        b = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for depth in range(0, depths, BLOCK_K):
+            x_tile = load_rows(x, tokens, depth, depths, x_row, x_column, BLOCK_K)
+            a_tile = load_factor(
+                w_a, depth, column, depths, columns, w_depth, w_column,
+                BLOCK_K, BLOCK_N, TURNED, TMA,
+            )  # fmt: skip
+            b_tile = load_factor(
+                w_b, depth, column, depths, columns, w_depth, w_column,
+                BLOCK_K, BLOCK_N, TURNED, TMA,
+            )  # fmt: skip
+            a = tl.dot(x_tile, a_tile, a, input_precision="ieee")
+            b = tl.dot(x_tile, b_tile, b, input_precision="ieee")
+        place = row + tl.arange(0, BLOCK_M)
+        store_rows(hidden, place, column, columns, columns, a * tl.sigmoid(a) * b)
+        if gates is not None:
+            store_rows(gates, place, column, columns, columns, a)
+            store_rows(gates, rows + place, column, columns, columns, b)
+
+
+@triton.jit
+def _gate_gradient(gates, d_gates, hidden, place, rows, column, columns, d_hidden):
+    """Store the gradients of a and b and, once more, hidden = silu(a) * b; s = sigmoid(a).
+
+        d_a = d_hidden b (s + a s (1 - s)),  d_b = d_hidden a s
+    """
+    WIDTH: tl.constexpr = d_hidden.shape[1]
+    a = load_rows(gates, place, column, columns, columns, 1, WIDTH).to(tl.float32)
+    b = load_rows(gates, rows + place, column, columns, columns, 1, WIDTH).to(tl.float32)
+    s = tl.sigmoid(a)
+    silu = a * s
+    store_rows(hidden, place, column, columns, columns, silu * b)
+    store_rows(d_gates, rows + place, column, columns, columns, d_hidden * silu)
+    store_rows(d_gates, place, column, columns, columns, d_hidden * b * (s + silu * (1 - s)))
+
+
+@triton.jit
+def _down_gradient_kernel(
+    g, w2, u2, gates, d_gates, hidden, order, ends, rows, depths, columns,
+    g_row, g_column, w_depth, w_column,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    TURNED: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradient of hidden, d_hidden = g[token] @ (visual ? w2 : u2), and pass it on.
+
+    g [tokens, depths], w2 and u2 [depths, columns]; gates, d_gates [2, rows, columns].
+    FLOPs: 2 * tokens * depths * columns.
+    """
+    visual_end, end = tl.load(ends), tl.load(ends + 1)
+    row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
+    for number in tl.range(
+        tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=True
+    ):
+        row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
+        row, column = row_block * BLOCK_M, column_block * BLOCK_N
+        tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
+        if row < visual_end:
+            w = w2
+        else:
+            w = u2
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for depth in range(0, depths, BLOCK_K):
+            g_tile = load_rows(g, tokens, depth, depths, g_row, g_column, BLOCK_K)
+            w_tile = load_factor(
+                w, depth, column, depths, columns, w_depth, w_column,
+                BLOCK_K, BLOCK_N, TURNED, TMA,
+            )  # fmt: skip
+            acc = tl.dot(g_tile, w_tile, acc, input_precision="ieee")
+        place = row + tl.arange(0, BLOCK_M)
+        left, right = halves(acc)
+        first, second = halves(left)
+        third, fourth = halves(right)
+        W: tl.constexpr = BLOCK_N // 4
+        _gate_gradient(gates, d_gates, hidden, place, rows, column, columns, first)
+        _gate_gradient(gates, d_gates, hidden, place, rows, column + W, columns, second)
+        _gate_gradient(gates, d_gates, hidden, place, rows, column + 2 * W, columns, third)
+        _gate_gradient(gates, d_gates, hidden, place, rows, column + 3 * W, columns, fourth)
+
+
+def up(x, weights, plan, keep):
+    """Return hidden [rows, columns] and, to keep, its gates [2, rows, columns]; both sorted.
+
+    x [tokens, depths]; the weights w1, w3, u1, u3 [depths, columns].
+    """
+    weights = factors(*weights)
+    depths, columns = weights[0].shape
+    hidden = x.new_empty(plan.rows, columns)
+    gates = x.new_empty(2, plan.rows, columns) if keep else None
+    form = form_of(*weights)
+    if form["TMA"]:
+        form = {**form, "BLOCK_N": 128}  # two accumulators
+    m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
+    programs = min(plan.rows // m * triton.cdiv(columns, n), processors())
+    _up_kernel[(programs,)](
+        x, *(described(w, k, n, form) for w in weights), gates, hidden, plan.order, plan.ends,
+        plan.rows, depths, columns, *x.stride(), *weights[0].stride(),
+        TURNED=is_turned(weights[0]), **form,
+    )  # fmt: skip
+    return hidden, gates
+
+
+def down_gradient(g, weights, gates, plan):
+    """Return the gates' gradient [2, rows, columns] and hidden [rows, columns], both sorted.
+
+    g [tokens, depths]; the weights w2, u2 [depths, columns]; gates [2, rows, columns].
+    """
+    weights = factors(*weights)
+    depths, columns = weights[0].shape
+    d_gates, hidden = torch.empty_like(gates), torch.empty_like(gates[0])
+    form = form_of(*weights)
+    m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
+    programs = min(plan.rows // m * triton.cdiv(columns, n), processors())
+    _down_gradient_kernel[(programs,)](
+        g, *(described(w, k, n, form) for w in weights), gates, d_gates, hidden, plan.order,
+        plan.ends, plan.rows, depths, columns, *g.stride(), *weights[0].stride(),
+        TURNED=is_turned(weights[0]), **form,
+    )  # fmt: skip
+    return d_gates, hidden

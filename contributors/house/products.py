@@ -1,0 +1,103 @@
+"""Products of each token with the weight of its kind, over the tiles of a partition."""
+
+import torch
+import triton
+import triton.language as tl
+from tiles import (
+    described,
+    factors,
+    form_of,
+    halves,
+    is_turned,
+    load_factor,
+    load_rows,
+    load_tile,
+    processors,
+    store_rows,
+    tile_of,
+)
+
+
+@triton.jit
+def _product_kernel(
+    a, v, t, v2, t2, out, order, ends, rows, depths, columns,
+    a_row, a_column, w_depth, w_column, out_row,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    GATHERED: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Compute out[token] = a[token] @ (visual ? v : t), and + a2[token] @ (visual ? v2 : t2).
+
+    out [tokens, columns]; the weights [depths, columns], TURNED if they lie as their transposes.
+    GATHERED, a is [tokens, depths]; otherwise it is [PAIRS, rows, depths], sorted as `order` is.
+
+    Bytes: a, the weights and the order are read and out is written once, if L2 keeps the tiles
+    that several programs read. FLOPs: 2 * PAIRS * tokens * depths * columns.
+    """
+    visual_end, end = tl.load(ends), tl.load(ends + 1)
+    row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
+    steps = tl.cdiv(depths, BLOCK_K)
+    for number in tl.range(
+        tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=True
+    ):
+        row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
+        row, column = row_block * BLOCK_M, column_block * BLOCK_N
+        tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
+        if row < visual_end:
+            w, w2 = v, v2
+        else:
+            w, w2 = t, t2
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for step in range(0, PAIRS * steps):
+            second = step >= steps
+            depth = (step - second * steps) * BLOCK_K if PAIRS > 1 else step * BLOCK_K
+            if GATHERED:
+                a_tile = load_rows(a, tokens, depth, depths, a_row, a_column, BLOCK_K)
+            else:
+                a_tile = load_tile(
+                    a, row + second * rows, depth, PAIRS * rows, depths, a_row, a_column,
+                    BLOCK_M, BLOCK_K, TMA,
+                )  # fmt: skip
+            if PAIRS > 1:
+                if second:
+                    w_now = w2
+                else:
+                    w_now = w
+            else:
+                w_now = w
+            w_tile = load_factor(
+                w_now, depth, column, depths, columns, w_depth, w_column,
+                BLOCK_K, BLOCK_N, TURNED, TMA,
+            )  # fmt: skip
+            acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
+        left, right = halves(acc)
+        store_rows(out, tokens, column, columns, out_row, left)
+        store_rows(out, tokens, column + BLOCK_N // 2, columns, out_row, right)
+
+
+def product(a, weights, plan, tokens, gathered=True):
+    """Return [tokens, columns]: each token's row of `a` times the weight of its kind.
+
+    Args:
+        a: [tokens, depths] if gathered, or else [pairs, rows, depths], sorted as the plan is.
+        weights: The visual and the textual weight, [depths, columns]; two such pairs where `a` has
+            two, whose products are added.
+        plan: The mask's partition.
+        tokens: The number of tokens.
+        gathered: Whether the rows of `a` are in the order of the tokens.
+    """
+    weights = factors(*weights)
+    (depths, columns), pairs = weights[0].shape, len(weights) // 2
+    out = a.new_empty(tokens, columns)
+    if not gathered:
+        a = a.flatten(0, 1)
+    form = form_of(*weights, *() if gathered else (a,))
+    m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
+    programs = min(plan.rows // m * triton.cdiv(columns, n), processors())
+    _product_kernel[(programs,)](
+        a if gathered else described(a, m, k, form),
+        *(described(w, k, n, form) for w in weights), *[None] * (4 - len(weights)),
+        out, plan.order, plan.ends, plan.rows, depths, columns,
+        *a.stride(), *weights[0].stride(), out.stride(0),
+        GATHERED=gathered, PAIRS=pairs, TURNED=is_turned(weights[0]), **form,
+    )  # fmt: skip
+    return out

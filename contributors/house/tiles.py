@@ -1,0 +1,156 @@
+"""Tiles of matrices, in two forms: a descriptor's (Hopper) and a pointer's (everything else).
+
+The tensor memory accelerator (TMA) copies a tile by a descriptor: one thread asks for it, and
+elements outside of the matrix read as zero. Other devices, the interpreter, float32 and matrices
+that no descriptor can describe take pointers and masks. A kernel is told by `TMA`.
+"""
+
+import functools
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+# --- on the device --------------------------------------------------------------------------------
+
+
+@triton.jit
+def tile_of(number, row_blocks, column_blocks, GROUP: tl.constexpr):
+    """Return a tile's row and column, in groups of GROUP rows of tiles, whose factors L2 keeps."""
+    group = number // (GROUP * column_blocks)
+    height = tl.minimum(row_blocks - group * GROUP, GROUP)
+    inside = number % (GROUP * column_blocks)
+    return group * GROUP + inside % height, inside // height
+
+
+@triton.jit
+def load_tile(
+    matrix, row, column, rows, columns, row_stride, column_stride,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Return ROWS x COLUMNS elements of a matrix [rows, columns], zero outside of it."""
+    if TMA:
+        return matrix.load([row, column])
+    else:
+        row += tl.arange(0, ROWS)
+        column += tl.arange(0, COLUMNS)
+        place = row[:, None].to(tl.int64) * row_stride + column[None, :].to(tl.int64) * column_stride
+        inside = (row < rows)[:, None] & (column < columns)[None, :]
+        return tl.load(matrix + place, inside, 0.0)
+
+
+@triton.jit
+def load_factor(
+    w, depth, column, depths, columns, depth_stride, column_stride,
+    DEPTH: tl.constexpr, COLUMNS: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Return DEPTH x COLUMNS elements of a right factor; a TURNED one lies as its transpose."""
+    if TURNED:
+        return load_tile(
+            w, column, depth, columns, depths, column_stride, depth_stride, COLUMNS, DEPTH, TMA
+        ).T
+    else:
+        return load_tile(
+            w, depth, column, depths, columns, depth_stride, column_stride, DEPTH, COLUMNS, TMA
+        )
+
+
+@triton.jit
+def load_rows(matrix, tokens, column, columns, row_stride, column_stride, COLUMNS: tl.constexpr):
+    """Return COLUMNS elements of the rows of these tokens; zero for token -1."""
+    column += tl.arange(0, COLUMNS)
+    place = tokens[:, None].to(tl.int64) * row_stride + column[None, :].to(tl.int64) * column_stride
+    inside = (tokens >= 0)[:, None] & (column < columns)[None, :]
+    return tl.load(matrix + place, inside, 0.0)
+
+
+@triton.jit
+def store_rows(matrix, tokens, column, columns, row_stride, values):
+    """Store values in the rows of these tokens; token -1 has none."""
+    COLUMNS: tl.constexpr = values.shape[1]
+    column += tl.arange(0, COLUMNS)
+    place = tokens[:, None].to(tl.int64) * row_stride + column[None, :]
+    inside = (tokens >= 0)[:, None] & (column < columns)[None, :]
+    tl.store(matrix + place, values.to(matrix.dtype.element_ty), inside)
+
+
+@triton.jit
+def halves(values):
+    """Return the left and the right half of a block's columns."""
+    ROWS: tl.constexpr = values.shape[0]
+    HALF: tl.constexpr = values.shape[1] // 2
+    return tl.split(tl.permute(tl.reshape(values, (ROWS, 2, HALF)), (0, 2, 1)))
+
+
+# --- on the host ----------------------------------------------------------------------------------
+
+HOPPER = {
+    "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "TMA": True,
+    "num_warps": 8, "num_stages": 4,
+}  # fmt: skip
+PLAIN = {
+    "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
+    "num_warps": 8, "num_stages": 3,
+}  # fmt: skip
+ROWS = 128
+"""The rows of a partition's tile, which is BLOCK_M of either form."""
+forced = None
+"""The form that every launch takes, whatever the device; for tests."""
+
+
+def form_of(*matrices):
+    """Return the constants of a launch whose descriptors would describe these matrices."""
+    if forced is not None:
+        return forced
+    return HOPPER if _on_hopper() and all(map(is_describable, matrices)) else PLAIN
+
+
+@functools.cache
+def _gpu():
+    """Return the architecture that kernels are made for and its number of multiprocessors."""
+    try:
+        driver = triton.runtime.driver.active
+        target = driver.get_current_target()
+        device = driver.utils.get_device_properties(driver.get_current_device())
+        return target.backend, target.arch, device["multiprocessor_count"]
+    except (RuntimeError, ImportError):  # the interpreter: Triton finds no driver
+        return None, None, 4
+
+
+def _on_hopper():
+    return _gpu()[:2] == ("cuda", 90)
+
+
+def processors():
+    """Return the number of programs that run at once."""
+    return _gpu()[2]
+
+
+def is_describable(matrix):
+    """Return whether the TMA can copy tiles: contiguous rows or columns, multiples of 16 bytes."""
+    if matrix.element_size() != 2 or matrix.data_ptr() % 16:
+        return False
+    short, long = sorted(matrix.stride())
+    return short == 1 and long % 8 == 0 and long >= min(matrix.shape)
+
+
+def is_turned(factor):
+    """Return whether a right factor [depths, columns] lies in memory as its transpose."""
+    return factor.stride(0) == 1
+
+
+def factors(*weights):
+    """Return weights of one shape with the same strides, copied if they differ."""
+    if len({weight.stride() for weight in weights}) > 1:
+        return [weight.contiguous() for weight in weights]
+    return weights
+
+
+def described(matrix, rows, columns, form):
+    """Return what a kernel takes for a matrix whose tiles are rows x columns."""
+    if not form["TMA"]:
+        return matrix
+    if is_turned(matrix):
+        matrix, rows, columns = matrix.T, columns, rows
+    return TensorDescriptor(matrix, matrix.shape, matrix.stride(), [rows, columns])
