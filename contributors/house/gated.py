@@ -12,6 +12,7 @@ from tiles import (
     load_factor,
     load_rows,
     processors,
+    rows_of,
     store_rows,
     tile_of,
 )
@@ -22,7 +23,7 @@ def _up_kernel(
     x, w1, w3, u1, u3, gates, hidden, order, ends, rows, depths, columns,
     x_row, x_column, w_depth, w_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    TURNED: tl.constexpr, TMA: tl.constexpr,
+    WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Compute hidden[row] = silu(a) * b, a = x[token] @ (visual ? w1 : u1).T, b with w3 and u3.
 
@@ -41,10 +42,11 @@ def _up_kernel(
             w_a, w_b = w1, w3
         else:
             w_a, w_b = u1, u3
+        x_rows = rows_of(x, tokens, x_row)
         a = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         b = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            x_tile = load_rows(x, tokens, depth, depths, x_row, x_column, BLOCK_K)
+            x_tile = load_rows(x_rows, tokens, depth, depths, x_column, BLOCK_K, WHOLE)
             a_tile = load_factor(
                 w_a, depth, column, depths, columns, w_depth, w_column,
                 BLOCK_K, BLOCK_N, TURNED, TMA,
@@ -66,11 +68,15 @@ def _up_kernel(
 def _gate_gradient(gates, d_gates, hidden, place, rows, column, columns, d_hidden):
     """Store the gradients of a and b and, once more, hidden = silu(a) * b; s = sigmoid(a).
 
-        d_a = d_hidden b (s + a s (1 - s)),  d_b = d_hidden a s
+    d_a = d_hidden b (s + a s (1 - s)),  d_b = d_hidden a s
     """
     WIDTH: tl.constexpr = d_hidden.shape[1]
-    a = load_rows(gates, place, column, columns, columns, 1, WIDTH).to(tl.float32)
-    b = load_rows(gates, rows + place, column, columns, columns, 1, WIDTH).to(tl.float32)
+    a = load_rows(rows_of(gates, place, columns), place, column, columns, 1, WIDTH, False).to(
+        tl.float32
+    )
+    b = load_rows(
+        rows_of(gates, rows + place, columns), place, column, columns, 1, WIDTH, False
+    ).to(tl.float32)
     s = tl.sigmoid(a)
     silu = a * s
     store_rows(hidden, place, column, columns, columns, silu * b)
@@ -83,7 +89,7 @@ def _down_gradient_kernel(
     g, w2, u2, gates, d_gates, hidden, order, ends, rows, depths, columns,
     g_row, g_column, w_depth, w_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    TURNED: tl.constexpr, TMA: tl.constexpr,
+    WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of hidden, d_hidden = g[token] @ (visual ? w2 : u2), and pass it on.
 
@@ -98,13 +104,14 @@ def _down_gradient_kernel(
         row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
         row, column = row_block * BLOCK_M, column_block * BLOCK_N
         tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
-        if row < visual_end:
+        if row < visual_end:  # noqa: SIM108 - an expression takes no descriptors
             w = w2
         else:
             w = u2
+        g_rows = rows_of(g, tokens, g_row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            g_tile = load_rows(g, tokens, depth, depths, g_row, g_column, BLOCK_K)
+            g_tile = load_rows(g_rows, tokens, depth, depths, g_column, BLOCK_K, WHOLE)
             w_tile = load_factor(
                 w, depth, column, depths, columns, w_depth, w_column,
                 BLOCK_K, BLOCK_N, TURNED, TMA,
@@ -138,7 +145,7 @@ def up(x, weights, plan, keep):
     _up_kernel[(programs,)](
         x, *(described(w, k, n, form) for w in weights), gates, hidden, plan.order, plan.ends,
         plan.rows, depths, columns, *x.stride(), *weights[0].stride(),
-        TURNED=is_turned(weights[0]), **form,
+        WHOLE=depths % k == 0, TURNED=is_turned(weights[0]), **form,
     )  # fmt: skip
     return hidden, gates
 
@@ -157,6 +164,6 @@ def down_gradient(g, weights, gates, plan):
     _down_gradient_kernel[(programs,)](
         g, *(described(w, k, n, form) for w in weights), gates, d_gates, hidden, plan.order,
         plan.ends, plan.rows, depths, columns, *g.stride(), *weights[0].stride(),
-        TURNED=is_turned(weights[0]), **form,
+        WHOLE=depths % k == 0, TURNED=is_turned(weights[0]), **form,
     )  # fmt: skip
     return d_gates, hidden

@@ -3,16 +3,18 @@
 import torch
 import triton
 import triton.language as tl
-from tiles import described, form_of, halves, load_rows, load_tile, processors, tile_of
+from tiles import described, form_of, halves, load_rows, load_tile, processors, rows_of, tile_of
 
 
 @triton.jit
 def _load_side(
     matrix, tokens, row, column, rows, columns, row_stride, column_stride,
-    DEPTH: tl.constexpr, COLUMNS: tl.constexpr, GATHERED: tl.constexpr, TMA: tl.constexpr,
+    DEPTH: tl.constexpr, COLUMNS: tl.constexpr, GATHERED: tl.constexpr, WHOLE: tl.constexpr,
+    TMA: tl.constexpr,
 ):  # fmt: skip
     if GATHERED:
-        return load_rows(matrix, tokens, column, columns, row_stride, column_stride, COLUMNS)
+        pointers = rows_of(matrix, tokens, row_stride)
+        return load_rows(pointers, tokens, column, columns, column_stride, COLUMNS, WHOLE)
     else:
         return load_tile(
             matrix, row, column, rows, columns, row_stride, column_stride, DEPTH, COLUMNS, TMA
@@ -76,7 +78,8 @@ def _cdiv(size, unit):
 def _weight_kernel(
     g, x, out, order, ends, rows, outputs, inputs, g_row, g_column, x_row, x_column, shares,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    PAIRS: tl.constexpr, G_GATHERED: tl.constexpr, X_GATHERED: tl.constexpr, TMA: tl.constexpr,
+    PAIRS: tl.constexpr, G_GATHERED: tl.constexpr, X_GATHERED: tl.constexpr,
+    WHOLE: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Compute d_w[kind, pair] = the sum of the outer products g[pair, token] x[token] of a kind.
 
@@ -102,7 +105,10 @@ def _weight_kernel(
             PAIRS * outputs, inputs, BLOCK_M, BLOCK_N,
         )  # fmt: skip
     # The units of the last share have the steps that the others leave.
-    units, earlier = _cdiv(tiles * shares - unit, programs), _cdiv(tiles * (shares - 1) - unit, programs)
+    units, earlier = (
+        _cdiv(tiles * shares - unit, programs),
+        _cdiv(tiles * (shares - 1) - unit, programs),
+    )
     count = earlier * length + (units - earlier) * (steps - (shares - 1) * length)
     at, share, pair, row, column = _unit(unit, row_blocks, column_blocks, length, PAIRS, GROUP)
     # A step's tokens are loaded one step ahead, so that the loads of their rows wait for nothing.
@@ -111,11 +117,11 @@ def _weight_kernel(
     for _ in range(count):
         g_tile = _load_side(
             g, tokens, pair * rows + at * BLOCK_K, row * BLOCK_M, PAIRS * rows, outputs,
-            g_row, g_column, BLOCK_K, BLOCK_M, G_GATHERED, TMA,
+            g_row, g_column, BLOCK_K, BLOCK_M, G_GATHERED, WHOLE, TMA,
         )  # fmt: skip
         x_tile = _load_side(
             x, tokens, at * BLOCK_K, column * BLOCK_N, rows, inputs, x_row, x_column,
-            BLOCK_K, BLOCK_N, X_GATHERED, TMA,
+            BLOCK_K, BLOCK_N, X_GATHERED, WHOLE, TMA,
         )  # fmt: skip
         acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
         at += 1
@@ -163,7 +169,10 @@ def shares_of(tiles, steps):
     """
     most = max(min(steps // 8, 8), 1)
     programs = processors()
-    busy = {count: tiles * count / (triton.cdiv(tiles * count, programs) * programs) for count in range(1, most + 1)}
+    busy = {
+        count: tiles * count / (triton.cdiv(tiles * count, programs) * programs)
+        for count in range(1, most + 1)
+    }
     best = max(busy.values())
     return min(count for count in busy if busy[count] > 0.95 * best)
 
@@ -193,7 +202,8 @@ def weight_gradients(g, x, plan, g_gathered=True, x_gathered=True):
     _weight_kernel[(min(tiles * shares, processors()),)](
         g if g_gathered else described(g, k, m, form), x if x_gathered else described(x, k, n, form),
         slots, plan.order, plan.ends, plan.rows, outputs, inputs, *g.stride(), *x.stride(), shares,
-        PAIRS=pairs, G_GATHERED=g_gathered, X_GATHERED=x_gathered, **form,
+        PAIRS=pairs, G_GATHERED=g_gathered, X_GATHERED=x_gathered,
+        WHOLE=outputs % m == 0 and inputs % n == 0, **form,
     )  # fmt: skip
     if shares > 1:
         size, block = d_w[0].numel(), 2048

@@ -1,6 +1,5 @@
 """Products of each token with the weight of its kind, over the tiles of a partition."""
 
-import torch
 import triton
 import triton.language as tl
 from tiles import (
@@ -13,6 +12,7 @@ from tiles import (
     load_rows,
     load_tile,
     processors,
+    rows_of,
     store_rows,
     tile_of,
 )
@@ -23,7 +23,7 @@ def _product_kernel(
     a, v, t, v2, t2, out, order, ends, rows, depths, columns,
     a_row, a_column, w_depth, w_column, out_row,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    GATHERED: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+    GATHERED: tl.constexpr, WHOLE: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Compute out[token] = a[token] @ (visual ? v : t), and + a2[token] @ (visual ? v2 : t2).
 
@@ -46,24 +46,23 @@ def _product_kernel(
             w, w2 = v, v2
         else:
             w, w2 = t, t2
+        if GATHERED:
+            a_rows = rows_of(a, tokens, a_row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for step in range(0, PAIRS * steps):
             second = step >= steps
             depth = (step - second * steps) * BLOCK_K if PAIRS > 1 else step * BLOCK_K
             if GATHERED:
-                a_tile = load_rows(a, tokens, depth, depths, a_row, a_column, BLOCK_K)
+                a_tile = load_rows(a_rows, tokens, depth, depths, a_column, BLOCK_K, WHOLE)
             else:
                 a_tile = load_tile(
                     a, row + second * rows, depth, PAIRS * rows, depths, a_row, a_column,
                     BLOCK_M, BLOCK_K, TMA,
                 )  # fmt: skip
+            w_now = w
             if PAIRS > 1:
                 if second:
                     w_now = w2
-                else:
-                    w_now = w
-            else:
-                w_now = w
             w_tile = load_factor(
                 w_now, depth, column, depths, columns, w_depth, w_column,
                 BLOCK_K, BLOCK_N, TURNED, TMA,
@@ -98,6 +97,6 @@ def product(a, weights, plan, tokens, gathered=True):
         *(described(w, k, n, form) for w in weights), *[None] * (4 - len(weights)),
         out, plan.order, plan.ends, plan.rows, depths, columns,
         *a.stride(), *weights[0].stride(), out.stride(0),
-        GATHERED=gathered, PAIRS=pairs, TURNED=is_turned(weights[0]), **form,
+        GATHERED=gathered, WHOLE=depths % k == 0, PAIRS=pairs, TURNED=is_turned(weights[0]), **form,
     )  # fmt: skip
     return out

@@ -7,7 +7,6 @@ that no descriptor can describe take pointers and masks. A kernel is told by `TM
 
 import functools
 
-import torch
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -35,7 +34,9 @@ def load_tile(
     else:
         row += tl.arange(0, ROWS)
         column += tl.arange(0, COLUMNS)
-        place = row[:, None].to(tl.int64) * row_stride + column[None, :].to(tl.int64) * column_stride
+        place = (
+            row[:, None].to(tl.int64) * row_stride + column[None, :].to(tl.int64) * column_stride
+        )
         inside = (row < rows)[:, None] & (column < columns)[None, :]
         return tl.load(matrix + place, inside, 0.0)
 
@@ -57,12 +58,24 @@ def load_factor(
 
 
 @triton.jit
-def load_rows(matrix, tokens, column, columns, row_stride, column_stride, COLUMNS: tl.constexpr):
-    """Return COLUMNS elements of the rows of these tokens; zero for token -1."""
+def rows_of(matrix, tokens, row_stride):
+    """Return pointers to the rows of these tokens, [tokens, 1]."""
+    return matrix + tokens[:, None].to(tl.int64) * row_stride
+
+
+@triton.jit
+def load_rows(
+    pointers, tokens, column, columns, column_stride, COLUMNS: tl.constexpr, WHOLE: tl.constexpr
+):
+    """Return COLUMNS elements of the rows that `pointers` point at; zero for token -1.
+
+    WHOLE says that all of these columns exist.
+    """
     column += tl.arange(0, COLUMNS)
-    place = tokens[:, None].to(tl.int64) * row_stride + column[None, :].to(tl.int64) * column_stride
-    inside = (tokens >= 0)[:, None] & (column < columns)[None, :]
-    return tl.load(matrix + place, inside, 0.0)
+    inside = (tokens >= 0)[:, None]
+    if not WHOLE:
+        inside = inside & (column < columns)[None, :]
+    return tl.load(pointers + column[None, :].to(tl.int64) * column_stride, inside, 0.0)
 
 
 @triton.jit
