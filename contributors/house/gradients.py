@@ -143,7 +143,7 @@ def _weight_kernel(
 def _sum_kernel(slots, out, ends, shares, size, STEP: tl.constexpr, BLOCK: tl.constexpr):
     """Add the slots of one kind in order, for BLOCK elements of size; no slot is a sum of zero.
 
-    slots [shares + 1, size], out [2, size]. Bytes: 4 * (shares + 1) * size read, and out written.
+    slots [shares + 1, size], out [2, size]; sums are split only where size is small. Bytes: 4 * (shares + 1) * size read, and out written.
     """
     kind = tl.program_id(1)
     visual_steps, steps = tl.load(ends) // STEP, tl.load(ends + 1) // STEP
@@ -157,8 +157,8 @@ def _sum_kernel(slots, out, ends, shares, size, STEP: tl.constexpr, BLOCK: tl.co
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     acc = tl.zeros((BLOCK,), tl.float32)
     for slot in range(first, end):
-        acc += tl.load(slots + slot.to(tl.int64) * size + place, place < size, 0.0)
-    to = out + kind.to(tl.int64) * size + place
+        acc += tl.load(slots + slot * size + place, place < size, 0.0)
+    to = out + kind * size + place
     tl.store(to, acc.to(out.dtype.element_ty), place < size)
 
 
@@ -189,6 +189,8 @@ def weight_gradients(g, x, plan, g_gathered=True, x_gathered=True):
         x_gathered: The same of x.
     """
     pairs = 1 if g_gathered else g.shape[0]
+    if not plan.tokens:
+        return x.new_zeros(2, pairs, g.shape[-1], x.shape[1])
     g = g if g_gathered else g.flatten(0, 1)
     outputs, inputs = g.shape[1], x.shape[1]
     sorted_ones = [] if g_gathered else [g]

@@ -3,35 +3,47 @@
 import torch
 from gated import down_gradient, up
 from gradients import weight_gradients
-from partition import partition
+from partition import plan_of, rows_of_plan
 from products import product
 from tiles import ROWS
+
+
+def _forward(x, w1, w2, w3, u1, u2, u3, plan, keep):
+    """Return the output [tokens, width] and, to keep, the gates [2, rows, inner]."""
+    hidden, gates = up(x, (w1.T, w3.T, u1.T, u3.T), plan, keep)
+    return product(hidden[None], (w2.T, u2.T), plan, gathered=False), gates
+
+
+def _backward(g, x, w1, w2, w3, u1, u2, u3, gates, plan, of_x, of_up, of_down):
+    """Return d_x, those of w1 and w3 [2, 2, inner, width], and of w2 [2, width, inner], or None."""
+    d_gates, hidden = down_gradient(g, (w2, u2), gates, plan)
+    d_down = weight_gradients(g, hidden, plan, x_gathered=False)[:, 0] if of_down else None
+    del hidden
+    d_x = product(d_gates, (w1, u1, w3, u3), plan, gathered=False) if of_x else None
+    d_up = weight_gradients(d_gates, x, plan, g_gathered=False) if of_up else None
+    return d_x, d_up, d_down
+
+
+def _by_argument(d_x, d_up, d_down):
+    """Return the gradients in the order of the arguments."""
+    (w1, w3), (u1, u3) = d_up if d_up is not None else ((None, None), (None, None))
+    w2, u2 = d_down if d_down is not None else (None, None)
+    return d_x, w1, w2, w3, u1, u2, u3, None
 
 
 class _MaskedFFN(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w1, w2, w3, u1, u2, u3, mask):
-        plan = partition(mask, ROWS)
-        keep = any(ctx.needs_input_grad)
-        hidden, gates = up(x, (w1.T, w3.T, u1.T, u3.T), plan, keep)
-        ctx.save_for_backward(x, w1, w2, w3, u1, u2, u3, gates)
-        ctx.plan = plan
-        return product(hidden[None], (w2.T, u2.T), plan, len(x), gathered=False)
+        ctx.plan, weights = plan_of(mask, ROWS), (w1, w2, w3, u1, u2, u3)
+        out, gates = _forward(x, *weights, ctx.plan, any(ctx.needs_input_grad))
+        ctx.save_for_backward(x, *weights, gates)
+        return out
 
     @staticmethod
     def backward(ctx, g):
-        x, w1, w2, w3, u1, u2, u3, gates = ctx.saved_tensors
-        plan, needed = ctx.plan, ctx.needs_input_grad
-        d_x = d_w1 = d_w2 = d_w3 = d_u1 = d_u2 = d_u3 = None
-        d_gates, hidden = down_gradient(g, (w2, u2), gates, plan)
-        if needed[2] or needed[5]:
-            (d_w2,), (d_u2,) = weight_gradients(g, hidden, plan, x_gathered=False)
-        del hidden
-        if needed[0]:
-            d_x = product(d_gates, (w1, u1, w3, u3), plan, len(x), gathered=False)
-        if any(needed[index] for index in (1, 3, 4, 6)):
-            (d_w1, d_w3), (d_u1, d_u3) = weight_gradients(d_gates, x, plan, g_gathered=False)
-        return d_x, d_w1, d_w2, d_w3, d_u1, d_u2, d_u3, None
+        x, w1, w2, w3, u1, u2, u3, _ = ctx.needs_input_grad
+        wanted = x, w1 or w3 or u1 or u3, w2 or u2
+        return _by_argument(*_backward(g, *ctx.saved_tensors, ctx.plan, *wanted))
 
 
 def masked_ffn(
@@ -49,4 +61,49 @@ def masked_ffn(
     x: [tokens, width]; w1, w3, u1, u3: [inner, width]; w2, u2: [width, inner]; mask: bool [tokens].
     Returns x's shape and dtype.
     """
+    if torch.compiler.is_compiling():
+        return _operator(x, w1, w2, w3, u1, u2, u3, mask)[0]
     return _MaskedFFN.apply(x, w1, w2, w3, u1, u2, u3, mask)
+
+
+# --- torch.compile takes each direction as one operator, and looks into neither -------------------
+
+Tensor = torch.Tensor
+
+
+@torch.library.custom_op("house::masked_ffn", mutates_args=())
+def _operator(
+    x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    return _forward(x, w1, w2, w3, u1, u2, u3, plan_of(mask, ROWS), True)
+
+
+@_operator.register_fake
+def _(x, w1, w2, w3, u1, u2, u3, mask):
+    return x.new_empty(x.shape), x.new_empty(2, rows_of_plan(x.shape[0], ROWS), w1.shape[0])
+
+
+@torch.library.custom_op("house::masked_ffn_backward", mutates_args=())
+def _backward_operator(
+    g: Tensor, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor,
+    mask: Tensor, gates: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    plan = plan_of(mask, ROWS)
+    return _backward(g, x, w1, w2, w3, u1, u2, u3, gates, plan, True, True, True)
+
+
+@_backward_operator.register_fake
+def _(g, x, w1, w2, w3, u1, u2, u3, mask, gates):
+    return x.new_empty(x.shape), x.new_empty(2, 2, *w1.shape), x.new_empty(2, *w2.shape)
+
+
+def _save(ctx, inputs, output):
+    ctx.save_for_backward(*inputs, output[1])
+    ctx.mark_non_differentiable(output[1])
+
+
+def _differentiate(ctx, g, _):
+    return _by_argument(*_backward_operator(g, *ctx.saved_tensors))
+
+
+_operator.register_autograd(_differentiate, setup_context=_save)

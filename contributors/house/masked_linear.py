@@ -2,33 +2,34 @@
 
 import torch
 from gradients import weight_gradients
-from partition import partition
+from partition import plan_of
 from products import product
 from tiles import ROWS
 
 
-def _forward(x, w_v, w_t, mask):
-    plan = partition(mask, ROWS)
-    return product(x, (w_v.T, w_t.T), plan, len(x)), plan
+def _forward(x, w_v, w_t, plan):
+    return product(x, (w_v.T, w_t.T), plan)
+
+
+def _backward(g, x, w_v, w_t, plan, of_x, of_weights):
+    """Return d_x [tokens, in] and d_w [2, out, in], or None for what is not wanted."""
+    d_x = product(g, (w_v, w_t), plan) if of_x else None
+    d_w = weight_gradients(g, x, plan)[:, 0] if of_weights else None
+    return d_x, d_w
 
 
 class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w_v, w_t, mask):
-        out, plan = _forward(x, w_v, w_t, mask)
+        ctx.plan = plan_of(mask, ROWS)
         ctx.save_for_backward(x, w_v, w_t)
-        ctx.plan = plan
-        return out
+        return _forward(x, w_v, w_t, ctx.plan)
 
     @staticmethod
     def backward(ctx, g):
-        x, w_v, w_t = ctx.saved_tensors
-        d_x, d_v, d_t = None, None, None
-        if ctx.needs_input_grad[0]:
-            d_x = product(g, (w_v, w_t), ctx.plan, len(x))
-        if any(ctx.needs_input_grad[1:3]):
-            (d_v,), (d_t,) = weight_gradients(g, x, ctx.plan)
-        return d_x, d_v, d_t, None
+        of_x, *of_weights, _ = ctx.needs_input_grad
+        d_x, d_w = _backward(g, *ctx.saved_tensors, ctx.plan, of_x, any(of_weights))
+        return d_x, *(d_w if d_w is not None else (None, None)), None
 
 
 def masked_linear(
@@ -38,6 +39,45 @@ def masked_linear(
 
     x: [tokens, in]; w_v, w_t: [out, in]; mask: bool [tokens]. Returns [tokens, out] in x's dtype.
     """
-    if not len(x):
-        return torch.nn.functional.linear(x, w_v) + torch.nn.functional.linear(x, w_t)
+    if torch.compiler.is_compiling():
+        return _operator(x, w_v, w_t, mask)
     return _MaskedLinear.apply(x, w_v, w_t, mask)
+
+
+# --- torch.compile takes each direction as one operator, and looks into neither -------------------
+
+
+@torch.library.custom_op("house::masked_linear", mutates_args=())
+def _operator(
+    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    return _forward(x, w_v, w_t, plan_of(mask, ROWS))
+
+
+@_operator.register_fake
+def _(x, w_v, w_t, mask):
+    return x.new_empty(x.shape[0], w_v.shape[0])
+
+
+@torch.library.custom_op("house::masked_linear_backward", mutates_args=())
+def _backward_operator(
+    g: torch.Tensor, x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return _backward(g, x, w_v, w_t, plan_of(mask, ROWS), True, True)
+
+
+@_backward_operator.register_fake
+def _(g, x, w_v, w_t, mask):
+    return x.new_empty(x.shape), x.new_empty(2, *w_v.shape)
+
+
+def _save(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate(ctx, g):
+    d_x, (d_v, d_t) = _backward_operator(g, *ctx.saved_tensors)
+    return d_x, d_v, d_t, None
+
+
+_operator.register_autograd(_differentiate, setup_context=_save)

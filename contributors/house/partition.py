@@ -9,6 +9,7 @@ host does not know how many tiles either kind has, but a bound of their sum: one
 tokens fill. So nothing waits for the device.
 """
 
+import weakref
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,8 @@ import triton.language as tl
 class Partition:
     """The sorted tokens of one mask."""
 
+    tokens: int
+    """The length of the mask."""
     order: torch.Tensor
     """The token of each row, or -1; int32 `[rows]`."""
     ends: torch.Tensor
@@ -70,10 +73,15 @@ def _partition_kernel(
         tl.store(ends + 1, tl.cdiv(last, TILE) * TILE)
 
 
+def rows_of_plan(tokens: int, tile: int) -> int:
+    """Return the rows that any mask of this length has room in: a kind may fill part of a tile."""
+    return ((tokens + tile - 1) // tile + 1) * tile
+
+
 def partition(mask: torch.Tensor, tile: int) -> Partition:
     """Return the tokens of a mask, bool `[tokens]`, sorted in tiles of so many rows."""
     tokens = mask.shape[0]
-    rows = (triton.cdiv(tokens, tile) + 1) * tile
+    rows = rows_of_plan(tokens, tile)
     order = torch.empty(rows, dtype=torch.int32, device=mask.device)
     ends = torch.empty(2, dtype=torch.int32, device=mask.device)
     block = 1024
@@ -82,4 +90,27 @@ def partition(mask: torch.Tensor, tile: int) -> Partition:
         mask, order, ends, tokens, mask.stride(0), rows, block, at_once, tile,
         num_warps=16 if at_once == 16384 else 8,
     )  # fmt: skip
-    return Partition(order, ends, tile)
+    return Partition(tokens, order, ends, tile)
+
+
+_last = None, ()
+"""The last plan, and its key; the layers of a model take the same mask one after the other."""
+
+
+def plan_of(mask: torch.Tensor, tile: int) -> Partition:
+    """Return the partition of a mask, the last one if it is of this very tensor, unchanged.
+
+    A tensor's version counts the changes that torch makes, so that a mask which another kernel
+    writes in place must be a new tensor. A CUDA graph contains its plan, and so does whatever has
+    no version (inference mode).
+    """
+    global _last
+    if mask.is_inference() or (mask.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return partition(mask, tile)
+    stream = torch.cuda.current_stream(mask.device).cuda_stream if mask.is_cuda else None
+    plan, key = _last
+    wanted = (mask._version, mask.data_ptr(), tile, stream)
+    if plan is None or key[0]() is not mask or key[1:] != wanted:
+        plan = partition(mask, tile)
+        _last = plan, (weakref.ref(mask), *wanted)
+    return plan

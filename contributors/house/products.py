@@ -73,7 +73,7 @@ def _product_kernel(
         store_rows(out, tokens, column + BLOCK_N // 2, columns, out_row, right)
 
 
-def product(a, weights, plan, tokens, gathered=True):
+def product(a, weights, plan, gathered=True):
     """Return [tokens, columns]: each token's row of `a` times the weight of its kind.
 
     Args:
@@ -81,12 +81,11 @@ def product(a, weights, plan, tokens, gathered=True):
         weights: The visual and the textual weight, [depths, columns]; two such pairs where `a` has
             two, whose products are added.
         plan: The mask's partition.
-        tokens: The number of tokens.
         gathered: Whether the rows of `a` are in the order of the tokens.
     """
     weights = factors(*weights)
     (depths, columns), pairs = weights[0].shape, len(weights) // 2
-    out = a.new_empty(tokens, columns)
+    out = a.new_empty(plan.tokens, columns)
     if not gathered:
         a = a.flatten(0, 1)
     form = form_of(*weights, *() if gathered else (a,))

@@ -1,0 +1,167 @@
+"""The house's masked layers, on a GPU or in the interpreter; prints JSON.
+
+`masked_layers.py errors FORM DTYPE`: the errors of one form of the kernels against float64, by op,
+mask and tensor, as shares of the largest element. `masked_layers.py train STEPS SEED`: the losses
+of a small model, of these layers and of plain torch. `masked_layers.py compile`: the largest
+difference between a compiled model's gradients and the same model's without a compiler.
+"""
+
+import json
+import os
+import sys
+
+import torch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"
+
+from common.ops import masked_ffn as ffn  # noqa: E402
+from common.ops import masked_linear as linear  # noqa: E402
+from common.paths import ROOT  # noqa: E402
+
+sys.path.insert(0, str(ROOT / "contributors" / "house"))
+
+
+def masks(tokens: int) -> dict[str, torch.Tensor]:
+    """Return masks by name: fractions, spans, and those that leave a kind without a token."""
+    generator = torch.Generator().manual_seed(1)
+    drawn = torch.rand(tokens, generator=generator)
+    place = torch.arange(tokens)
+    found = {f"{share:g} of all": drawn < share for share in (0, 0.02, 0.5, 0.98, 1)}
+    found["one span"] = (place >= 70) & (place < 201)
+    found["whole tiles"] = place < 128
+    found["every second"] = place % 2 == 0
+    found["nine spans"] = place % 33 < 11
+    return found
+
+
+def weights(shapes: list[tuple[int, int]], dtype: torch.dtype) -> list[torch.Tensor]:
+    return [torch.randn(shape, device=DEVICE).mul(shape[1] ** -0.5).to(dtype) for shape in shapes]
+
+
+def errors(op, solution, x, others, mask) -> dict[str, float]:
+    """Return the error of the output and of each gradient, by name."""
+    got, truth = ([t.detach().clone().requires_grad_() for t in (x, *others)] for _ in range(2))
+    wide = [t.double().detach().requires_grad_() for t in truth]
+    output, expected = solution(*got, mask), op.reference(*wide, mask)
+    upstream = torch.randn_like(output)
+    output.backward(upstream)
+    expected.backward(upstream.double())
+    pairs = {"output": (output, expected)}
+    pairs |= {
+        name: (a.grad, b.grad) for name, a, b in zip(op.OP.differentiable, got, wide, strict=True)
+    }
+    return {name: _error(*pair) for name, pair in pairs.items()}
+
+
+def _error(a: torch.Tensor, b: torch.Tensor) -> float:
+    if not b.numel():
+        return 0.0
+    largest = b.abs().max().item() or 1.0
+    return ((a.double() - b).abs().max() / largest).nan_to_num(nan=torch.inf).item()
+
+
+def all_errors(form: str, dtype: torch.dtype) -> dict[str, dict[str, float]]:
+    import tiles
+
+    tiles.forced = {"plain": tiles.PLAIN, "tma": tiles.HOPPER}[form]
+    torch.manual_seed(0)
+    found = {}
+    for tokens in (0, 1, 300):
+        any_mask = {"any": torch.ones(tokens, dtype=torch.bool)}
+        for name, mask in (masks(tokens) if tokens == 300 else any_mask).items():
+            x = torch.randn(tokens, 72, device=DEVICE).to(dtype)
+            pair, sets = shapes_of(72, 136)
+            for op, solution, shapes in ((linear, LINEAR, pair), (ffn, FFN, sets)):
+                found[f"{op.OP.name} {tokens} {name}"] = errors(
+                    op, solution(), x, weights(shapes, dtype), mask.to(DEVICE)
+                )
+    return found
+
+
+def shapes_of(width: int, inner: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the shapes of the linear layer's weights and of the gated one's."""
+    return [(inner, width)] * 2, [(inner, width), (width, inner), (inner, width)] * 2
+
+
+def LINEAR():
+    import masked_linear
+
+    return masked_linear.masked_linear
+
+
+def FFN():
+    import masked_ffn
+
+    return masked_ffn.masked_ffn
+
+
+def model(solutions, x, layers, mask):
+    """Return x after some residual layers, each a linear and a gated one."""
+    by_linear, by_ffn = solutions
+    for pair, sets in layers:
+        x = x + by_linear(torch.nn.functional.layer_norm(x, x.shape[-1:]), *pair, mask)
+        x = x + by_ffn(torch.nn.functional.layer_norm(x, x.shape[-1:]), *sets, mask)
+    return x
+
+
+def problem(count: int, seed: int):
+    """Return inputs, targets, mask and layers: small in the interpreter, of model size on a GPU."""
+    torch.manual_seed(seed)
+    tokens, width, inner = (4096, 512, 1024) if DEVICE == "cuda" else (140, 32, 48)
+    dtype = torch.bfloat16 if DEVICE == "cuda" else torch.float32
+    mask = torch.rand(tokens, device=DEVICE) < 0.4
+    x, target = (torch.randn(tokens, width, device=DEVICE).to(dtype) for _ in range(2))
+    pair, sets = shapes_of(width, inner)
+    pair = [(width, width)] * len(pair)
+    layers = [(weights(pair, dtype), weights(sets, dtype)) for _ in range(count)]
+    return x, target, mask, layers
+
+
+def losses(solutions, steps: int, seed: int) -> list[float]:
+    """Train a model of four layers and return its loss at each step."""
+    x, target, mask, layers = problem(4, seed)
+    parameters = [w.requires_grad_() for pair, sets in layers for w in (*pair, *sets)]
+    optimizer = torch.optim.SGD(parameters, lr=0.5)
+    found = []
+    for _ in range(steps):
+        loss = (model(solutions, x, layers, mask) - target).float().square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def compiled_difference() -> float:
+    x, _, mask, layers = problem(1, 0)
+    leaves = [w.requires_grad_() for pair, sets in layers for w in (*pair, *sets)]
+    ours = LINEAR(), FFN()
+    backend = "inductor" if DEVICE == "cuda" else "aot_eager"
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    each = [
+        torch.autograd.grad(run(ours, x, layers, mask).square().mean(), leaves)
+        for run in (model, compiled)
+    ]
+    return max(((a - b).norm() / a.norm()).item() for a, b in zip(*each, strict=True))
+
+
+def main() -> None:
+    if DEVICE == "cpu":
+        from common.sandbox.interpreter import patches
+
+        patches.install()
+    task, *words = sys.argv[1:]
+    if task == "errors":
+        answer = all_errors(words[0], getattr(torch, words[1]))
+    elif task == "train":
+        both = ((LINEAR(), FFN()), (linear.reference, ffn.reference))
+        answer = [losses(solutions, *map(int, words)) for solutions in both]
+    else:
+        answer = compiled_difference()
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The house's masked layers: both forms of their kernels, many masks, training, compilation."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+import torch
+
+from common.paths import ROOT
+
+GPU = torch.cuda.is_available()
+BOUND = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
+"""The largest error that is rounding, as a share of a tensor's largest element."""
+FORMS = [("plain", "float32"), ("plain", "bfloat16"), ("tma", "float16")]
+
+
+def told(*words: str) -> dict:
+    """Return what tests/kernels/masked_layers.py prints, in a process of its own."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.masked_layers", *words],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(("form", "dtype"), FORMS)
+def test_output_and_gradients_are_right_under_every_mask(form, dtype):
+    errors = told("errors", form, dtype)
+    assert {name.split()[0] for name in errors} == {"masked_linear", "masked_ffn"}
+    assert len(errors) >= 22
+    for name, by_tensor in errors.items():
+        assert len(by_tensor) == (8 if name.startswith("masked_ffn") else 4)
+        for tensor, error in by_tensor.items():
+            assert error <= BOUND[dtype], (name, tensor)
+
+
+def test_a_model_trains_as_with_plain_torch():
+    """The losses of one seed lie nearer to plain torch's than those of two seeds to each other."""
+    steps = 200 if GPU else 12
+    runs = [told("train", str(steps), str(seed)) for seed in range(3 if GPU else 1)]
+    for ours, eager in runs:
+        assert len(ours) == len(eager) == steps
+        assert ours[-1] < 0.8 * ours[0]
+        assert all(
+            abs(a - b) <= (2e-2 if GPU else 1e-4) * b for a, b in zip(ours, eager, strict=True)
+        )
+    ends = [eager[-1] for _, eager in runs]
+    apart = max((abs(a - b) for a, b in pairwise(ends)), default=1.0)
+    assert all(abs(ours[-1] - eager[-1]) < apart for ours, eager in runs)
+
+
+def test_torch_compile_takes_the_layers_without_a_graph_break():
+    assert told("compile") < (2e-2 if GPU else 1e-6)
