@@ -5,10 +5,12 @@ import triton
 import triton.language as tl
 from tiles import (
     described,
+    described_pair,
     factors,
     form_of,
     halves,
     is_turned,
+    load_both,
     load_factor,
     load_rows,
     processors,
@@ -21,42 +23,46 @@ from tiles import (
 @triton.jit
 def _up_kernel(
     x, w1, w3, u1, u3, gates, hidden, order, ends, rows, depths, columns,
-    x_row, x_column, w_depth, w_column,
+    x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """Compute hidden[row] = silu(a) * b, a = x[token] @ (visual ? w1 : u1).T, b with w3 and u3.
+    """Compute hidden[row] = silu(a) * b, a = x[token] @ (visual ? w1 : u1), b with w3 and u3.
 
     hidden [rows, columns]; gates [2, rows, columns] gets a and b, if backward needs them. Rows
-    without a token are zero. FLOPs: 4 * tokens * depths * columns.
+    without a token are zero. The accumulator's left half is a and its right half is b: BLOCK_N / 2
+    columns of each. With TMA w1 and u1 describe both weights; where they are swapped, b is left.
+
+    Bytes: x, the weights and the order are read and hidden, and the gates, written, if L2 keeps
+    what several programs read. FLOPs: 4 * tokens * depths * columns.
     """
+    HALF: tl.constexpr = BLOCK_N // 2
     visual_end, end = tl.load(ends), tl.load(ends + 1)
-    row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
+    row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, HALF)
     for number in tl.range(
         tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=True
     ):
         row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
-        row, column = row_block * BLOCK_M, column_block * BLOCK_N
+        row, column = row_block * BLOCK_M, column_block * HALF
         tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
         if row < visual_end:
-            w_a, w_b = w1, w3
+            w_a, w_b, swapped = w1, w3, w_swapped
         else:
-            w_a, w_b = u1, u3
+            w_a, w_b, swapped = u1, u3, u_swapped
         x_rows = rows_of(x, tokens, x_row)
-        a = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        b = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
             x_tile = load_rows(x_rows, tokens, depth, depths, x_column, BLOCK_K, WHOLE)
-            a_tile = load_factor(
-                w_a, depth, column, depths, columns, w_depth, w_column,
-                BLOCK_K, BLOCK_N, TURNED, TMA,
-            )  # fmt: skip
-            b_tile = load_factor(
-                w_b, depth, column, depths, columns, w_depth, w_column,
-                BLOCK_K, BLOCK_N, TURNED, TMA,
-            )  # fmt: skip
-            a = tl.dot(x_tile, a_tile, a, input_precision="ieee")
-            b = tl.dot(x_tile, b_tile, b, input_precision="ieee")
+            if TMA:
+                w_tile = tl.reshape(w_a.load([0, column, depth]), (BLOCK_N, BLOCK_K)).T
+            else:
+                w_tile = load_both(
+                    w_a, w_b, depth, column, depths, columns, w_depth, w_column, BLOCK_K, HALF
+                )
+            acc = tl.dot(x_tile, w_tile, acc, input_precision="ieee")
+        left, right = halves(acc)
+        a = tl.where(swapped != 0, right, left)
+        b = tl.where(swapped != 0, left, right)
         place = row + tl.arange(0, BLOCK_M)
         store_rows(hidden, place, column, columns, columns, a * tl.sigmoid(a) * b)
         if gates is not None:
@@ -65,18 +71,20 @@ def _up_kernel(
 
 
 @triton.jit
-def _gate_gradient(gates, d_gates, hidden, place, rows, column, columns, d_hidden):
+def _load_gates(gates, place, rows, column, columns, WIDTH: tl.constexpr):
+    """Return both gates of some columns."""
+    a = load_rows(rows_of(gates, place, columns), place, column, columns, 1, WIDTH, False)
+    b = load_rows(rows_of(gates, rows + place, columns), place, column, columns, 1, WIDTH, False)
+    return a, b
+
+
+@triton.jit
+def _store_gradients(d_gates, hidden, place, rows, column, columns, a, b, d_hidden):
     """Store the gradients of a and b and, once more, hidden = silu(a) * b; s = sigmoid(a).
 
     d_a = d_hidden b (s + a s (1 - s)),  d_b = d_hidden a s
     """
-    WIDTH: tl.constexpr = d_hidden.shape[1]
-    a = load_rows(rows_of(gates, place, columns), place, column, columns, 1, WIDTH, False).to(
-        tl.float32
-    )
-    b = load_rows(
-        rows_of(gates, rows + place, columns), place, column, columns, 1, WIDTH, False
-    ).to(tl.float32)
+    a, b = a.to(tl.float32), b.to(tl.float32)
     s = tl.sigmoid(a)
     silu = a * s
     store_rows(hidden, place, column, columns, columns, silu * b)
@@ -119,13 +127,20 @@ def _down_gradient_kernel(
             acc = tl.dot(g_tile, w_tile, acc, input_precision="ieee")
         place = row + tl.arange(0, BLOCK_M)
         left, right = halves(acc)
-        first, second = halves(left)
-        third, fourth = halves(right)
+        d_1, d_2 = halves(left)
+        d_3, d_4 = halves(right)
         W: tl.constexpr = BLOCK_N // 4
-        _gate_gradient(gates, d_gates, hidden, place, rows, column, columns, first)
-        _gate_gradient(gates, d_gates, hidden, place, rows, column + W, columns, second)
-        _gate_gradient(gates, d_gates, hidden, place, rows, column + 2 * W, columns, third)
-        _gate_gradient(gates, d_gates, hidden, place, rows, column + 3 * W, columns, fourth)
+        # A quarter's gates are loaded before those of the quarter before it are stored: the
+        # compiler takes no load past a store.
+        at_2, at_3, at_4 = column + W, column + 2 * W, column + 3 * W
+        a_1, b_1 = _load_gates(gates, place, rows, column, columns, W)
+        a_2, b_2 = _load_gates(gates, place, rows, at_2, columns, W)
+        _store_gradients(d_gates, hidden, place, rows, column, columns, a_1, b_1, d_1)
+        a_3, b_3 = _load_gates(gates, place, rows, at_3, columns, W)
+        _store_gradients(d_gates, hidden, place, rows, at_2, columns, a_2, b_2, d_2)
+        a_4, b_4 = _load_gates(gates, place, rows, at_4, columns, W)
+        _store_gradients(d_gates, hidden, place, rows, at_3, columns, a_3, b_3, d_3)
+        _store_gradients(d_gates, hidden, place, rows, at_4, columns, a_4, b_4, d_4)
 
 
 def up(x, weights, plan, keep):
@@ -133,19 +148,22 @@ def up(x, weights, plan, keep):
 
     x [tokens, depths]; the weights w1, w3, u1, u3 [depths, columns].
     """
-    weights = factors(*weights)
-    depths, columns = weights[0].shape
+    w1, w3, u1, u3 = weights = factors(*weights)
+    depths, columns = w1.shape
     hidden = x.new_empty(plan.rows, columns)
     gates = x.new_empty(2, plan.rows, columns) if keep else None
-    form = form_of(*weights)
+    form = form_of(*weights, pairs=((w1, w3), (u1, u3)))
+    m, half, k = form["BLOCK_M"], form["BLOCK_N"] // 2, form["BLOCK_K"]
+    swapped = 0, 0
     if form["TMA"]:
-        form = {**form, "BLOCK_N": 128}  # two accumulators
-    m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
-    programs = min(plan.rows // m * triton.cdiv(columns, n), processors())
+        both = described_pair(w1, w3, k, half), described_pair(u1, u3, k, half)
+        (w, u), swapped = zip(*both, strict=True)
+        weights = w, None, u, None
+    programs = min(plan.rows // m * triton.cdiv(columns, half), processors())
     _up_kernel[(programs,)](
-        x, *(described(w, k, n, form) for w in weights), gates, hidden, plan.order, plan.ends,
-        plan.rows, depths, columns, *x.stride(), *weights[0].stride(),
-        WHOLE=depths % k == 0, TURNED=is_turned(weights[0]), **form,
+        x, *weights, gates, hidden, plan.order, plan.ends, plan.rows, depths, columns,
+        *x.stride(), *w1.stride(), *swapped,
+        WHOLE=depths % k == 0, TURNED=is_turned(w1), **form,
     )  # fmt: skip
     return hidden, gates
 

@@ -1,24 +1,48 @@
 """Gradients of weights: sums over the tokens of either kind, split in a fixed order."""
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 from tiles import described, form_of, halves, load_rows, load_tile, processors, rows_of, tile_of
 
+GATHERED, PIECES, SORTED = 0, 1, 2
+"""How a kernel finds the rows of sorted tokens: one by one, by whole tiles, or as they lie."""
+
 
 @triton.jit
-def _load_side(
-    matrix, tokens, row, column, rows, columns, row_stride, column_stride,
-    DEPTH: tl.constexpr, COLUMNS: tl.constexpr, GATHERED: tl.constexpr, WHOLE: tl.constexpr,
+def _place_of(order, starts, step, DEPTH: tl.constexpr, HOW: tl.constexpr):
+    """Return where the rows of a step are: their tokens, or the first one's row, or nothing."""
+    if HOW == 0:
+        return tl.load(order + step * DEPTH + tl.arange(0, DEPTH))
+    elif HOW == 1:
+        return tl.load(starts + step)
+    else:
+        return step
+
+
+@triton.jit
+def _load_step(
+    matrix, packed, place, base, step, column, all_rows, columns, row_stride, column_stride,
+    DEPTH: tl.constexpr, COLUMNS: tl.constexpr, HOW: tl.constexpr, WHOLE: tl.constexpr,
     TMA: tl.constexpr,
 ):  # fmt: skip
-    if GATHERED:
-        pointers = rows_of(matrix, tokens, row_stride)
-        return load_rows(pointers, tokens, column, columns, column_stride, COLUMNS, WHOLE)
+    """Return the columns of the rows of a step."""
+    if HOW == 0:
+        pointers = rows_of(matrix, place, row_stride)
+        return load_rows(pointers, place, column, columns, column_stride, COLUMNS, WHOLE)
+    elif HOW == 1:
+        if place >= 0:  # noqa: SIM108 - an expression takes no descriptors
+            source = matrix
+        else:
+            source = packed
+        return source.load([tl.where(place >= 0, place, step * DEPTH), column])
     else:
         return load_tile(
-            matrix, row, column, rows, columns, row_stride, column_stride, DEPTH, COLUMNS, TMA
-        )
+            matrix, base + step * DEPTH, column, all_rows, columns, row_stride, column_stride,
+            DEPTH, COLUMNS, TMA,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -44,49 +68,57 @@ def _store_sum(out, row, column, rows, columns, values):
 
 
 @triton.jit
-def _tokens_of(order, step, rows, DEPTH: tl.constexpr):
-    place = step * DEPTH + tl.arange(0, DEPTH)
-    return tl.load(order + place, place < rows, -1)
-
-
-@triton.jit
-def _unit(number, row_blocks, column_blocks, length, PAIRS: tl.constexpr, GROUP: tl.constexpr):
-    """Return the first step of a unit, its share, and its tile as pair, row and column."""
+def _sum_of_kind(
+    g, g_packed, x, x_packed, out, order, starts, first, end, kind, rows, outputs, inputs,
+    g_row, g_column, x_row, x_column, shares,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """Store the sums over the steps first to end, all of one kind, for each of a program's tiles."""
+    row_blocks, column_blocks = tl.cdiv(outputs, BLOCK_M), tl.cdiv(inputs, BLOCK_N)
     tiles = row_blocks * column_blocks * PAIRS
-    share = number // tiles
-    row, column = tile_of(number % tiles, row_blocks * PAIRS, column_blocks, GROUP)
-    return share * length, share, row // row_blocks, row % row_blocks, column
-
-
-@triton.jit
-def _clear(out, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Fill a matrix with zeros, tile by tile."""
-    column_blocks = tl.cdiv(columns, COLUMNS)
-    zeros = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for number in range(tl.program_id(0), tl.cdiv(rows, ROWS) * column_blocks, tl.num_programs(0)):
-        row, column = number // column_blocks * ROWS, number % column_blocks * COLUMNS
-        _store_sum(out, row, column, rows, columns, zeros)
-
-
-@triton.jit
-def _cdiv(size, unit):
-    """Return how many units a size takes; none if it is negative."""
-    return tl.maximum(size + unit - 1, 0) // unit
+    for unit in tl.range(tl.program_id(0), tiles * shares, tl.num_programs(0), flatten=True):
+        block, column_block = tile_of(unit % tiles, row_blocks * PAIRS, column_blocks, GROUP)
+        pair, row, column = (
+            block // row_blocks,
+            block % row_blocks * BLOCK_M,
+            column_block * BLOCK_N,
+        )
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        # A step's place is loaded one step ahead, so that the loads of its rows wait for nothing.
+        g_place = _place_of(order, starts, first, BLOCK_K, G)
+        x_place = _place_of(order, starts, first, BLOCK_K, X)
+        for step in range(first, end):
+            g_tile = _load_step(
+                g, g_packed, g_place, pair * rows, step, row, PAIRS * rows, outputs,
+                g_row, g_column, BLOCK_K, BLOCK_M, G, WHOLE, TMA,
+            )  # fmt: skip
+            x_tile = _load_step(
+                x, x_packed, x_place, 0, step, column, rows, inputs,
+                x_row, x_column, BLOCK_K, BLOCK_N, X, WHOLE, TMA,
+            )  # fmt: skip
+            acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
+            following = tl.minimum(step + 1, end - 1)
+            g_place = _place_of(order, starts, following, BLOCK_K, G)
+            x_place = _place_of(order, starts, following, BLOCK_K, X)
+        slot = unit // tiles + kind
+        to = out + (slot * PAIRS + pair).to(tl.int64) * outputs * inputs
+        _store_sums(to, row, column, outputs, inputs, acc)
 
 
 @triton.jit
 def _weight_kernel(
-    g, x, out, order, ends, rows, outputs, inputs, g_row, g_column, x_row, x_column, shares,
+    g, g_packed, x, x_packed, out, order, starts, ends, rows, outputs, inputs,
+    g_row, g_column, x_row, x_column, shares,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    PAIRS: tl.constexpr, G_GATHERED: tl.constexpr, X_GATHERED: tl.constexpr,
-    WHOLE: tl.constexpr, TMA: tl.constexpr,
+    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Compute d_w[kind, pair] = the sum of the outer products g[pair, token] x[token] of a kind.
 
-    A unit of work is a tile of one pair's [outputs, inputs] and one share of the sorted rows. Where
-    the kinds meet within a share, the program stores the first one's sum and starts another. Share
-    s stores visual sums in slot s of `out` and textual ones in slot s + 1, so that a slot has one
-    kind. With one share the slots are the gradients themselves.
+    With one share, a program has some tiles of every pair's [outputs, inputs], and `out` is d_w.
+    With more, a program has one tile and one share of the sorted rows. Share s stores visual sums in
+    slot s of `out` and textual ones in slot s + 1: the kinds meet within one share alone, so that a
+    slot has one kind.
 
     out [shares + 1, PAIRS, outputs, inputs]. g, if gathered [tokens, outputs], otherwise sorted
     [PAIRS, rows, outputs]; x [tokens, inputs] or [rows, inputs].
@@ -95,48 +127,22 @@ def _weight_kernel(
     FLOPs: 2 * PAIRS * tokens * outputs * inputs.
     """
     visual_steps, steps = tl.load(ends) // BLOCK_K, tl.load(ends + 1) // BLOCK_K
-    row_blocks, column_blocks = tl.cdiv(outputs, BLOCK_M), tl.cdiv(inputs, BLOCK_N)
-    tiles = row_blocks * column_blocks * PAIRS
-    length = tl.cdiv(steps, shares)
-    unit, programs = tl.program_id(0), tl.num_programs(0)
-    if (shares == 1) & ((visual_steps == 0) | (visual_steps == steps)):
-        _clear(
-            out + (visual_steps != 0).to(tl.int64) * PAIRS * outputs * inputs,
-            PAIRS * outputs, inputs, BLOCK_M, BLOCK_N,
-        )  # fmt: skip
-    # The units of the last share have the steps that the others leave.
-    units, earlier = (
-        _cdiv(tiles * shares - unit, programs),
-        _cdiv(tiles * (shares - 1) - unit, programs),
-    )
-    count = earlier * length + (units - earlier) * (steps - (shares - 1) * length)
-    at, share, pair, row, column = _unit(unit, row_blocks, column_blocks, length, PAIRS, GROUP)
-    # A step's tokens are loaded one step ahead, so that the loads of their rows wait for nothing.
-    tokens = _tokens_of(order, at, rows, BLOCK_K)
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for _ in range(count):
-        g_tile = _load_side(
-            g, tokens, pair * rows + at * BLOCK_K, row * BLOCK_M, PAIRS * rows, outputs,
-            g_row, g_column, BLOCK_K, BLOCK_M, G_GATHERED, WHOLE, TMA,
-        )  # fmt: skip
-        x_tile = _load_side(
-            x, tokens, at * BLOCK_K, column * BLOCK_N, rows, inputs, x_row, x_column,
-            BLOCK_K, BLOCK_N, X_GATHERED, WHOLE, TMA,
-        )  # fmt: skip
-        acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
-        at += 1
-        last = (at == (share + 1) * length) | (at == steps)
-        if last | (at == visual_steps):
-            slot = share + (at > visual_steps)
-            to = out + (slot * PAIRS + pair).to(tl.int64) * outputs * inputs
-            _store_sums(to, row * BLOCK_M, column * BLOCK_N, outputs, inputs, acc)
-            acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        if last:
-            unit += programs
-            at, share, pair, row, column = _unit(
-                unit, row_blocks, column_blocks, length, PAIRS, GROUP
-            )
-        tokens = _tokens_of(order, at, rows, BLOCK_K)
+    tiles = tl.cdiv(outputs, BLOCK_M) * tl.cdiv(inputs, BLOCK_N) * PAIRS
+    share, length = 0, steps
+    if shares > 1:
+        share, length = tl.program_id(0) // tiles, tl.cdiv(steps, shares)
+    first, end = tl.minimum(share * length, steps), tl.minimum(share * length + length, steps)
+    for kind in tl.static_range(2):
+        if kind == 0:
+            here, until = first, tl.minimum(end, visual_steps)
+        else:
+            here, until = tl.maximum(first, visual_steps), end
+        if (here < until) | (shares == 1):
+            _sum_of_kind(
+                g, g_packed, x, x_packed, out, order, starts, here, until, kind, rows, outputs,
+                inputs, g_row, g_column, x_row, x_column, shares,
+                BLOCK_M, BLOCK_N, BLOCK_K, GROUP, PAIRS, G, X, WHOLE, TMA,
+            )  # fmt: skip
 
 
 @triton.jit
@@ -163,51 +169,111 @@ def _sum_kernel(slots, out, ends, shares, size, STEP: tl.constexpr, BLOCK: tl.co
 
 
 def shares_of(tiles, steps):
-    """Return into how many shares to split sums so that few processors idle: at most 8.
+    """Return into how many shares to split sums: as many as there are processors for all tiles.
 
     More than steps / 8 would leave a share less than eight steps.
     """
-    most = max(min(steps // 8, 8), 1)
-    programs = processors()
-    busy = {
-        count: tiles * count / (triton.cdiv(tiles * count, programs) * programs)
-        for count in range(1, most + 1)
-    }
-    best = max(busy.values())
-    return min(count for count in busy if busy[count] > 0.95 * best)
+    return max(min(processors() // tiles, steps // 8), 1)
 
 
-def weight_gradients(g, x, plan, g_gathered=True, x_gathered=True):
+@triton.jit
+def _pack_kernel(
+    g, x, g_packed, x_packed, starts, order, ends, g_columns, x_columns, g_row, x_row,
+    STEP: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Find the steps whose tokens follow one another, and copy the rows of all others.
+
+    starts[step] is the first token of such a step, or -1. Bytes: nothing but the order for spans,
+    and twice the bytes of g and x for a random mask.
+    """
+    step, block = tl.program_id(0), tl.program_id(1)
+    row = step * STEP + tl.arange(0, STEP)
+    tokens = tl.load(order + row)
+    first = tl.load(order + step * STEP)
+    apart = tl.sum((tokens != first + tl.arange(0, STEP)).to(tl.int32), axis=0)
+    if block == 0:
+        tl.store(starts + step, tl.where(apart == 0, first, -1))
+    if (apart > 0) & (step * STEP < tl.load(ends + 1)):
+        column = block * COLUMNS
+        if column < g_columns:
+            tile = load_rows(
+                rows_of(g, tokens, g_row), tokens, column, g_columns, 1, COLUMNS, False
+            )
+            _store_sum(g_packed, step * STEP, column, step * STEP + STEP, g_columns, tile)
+        else:
+            column -= tl.cdiv(g_columns, COLUMNS) * COLUMNS
+            tile = load_rows(
+                rows_of(x, tokens, x_row), tokens, column, x_columns, 1, COLUMNS, False
+            )
+            _store_sum(x_packed, step * STEP, column, step * STEP + STEP, x_columns, tile)
+
+
+class Rows(NamedTuple):
+    """A factor of sorted tokens, and how a kernel finds its rows."""
+
+    matrix: torch.Tensor
+    """[tokens, columns], or SORTED [pairs, rows, columns]."""
+    how: int = GATHERED
+    packed: torch.Tensor | None = None
+    """[rows, columns], of PIECES the rows that do not follow one another."""
+
+
+def pack(plan, g, x):
+    """Return g and x, both [tokens, columns], as Rows, and the starts of the steps."""
+    form = form_of(g, x)
+    if not form["TMA"] or not PACKS:
+        return Rows(g), Rows(x), None
+    step, columns = form["BLOCK_K"], 256
+    starts = torch.empty(plan.rows // step, dtype=torch.int32, device=g.device)
+    packed = [matrix.new_empty(plan.rows, matrix.shape[1]) for matrix in (g, x)]
+    blocks = sum(triton.cdiv(matrix.shape[1], columns) for matrix in (g, x))
+    _pack_kernel[(plan.rows // step, blocks)](
+        g, x, *packed, starts, plan.order, plan.ends, g.shape[1], x.shape[1], g.stride(0),
+        x.stride(0), step, columns, num_warps=8,
+    )  # fmt: skip
+    return Rows(g, PIECES, packed[0]), Rows(x, PIECES, packed[1]), starts
+
+
+PACKS = True
+
+
+def weight_gradients(g, x, plan, starts=None):
     """Return the gradients [2, pairs, outputs, inputs] of the visual and the textual weights.
 
     Args:
-        g: The products' gradient, [tokens, outputs] if gathered, or else [pairs, rows, outputs],
-            sorted as the plan is.
-        x: The factor of those products, [tokens, inputs] if gathered, or else [rows, inputs].
+        g: The products' gradient, Rows of [tokens, outputs] or [pairs, rows, outputs].
+        x: The factor of those products, Rows of [tokens, inputs] or [rows, inputs].
         plan: The mask's partition.
-        g_gathered: Whether the rows of g are in the order of the tokens.
-        x_gathered: The same of x.
+        starts: What `pack` made, where g or x is PIECES.
     """
-    pairs = 1 if g_gathered else g.shape[0]
+    pairs = g.matrix.shape[0] if g.matrix.dim() == 3 else 1
+    g = g._replace(matrix=g.matrix.flatten(0, -2))
+    outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
     if not plan.tokens:
-        return x.new_zeros(2, pairs, g.shape[-1], x.shape[1])
-    g = g if g_gathered else g.flatten(0, 1)
-    outputs, inputs = g.shape[1], x.shape[1]
-    sorted_ones = [] if g_gathered else [g]
-    sorted_ones += [] if x_gathered else [x]
-    form = form_of(*sorted_ones, g.new_empty(0, 8))
+        return x.matrix.new_zeros(2, pairs, outputs, inputs)
+    form = form_of(*(one.matrix for one in (g, x) if one.how != GATHERED), x.matrix.new_empty(1, 8))
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     tiles = pairs * triton.cdiv(outputs, m) * triton.cdiv(inputs, n)
     shares = shares_of(tiles, plan.rows // k)
-    d_w = x.new_empty(2, pairs, outputs, inputs)
-    slots = d_w if shares == 1 else g.new_empty(shares + 1, *d_w.shape[1:], dtype=torch.float32)
+    d_w = x.matrix.new_empty(2, pairs, outputs, inputs)
+    slots = d_w
+    if shares > 1:
+        slots = d_w.new_empty(shares + 1, *d_w.shape[1:], dtype=torch.float32)
     _weight_kernel[(min(tiles * shares, processors()),)](
-        g if g_gathered else described(g, k, m, form), x if x_gathered else described(x, k, n, form),
-        slots, plan.order, plan.ends, plan.rows, outputs, inputs, *g.stride(), *x.stride(), shares,
-        PAIRS=pairs, G_GATHERED=g_gathered, X_GATHERED=x_gathered,
-        WHOLE=outputs % m == 0 and inputs % n == 0, **form,
+        *_operands(g, k, m, form), *_operands(x, k, n, form), slots, plan.order, starts, plan.ends,
+        plan.rows, outputs, inputs, *g.matrix.stride(), *x.matrix.stride(), shares,
+        PAIRS=pairs, G=g.how, X=x.how, WHOLE=outputs % m == 0 and inputs % n == 0, **form,
     )  # fmt: skip
     if shares > 1:
         size, block = d_w[0].numel(), 2048
         _sum_kernel[(triton.cdiv(size, block), 2)](slots, d_w, plan.ends, shares, size, k, block)
     return d_w
+
+
+def _operands(rows, depth, columns, form):
+    """Return a factor and its packed copy as the kernel takes them."""
+    if rows.how == GATHERED:
+        return rows.matrix, None
+    matrix = described(rows.matrix, depth, columns, form)
+    packed = None if rows.packed is None else described(rows.packed, depth, columns, form)
+    return matrix, packed

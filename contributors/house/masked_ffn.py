@@ -2,7 +2,7 @@
 
 import torch
 from gated import down_gradient, up
-from gradients import weight_gradients
+from gradients import SORTED, Rows, pack, weight_gradients
 from partition import plan_of, rows_of_plan
 from products import product
 from tiles import ROWS
@@ -17,10 +17,13 @@ def _forward(x, w1, w2, w3, u1, u2, u3, plan, keep):
 def _backward(g, x, w1, w2, w3, u1, u2, u3, gates, plan, of_x, of_up, of_down):
     """Return d_x, those of w1 and w3 [2, 2, inner, width], and of w2 [2, width, inner], or None."""
     d_gates, hidden = down_gradient(g, (w2, u2), gates, plan)
-    d_down = weight_gradients(g, hidden, plan, x_gathered=False)[:, 0] if of_down else None
-    del hidden
+    g, x, starts = pack(plan, g, x)
+    d_down = None
+    if of_down:
+        d_down = weight_gradients(g, Rows(hidden, SORTED), plan, starts)[:, 0]
+    del hidden, g
     d_x = product(d_gates, (w1, u1, w3, u3), plan, gathered=False) if of_x else None
-    d_up = weight_gradients(d_gates, x, plan, g_gathered=False) if of_up else None
+    d_up = weight_gradients(Rows(d_gates, SORTED), x, plan, starts) if of_up else None
     return d_x, d_up, d_down
 
 

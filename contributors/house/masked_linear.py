@@ -1,7 +1,7 @@
 """Tokens sorted by kind on the device; gathered tiles, one product a token."""
 
 import torch
-from gradients import weight_gradients
+from gradients import pack, weight_gradients
 from partition import plan_of
 from products import product
 from tiles import ROWS
@@ -14,8 +14,10 @@ def _forward(x, w_v, w_t, plan):
 def _backward(g, x, w_v, w_t, plan, of_x, of_weights):
     """Return d_x [tokens, in] and d_w [2, out, in], or None for what is not wanted."""
     d_x = product(g, (w_v, w_t), plan) if of_x else None
-    d_w = weight_gradients(g, x, plan)[:, 0] if of_weights else None
-    return d_x, d_w
+    if not of_weights:
+        return d_x, None
+    g, x, starts = pack(plan, g, x)
+    return d_x, weight_gradients(g, x, plan, starts)[:, 0]
 
 
 class _MaskedLinear(torch.autograd.Function):

@@ -6,7 +6,9 @@ that no descriptor can describe take pointers and masks. A kernel is told by `TM
 """
 
 import functools
+import threading
 
+import torch
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -55,6 +57,22 @@ def load_factor(
         return load_tile(
             w, depth, column, depths, columns, depth_stride, column_stride, DEPTH, COLUMNS, TMA
         )
+
+
+@triton.jit
+def load_both(
+    v, w, depth, column, depths, columns, depth_stride, column_stride,
+    DEPTH: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Return a tile of v and, to its right, the same tile of w; both are pointers."""
+    depth += tl.arange(0, DEPTH)
+    both = tl.arange(0, 2 * COLUMNS)
+    column += both % COLUMNS
+    place = (
+        depth[:, None].to(tl.int64) * depth_stride + column[None, :].to(tl.int64) * column_stride
+    )
+    inside = (depth < depths)[:, None] & (column < columns)[None, :]
+    return tl.load(tl.where((both < COLUMNS)[None, :], v + place, w + place), inside, 0.0)
 
 
 @triton.jit
@@ -112,11 +130,14 @@ forced = None
 """The form that every launch takes, whatever the device; for tests."""
 
 
-def form_of(*matrices):
-    """Return the constants of a launch whose descriptors would describe these matrices."""
+def form_of(*matrices, pairs=()):
+    """Return the constants of a launch whose descriptors would describe these matrices and pairs."""
     if forced is not None:
         return forced
-    return HOPPER if _on_hopper() and all(map(is_describable, matrices)) else PLAIN
+    fits = all(map(is_describable, matrices)) and all(
+        are_describable_as_pair(*pair) for pair in pairs
+    )
+    return HOPPER if _on_hopper() and fits else PLAIN
 
 
 @functools.cache
@@ -164,6 +185,39 @@ def described(matrix, rows, columns, form):
     """Return what a kernel takes for a matrix whose tiles are rows x columns."""
     if not form["TMA"]:
         return matrix
+    _make_context_current(matrix.device)
     if is_turned(matrix):
         matrix, rows, columns = matrix.T, columns, rows
     return TensorDescriptor(matrix, matrix.shape, matrix.stride(), [rows, columns])
+
+
+def are_describable_as_pair(first, second):
+    """Return whether one descriptor can describe both: a dimension's stride is below 2^40 bytes."""
+    both = first.stride() == second.stride() and is_turned(first)
+    return both and 0 < abs(first.data_ptr() - second.data_ptr()) < 1 << 40
+
+
+def described_pair(first, second, rows, columns):
+    """Return a descriptor of two turned matrices as one, and whether the second one comes first.
+
+    The first dimension is the choice between the two, and its stride is the distance between them
+    in memory. So one copy fetches a tile of both, and no other address is ever made.
+    """
+    _make_context_current(first.device)
+    distance = (second.data_ptr() - first.data_ptr()) // first.element_size()
+    low = (first if distance > 0 else second).T
+    shape, strides = [2, *low.shape], [abs(distance), *low.stride()]
+    return TensorDescriptor(low, shape, strides, [2, columns, rows]), int(distance < 0)
+
+
+_threads = threading.local()
+
+
+def _make_context_current(device):
+    """Launch something once in each thread, such as autograd's, before a descriptor is made there.
+
+    CUDA makes a context a thread's own at the thread's first launch; making a descriptor needs it.
+    """
+    if device.type == "cuda" and getattr(_threads, "device", None) != device:
+        torch.zeros(1, device=device)
+        _threads.device = device
