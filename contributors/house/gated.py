@@ -3,6 +3,7 @@
 import torch
 import triton
 import triton.language as tl
+from rows import operands, start_of
 from tiles import (
     described,
     described_pair,
@@ -13,8 +14,9 @@ from tiles import (
     load_both,
     load_factor,
     load_rows,
-    processors,
+    programs_for,
     rows_of,
+    stagger,
     store_rows,
     tile_of,
 )
@@ -22,10 +24,11 @@ from tiles import (
 
 @triton.jit
 def _up_kernel(
-    x, w1, w3, u1, u3, gates, hidden, order, ends, rows, depths, columns,
+    x, packed, w1, w3, u1, u3, gates, hidden, order, ends, rows, depths, columns,
     x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+    HOW: tl.constexpr, WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+    PDL: tl.constexpr = False, STAGGER: tl.constexpr = 0,
 ):  # fmt: skip
     """Compute hidden[row] = silu(a) * b, a = x[token] @ (visual ? w1 : u1), b with w3 and u3.
 
@@ -37,6 +40,10 @@ def _up_kernel(
     what several programs read. FLOPs: 4 * tokens * depths * columns.
     """
     HALF: tl.constexpr = BLOCK_N // 2
+    if STAGGER > 0:
+        stagger(STAGGER)
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     visual_end, end = tl.load(ends), tl.load(ends + 1)
     row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, HALF)
     for number in tl.range(
@@ -49,10 +56,20 @@ def _up_kernel(
             w_a, w_b, swapped = w1, w3, w_swapped
         else:
             w_a, w_b, swapped = u1, u3, u_swapped
-        x_rows = rows_of(x, tokens, x_row)
+        source, at = x, row
+        if HOW == 0:
+            x_rows = rows_of(x, tokens, x_row)
+        elif HOW == 1:
+            start = start_of(order, row, BLOCK_M)
+            at = tl.where(start >= 0, start, row)
+            if start < 0:
+                source = packed
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            x_tile = load_rows(x_rows, tokens, depth, depths, x_column, BLOCK_K, WHOLE)
+            if HOW == 0:
+                x_tile = load_rows(x_rows, tokens, depth, depths, x_column, BLOCK_K, WHOLE)
+            else:
+                x_tile = source.load([at, depth])
             if TMA:
                 w_tile = tl.reshape(w_a.load([0, column, depth]), (BLOCK_N, BLOCK_K)).T
             else:
@@ -94,16 +111,21 @@ def _store_gradients(d_gates, hidden, place, rows, column, columns, a, b, d_hidd
 
 @triton.jit
 def _down_gradient_kernel(
-    g, w2, u2, gates, d_gates, hidden, order, ends, rows, depths, columns,
+    g, packed, w2, u2, gates, d_gates, hidden, order, ends, rows, depths, columns,
     g_row, g_column, w_depth, w_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+    HOW: tl.constexpr, WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+    PDL: tl.constexpr = False, STAGGER: tl.constexpr = 0,
 ):  # fmt: skip
     """Compute the gradient of hidden, d_hidden = g[token] @ (visual ? w2 : u2), and pass it on.
 
     g [tokens, depths], w2 and u2 [depths, columns]; gates, d_gates [2, rows, columns].
     FLOPs: 2 * tokens * depths * columns.
     """
+    if STAGGER > 0:
+        stagger(STAGGER)
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     visual_end, end = tl.load(ends), tl.load(ends + 1)
     row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
     for number in tl.range(
@@ -116,10 +138,20 @@ def _down_gradient_kernel(
             w = w2
         else:
             w = u2
-        g_rows = rows_of(g, tokens, g_row)
+        source, at = g, row
+        if HOW == 0:
+            g_rows = rows_of(g, tokens, g_row)
+        elif HOW == 1:
+            start = start_of(order, row, BLOCK_M)
+            at = tl.where(start >= 0, start, row)
+            if start < 0:
+                source = packed
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            g_tile = load_rows(g_rows, tokens, depth, depths, g_column, BLOCK_K, WHOLE)
+            if HOW == 0:
+                g_tile = load_rows(g_rows, tokens, depth, depths, g_column, BLOCK_K, WHOLE)
+            else:
+                g_tile = source.load([at, depth])
             w_tile = load_factor(
                 w, depth, column, depths, columns, w_depth, w_column,
                 BLOCK_K, BLOCK_N, TURNED, TMA,
@@ -143,15 +175,16 @@ def _down_gradient_kernel(
         _store_gradients(d_gates, hidden, place, rows, at_4, columns, a_4, b_4, d_4)
 
 
-def up(x, weights, plan, keep):
-    """Return hidden [rows, columns] and, to keep, its gates [2, rows, columns]; both sorted.
+PDLS = {}
 
-    x [tokens, depths]; the weights w1, w3, u1, u3 [depths, columns].
+
+def up(x, weights, plan, keep):
+    """Return hidden [1, rows, columns] and, to keep, its gates [2, rows, columns]; both sorted.
+
+    x, Rows of [tokens, depths]; the weights w1, w3, u1, u3 [depths, columns].
     """
     w1, w3, u1, u3 = weights = factors(*weights)
     depths, columns = w1.shape
-    hidden = x.new_empty(plan.rows, columns)
-    gates = x.new_empty(2, plan.rows, columns) if keep else None
     form = form_of(*weights, pairs=((w1, w3), (u1, u3)))
     m, half, k = form["BLOCK_M"], form["BLOCK_N"] // 2, form["BLOCK_K"]
     swapped = 0, 0
@@ -159,29 +192,32 @@ def up(x, weights, plan, keep):
         both = described_pair(w1, w3, k, half), described_pair(u1, u3, k, half)
         (w, u), swapped = zip(*both, strict=True)
         weights = w, None, u, None
-    programs = min(plan.rows // m * triton.cdiv(columns, half), processors())
-    _up_kernel[(programs,)](
-        x, *weights, gates, hidden, plan.order, plan.ends, plan.rows, depths, columns,
-        *x.stride(), *w1.stride(), *swapped,
-        WHOLE=depths % k == 0, TURNED=is_turned(w1), **form,
+    hidden = x.matrix.new_empty(1, plan.rows, columns)
+    gates = x.matrix.new_empty(2, plan.rows, columns) if keep else None
+    a, packed, how = operands(x, m, k, form)
+    _up_kernel[(programs_for(plan.rows // m * triton.cdiv(columns, half), form),)](
+        a, packed, *weights, gates, hidden, plan.order, plan.ends, plan.rows, depths, columns,
+        *x.matrix.stride(), *w1.stride(), *swapped,
+        HOW=how, WHOLE=depths % k == 0, TURNED=is_turned(w1), **form, **PDLS,
     )  # fmt: skip
     return hidden, gates
 
 
 def down_gradient(g, weights, gates, plan):
-    """Return the gates' gradient [2, rows, columns] and hidden [rows, columns], both sorted.
+    """Return the gates' gradient [2, rows, columns] and hidden [1, rows, columns], both sorted.
 
-    g [tokens, depths]; the weights w2, u2 [depths, columns]; gates [2, rows, columns].
+    g, Rows of [tokens, depths]; the weights w2, u2 [depths, columns]; gates [2, rows, columns].
     """
     weights = factors(*weights)
     depths, columns = weights[0].shape
-    d_gates, hidden = torch.empty_like(gates), torch.empty_like(gates[0])
+    d_gates, hidden = torch.empty_like(gates), torch.empty_like(gates[:1])
     form = form_of(*weights)
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
-    programs = min(plan.rows // m * triton.cdiv(columns, n), processors())
-    _down_gradient_kernel[(programs,)](
-        g, *(described(w, k, n, form) for w in weights), gates, d_gates, hidden, plan.order,
-        plan.ends, plan.rows, depths, columns, *g.stride(), *weights[0].stride(),
-        WHOLE=depths % k == 0, TURNED=is_turned(weights[0]), **form,
+    a, packed, how = operands(g, m, k, form)
+    _down_gradient_kernel[(programs_for(plan.rows // m * triton.cdiv(columns, n), form),)](
+        a, packed, *(described(w, k, n, form) for w in weights), gates, d_gates, hidden,
+        plan.order, plan.ends, plan.rows, depths, columns, *g.matrix.stride(),
+        *weights[0].stride(),
+        HOW=how, WHOLE=depths % k == 0, TURNED=is_turned(weights[0]), **form, **PDLS,
     )  # fmt: skip
     return d_gates, hidden

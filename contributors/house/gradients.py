@@ -1,34 +1,40 @@
 """Gradients of weights: sums over the tokens of either kind, split in a fixed order."""
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
-from tiles import described, form_of, halves, load_rows, load_tile, processors, rows_of, tile_of
-
-GATHERED, PIECES, SORTED = 0, 1, 2
-"""How a kernel finds the rows of sorted tokens: one by one, by whole tiles, or as they lie."""
+from rows import GATHERED, SORTED, operands, start_of
+from tiles import (
+    PLAIN,
+    form_of,
+    halves,
+    load_rows,
+    load_tile,
+    processors,
+    rows_of,
+    tile_of,
+)
 
 
 @triton.jit
-def _place_of(order, starts, step, DEPTH: tl.constexpr, HOW: tl.constexpr):
-    """Return where the rows of a step are: their tokens, or the first one's row, or nothing."""
+def _place_of(order, row, DEPTH: tl.constexpr, TILE: tl.constexpr, HOW: tl.constexpr):
+    """Return where DEPTH sorted rows are: their tokens, or the first one's, or nothing of use."""
     if HOW == 0:
-        return tl.load(order + step * DEPTH + tl.arange(0, DEPTH))
+        return tl.load(order + row + tl.arange(0, DEPTH))
     elif HOW == 1:
-        return tl.load(starts + step)
+        start = start_of(order, row // TILE * TILE, TILE)
+        return tl.where(start >= 0, start + row % TILE, -1)
     else:
-        return step
+        return row
 
 
 @triton.jit
 def _load_step(
-    matrix, packed, place, base, step, column, all_rows, columns, row_stride, column_stride,
+    matrix, packed, place, base, row, column, all_rows, columns, row_stride, column_stride,
     DEPTH: tl.constexpr, COLUMNS: tl.constexpr, HOW: tl.constexpr, WHOLE: tl.constexpr,
     TMA: tl.constexpr,
 ):  # fmt: skip
-    """Return the columns of the rows of a step."""
+    """Return some columns of DEPTH sorted rows, from `row` on, whose place is known."""
     if HOW == 0:
         pointers = rows_of(matrix, place, row_stride)
         return load_rows(pointers, place, column, columns, column_stride, COLUMNS, WHOLE)
@@ -37,10 +43,10 @@ def _load_step(
             source = matrix
         else:
             source = packed
-        return source.load([tl.where(place >= 0, place, step * DEPTH), column])
+        return source.load([tl.where(place >= 0, place, row), column])
     else:
         return load_tile(
-            matrix, base + step * DEPTH, column, all_rows, columns, row_stride, column_stride,
+            matrix, base + row, column, all_rows, columns, row_stride, column_stride,
             DEPTH, COLUMNS, TMA,
         )  # fmt: skip
 
@@ -69,10 +75,11 @@ def _store_sum(out, row, column, rows, columns, values):
 
 @triton.jit
 def _sum_of_kind(
-    g, g_packed, x, x_packed, out, order, starts, first, end, kind, rows, outputs, inputs,
+    g, g_packed, x, x_packed, out, order, first, end, kind, rows, outputs, inputs,
     g_row, g_column, x_row, x_column, shares,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr,
+    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, TILE: tl.constexpr,
+    WHOLE: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Store the sums over the steps first to end, all of one kind, for each of a program's tiles."""
     row_blocks, column_blocks = tl.cdiv(outputs, BLOCK_M), tl.cdiv(inputs, BLOCK_N)
@@ -86,21 +93,21 @@ def _sum_of_kind(
         )
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         # A step's place is loaded one step ahead, so that the loads of its rows wait for nothing.
-        g_place = _place_of(order, starts, first, BLOCK_K, G)
-        x_place = _place_of(order, starts, first, BLOCK_K, X)
+        g_place = _place_of(order, first * BLOCK_K, BLOCK_K, TILE, G)
+        x_place = _place_of(order, first * BLOCK_K, BLOCK_K, TILE, X)
         for step in range(first, end):
             g_tile = _load_step(
-                g, g_packed, g_place, pair * rows, step, row, PAIRS * rows, outputs,
+                g, g_packed, g_place, pair * rows, step * BLOCK_K, row, PAIRS * rows, outputs,
                 g_row, g_column, BLOCK_K, BLOCK_M, G, WHOLE, TMA,
             )  # fmt: skip
             x_tile = _load_step(
-                x, x_packed, x_place, 0, step, column, rows, inputs,
+                x, x_packed, x_place, 0, step * BLOCK_K, column, rows, inputs,
                 x_row, x_column, BLOCK_K, BLOCK_N, X, WHOLE, TMA,
             )  # fmt: skip
             acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
-            following = tl.minimum(step + 1, end - 1)
-            g_place = _place_of(order, starts, following, BLOCK_K, G)
-            x_place = _place_of(order, starts, following, BLOCK_K, X)
+            following = tl.minimum(step + 1, end - 1) * BLOCK_K
+            g_place = _place_of(order, following, BLOCK_K, TILE, G)
+            x_place = _place_of(order, following, BLOCK_K, TILE, X)
         slot = unit // tiles + kind
         to = out + (slot * PAIRS + pair).to(tl.int64) * outputs * inputs
         _store_sums(to, row, column, outputs, inputs, acc)
@@ -108,10 +115,11 @@ def _sum_of_kind(
 
 @triton.jit
 def _weight_kernel(
-    g, g_packed, x, x_packed, out, order, starts, ends, rows, outputs, inputs,
+    g, g_packed, x, x_packed, out, order, ends, rows, outputs, inputs,
     g_row, g_column, x_row, x_column, shares,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr,
+    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, TILE: tl.constexpr,
+    WHOLE: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Compute d_w[kind, pair] = the sum of the outer products g[pair, token] x[token] of a kind.
 
@@ -139,9 +147,9 @@ def _weight_kernel(
             here, until = tl.maximum(first, visual_steps), end
         if (here < until) | (shares == 1):
             _sum_of_kind(
-                g, g_packed, x, x_packed, out, order, starts, here, until, kind, rows, outputs,
+                g, g_packed, x, x_packed, out, order, here, until, kind, rows, outputs,
                 inputs, g_row, g_column, x_row, x_column, shares,
-                BLOCK_M, BLOCK_N, BLOCK_K, GROUP, PAIRS, G, X, WHOLE, TMA,
+                BLOCK_M, BLOCK_N, BLOCK_K, GROUP, PAIRS, G, X, TILE, WHOLE, TMA,
             )  # fmt: skip
 
 
@@ -176,83 +184,25 @@ def shares_of(tiles, steps):
     return max(min(processors() // tiles, steps // 8), 1)
 
 
-@triton.jit
-def _pack_kernel(
-    g, x, g_packed, x_packed, starts, order, ends, g_columns, x_columns, g_row, x_row,
-    STEP: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """Find the steps whose tokens follow one another, and copy the rows of all others.
-
-    starts[step] is the first token of such a step, or -1. Bytes: nothing but the order for spans,
-    and twice the bytes of g and x for a random mask.
-    """
-    step, block = tl.program_id(0), tl.program_id(1)
-    row = step * STEP + tl.arange(0, STEP)
-    tokens = tl.load(order + row)
-    first = tl.load(order + step * STEP)
-    apart = tl.sum((tokens != first + tl.arange(0, STEP)).to(tl.int32), axis=0)
-    if block == 0:
-        tl.store(starts + step, tl.where(apart == 0, first, -1))
-    if (apart > 0) & (step * STEP < tl.load(ends + 1)):
-        column = block * COLUMNS
-        if column < g_columns:
-            tile = load_rows(
-                rows_of(g, tokens, g_row), tokens, column, g_columns, 1, COLUMNS, False
-            )
-            _store_sum(g_packed, step * STEP, column, step * STEP + STEP, g_columns, tile)
-        else:
-            column -= tl.cdiv(g_columns, COLUMNS) * COLUMNS
-            tile = load_rows(
-                rows_of(x, tokens, x_row), tokens, column, x_columns, 1, COLUMNS, False
-            )
-            _store_sum(x_packed, step * STEP, column, step * STEP + STEP, x_columns, tile)
-
-
-class Rows(NamedTuple):
-    """A factor of sorted tokens, and how a kernel finds its rows."""
-
-    matrix: torch.Tensor
-    """[tokens, columns], or SORTED [pairs, rows, columns]."""
-    how: int = GATHERED
-    packed: torch.Tensor | None = None
-    """[rows, columns], of PIECES the rows that do not follow one another."""
-
-
-def pack(plan, g, x):
-    """Return g and x, both [tokens, columns], as Rows, and the starts of the steps."""
-    form = form_of(g, x)
-    if not form["TMA"] or not PACKS:
-        return Rows(g), Rows(x), None
-    step, columns = form["BLOCK_K"], 256
-    starts = torch.empty(plan.rows // step, dtype=torch.int32, device=g.device)
-    packed = [matrix.new_empty(plan.rows, matrix.shape[1]) for matrix in (g, x)]
-    blocks = sum(triton.cdiv(matrix.shape[1], columns) for matrix in (g, x))
-    _pack_kernel[(plan.rows // step, blocks)](
-        g, x, *packed, starts, plan.order, plan.ends, g.shape[1], x.shape[1], g.stride(0),
-        x.stride(0), step, columns, num_warps=8,
-    )  # fmt: skip
-    return Rows(g, PIECES, packed[0]), Rows(x, PIECES, packed[1]), starts
-
-
-PACKS = True
-
-
-def weight_gradients(g, x, plan, starts=None):
+def weight_gradients(g, x, plan):
     """Return the gradients [2, pairs, outputs, inputs] of the visual and the textual weights.
 
     Args:
         g: The products' gradient, Rows of [tokens, outputs] or [pairs, rows, outputs].
-        x: The factor of those products, Rows of [tokens, inputs] or [rows, inputs].
+        x: The factor of those products, Rows of [tokens, inputs] or [1, rows, inputs].
         plan: The mask's partition.
-        starts: What `pack` made, where g or x is PIECES.
     """
-    pairs = g.matrix.shape[0] if g.matrix.dim() == 3 else 1
-    g = g._replace(matrix=g.matrix.flatten(0, -2))
+    pairs = g.matrix.shape[0] if g.how == SORTED else 1
+    g, x = (one._replace(matrix=one.matrix.flatten(0, -2)) for one in (g, x))
     outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
     if not plan.tokens:
         return x.matrix.new_zeros(2, pairs, outputs, inputs)
-    form = form_of(*(one.matrix for one in (g, x) if one.how != GATHERED), x.matrix.new_empty(1, 8))
+    form = form_of(*(one.matrix for one in (g, x) if one.how != GATHERED))
+    if form["TMA"] and g.matrix.element_size() != 2:
+        form = PLAIN
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
+    g_rows, g_packed, g_how = operands(g, k, m, form)
+    x_rows, x_packed, x_how = operands(x, k, n, form)
     tiles = pairs * triton.cdiv(outputs, m) * triton.cdiv(inputs, n)
     shares = shares_of(tiles, plan.rows // k)
     d_w = x.matrix.new_empty(2, pairs, outputs, inputs)
@@ -260,20 +210,11 @@ def weight_gradients(g, x, plan, starts=None):
     if shares > 1:
         slots = d_w.new_empty(shares + 1, *d_w.shape[1:], dtype=torch.float32)
     _weight_kernel[(min(tiles * shares, processors()),)](
-        *_operands(g, k, m, form), *_operands(x, k, n, form), slots, plan.order, starts, plan.ends,
-        plan.rows, outputs, inputs, *g.matrix.stride(), *x.matrix.stride(), shares,
-        PAIRS=pairs, G=g.how, X=x.how, WHOLE=outputs % m == 0 and inputs % n == 0, **form,
+        g_rows, g_packed, x_rows, x_packed, slots, plan.order, plan.ends,
+        plan.rows, outputs, inputs, *g.matrix.stride(), *x.matrix.stride(), shares, PAIRS=pairs,
+        G=g_how, X=x_how, TILE=plan.tile, WHOLE=outputs % m == 0 and inputs % n == 0, **form,
     )  # fmt: skip
     if shares > 1:
         size, block = d_w[0].numel(), 2048
         _sum_kernel[(triton.cdiv(size, block), 2)](slots, d_w, plan.ends, shares, size, k, block)
     return d_w
-
-
-def _operands(rows, depth, columns, form):
-    """Return a factor and its packed copy as the kernel takes them."""
-    if rows.how == GATHERED:
-        return rows.matrix, None
-    matrix = described(rows.matrix, depth, columns, form)
-    packed = None if rows.packed is None else described(rows.packed, depth, columns, form)
-    return matrix, packed

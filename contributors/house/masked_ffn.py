@@ -2,28 +2,29 @@
 
 import torch
 from gated import down_gradient, up
-from gradients import SORTED, Rows, pack, weight_gradients
+from gradients import weight_gradients
 from partition import plan_of, rows_of_plan
 from products import product
+from rows import SORTED, Rows, pack, rows_for
 from tiles import ROWS
 
 
 def _forward(x, w1, w2, w3, u1, u2, u3, plan, keep):
     """Return the output [tokens, width] and, to keep, the gates [2, rows, inner]."""
+    x = rows_for(plan, x, 2 * len(w1))
     hidden, gates = up(x, (w1.T, w3.T, u1.T, u3.T), plan, keep)
-    return product(hidden[None], (w2.T, u2.T), plan, gathered=False), gates
+    return product(Rows(hidden, SORTED), (w2.T, u2.T), plan), gates
 
 
 def _backward(g, x, w1, w2, w3, u1, u2, u3, gates, plan, of_x, of_up, of_down):
     """Return d_x, those of w1 and w3 [2, 2, inner, width], and of w2 [2, width, inner], or None."""
+    g = pack(plan, g) if of_down else rows_for(plan, g, len(w1))
     d_gates, hidden = down_gradient(g, (w2, u2), gates, plan)
-    g, x, starts = pack(plan, g, x)
-    d_down = None
-    if of_down:
-        d_down = weight_gradients(g, Rows(hidden, SORTED), plan, starts)[:, 0]
-    del hidden, g
-    d_x = product(d_gates, (w1, u1, w3, u3), plan, gathered=False) if of_x else None
-    d_up = weight_gradients(Rows(d_gates, SORTED), x, plan, starts) if of_up else None
+    d_gates = Rows(d_gates, SORTED)
+    d_down = weight_gradients(g, Rows(hidden, SORTED), plan)[:, 0] if of_down else None
+    del g, hidden
+    d_x = product(d_gates, (w1, u1, w3, u3), plan) if of_x else None
+    d_up = weight_gradients(d_gates, pack(plan, x), plan) if of_up else None
     return d_x, d_up, d_down
 
 

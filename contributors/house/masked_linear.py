@@ -1,23 +1,23 @@
 """Tokens sorted by kind on the device; gathered tiles, one product a token."""
 
 import torch
-from gradients import pack, weight_gradients
+from gradients import weight_gradients
 from partition import plan_of
 from products import product
+from rows import pack, rows_for
 from tiles import ROWS
 
 
 def _forward(x, w_v, w_t, plan):
-    return product(x, (w_v.T, w_t.T), plan)
+    return product(rows_for(plan, x, len(w_v)), (w_v.T, w_t.T), plan)
 
 
 def _backward(g, x, w_v, w_t, plan, of_x, of_weights):
     """Return d_x [tokens, in] and d_w [2, out, in], or None for what is not wanted."""
+    g = pack(plan, g) if of_weights else rows_for(plan, g, w_v.shape[1])
     d_x = product(g, (w_v, w_t), plan) if of_x else None
-    if not of_weights:
-        return d_x, None
-    g, x, starts = pack(plan, g, x)
-    return d_x, weight_gradients(g, x, plan, starts)[:, 0]
+    d_w = weight_gradients(g, pack(plan, x), plan)[:, 0] if of_weights else None
+    return d_x, d_w
 
 
 class _MaskedLinear(torch.autograd.Function):

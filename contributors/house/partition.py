@@ -39,13 +39,15 @@ class Partition:
 @triton.jit
 def _partition_kernel(
     mask, order, ends, tokens, stride, rows,
-    BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, TILE: tl.constexpr,
+    BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Give BLOCK tokens their rows: row = rank among its kind, behind all tiles of the first kind.
 
     Each program counts the whole mask for itself, since that takes less time than a second launch.
     Bytes: (tokens / BLOCK) * tokens, nearly all of them from L2, and 4 * rows written.
     """
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
     first = tl.program_id(0) * BLOCK
     visual = tl.zeros((AT_ONCE,), tl.int32)
     earlier = tl.zeros((AT_ONCE,), tl.int32)
@@ -78,6 +80,9 @@ def rows_of_plan(tokens: int, tile: int) -> int:
     return ((tokens + tile - 1) // tile + 1) * tile
 
 
+PDLS = {}
+
+
 def partition(mask: torch.Tensor, tile: int) -> Partition:
     """Return the tokens of a mask, bool `[tokens]`, sorted in tiles of so many rows."""
     tokens = mask.shape[0]
@@ -88,7 +93,7 @@ def partition(mask: torch.Tensor, tile: int) -> Partition:
     at_once = min(max(triton.next_power_of_2(tokens), block), 16384)
     _partition_kernel[(max(triton.cdiv(tokens, block), 1),)](
         mask, order, ends, tokens, mask.stride(0), rows, block, at_once, tile,
-        num_warps=16 if at_once == 16384 else 8,
+        num_warps=16 if at_once == 16384 else 8, **PDLS,
     )  # fmt: skip
     return Partition(tokens, order, ends, tile)
 

@@ -2,7 +2,10 @@
 
 import triton
 import triton.language as tl
+from rows import SORTED, operands, start_of
 from tiles import (
+    HOPPER,
+    HOPPER_SMALL,
     described,
     factors,
     form_of,
@@ -12,7 +15,9 @@ from tiles import (
     load_rows,
     load_tile,
     processors,
+    programs_for,
     rows_of,
+    stagger,
     store_rows,
     tile_of,
 )
@@ -20,19 +25,24 @@ from tiles import (
 
 @triton.jit
 def _product_kernel(
-    a, v, t, v2, t2, out, order, ends, rows, depths, columns,
+    a, packed, v, t, v2, t2, out, order, ends, rows, depths, columns,
     a_row, a_column, w_depth, w_column, out_row,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    GATHERED: tl.constexpr, WHOLE: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+    HOW: tl.constexpr, WHOLE: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+    PDL: tl.constexpr = False, STAGGER: tl.constexpr = 0,
 ):  # fmt: skip
     """Compute out[token] = a[token] @ (visual ? v : t), and + a2[token] @ (visual ? v2 : t2).
 
     out [tokens, columns]; the weights [depths, columns], TURNED if they lie as their transposes.
-    GATHERED, a is [tokens, depths]; otherwise it is [PAIRS, rows, depths], sorted as `order` is.
+    a is [tokens, depths], or, SORTED, [PAIRS, rows, depths]; see HOW in rows.py.
 
     Bytes: a, the weights and the order are read and out is written once, if L2 keeps the tiles
     that several programs read. FLOPs: 2 * PAIRS * tokens * depths * columns.
     """
+    if STAGGER > 0:
+        stagger(STAGGER)
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     visual_end, end = tl.load(ends), tl.load(ends + 1)
     row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
     steps = tl.cdiv(depths, BLOCK_K)
@@ -46,17 +56,23 @@ def _product_kernel(
             w, w2 = v, v2
         else:
             w, w2 = t, t2
-        if GATHERED:
+        source, at = a, row
+        if HOW == 0:
             a_rows = rows_of(a, tokens, a_row)
+        elif HOW == 1:
+            start = start_of(order, row, BLOCK_M)
+            at = tl.where(start >= 0, start, row)
+            if start < 0:
+                source = packed
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for step in range(0, PAIRS * steps):
             second = step >= steps
             depth = (step - second * steps) * BLOCK_K if PAIRS > 1 else step * BLOCK_K
-            if GATHERED:
+            if HOW == 0:
                 a_tile = load_rows(a_rows, tokens, depth, depths, a_column, BLOCK_K, WHOLE)
             else:
                 a_tile = load_tile(
-                    a, row + second * rows, depth, PAIRS * rows, depths, a_row, a_column,
+                    source, at + second * rows, depth, PAIRS * rows, depths, a_row, a_column,
                     BLOCK_M, BLOCK_K, TMA,
                 )  # fmt: skip
             w_now = w
@@ -73,29 +89,34 @@ def _product_kernel(
         store_rows(out, tokens, column + BLOCK_N // 2, columns, out_row, right)
 
 
-def product(a, weights, plan, gathered=True):
+PDLS = {}
+
+
+def product(a, weights, plan):
     """Return [tokens, columns]: each token's row of `a` times the weight of its kind.
 
     Args:
-        a: [tokens, depths] if gathered, or else [pairs, rows, depths], sorted as the plan is.
+        a: Rows of [tokens, depths], or SORTED ones of [pairs, rows, depths].
         weights: The visual and the textual weight, [depths, columns]; two such pairs where `a` has
             two, whose products are added.
         plan: The mask's partition.
-        gathered: Whether the rows of `a` are in the order of the tokens.
     """
     weights = factors(*weights)
     (depths, columns), pairs = weights[0].shape, len(weights) // 2
-    out = a.new_empty(plan.tokens, columns)
-    if not gathered:
-        a = a.flatten(0, 1)
-    form = form_of(*weights, *() if gathered else (a,))
+    matrix = a.matrix.flatten(0, -2)
+    form = form_of(*weights, *[matrix] * (a.how == SORTED))
+    if (
+        form is HOPPER
+        and plan.rows // form["BLOCK_M"] * triton.cdiv(columns, form["BLOCK_N"]) < processors()
+    ):
+        form = HOPPER_SMALL
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
-    programs = min(plan.rows // m * triton.cdiv(columns, n), processors())
-    _product_kernel[(programs,)](
-        a if gathered else described(a, m, k, form),
-        *(described(w, k, n, form) for w in weights), *[None] * (4 - len(weights)),
+    a, packed, how = operands(a._replace(matrix=matrix), m, k, form)
+    out = matrix.new_empty(plan.tokens, columns)
+    _product_kernel[(programs_for(plan.rows // m * triton.cdiv(columns, n), form),)](
+        a, packed, *(described(w, k, n, form) for w in weights), *[None] * (4 - len(weights)),
         out, plan.order, plan.ends, plan.rows, depths, columns,
-        *a.stride(), *weights[0].stride(), out.stride(0),
-        GATHERED=gathered, WHOLE=depths % k == 0, PAIRS=pairs, TURNED=is_turned(weights[0]), **form,
+        *matrix.stride(), *weights[0].stride(), out.stride(0),
+        HOW=how, WHOLE=depths % k == 0, PAIRS=pairs, TURNED=is_turned(weights[0]), **form, **PDLS,
     )  # fmt: skip
     return out

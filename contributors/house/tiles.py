@@ -107,6 +107,15 @@ def store_rows(matrix, tokens, column, columns, row_stride, values):
 
 
 @triton.jit
+def stagger(NANOSECONDS: tl.constexpr):
+    """Let every second program begin later, so that not all programs store at the same time."""
+    tl.inline_asm_elementwise(
+        "{.reg .pred p; setp.ne.u32 p, $1, 0; @p nanosleep.u32 $2; mov.u32 $0, $1;}",
+        "=r,r,r", [tl.program_id(0) % 2, NANOSECONDS], dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
 def halves(values):
     """Return the left and the right half of a block's columns."""
     ROWS: tl.constexpr = values.shape[0]
@@ -120,6 +129,8 @@ HOPPER = {
     "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "TMA": True,
     "num_warps": 8, "num_stages": 4,
 }  # fmt: skip
+HOPPER_SMALL = {**HOPPER, "BLOCK_N": 128, "num_stages": 3}
+"""For few tiles: two programs share a multiprocessor."""
 PLAIN = {
     "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
     "num_warps": 8, "num_stages": 3,
@@ -159,6 +170,11 @@ def _on_hopper():
 def processors():
     """Return the number of programs that run at once."""
     return _gpu()[2]
+
+
+def programs_for(tiles, form):
+    """Return how many programs go through so many tiles."""
+    return min(tiles, (2 if form["BLOCK_N"] < 256 and form["TMA"] else 1) * processors())
 
 
 def is_describable(matrix):
