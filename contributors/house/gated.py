@@ -88,19 +88,14 @@ def _up_kernel(
 
 
 @triton.jit
-def _load_gates(gates, place, rows, column, columns, WIDTH: tl.constexpr):
-    """Return both gates of some columns."""
-    a = load_rows(rows_of(gates, place, columns), place, column, columns, 1, WIDTH, False)
-    b = load_rows(rows_of(gates, rows + place, columns), place, column, columns, 1, WIDTH, False)
-    return a, b
-
-
-@triton.jit
-def _store_gradients(d_gates, hidden, place, rows, column, columns, a, b, d_hidden):
+def _pass_on(gates, d_gates, hidden, place, rows, column, columns, d_hidden):
     """Store the gradients of a and b and, once more, hidden = silu(a) * b; s = sigmoid(a).
 
     d_a = d_hidden b (s + a s (1 - s)),  d_b = d_hidden a s
     """
+    WIDTH: tl.constexpr = d_hidden.shape[1]
+    a = load_rows(rows_of(gates, place, columns), place, column, columns, 1, WIDTH, False)
+    b = load_rows(rows_of(gates, rows + place, columns), place, column, columns, 1, WIDTH, False)
     a, b = a.to(tl.float32), b.to(tl.float32)
     s = tl.sigmoid(a)
     silu = a * s
@@ -162,17 +157,11 @@ def _down_gradient_kernel(
         d_1, d_2 = halves(left)
         d_3, d_4 = halves(right)
         W: tl.constexpr = BLOCK_N // 4
-        # A quarter's gates are loaded before those of the quarter before it are stored: the
-        # compiler takes no load past a store.
-        at_2, at_3, at_4 = column + W, column + 2 * W, column + 3 * W
-        a_1, b_1 = _load_gates(gates, place, rows, column, columns, W)
-        a_2, b_2 = _load_gates(gates, place, rows, at_2, columns, W)
-        _store_gradients(d_gates, hidden, place, rows, column, columns, a_1, b_1, d_1)
-        a_3, b_3 = _load_gates(gates, place, rows, at_3, columns, W)
-        _store_gradients(d_gates, hidden, place, rows, at_2, columns, a_2, b_2, d_2)
-        a_4, b_4 = _load_gates(gates, place, rows, at_4, columns, W)
-        _store_gradients(d_gates, hidden, place, rows, at_3, columns, a_3, b_3, d_3)
-        _store_gradients(d_gates, hidden, place, rows, at_4, columns, a_4, b_4, d_4)
+        for_1, for_2, for_3, for_4 = column, column + W, column + 2 * W, column + 3 * W
+        _pass_on(gates, d_gates, hidden, place, rows, for_1, columns, d_1)
+        _pass_on(gates, d_gates, hidden, place, rows, for_2, columns, d_2)
+        _pass_on(gates, d_gates, hidden, place, rows, for_3, columns, d_3)
+        _pass_on(gates, d_gates, hidden, place, rows, for_4, columns, d_4)
 
 
 PDLS = {}
