@@ -3,23 +3,9 @@
 import torch
 import triton
 import triton.language as tl
+from forms import alike, described, described_pair, form_of, is_turned, programs_for
 from rows import operands, start_of
-from tiles import (
-    described,
-    described_pair,
-    factors,
-    form_of,
-    halves,
-    is_turned,
-    load_both,
-    load_factor,
-    load_rows,
-    programs_for,
-    rows_of,
-    stagger,
-    store_rows,
-    tile_of,
-)
+from tiles import halves, load_both, load_factor, load_rows, rows_of, stagger, store_rows, tile_of
 
 
 @triton.jit
@@ -57,16 +43,16 @@ def _up_kernel(
         else:
             w_a, w_b, swapped = u1, u3, u_swapped
         source, at = x, row
-        if HOW == 0:
+        if HOW == "gathered":
             x_rows = rows_of(x, tokens, x_row)
-        elif HOW == 1:
+        elif HOW == "pieces":
             start = start_of(order, row, BLOCK_M)
             at = tl.where(start >= 0, start, row)
             if start < 0:
                 source = packed
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            if HOW == 0:
+            if HOW == "gathered":
                 x_tile = load_rows(x_rows, tokens, depth, depths, x_column, BLOCK_K, WHOLE)
             else:
                 x_tile = source.load([at, depth])
@@ -134,16 +120,16 @@ def _down_gradient_kernel(
         else:
             w = u2
         source, at = g, row
-        if HOW == 0:
+        if HOW == "gathered":
             g_rows = rows_of(g, tokens, g_row)
-        elif HOW == 1:
+        elif HOW == "pieces":
             start = start_of(order, row, BLOCK_M)
             at = tl.where(start >= 0, start, row)
             if start < 0:
                 source = packed
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            if HOW == 0:
+            if HOW == "gathered":
                 g_tile = load_rows(g_rows, tokens, depth, depths, g_column, BLOCK_K, WHOLE)
             else:
                 g_tile = source.load([at, depth])
@@ -172,9 +158,9 @@ def up(x, weights, plan, keep):
 
     x, Rows of [tokens, depths]; the weights w1, w3, u1, u3 [depths, columns].
     """
-    w1, w3, u1, u3 = weights = factors(*weights)
+    w1, w3, u1, u3 = weights = alike(*weights)
     depths, columns = w1.shape
-    form = form_of(*weights, pairs=((w1, w3), (u1, u3)))
+    form = form_of(w1.dtype, *weights, pairs=((w1, w3), (u1, u3)))
     m, half, k = form["BLOCK_M"], form["BLOCK_N"] // 2, form["BLOCK_K"]
     swapped = 0, 0
     if form["TMA"]:
@@ -197,10 +183,10 @@ def down_gradient(g, weights, gates, plan):
 
     g, Rows of [tokens, depths]; the weights w2, u2 [depths, columns]; gates [2, rows, columns].
     """
-    weights = factors(*weights)
+    weights = alike(*weights)
     depths, columns = weights[0].shape
     d_gates, hidden = torch.empty_like(gates), torch.empty_like(gates[:1])
-    form = form_of(*weights)
+    form = form_of(g.matrix.dtype, *weights)
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     a, packed, how = operands(g, m, k, form)
     _down_gradient_kernel[(programs_for(plan.rows // m * triton.cdiv(columns, n), form),)](

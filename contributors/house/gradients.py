@@ -3,25 +3,17 @@
 import torch
 import triton
 import triton.language as tl
+from forms import form_of, processors
 from rows import GATHERED, SORTED, operands, start_of
-from tiles import (
-    PLAIN,
-    form_of,
-    halves,
-    load_rows,
-    load_tile,
-    processors,
-    rows_of,
-    tile_of,
-)
+from tiles import halves, load_rows, load_tile, rows_of, tile_of
 
 
 @triton.jit
 def _place_of(order, row, DEPTH: tl.constexpr, TILE: tl.constexpr, HOW: tl.constexpr):
     """Return where DEPTH sorted rows are: their tokens, or the first one's, or nothing of use."""
-    if HOW == 0:
+    if HOW == "gathered":
         return tl.load(order + row + tl.arange(0, DEPTH))
-    elif HOW == 1:
+    elif HOW == "pieces":
         start = start_of(order, row // TILE * TILE, TILE)
         return tl.where(start >= 0, start + row % TILE, -1)
     else:
@@ -35,10 +27,10 @@ def _load_step(
     TMA: tl.constexpr,
 ):  # fmt: skip
     """Return some columns of DEPTH sorted rows, from `row` on, whose place is known."""
-    if HOW == 0:
+    if HOW == "gathered":
         pointers = rows_of(matrix, place, row_stride)
         return load_rows(pointers, place, column, columns, column_stride, COLUMNS, WHOLE)
-    elif HOW == 1:
+    elif HOW == "pieces":
         if place >= 0:  # noqa: SIM108 - an expression takes no descriptors
             source = matrix
         else:
@@ -197,9 +189,7 @@ def weight_gradients(g, x, plan):
     outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
     if not plan.tokens:
         return x.matrix.new_zeros(2, pairs, outputs, inputs)
-    form = form_of(*(one.matrix for one in (g, x) if one.how != GATHERED))
-    if form["TMA"] and g.matrix.element_size() != 2:
-        form = PLAIN
+    form = form_of(g.matrix.dtype, *(one.matrix for one in (g, x) if one.how != GATHERED))
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     g_rows, g_packed, g_how = operands(g, k, m, form)
     x_rows, x_packed, x_how = operands(x, k, n, form)

@@ -1,12 +1,12 @@
 """Tokens sorted by kind on the device; the gate and its gradient in the products' epilogues."""
 
 import torch
+from forms import ROWS
 from gated import down_gradient, up
 from gradients import weight_gradients
 from partition import plan_of, rows_of_plan
 from products import product
 from rows import SORTED, Rows, pack, rows_for
-from tiles import ROWS
 
 
 def _forward(x, w1, w2, w3, u1, u2, u3, plan, keep):

@@ -1,11 +1,11 @@
 """Tokens sorted by kind on the device; gathered tiles, one product a token."""
 
 import torch
+from forms import ROWS
 from gradients import weight_gradients
 from partition import plan_of
 from products import product
 from rows import pack, rows_for
-from tiles import ROWS
 
 
 def _forward(x, w_v, w_t, plan):

@@ -2,25 +2,9 @@
 
 import triton
 import triton.language as tl
+from forms import alike, described, form_of, is_turned, programs_for
 from rows import SORTED, operands, start_of
-from tiles import (
-    HOPPER,
-    HOPPER_SMALL,
-    described,
-    factors,
-    form_of,
-    halves,
-    is_turned,
-    load_factor,
-    load_rows,
-    load_tile,
-    processors,
-    programs_for,
-    rows_of,
-    stagger,
-    store_rows,
-    tile_of,
-)
+from tiles import halves, load_factor, load_rows, load_tile, rows_of, stagger, store_rows, tile_of
 
 
 @triton.jit
@@ -57,9 +41,9 @@ def _product_kernel(
         else:
             w, w2 = t, t2
         source, at = a, row
-        if HOW == 0:
+        if HOW == "gathered":
             a_rows = rows_of(a, tokens, a_row)
-        elif HOW == 1:
+        elif HOW == "pieces":
             start = start_of(order, row, BLOCK_M)
             at = tl.where(start >= 0, start, row)
             if start < 0:
@@ -68,7 +52,7 @@ def _product_kernel(
         for step in range(0, PAIRS * steps):
             second = step >= steps
             depth = (step - second * steps) * BLOCK_K if PAIRS > 1 else step * BLOCK_K
-            if HOW == 0:
+            if HOW == "gathered":
                 a_tile = load_rows(a_rows, tokens, depth, depths, a_column, BLOCK_K, WHOLE)
             else:
                 a_tile = load_tile(
@@ -101,15 +85,11 @@ def product(a, weights, plan):
             two, whose products are added.
         plan: The mask's partition.
     """
-    weights = factors(*weights)
+    weights = alike(*weights)
     (depths, columns), pairs = weights[0].shape, len(weights) // 2
     matrix = a.matrix.flatten(0, -2)
-    form = form_of(*weights, *[matrix] * (a.how == SORTED))
-    if (
-        form is HOPPER
-        and plan.rows // form["BLOCK_M"] * triton.cdiv(columns, form["BLOCK_N"]) < processors()
-    ):
-        form = HOPPER_SMALL
+    tiles = plan.rows // 128 * triton.cdiv(columns, 256)
+    form = form_of(matrix.dtype, *weights, *[matrix] * (a.how == SORTED), tiles=tiles)
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     a, packed, how = operands(a._replace(matrix=matrix), m, k, form)
     out = matrix.new_empty(plan.tokens, columns)

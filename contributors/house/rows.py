@@ -5,9 +5,10 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from tiles import described, form_of, load_rows, rows_of, store_rows
+from forms import described, form_of
+from tiles import load_rows, rows_of, store_rows
 
-GATHERED, PIECES, SORTED = 0, 1, 2
+GATHERED, PIECES, SORTED = "gathered", "pieces", "sorted"
 
 
 class Rows(NamedTuple):
@@ -20,7 +21,7 @@ class Rows(NamedTuple):
 
     matrix: torch.Tensor
     """[tokens, columns], or SORTED [pairs, rows, columns]."""
-    how: int = GATHERED
+    how: str = GATHERED
     packed: torch.Tensor | None = None
     """[rows, columns]; of PIECES, the copy."""
 
@@ -44,17 +45,16 @@ def _pack_kernel(
     Bytes: twice the matrix for a random mask, nearly none for spans.
     """
     row, column = tl.program_id(0) * TILE, tl.program_id(1) * COLUMNS
-    if row < tl.load(ends + 1):
-        if start_of(order, row, TILE) < 0:
-            tokens = tl.load(order + row + tl.arange(0, TILE))
-            pointers = rows_of(matrix, tokens, row_stride)
-            tile = load_rows(pointers, tokens, column, columns, 1, COLUMNS, False)
-            store_rows(packed, row + tl.arange(0, TILE), column, columns, columns, tile)
+    if (row < tl.load(ends + 1)) & (start_of(order, row, TILE) < 0):
+        tokens = tl.load(order + row + tl.arange(0, TILE))
+        pointers = rows_of(matrix, tokens, row_stride)
+        tile = load_rows(pointers, tokens, column, columns, 1, COLUMNS, False)
+        store_rows(packed, row + tl.arange(0, TILE), column, columns, columns, tile)
 
 
 def pack(plan, matrix):
     """Return a matrix [tokens, columns] as PIECES, or GATHERED where no descriptor describes it."""
-    if not form_of(matrix)["TMA"]:
+    if not form_of(matrix.dtype, matrix)["TMA"]:
         return Rows(matrix)
     columns, block = matrix.shape[1], 128
     packed = matrix.new_empty(plan.rows, columns)

@@ -63,9 +63,9 @@ def _error(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def all_errors(form: str, dtype: torch.dtype) -> dict[str, dict[str, float]]:
-    import tiles
+    import forms
 
-    tiles.forced = {"plain": tiles.PLAIN, "tma": tiles.HOPPER}[form]
+    forms.forced = {"plain": forms.PLAIN, "tma": forms.HOPPER}[form]
     torch.manual_seed(0)
     found = {}
     for tokens in (0, 1, 300):

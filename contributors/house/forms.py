@@ -1,0 +1,131 @@
+"""The forms of a launch: by descriptors on Hopper, by pointers everywhere else.
+
+The tensor memory accelerator (TMA) copies a tile by a descriptor: one thread asks for it, and
+elements outside of the matrix read as zero. Other devices, the interpreter, float32 and matrices
+that no descriptor can describe take pointers and masks. A kernel is told by `TMA`.
+"""
+
+import functools
+import threading
+
+import torch
+import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+# Two groups of warps each add up 64 x 256 products, the most that registers hold; four stages of
+# both factors and a quarter of a tile to store fill the shared memory.
+HOPPER = {
+    "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "TMA": True,
+    "num_warps": 8, "num_stages": 4,
+}  # fmt: skip
+FEW = {**HOPPER, "BLOCK_N": 128, "num_stages": 3}
+"""For few tiles: smaller ones, of which two programs share a multiprocessor."""
+# Fits into 64 KB of shared memory, MI300X's, in float32 too.
+PLAIN = {
+    "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
+    "num_warps": 8, "num_stages": 3,
+}  # fmt: skip
+ROWS = 128
+"""The rows of a partition's tile, which is BLOCK_M of every form."""
+forced = None
+"""The form that every launch takes, whatever the device; for tests."""
+
+
+def form_of(dtype, *matrices, pairs=(), tiles=None):
+    """Return the constants of a launch.
+
+    Args:
+        dtype: The factors' type.
+        matrices: Those that descriptors would describe.
+        pairs: Pairs of matrices, each of which one descriptor would describe.
+        tiles: The number of tiles of 128 x 256; where processors would idle, FEW serves.
+    """
+    if forced is not None:
+        return forced
+    fits = all(map(is_describable, matrices)) and all(is_pair(*pair) for pair in pairs)
+    if dtype.itemsize != 2 or not fits or _gpu()[:2] != ("cuda", 90):
+        return PLAIN
+    return HOPPER if tiles is None or tiles >= processors() else FEW
+
+
+@functools.cache
+def _gpu():
+    """Return the backend and architecture that kernels are made for, and its multiprocessors."""
+    try:
+        driver = triton.runtime.driver.active
+        target = driver.get_current_target()
+        device = driver.utils.get_device_properties(driver.get_current_device())
+    except (RuntimeError, ImportError):  # the interpreter: Triton finds no driver
+        return None, None, 4
+    return target.backend, target.arch, device["multiprocessor_count"]
+
+
+def processors():
+    """Return the number of multiprocessors."""
+    return _gpu()[2]
+
+
+def programs_for(tiles, form):
+    """Return how many programs go through so many tiles."""
+    return min(tiles, processors() * (2 if form is FEW else 1))
+
+
+def is_describable(matrix):
+    """Return whether descriptors describe it: contiguous rows or columns, multiples of 16 bytes."""
+    unit = 16 // matrix.element_size()
+    short, long = sorted(matrix.stride())
+    return short == 1 and long % unit == 0 and matrix.data_ptr() % 16 == 0
+
+
+def is_pair(first, second):
+    """Return whether one descriptor can describe both: a dimension's stride is below 2^40 bytes."""
+    distance = abs(first.data_ptr() - second.data_ptr())
+    return is_turned(first) and first.stride() == second.stride() and 0 < distance < 1 << 40
+
+
+def is_turned(factor):
+    """Return whether a right factor [depths, columns] lies in memory as its transpose."""
+    return factor.stride(0) == 1
+
+
+def alike(*weights):
+    """Return weights of one shape with the same strides, copied if they differ."""
+    if len({weight.stride() for weight in weights}) > 1:
+        return tuple(weight.contiguous() for weight in weights)
+    return weights
+
+
+def described(matrix, rows, columns, form):
+    """Return what a kernel takes for a matrix whose tiles are rows x columns."""
+    if not form["TMA"]:
+        return matrix
+    _make_context_current(matrix.device)
+    if is_turned(matrix):
+        matrix, rows, columns = matrix.T, columns, rows
+    return TensorDescriptor(matrix, matrix.shape, matrix.stride(), [rows, columns])
+
+
+def described_pair(first, second, rows, columns):
+    """Return a descriptor of two turned matrices as one, and 1 if the second one comes first.
+
+    The first dimension is the choice between the two, and its stride is the distance between them
+    in memory. So one copy fetches a tile of both, and no other address is ever made.
+    """
+    _make_context_current(first.device)
+    distance = (second.data_ptr() - first.data_ptr()) // first.element_size()
+    low = (first if distance > 0 else second).T
+    shape, strides = [2, *low.shape], [abs(distance), *low.stride()]
+    return TensorDescriptor(low, shape, strides, [2, columns, rows]), int(distance < 0)
+
+
+_threads = threading.local()
+
+
+def _make_context_current(device):
+    """Launch something once in each thread, such as autograd's, before a descriptor is made there.
+
+    CUDA makes a context a thread's own at the thread's first launch; making a descriptor needs it.
+    """
+    if device.type == "cuda" and getattr(_threads, "device", None) != device:
+        torch.zeros(1, device=device)
+        _threads.device = device
