@@ -5,7 +5,17 @@ import triton
 import triton.language as tl
 from forms import alike, described, described_pair, form_of, is_turned, programs_for
 from rows import operands, start_of
-from tiles import halves, load_both, load_factor, load_rows, rows_of, stagger, store_rows, tile_of
+from tiles import (
+    choose,
+    halves,
+    load_both,
+    load_factor,
+    load_rows,
+    rows_of,
+    stagger,
+    store_rows,
+    tile_of,
+)
 
 
 @triton.jit
@@ -38,18 +48,14 @@ def _up_kernel(
         row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
         row, column = row_block * BLOCK_M, column_block * HALF
         tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
-        if row < visual_end:
-            w_a, w_b, swapped = w1, w3, w_swapped
-        else:
-            w_a, w_b, swapped = u1, u3, u_swapped
+        visual = row < visual_end
+        w_a, swapped = choose(visual, w1, u1), tl.where(visual, w_swapped, u_swapped)
         source, at = x, row
         if HOW == "gathered":
             x_rows = rows_of(x, tokens, x_row)
         elif HOW == "pieces":
             start = start_of(order, row, BLOCK_M)
-            at = tl.where(start >= 0, start, row)
-            if start < 0:
-                source = packed
+            source, at = choose(start >= 0, x, packed), tl.where(start >= 0, start, row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
             if HOW == "gathered":
@@ -60,7 +66,16 @@ def _up_kernel(
                 w_tile = tl.reshape(w_a.load([0, column, depth]), (BLOCK_N, BLOCK_K)).T
             else:
                 w_tile = load_both(
-                    w_a, w_b, depth, column, depths, columns, w_depth, w_column, BLOCK_K, HALF
+                    w_a,
+                    tl.where(visual, w3, u3),
+                    depth,
+                    column,
+                    depths,
+                    columns,
+                    w_depth,
+                    w_column,
+                    BLOCK_K,
+                    HALF,
                 )
             acc = tl.dot(x_tile, w_tile, acc, input_precision="ieee")
         left, right = halves(acc)
@@ -115,18 +130,13 @@ def _down_gradient_kernel(
         row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
         row, column = row_block * BLOCK_M, column_block * BLOCK_N
         tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
-        if row < visual_end:  # noqa: SIM108 - an expression takes no descriptors
-            w = w2
-        else:
-            w = u2
+        w = choose(row < visual_end, w2, u2)
         source, at = g, row
         if HOW == "gathered":
             g_rows = rows_of(g, tokens, g_row)
         elif HOW == "pieces":
             start = start_of(order, row, BLOCK_M)
-            at = tl.where(start >= 0, start, row)
-            if start < 0:
-                source = packed
+            source, at = choose(start >= 0, g, packed), tl.where(start >= 0, start, row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
             if HOW == "gathered":

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from forms import form_of, processors
 from rows import GATHERED, SORTED, operands, start_of
-from tiles import halves, load_rows, load_tile, rows_of, tile_of
+from tiles import choose, halves, load_rows, load_tile, rows_of, tile_of
 
 
 @triton.jit
@@ -31,11 +31,7 @@ def _load_step(
         pointers = rows_of(matrix, place, row_stride)
         return load_rows(pointers, place, column, columns, column_stride, COLUMNS, WHOLE)
     elif HOW == "pieces":
-        if place >= 0:  # noqa: SIM108 - an expression takes no descriptors
-            source = matrix
-        else:
-            source = packed
-        return source.load([tl.where(place >= 0, place, row), column])
+        return choose(place >= 0, matrix, packed).load([tl.where(place >= 0, place, row), column])
     else:
         return load_tile(
             matrix, base + row, column, all_rows, columns, row_stride, column_stride,
@@ -73,7 +69,7 @@ def _sum_of_kind(
     PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, TILE: tl.constexpr,
     WHOLE: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """Store the sums over the steps first to end, all of one kind, for each of a program's tiles."""
+    """Store the sums over the steps first to end, of one kind, for each of a program's tiles."""
     row_blocks, column_blocks = tl.cdiv(outputs, BLOCK_M), tl.cdiv(inputs, BLOCK_N)
     tiles = row_blocks * column_blocks * PAIRS
     for unit in tl.range(tl.program_id(0), tiles * shares, tl.num_programs(0), flatten=True):
@@ -116,9 +112,9 @@ def _weight_kernel(
     """Compute d_w[kind, pair] = the sum of the outer products g[pair, token] x[token] of a kind.
 
     With one share, a program has some tiles of every pair's [outputs, inputs], and `out` is d_w.
-    With more, a program has one tile and one share of the sorted rows. Share s stores visual sums in
-    slot s of `out` and textual ones in slot s + 1: the kinds meet within one share alone, so that a
-    slot has one kind.
+    With more, a program has one tile and one share of the sorted rows. Share s stores visual sums
+    in slot s of `out` and textual ones in slot s + 1: the kinds meet within one share alone, so
+    that a slot has one kind.
 
     out [shares + 1, PAIRS, outputs, inputs]. g, if gathered [tokens, outputs], otherwise sorted
     [PAIRS, rows, outputs]; x [tokens, inputs] or [rows, inputs].
@@ -149,7 +145,8 @@ def _weight_kernel(
 def _sum_kernel(slots, out, ends, shares, size, STEP: tl.constexpr, BLOCK: tl.constexpr):
     """Add the slots of one kind in order, for BLOCK elements of size; no slot is a sum of zero.
 
-    slots [shares + 1, size], out [2, size]; sums are split only where size is small. Bytes: 4 * (shares + 1) * size read, and out written.
+    slots [shares + 1, size], out [2, size]; sums are split only where size is small.
+    Bytes: 4 * (shares + 1) * size read, and out written.
     """
     kind = tl.program_id(1)
     visual_steps, steps = tl.load(ends) // STEP, tl.load(ends + 1) // STEP

@@ -4,7 +4,17 @@ import triton
 import triton.language as tl
 from forms import alike, described, form_of, is_turned, programs_for
 from rows import SORTED, operands, start_of
-from tiles import halves, load_factor, load_rows, load_tile, rows_of, stagger, store_rows, tile_of
+from tiles import (
+    choose,
+    halves,
+    load_factor,
+    load_rows,
+    load_tile,
+    rows_of,
+    stagger,
+    store_rows,
+    tile_of,
+)
 
 
 @triton.jit
@@ -12,7 +22,8 @@ def _product_kernel(
     a, packed, v, t, v2, t2, out, order, ends, rows, depths, columns,
     a_row, a_column, w_depth, w_column, out_row,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    HOW: tl.constexpr, WHOLE: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+    HOW: tl.constexpr, WHOLE: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr,
+    TMA: tl.constexpr,
     PDL: tl.constexpr = False, STAGGER: tl.constexpr = 0,
 ):  # fmt: skip
     """Compute out[token] = a[token] @ (visual ? v : t), and + a2[token] @ (visual ? v2 : t2).
@@ -36,18 +47,15 @@ def _product_kernel(
         row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
         row, column = row_block * BLOCK_M, column_block * BLOCK_N
         tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
-        if row < visual_end:
-            w, w2 = v, v2
-        else:
-            w, w2 = t, t2
+        w = choose(row < visual_end, v, t)
+        if PAIRS > 1:
+            w2 = choose(row < visual_end, v2, t2)
         source, at = a, row
         if HOW == "gathered":
             a_rows = rows_of(a, tokens, a_row)
         elif HOW == "pieces":
             start = start_of(order, row, BLOCK_M)
-            at = tl.where(start >= 0, start, row)
-            if start < 0:
-                source = packed
+            source, at = choose(start >= 0, a, packed), tl.where(start >= 0, start, row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for step in range(0, PAIRS * steps):
             second = step >= steps
@@ -59,13 +67,9 @@ def _product_kernel(
                     source, at + second * rows, depth, PAIRS * rows, depths, a_row, a_column,
                     BLOCK_M, BLOCK_K, TMA,
                 )  # fmt: skip
-            w_now = w
-            if PAIRS > 1:
-                if second:
-                    w_now = w2
             w_tile = load_factor(
-                w_now, depth, column, depths, columns, w_depth, w_column,
-                BLOCK_K, BLOCK_N, TURNED, TMA,
+                choose(second, w2, w) if PAIRS > 1 else w, depth, column, depths, columns,
+                w_depth, w_column, BLOCK_K, BLOCK_N, TURNED, TMA,
             )  # fmt: skip
             acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
         left, right = halves(acc)

@@ -14,9 +14,9 @@ GATHERED, PIECES, SORTED = "gathered", "pieces", "sorted"
 class Rows(NamedTuple):
     """A factor of sorted tokens.
 
-    GATHERED, its rows are in the order of the tokens, and each is loaded by itself. PIECES, too, but
-    tiles of tokens that follow one another are loaded whole, and those of others from a sorted
-    copy. SORTED, they lie as the plan sorts them.
+    GATHERED, its rows are in the order of the tokens, and each is loaded by itself. PIECES, they
+    are too, but tiles of tokens that follow one another are loaded whole, and other tiles from a
+    sorted copy. SORTED, the rows lie as the plan sorts them.
     """
 
     matrix: torch.Tensor

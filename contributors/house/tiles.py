@@ -14,6 +14,16 @@ def tile_of(number, row_blocks, column_blocks, GROUP: tl.constexpr):
 
 
 @triton.jit
+def choose(condition, first, second):
+    """Return one of two, which may be descriptors: a conditional expression takes none."""
+    if condition:  # noqa: SIM108
+        chosen = first
+    else:
+        chosen = second
+    return chosen
+
+
+@triton.jit
 def load_tile(
     matrix, row, column, rows, columns, row_stride, column_stride,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, TMA: tl.constexpr,
