@@ -27,8 +27,8 @@ PLAIN = {
 }  # fmt: skip
 ROWS = 128
 """The rows of a partition's tile, which is BLOCK_M of every form."""
-forced = None
-"""The form that every launch takes, whatever the device; for tests."""
+descriptors = None
+"""Whether to use descriptors; None leaves it to the device."""
 
 
 def form_of(dtype, *matrices, pairs=(), tiles=None):
@@ -40,10 +40,9 @@ def form_of(dtype, *matrices, pairs=(), tiles=None):
         pairs: Pairs of matrices, each of which one descriptor would describe.
         tiles: The number of tiles of 128 x 256; where processors would idle, FEW serves.
     """
-    if forced is not None:
-        return forced
     fits = all(map(is_describable, matrices)) and all(is_pair(*pair) for pair in pairs)
-    if dtype.itemsize != 2 or not fits or _gpu()[:2] != ("cuda", 90):
+    wanted = _gpu()[:2] == ("cuda", 90) if descriptors is None else descriptors
+    if dtype.itemsize != 2 or not fits or not wanted:
         return PLAIN
     return HOPPER if tiles is None or tiles >= processors() else FEW
 
@@ -74,7 +73,8 @@ def is_describable(matrix):
     """Return whether descriptors describe it: contiguous rows or columns, multiples of 16 bytes."""
     unit = 16 // matrix.element_size()
     short, long = sorted(matrix.stride())
-    return short == 1 and long % unit == 0 and matrix.data_ptr() % 16 == 0
+    aligned = long % unit == 0 and matrix.data_ptr() % 16 == 0
+    return short == 1 and aligned and matrix.numel() > 0
 
 
 def is_pair(first, second):
