@@ -1,4 +1,4 @@
-"""One program a token; cos and sin once for a block of heads.
+"""Blocks of one token's heads, in memory's order; cos and sin once a block.
 
 All formats and options are one kernel, and backward is the same kernel with other signs.
 """
@@ -9,20 +9,18 @@ import torch
 import triton
 import triton.language as tl
 from launch import Plan
-from pairs import load_pairs, store_pairs
+from pairs import partner_of, partners
 
 
 @triton.jit
-def _find_sequence(cu_seqlens, token, sequences, cp_size):
+def _find_sequence(cu_seqlens, token, sequences, cp_size, BLOCK: tl.constexpr):
     """Return the last sequence that begins at or before `token`; it is never an empty one."""
-    low, high = 0, sequences
-    while high - low > 1:
-        middle = (low + high) // 2
-        if tl.load(cu_seqlens + middle) // cp_size <= token:
-            low = middle
-        else:
-            high = middle
-    return low
+    begun = 0
+    for first in range(0, sequences, BLOCK):
+        sequence = first + tl.arange(0, BLOCK)
+        start = tl.load(cu_seqlens + sequence, mask=sequence < sequences, other=2**31 - 1)
+        begun += tl.sum((start // cp_size <= token).to(tl.int32))
+    return begun - 1
 
 
 @triton.jit
@@ -31,34 +29,34 @@ def _rope_kernel(
     columns, heads, length, sequences, t_row, t_column, t_head, freqs_row, cp_size, cp_rank,
     WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
-    BLOCK_H: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Turn BLOCK_H heads of one token: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
-    The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd).
+    In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
+    The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd). The BLOCKS
+    programs of a token are neighbours, so that memory is read and written from front to back.
 
     Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
     reads ROTARY angles in float32.
     """
-    HALF: tl.constexpr = ROTARY // 2
-    token = tl.program_id(0)
+    token = tl.program_id(0) // BLOCKS
     row, column = (token // columns).to(tl.int64), (token % columns).to(tl.int64)
-    head = (tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)[:, None]).to(tl.int64)
-    keep = head < heads
+    head = tl.program_id(0) % BLOCKS * BLOCK_H + tl.arange(0, BLOCK_H)[:, None].to(tl.int64)
     t += row * t_row + column * t_column + head * t_head
     out += token.to(tl.int64) * heads * WIDTH + head * WIDTH
 
     # Load t first: the load is under way while the position and the angles are computed.
-    x1, x2 = load_pairs(t, keep, HALF, BLOCK, INTERLEAVED)
-    if WIDTH > ROTARY:
-        cols = ROTARY + tl.arange(0, REST)[None, :]
-        rest = tl.load(t + cols, mask=keep & (cols < WIDTH))
+    feature = tl.arange(0, BLOCK)
+    inside = (head < heads) & (feature < WIDTH)[None, :]
+    x = tl.load(t + feature[None, :], mask=inside)
+    z = partners(x, t, head < heads, ROTARY, INTERLEAVED)
 
     if cu_seqlens is not None:
-        sequence = _find_sequence(cu_seqlens, token, sequences, cp_size)
-        first = tl.load(cu_seqlens + sequence) // cp_size
-        length = tl.load(cu_seqlens + sequence + 1) // cp_size - first
-        index = token - first
+        sequence = _find_sequence(cu_seqlens, token, sequences, cp_size, BLOCK)
+        start = tl.load(cu_seqlens + sequence) // cp_size
+        length = tl.load(cu_seqlens + sequence + 1) // cp_size - start
+        index = token - start
     elif SEQ_FIRST:
         sequence, index = column, row
     else:
@@ -70,39 +68,29 @@ def _rope_kernel(
     if start_positions is not None:
         position += tl.load(start_positions + sequence)
 
-    # Here one thread computes an angle's cos and sin for all threads. In the layout of x, each
-    # thread would compute all the angles that it needs: 16 times the work at width 128.
-    side, pair = tl.arange(0, 2)[:, None], tl.arange(0, BLOCK)[None, :]
-    feature = side + 2 * pair if INTERLEAVED else side * HALF + pair
+    # One thread computes a feature's cos and sin for all heads.
     freqs += position.to(tl.int64) * freqs_row
-    angle = tl.load(freqs + feature, mask=pair < HALF, other=0).to(tl.float32)
-    cos1, cos2 = tl.split(tl.trans(tl.cos(angle)))
-    sin1, sin2 = tl.split(tl.trans(tl.sin(angle)))
-    if TRANSPOSED:  # backward: dx1 = g1 cos1 + g2 sin2, dx2 = g2 cos2 - g1 sin1
-        sin1, sin2 = -sin2, -sin1
-    y1, y2 = x1 * cos1 - x2 * sin1, x2 * cos2 + x1 * sin2
-    store_pairs(out, keep, y1, y2, HALF, INTERLEAVED)
-    if WIDTH > ROTARY:
-        tl.store(out + cols, rest, mask=keep & (cols < WIDTH))
+    partner, first = partner_of(feature, ROTARY, INTERLEAVED)
+    turns = feature < ROTARY
+    angle = tl.load(freqs + feature, mask=turns, other=0).to(tl.float32)
+    cos = tl.cos(angle)
+    if TRANSPOSED:  # backward: the sine of the partner, with the other sign
+        angle = -tl.load(freqs + partner, mask=turns, other=0).to(tl.float32)
+    sin = tl.where(first, -tl.sin(angle), tl.sin(angle))
+    y = x.to(tl.float32) * cos[None, :] + z.to(tl.float32) * sin[None, :]
+    y = tl.where(turns[None, :], y.to(x.dtype), x)
+    tl.store(out + feature[None, :], y, mask=inside)
 
 
-@functools.cache
-def _blocks(heads: int, width: int, rotary: int, itemsize: int) -> tuple[int, ...]:
-    """Return the number of head blocks, BLOCK_H, BLOCK, REST and num_warps.
+def _blocks(heads: int, width: int, itemsize: int) -> tuple[int, ...]:
+    """Return the number of head blocks, BLOCK_H, BLOCK and num_warps.
 
-    A thread gets one angle and 64 bytes of t, or more, where there are as many. Cached, because
-    host time decides small calls: triton.cdiv alone takes a microsecond.
+    A program has 4 KiB of t: more of them wait for memory at once than with 8 KiB, and fewer
+    compute the same angles than with 2 KiB. A thread has at least one angle.
     """
-    block = triton.next_power_of_2(max(rotary // 2, 1))
-    rest = triton.next_power_of_2(width - rotary)
-    row = 2 * block + rest
-    most = min(max(2 * block // 32, 1), 8)
-    block_h = warps = 1
-    while block_h < heads and 2 * block_h * row <= 2048 * most:
-        block_h *= 2
-    while warps < most and 2 * warps * 2048 <= block_h * row * itemsize:
-        warps *= 2
-    return triton.cdiv(heads, block_h), block_h, block, rest, warps
+    block = max(triton.next_power_of_2(width), 2)
+    block_h = min(triton.next_power_of_2(heads), max(4096 // (block * itemsize), 1))
+    return triton.cdiv(heads, block_h), block_h, block, min(max(block // 32, 1), 4)
 
 
 def _arguments(shape, stride, dtype, rotary, freqs_row, sequences, options):
@@ -114,10 +102,10 @@ def _arguments(shape, stride, dtype, rotary, freqs_row, sequences, options):
     else:
         (rows, heads, width), (t_row, t_head, _) = shape, stride
         columns, t_column, length = 1, 0, 0
-    blocks, block_h, block, rest, warps = _blocks(heads, width, rotary, dtype.itemsize)
+    blocks, block_h, block, warps = _blocks(heads, width, dtype.itemsize)
     numbers = (columns, heads, length, sequences or 0, t_row, t_column, t_head, freqs_row, *cp)
-    constants = (width, rotary, seq_first, interleaved, transposed, block_h, block, rest)
-    return (rows * columns, blocks), (*numbers, *constants), warps
+    constants = (width, rotary, seq_first, interleaved, transposed, blocks, block_h, block)
+    return (rows * columns * blocks,), (*numbers, *constants), warps
 
 
 @functools.lru_cache(maxsize=1024)

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 from launch import Plan
-from pairs import load_pairs, store_pairs
+from pairs import partner_of, partners
 
 
 @triton.jit
@@ -18,25 +18,26 @@ def _rotate_half_kernel(
 
     Bytes: 2 * x.numel() * itemsize, since x is read once and y is written once.
     """
-    HALF: tl.constexpr = WIDTH // 2
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)[:, None]
-    keep = row < rows
-    x1, x2 = load_pairs(x + row * WIDTH, keep, HALF, BLOCK, INTERLEAVED)
-    store_pairs(y + row * WIDTH, keep, -SIGN * x2, SIGN * x1, HALF, INTERLEAVED)
+    keep, feature = row < rows, tl.arange(0, BLOCK)[None, :]
+    inside = keep & (feature < WIDTH)
+    block = tl.load(x + row * WIDTH + feature, mask=inside)
+    z = partners(block, x + row * WIDTH, keep, WIDTH, INTERLEAVED)
+    _, first = partner_of(feature, WIDTH, INTERLEAVED)
+    tl.store(y + row * WIDTH + feature, tl.where(first, -SIGN * z, SIGN * z), mask=inside)
 
 
-def _arguments(rows: int, width: int, interleaved: bool, sign: int) -> tuple:
+def _arguments(itemsize: int, rows: int, width: int, interleaved: bool, sign: int) -> tuple:
     """Return the grid and the kernel's arguments behind its tensors."""
-    block = triton.next_power_of_2(width // 2)
-    # About 4096 elements a program: 64 bytes a thread in flight, with 128 threads, half type.
-    block_r = max(2048 // block, 1)
+    block = triton.next_power_of_2(width)
+    block_r = max(4096 // (block * itemsize), 1)  # 32 bytes for each of 128 threads
     return (triton.cdiv(rows, block_r),), (rows, sign, width, interleaved, block_r, block)
 
 
 @functools.lru_cache(maxsize=1024)
 def _plan(dtype: torch.dtype, *key: int) -> Plan:
     """Return the plan of a launch; a call that only looks it up takes a microsecond."""
-    return Plan(_rotate_half_kernel, *_arguments(*key))
+    return Plan(_rotate_half_kernel, *_arguments(dtype.itemsize, *key))
 
 
 def _launch(x: torch.Tensor, interleaved: bool, sign: int) -> torch.Tensor:
@@ -45,7 +46,7 @@ def _launch(x: torch.Tensor, interleaved: bool, sign: int) -> torch.Tensor:
     if x.numel():
         key = (x.numel() // x.shape[-1], x.shape[-1], interleaved, sign)
         if torch.compiler.is_compiling():  # it takes a kernel's launch into its graph, no plan's
-            grid, rest = _arguments(*key)
+            grid, rest = _arguments(x.dtype.itemsize, *key)
             _rotate_half_kernel[grid](x, y, *rest)
         else:
             _plan(x.dtype, *key)(x, y)
