@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 from launch import Plan
+from operators import linear, traced
 from pairs import load_pairs, store_pairs
 
 
@@ -105,58 +106,117 @@ def _blocks(heads: int, width: int, rotary: int, itemsize: int) -> tuple[int, ..
     return triton.cdiv(heads, block_h), block_h, block, rest, warps
 
 
-def _arguments(shape, stride, dtype, rotary, freqs_row, sequences, options):
+def _arguments(shape, strides, dtype, freqs_shape, freqs_row, sequences, how, transposed):
     """Return the grid, the kernel's arguments behind its tensors, and the number of warps."""
-    seq_first, interleaved, cp, transposed = options
+    seq_first, interleaved, cp_size, cp_rank = how
     if sequences is None:
-        (rows, columns, heads, width), (t_row, t_column, t_head, _) = shape, stride
+        (rows, columns, heads, width), (t_row, t_column, t_head, _) = shape, strides
         length = rows if seq_first else columns
     else:
-        (rows, heads, width), (t_row, t_head, _) = shape, stride
+        (rows, heads, width), (t_row, t_head, _) = shape, strides
         columns, t_column, length = 1, 0, 0
+    # int(): torch.compile may not know the sizes, and the kernel takes these as constants
+    heads, width, rotary = int(heads), int(width), int(freqs_shape[-1])
     blocks, block_h, block, rest, warps = _blocks(heads, width, rotary, dtype.itemsize)
-    numbers = (columns, heads, length, sequences or 0, t_row, t_column, t_head, freqs_row, *cp)
+    numbers = (columns, heads, length, sequences or 0, t_row, t_column, t_head, freqs_row)
     constants = (width, rotary, seq_first, interleaved, transposed, block_h, block, rest)
-    return (rows * columns, blocks), (*numbers, *constants), warps
+    return (rows * columns, blocks), (*numbers, cp_size, cp_rank, *constants), warps
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(key, freqs_dtype, starts_dtype):
-    """Return the plan of a launch; a call that only looks it up takes a microsecond."""
-    grid, rest, warps = _arguments(*key)
+def _plan(dtypes, shape, *rest):
+    """Return the plan of a launch, None for no tokens; to look it up takes a microsecond."""
+    if 0 in shape:
+        return None
+    grid, rest, warps = _arguments(shape, *rest)
     return Plan(_rope_kernel, grid, rest, num_warps=warps)
 
 
-def _launch(t, freqs, start_positions, cu_seqlens, options):
-    """Return t turned; the options are seq_first, interleaved, (cp_size, cp_rank), transposed."""
-    out = torch.empty_like(t, memory_format=torch.contiguous_format)
-    if not t.numel():
-        return out
-    t = t if t.stride(-1) == 1 else t.contiguous()
-    freqs = freqs if freqs.stride(-1) == 1 else freqs.contiguous()
-    sequences = None if cu_seqlens is None else cu_seqlens.numel() - 1
-    key = (t.shape, t.stride(), t.dtype, freqs.shape[-1], freqs.stride(0), sequences, options)
-    tensors = (t, freqs, out, start_positions, cu_seqlens)
-    if torch.compiler.is_compiling():  # it takes a kernel's launch into its graph, and no plan's
-        grid, rest, warps = _arguments(*key)
-        _rope_kernel[grid](*tensors, *rest, num_warps=warps)
+def _launch(t, freqs, starts, ends, how, transposed, kernel=None):
+    """Return t turned, by a plan, or, where there is a kernel, by an ordinary launch of that.
+
+    `how` is seq_first, interleaved, cp_size, cp_rank.
+    """
+    if t.is_contiguous():  # a memory format would take half a microsecond to read
+        out = torch.empty_like(t)
     else:
-        integers = start_positions if cu_seqlens is None else cu_seqlens
-        _plan(key, freqs.dtype, None if integers is None else integers.dtype)(*tensors)
+        out = torch.empty_like(t, memory_format=torch.contiguous_format)
+    strides, freqs_strides = t.stride(), freqs.stride()
+    if strides[-1] != 1:
+        t = t.contiguous()
+        strides = t.stride()
+    if freqs_strides[-1] != 1:
+        freqs = freqs.contiguous()
+        freqs_strides = freqs.stride()
+    dtypes, sequences = freqs.dtype, None
+    if starts is not None:
+        dtypes = dtypes, starts.dtype
+    if ends is not None:
+        dtypes, sequences = (dtypes, ends.dtype), ends.numel() - 1
+    key = t.shape, strides, t.dtype, freqs.shape, freqs_strides[0], sequences, how, transposed
+    if kernel is None:
+        plan = _plan(dtypes, *key)
+        if plan is not None:
+            plan(t, freqs, out, starts, ends)
+    elif t.numel():
+        grid, rest, warps = _arguments(*key)
+        kernel[grid](t, freqs, out, starts, ends, *rest, num_warps=warps)
     return out
+
+
+def _trace(kernel, t, freqs, starts, ends, seq_first, interleaved, cp_size, cp_rank, transposed):
+    how = seq_first, interleaved, cp_size, cp_rank
+    return _launch(t, freqs, starts, ends, how, transposed, kernel)
+
+
+_operator = linear(
+    "rope",
+    "(Tensor t, Tensor freqs, Tensor? starts, Tensor? ends, bool seq_first, bool interleaved,"
+    " int cp_size, int cp_rank, bool transposed) -> Tensor",
+    tensors=4,
+    launch=_trace,
+    kernel=_rope_kernel,
+    instead="t has a dimension for batches, and heads may hold another",
+)
 
 
 class _Rope(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, t, freqs, start_positions, cu_seqlens, options):
-        ctx.save_for_backward(freqs, start_positions, cu_seqlens)
-        ctx.options = options
-        return _launch(t, freqs, start_positions, cu_seqlens, (*options, False))
+    def forward(ctx, t, call):
+        ctx.call, ctx.version = call, _version(call)
+        return _launch(t, *call)
 
     @staticmethod
     def backward(ctx, grad):
-        grad = _launch(grad, *ctx.saved_tensors, (*ctx.options, True))
-        return grad, None, None, None, None
+        freqs, starts, ends, how, transposed = call = ctx.call
+        if _version(call) != ctx.version:
+            raise RuntimeError("freqs, or a tensor of positions, was modified before backward")
+        return _turned(grad, (freqs, starts, ends, how, not transposed)), None
+
+
+# Function.apply less its preparation for torch.func, which never comes here
+_apply = super(torch.autograd.Function, _Rope).apply
+
+
+def _version(call):
+    """Return a number that grows as freqs or the positions are modified.
+
+    save_for_backward keeps such a number too, but takes 3 us of a small call's 40.
+    """
+    freqs, starts, ends, _, _ = call
+    version = freqs._version
+    if starts is not None:
+        version += starts._version
+    if ends is not None:
+        version += ends._version
+    return version
+
+
+def _turned(t, call):
+    """Return t turned, with an autograd node only where a gradient is due."""
+    if t.requires_grad and torch.is_grad_enabled():
+        return _apply(t, call)
+    return _launch(t, *call)
 
 
 def rope(
@@ -182,7 +242,7 @@ def rope(
             raise NotImplementedError("start_positions with context parallelism")
         start_positions = start_positions.contiguous()
     cu_seqlens = cu_seqlens.contiguous() if tensor_format == "thd" else None
-    options = (tensor_format != "bshd", bool(interleaved), (cp_size, cp_rank))
-    if t.requires_grad and torch.is_grad_enabled():
-        return _Rope.apply(t, freqs, start_positions, cu_seqlens, options)
-    return _launch(t, freqs, start_positions, cu_seqlens, (*options, False))
+    how = (tensor_format != "bshd", bool(interleaved), cp_size, cp_rank)
+    if traced():
+        return _operator(t, freqs, start_positions, cu_seqlens, *how, False)
+    return _turned(t, (freqs, start_positions, cu_seqlens, how, False))
