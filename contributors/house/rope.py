@@ -33,8 +33,11 @@ def _rope_kernel(
     WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
     BLOCK_H: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
+    FIRST: tl.constexpr, IN_PLACE: tl.constexpr,
 ):  # fmt: skip
     """Turn BLOCK_H heads of one token: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
+
+    FIRST, IN_PLACE: the block that begins with the first head, and whether out is t (`rotary.py`).
 
     The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd).
 
@@ -44,14 +47,17 @@ def _rope_kernel(
     HALF: tl.constexpr = ROTARY // 2
     token = tl.program_id(0)
     row, column = (token // columns).to(tl.int64), (token % columns).to(tl.int64)
-    head = (tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)[:, None]).to(tl.int64)
+    head = ((tl.program_id(1) - FIRST) * BLOCK_H + tl.arange(0, BLOCK_H)[:, None]).to(tl.int64)
     keep = head < heads
     t += row * t_row + column * t_column + head * t_head
-    out += token.to(tl.int64) * heads * WIDTH + head * WIDTH
+    if IN_PLACE:
+        out = t
+    else:
+        out += token.to(tl.int64) * heads * WIDTH + head * WIDTH
 
     # Load t first: the load is under way while the position and the angles are computed.
     x1, x2 = load_pairs(t, keep, HALF, BLOCK, INTERLEAVED)
-    if WIDTH > ROTARY:
+    if WIDTH > ROTARY and not IN_PLACE:
         cols = ROTARY + tl.arange(0, REST)[None, :]
         rest = tl.load(t + cols, mask=keep & (cols < WIDTH))
 
@@ -82,8 +88,10 @@ def _rope_kernel(
     if TRANSPOSED:  # backward: dx1 = g1 cos1 + g2 sin2, dx2 = g2 cos2 - g1 sin1
         sin1, sin2 = -sin2, -sin1
     y1, y2 = x1 * cos1 - x2 * sin1, x2 * cos2 + x1 * sin2
+    if IN_PLACE:  # every thread has loaded its pairs
+        tl.debug_barrier()
     store_pairs(out, keep, y1, y2, HALF, INTERLEAVED)
-    if WIDTH > ROTARY:
+    if WIDTH > ROTARY and not IN_PLACE:
         tl.store(out + cols, rest, mask=keep & (cols < WIDTH))
 
 
@@ -106,7 +114,9 @@ def _blocks(heads: int, width: int, rotary: int, itemsize: int) -> tuple[int, ..
     return triton.cdiv(heads, block_h), block_h, block, rest, warps
 
 
-def _arguments(shape, strides, dtype, freqs_shape, freqs_row, sequences, how, transposed):
+def _arguments(
+    shape, strides, dtype, freqs_shape, freqs_row, sequences, how, transposed, in_place
+):  # fmt: skip
     """Return the grid, the kernel's arguments behind its tensors, and the number of warps."""
     seq_first, interleaved, cp_size, cp_rank = how
     if sequences is None:
@@ -120,7 +130,8 @@ def _arguments(shape, strides, dtype, freqs_shape, freqs_row, sequences, how, tr
     blocks, block_h, block, rest, warps = _blocks(heads, width, rotary, dtype.itemsize)
     numbers = (columns, heads, length, sequences or 0, t_row, t_column, t_head, freqs_row)
     constants = (width, rotary, seq_first, interleaved, transposed, block_h, block, rest)
-    return (rows * columns, blocks), (*numbers, cp_size, cp_rank, *constants), warps
+    rest = (*numbers, cp_size, cp_rank, *constants, 0, in_place)
+    return (rows * columns, blocks), rest, warps
 
 
 @functools.lru_cache(maxsize=1024)
@@ -132,12 +143,14 @@ def _plan(dtypes, shape, *rest):
     return Plan(_rope_kernel, grid, rest, num_warps=warps)
 
 
-def _launch(t, freqs, starts, ends, how, transposed, kernel=None):
+def _launch(t, freqs, starts, ends, how, transposed, in_place=False, kernel=None):
     """Return t turned, by a plan, or, where there is a kernel, by an ordinary launch of that.
 
-    `how` is seq_first, interleaved, cp_size, cp_rank.
+    `how` is seq_first, interleaved, cp_size, cp_rank. In place, t has contiguous features.
     """
-    if t.is_contiguous():  # a memory format would take half a microsecond to read
+    if in_place:
+        out = t
+    elif t.is_contiguous():  # a memory format would take half a microsecond to read
         out = torch.empty_like(t)
     else:
         out = torch.empty_like(t, memory_format=torch.contiguous_format)
@@ -153,7 +166,8 @@ def _launch(t, freqs, starts, ends, how, transposed, kernel=None):
         dtypes = dtypes, starts.dtype
     if ends is not None:
         dtypes, sequences = (dtypes, ends.dtype), ends.numel() - 1
-    key = t.shape, strides, t.dtype, freqs.shape, freqs_strides[0], sequences, how, transposed
+    row = freqs_strides[0]
+    key = t.shape, strides, t.dtype, freqs.shape, row, sequences, how, transposed, in_place
     if kernel is None:
         plan = _plan(dtypes, *key)
         if plan is not None:
@@ -166,7 +180,7 @@ def _launch(t, freqs, starts, ends, how, transposed, kernel=None):
 
 def _trace(kernel, t, freqs, starts, ends, seq_first, interleaved, cp_size, cp_rank, transposed):
     how = seq_first, interleaved, cp_size, cp_rank
-    return _launch(t, freqs, starts, ends, how, transposed, kernel)
+    return _launch(t, freqs, starts, ends, how, transposed, kernel=kernel)
 
 
 _operator = linear(
@@ -188,10 +202,7 @@ class _Rope(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        freqs, starts, ends, how, transposed = call = ctx.call
-        if _version(call) != ctx.version:
-            raise RuntimeError("freqs, or a tensor of positions, was modified before backward")
-        return _turned(grad, (freqs, starts, ends, how, not transposed)), None
+        return _turned(grad, _transposed(ctx)), None
 
 
 # Function.apply less its preparation for torch.func, which never comes here
@@ -210,6 +221,14 @@ def _version(call):
     if ends is not None:
         version += ends._version
     return version
+
+
+def _transposed(ctx):
+    """Return the call of backward."""
+    if _version(ctx.call) != ctx.version:
+        raise RuntimeError("freqs, or a tensor of positions, was modified before backward")
+    freqs, starts, ends, how, transposed = ctx.call
+    return freqs, starts, ends, how, not transposed
 
 
 def _turned(t, call):
@@ -237,12 +256,26 @@ def rope(
     cp_size, cp_rank: the number of context-parallel ranks and this one; t holds its two chunks of
     each sequence.
     """
+    call = _call(tensor_format, interleaved, start_positions, cu_seqlens, cp_size, cp_rank)
+    if traced():
+        starts, ends, how = call
+        return _operator(t, freqs, starts, ends, *how, False)
+    return _turned(t, (freqs, *call, False))
+
+
+def _call(
+    tensor_format="sbhd",
+    interleaved=False,
+    start_positions=None,
+    cu_seqlens=None,
+    cp_size=1,
+    cp_rank=0,
+):
+    """Return the positions, the ends of sequences and `how`, as a launch takes them."""
     if start_positions is not None:
         if cp_size > 1:
             raise NotImplementedError("start_positions with context parallelism")
         start_positions = start_positions.contiguous()
     cu_seqlens = cu_seqlens.contiguous() if tensor_format == "thd" else None
-    how = (tensor_format != "bshd", bool(interleaved), cp_size, cp_rank)
-    if traced():
-        return _operator(t, freqs, start_positions, cu_seqlens, *how, False)
-    return _turned(t, (freqs, start_positions, cu_seqlens, how, False))
+    how = tensor_format != "bshd", bool(interleaved), cp_size, cp_rank
+    return start_positions, cu_seqlens, how
