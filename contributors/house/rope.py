@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 from launch import Plan
+from operators import linear, traced
 from pairs import partner_of, partners
 
 
@@ -30,21 +31,27 @@ def _rope_kernel(
     WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
     BLOCKS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
+    FIRST: tl.constexpr, IN_PLACE: tl.constexpr,
 ):  # fmt: skip
     """Turn BLOCK_H heads of one token: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
     In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
     The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd). The BLOCKS
-    programs of a token are neighbours, so that memory is read and written from front to back.
+    programs of a token are neighbours, so that memory is read and written from front to back;
+    FIRST is the one of the first head, and IN_PLACE says that out is t (both for `rotary.py`).
 
     Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
     reads ROTARY angles in float32.
     """
     token = tl.program_id(0) // BLOCKS
     row, column = (token // columns).to(tl.int64), (token % columns).to(tl.int64)
-    head = tl.program_id(0) % BLOCKS * BLOCK_H + tl.arange(0, BLOCK_H)[:, None].to(tl.int64)
+    block = tl.program_id(0) % BLOCKS - FIRST
+    head = block * BLOCK_H + tl.arange(0, BLOCK_H)[:, None].to(tl.int64)
     t += row * t_row + column * t_column + head * t_head
-    out += token.to(tl.int64) * heads * WIDTH + head * WIDTH
+    if IN_PLACE:
+        out = t
+    else:
+        out += token.to(tl.int64) * heads * WIDTH + head * WIDTH
 
     # Load t first: the load is under way while the position and the angles are computed.
     feature = tl.arange(0, BLOCK)
@@ -79,6 +86,9 @@ def _rope_kernel(
     sin = tl.where(first, -tl.sin(angle), tl.sin(angle))
     y = x.to(tl.float32) * cos[None, :] + z.to(tl.float32) * sin[None, :]
     y = tl.where(turns[None, :], y.to(x.dtype), x)
+    if IN_PLACE:  # a feature is stored after other threads have read it as a partner
+        tl.debug_barrier()
+        inside &= turns[None, :]
     tl.store(out + feature[None, :], y, mask=inside)
 
 
@@ -93,58 +103,128 @@ def _blocks(heads: int, width: int, itemsize: int) -> tuple[int, ...]:
     return triton.cdiv(heads, block_h), block_h, block, min(max(block // 32, 1), 4)
 
 
-def _arguments(shape, stride, dtype, rotary, freqs_row, sequences, options):
+def _arguments(
+    shape, strides, dtype, freqs_shape, freqs_row, sequences, how, transposed, in_place
+):  # fmt: skip
     """Return the grid, the kernel's arguments behind its tensors, and the number of warps."""
-    seq_first, interleaved, cp, transposed = options
+    seq_first, interleaved, cp_size, cp_rank = how
     if sequences is None:
-        (rows, columns, heads, width), (t_row, t_column, t_head, _) = shape, stride
+        (rows, columns, heads, width), (t_row, t_column, t_head, _) = shape, strides
         length = rows if seq_first else columns
     else:
-        (rows, heads, width), (t_row, t_head, _) = shape, stride
+        (rows, heads, width), (t_row, t_head, _) = shape, strides
         columns, t_column, length = 1, 0, 0
+    # int(): torch.compile may not know the sizes, and the kernel takes these as constants
+    heads, width, rotary = int(heads), int(width), int(freqs_shape[-1])
     blocks, block_h, block, warps = _blocks(heads, width, dtype.itemsize)
-    numbers = (columns, heads, length, sequences or 0, t_row, t_column, t_head, freqs_row, *cp)
+    numbers = (columns, heads, length, sequences or 0, t_row, t_column, t_head, freqs_row)
     constants = (width, rotary, seq_first, interleaved, transposed, blocks, block_h, block)
-    return (rows * columns * blocks,), (*numbers, *constants), warps
+    rest = (*numbers, cp_size, cp_rank, *constants, 0, in_place)
+    return (rows * columns * blocks,), rest, warps
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(key, freqs_dtype, starts_dtype):
-    """Return the plan of a launch; a call that only looks it up takes a microsecond."""
-    grid, rest, warps = _arguments(*key)
+def _plan(dtypes, shape, *rest):
+    """Return the plan of a launch, None for no tokens; to look it up takes a microsecond."""
+    if 0 in shape:
+        return None
+    grid, rest, warps = _arguments(shape, *rest)
     return Plan(_rope_kernel, grid, rest, num_warps=warps)
 
 
-def _launch(t, freqs, start_positions, cu_seqlens, options):
-    """Return t turned; the options are seq_first, interleaved, (cp_size, cp_rank), transposed."""
-    out = torch.empty_like(t, memory_format=torch.contiguous_format)
-    if not t.numel():
-        return out
-    t = t if t.stride(-1) == 1 else t.contiguous()
-    freqs = freqs if freqs.stride(-1) == 1 else freqs.contiguous()
-    sequences = None if cu_seqlens is None else cu_seqlens.numel() - 1
-    key = (t.shape, t.stride(), t.dtype, freqs.shape[-1], freqs.stride(0), sequences, options)
-    tensors = (t, freqs, out, start_positions, cu_seqlens)
-    if torch.compiler.is_compiling():  # it takes a kernel's launch into its graph, and no plan's
-        grid, rest, warps = _arguments(*key)
-        _rope_kernel[grid](*tensors, *rest, num_warps=warps)
+def _launch(t, freqs, starts, ends, how, transposed, in_place=False, kernel=None):
+    """Return t turned, by a plan, or, where there is a kernel, by an ordinary launch of that.
+
+    `how` is seq_first, interleaved, cp_size, cp_rank. In place, t has contiguous features.
+    """
+    if in_place:
+        out = t
+    elif t.is_contiguous():  # a memory format would take half a microsecond to read
+        out = torch.empty_like(t)
     else:
-        integers = start_positions if cu_seqlens is None else cu_seqlens
-        _plan(key, freqs.dtype, None if integers is None else integers.dtype)(*tensors)
+        out = torch.empty_like(t, memory_format=torch.contiguous_format)
+    strides, freqs_strides = t.stride(), freqs.stride()
+    if strides[-1] != 1:
+        t = t.contiguous()
+        strides = t.stride()
+    if freqs_strides[-1] != 1:
+        freqs = freqs.contiguous()
+        freqs_strides = freqs.stride()
+    dtypes, sequences = freqs.dtype, None
+    if starts is not None:
+        dtypes = dtypes, starts.dtype
+    if ends is not None:
+        dtypes, sequences = (dtypes, ends.dtype), ends.numel() - 1
+    row = freqs_strides[0]
+    key = t.shape, strides, t.dtype, freqs.shape, row, sequences, how, transposed, in_place
+    if kernel is None:
+        plan = _plan(dtypes, *key)
+        if plan is not None:
+            plan(t, freqs, out, starts, ends)
+    elif t.numel():
+        grid, rest, warps = _arguments(*key)
+        kernel[grid](t, freqs, out, starts, ends, *rest, num_warps=warps)
     return out
+
+
+def _trace(kernel, t, freqs, starts, ends, seq_first, interleaved, cp_size, cp_rank, transposed):
+    how = seq_first, interleaved, cp_size, cp_rank
+    return _launch(t, freqs, starts, ends, how, transposed, kernel=kernel)
+
+
+_operator = linear(
+    "rope",
+    "(Tensor t, Tensor freqs, Tensor? starts, Tensor? ends, bool seq_first, bool interleaved,"
+    " int cp_size, int cp_rank, bool transposed) -> Tensor",
+    tensors=4,
+    launch=_trace,
+    kernel=_rope_kernel,
+    instead="t has a dimension for batches, and heads may hold another",
+)
 
 
 class _Rope(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, t, freqs, start_positions, cu_seqlens, options):
-        ctx.save_for_backward(freqs, start_positions, cu_seqlens)
-        ctx.options = options
-        return _launch(t, freqs, start_positions, cu_seqlens, (*options, False))
+    def forward(ctx, t, call):
+        ctx.call, ctx.version = call, _version(call)
+        return _launch(t, *call)
 
     @staticmethod
     def backward(ctx, grad):
-        grad = _launch(grad, *ctx.saved_tensors, (*ctx.options, True))
-        return grad, None, None, None, None
+        return _turned(grad, _transposed(ctx)), None
+
+
+# Function.apply less its preparation for torch.func, which never comes here
+_apply = super(torch.autograd.Function, _Rope).apply
+
+
+def _version(call):
+    """Return a number that grows as freqs or the positions are modified.
+
+    save_for_backward keeps such a number too, but takes 3 us of a small call's 40.
+    """
+    freqs, starts, ends, _, _ = call
+    version = freqs._version
+    if starts is not None:
+        version += starts._version
+    if ends is not None:
+        version += ends._version
+    return version
+
+
+def _transposed(ctx):
+    """Return the call of backward."""
+    if _version(ctx.call) != ctx.version:
+        raise RuntimeError("freqs, or a tensor of positions, was modified before backward")
+    freqs, starts, ends, how, transposed = ctx.call
+    return freqs, starts, ends, how, not transposed
+
+
+def _turned(t, call):
+    """Return t turned, with an autograd node only where a gradient is due."""
+    if t.requires_grad and torch.is_grad_enabled():
+        return _apply(t, call)
+    return _launch(t, *call)
 
 
 def rope(
@@ -165,12 +245,26 @@ def rope(
     cp_size, cp_rank: the number of context-parallel ranks and this one; t holds its two chunks of
     each sequence.
     """
+    call = _call(tensor_format, interleaved, start_positions, cu_seqlens, cp_size, cp_rank)
+    if traced():
+        starts, ends, how = call
+        return _operator(t, freqs, starts, ends, *how, False)
+    return _turned(t, (freqs, *call, False))
+
+
+def _call(
+    tensor_format="sbhd",
+    interleaved=False,
+    start_positions=None,
+    cu_seqlens=None,
+    cp_size=1,
+    cp_rank=0,
+):
+    """Return the positions, the ends of sequences and `how`, as a launch takes them."""
     if start_positions is not None:
         if cp_size > 1:
             raise NotImplementedError("start_positions with context parallelism")
         start_positions = start_positions.contiguous()
     cu_seqlens = cu_seqlens.contiguous() if tensor_format == "thd" else None
-    options = (tensor_format != "bshd", bool(interleaved), (cp_size, cp_rank))
-    if t.requires_grad and torch.is_grad_enabled():
-        return _Rope.apply(t, freqs, start_positions, cu_seqlens, options)
-    return _launch(t, freqs, start_positions, cu_seqlens, (*options, False))
+    how = tensor_format != "bshd", bool(interleaved), cp_size, cp_rank
+    return start_positions, cu_seqlens, how
