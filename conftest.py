@@ -48,8 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return the processes of the test run: a few on a CPU, one where all would share a GPU."""
-    return 1 if _device(config) == "cuda" else min(len(os.sched_getaffinity(0)), 4)
+    """Return the processes of the test run, one where all would share a GPU.
+
+    One more than there are cores: a third of the time tests wait for processes of their own.
+    """
+    return 1 if _device(config) == "cuda" else min(len(os.sched_getaffinity(0)) + 1, 4)
 
 
 def pytest_configure(config: pytest.Config) -> None:
