@@ -10,6 +10,7 @@ from common.board.ranking import (
     LIMITS,
     Cell,
     Entry,
+    Score,
     Track,
     limit,
     median,
@@ -170,16 +171,23 @@ def speed(entry: Entry) -> str:
     """Return the score with its interval, such as `6.08 ± 0.02`, or a dash."""
     if entry.score is None:
         return "–"
-    score = entry.score
-    half = max(score.high - score.value, score.value - score.low)
-    return f"{score.value:.2f} ± {half:.2f}"
+    return f"{entry.score.value:.2f} ± {half(entry.score):.2f}"
+
+
+def half(score: Score) -> float:
+    """Return the wider half of the score's interval, which need not be symmetric."""
+    return max(score.high - score.value, score.value - score.low)
 
 
 def percent(entry: Entry) -> str:
     """Return the share of the limit in the case that is furthest from it, such as `46%`."""
     if entry.worst_share is None:
         return "–"
-    value = share(entry.worst_share)
+    return percentage(share(entry.worst_share))
+
+
+def percentage(value: float) -> str:
+    """Return a share such as `46%`, or `0.03%` where it is that small."""
     return f"{value:.0%}" if value > 0.01 else f"{value:.2%}"
 
 

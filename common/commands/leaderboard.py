@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import paths, solutions
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the board from the records; write LEADERBOARD.md, the README's board and the plots."""
+    """Show the board from the records; write LEADERBOARD.md, the README's board, plots and page."""
     from common.board import terminal
 
     boards = _recorded(options)
@@ -49,9 +50,11 @@ def run(options: argparse.Namespace) -> int:
     # a record that nothing was timed for stays on its machine
     if timed := [results for results in boards if results.timed]:
         _write(timed, about)
+    page = _draw_page(boards)
     console = terminal.console()
     for results in boards:
         terminal.show(results.of_op(options.op), about, console, options.only or "")
+    console.print(f"the page: {page}", style="dim")
     return 0
 
 
@@ -130,3 +133,14 @@ def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
         overview.draw(results, about, folder)
         if drawn := sweeps.plots(sweeps.rows_of(results, about)):
             drawing.draw(drawn, results.runs[-1].device_name, folder)
+
+
+def _draw_page(boards: Sequence[Results]) -> Path:
+    """Write the page, which shows what was recorded without a GPU too, and return its path."""
+    from common.board.page import site
+    from common.board.page.views import Site
+    from common.records import runs
+
+    compiled = runs.read(paths.RESULTS / "compiled").compiled
+    everyone = solutions.everyone(installed=False)
+    return site.write(Site.of(boards, everyone, compiled), paths.SITE).relative_to(paths.ROOT)
