@@ -167,7 +167,7 @@ def recorded(repository):
     writer.row(row)
     writer.close()
     yield path
-    for drawn in ("results", "docs"):
+    for drawn in ("results", "docs", "site"):
         shutil.rmtree(repository / drawn, ignore_errors=True)
     (repository / "LEADERBOARD.md").unlink(missing_ok=True)
     readme.write_text(before)

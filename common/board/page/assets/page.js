@@ -64,6 +64,7 @@ async function show() {
   filter(fields);
   await drawAll();
   point(fields, fresh);
+  performance.mark("shown");
   document.documentElement.dataset.ready = mine;
 }
 
