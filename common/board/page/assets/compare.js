@@ -56,7 +56,7 @@ function mergeTables(names, [one, other], ratio) {
     row.append(Object.assign(document.createElement("th"), { textContent: text, ...attributes }));
   keys.forEach((cell) => add(top, cell.textContent, { rowSpan: 2, scope: "col" }));
   add(top, ratio, { rowSpan: 2, scope: "col", className: "num" });
-  names.forEach((name) => add(top, name, { colSpan: both.length, scope: "colgroup" }));
+  names.forEach((name) => add(top, name, { colSpan: both.length, scope: "colgroup", translate: false }));
   names.forEach(() => both.forEach((cell) => add(below, cell.textContent, { scope: "col", className: "num" })));
   const body = table.createTBody();
   const rows = new Map([...other.tBodies[0].rows].map((row) => [row.dataset.key, row]));
