@@ -173,8 +173,9 @@ def test_texts_of_others_stay_texts(tmp_path, opened):
     rows = [row("mallory/rope"), row("alice/rope", verdict="CRASHED", reason=HOSTILE, gpu={})]
     path = small(tmp_path, rows, mallory=HOSTILE, alice="plain")
     page = opened(path)
-    for address in ("", *(link(view="solution", name=f"{name}/rope") for name in ("mallory", "alice")),
-                    link(view="compare", one="mallory/rope", other="alice/rope")):  # fmt: skip
+    one, other = "mallory/rope", "alice/rope"
+    views = [link(view="solution", name=name) for name in (one, other)]
+    for address in ("", *views, link(view="compare", one=one, other=other)):
         if address:
             go(page, address)
         assert page.locator("main script, main img, main [onerror]").count() == 0

@@ -176,7 +176,9 @@ def median(group, solution, case):
 
 
 def test_two_solutions_times_stand_side_by_side(group, opened):
-    page = opened(group.path, link(view="compare", one="member04/rope", other="member05/masked_ffn"))
+    page = opened(
+        group.path, link(view="compare", one="member04/rope", other="member05/masked_ffn")
+    )
     settle(page, lambda: page.select_option("[name=other]", "member06/rope"))
     assert not texts(page, ".diff .differ"), "both are copies of one file"
     table = page.locator("[data-merged] table", has_text="median µs").first
