@@ -77,11 +77,17 @@ def cut(note: str) -> str:
 # --- rankings -------------------------------------------------------------------------------------
 
 
-def ranking(track: Track, about: Mapping[str, About], timed: bool, whole: bool = True) -> Table:
+def ranking(
+    track: Track,
+    about: Mapping[str, About],
+    timed: bool,
+    whole: bool = True,
+    whole_notes: bool = True,
+) -> Table:
     """Return a row for each solution: place, speed, limit, memory, coverage, exactness, note.
 
-    With `whole`, the case that is furthest from the limit is named, and no note is cut. A track
-    without a record of memory has no column for it.
+    With `whole`, the case that is furthest from the limit is named; with `whole_notes`, no note is
+    cut. A track without a record of memory has no column for it.
     """
     columns: dict[str, Callable[[Entry], str]] = {
         "": lambda entry: str(entry.rank or "–") if timed else "",
@@ -94,7 +100,7 @@ def ranking(track: Track, about: Mapping[str, About], timed: bool, whole: bool =
     columns |= {
         "covers": lambda entry: f"{entry.covered}/{len(track.cells)}",
         "error / eager's": lambda entry: "" if entry.error is None else f"{entry.error:.2f}",
-        "note": lambda entry: _note(entry, about, whole),
+        "note": lambda entry: _note(entry, about, whole_notes),
     }
     rows = tuple(tuple(text(entry) for text in columns.values()) for entry in track.entries)
     notes = footnotes([track], about, timed)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `bench`'s options, since nox hands both commands the same, and what to set side by side.
+    """Add `bench`'s options, since nox hands both commands the same, and other ways to show it.
 
-    Nothing is written with either.
+    Nothing but the page is written with any of them.
     """
     bench.add_arguments(parser)
     beside = parser.add_mutually_exclusive_group()
@@ -32,6 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     beside.add_argument(
         "--model", action="store_true", help="modelled beside measured times; writes nothing"
+    )
+    beside.add_argument(
+        "--json", action="store_true", help="print the boards as a list of objects; writes nothing"
+    )
+    beside.add_argument(
+        "--csv", action="store_true", help="print the boards as a table for scripts; writes nothing"
+    )
+    beside.add_argument(
+        "--serve", action="store_true", help="draw the page and show it at a local address"
     )
 
 
@@ -47,6 +56,10 @@ def run(options: argparse.Namespace) -> int:
         return _side_by_side([results.of_op(options.op) for results in boards], about, options.only)
     if options.model:
         return _modelled([results.of_op(options.op) for results in boards], about, options.only)
+    if options.json or options.csv:
+        return _export([results.of_op(options.op) for results in boards], about, options)
+    if options.serve:
+        return _serve(boards)
     # a record that nothing was timed for stays on its machine
     if timed := [results for results in boards if results.timed]:
         _write(timed, about)
@@ -117,6 +130,31 @@ def _side_by_side(boards: Sequence[Results], about: Mapping[str, About], only: s
     if len(found) < 2:
         raise UserError("fewer than two GPUs have records: run bench on another one")
     terminal.show_devices(found, about, terminal.console(), only or "")
+    return 0
+
+
+def _export(
+    boards: Sequence[Results], about: Mapping[str, About], options: argparse.Namespace
+) -> int:
+    """Print the boards as data."""
+    from common.board import export
+    from common.board.devices import devices
+
+    rows = export.rows(devices(boards, about), about, (options.only or "").removesuffix(".py"))
+    print(export.as_json(rows) if options.json else export.as_csv(rows), end="")
+    return 0
+
+
+def _serve(boards: Sequence[Results]) -> int:
+    """Draw the page and serve it to this machine alone, until Ctrl-C."""
+    from functools import partial
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    page = paths.ROOT / _draw_page(boards)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(page.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        print(f"the page: http://127.0.0.1:{server.server_port}/ until Ctrl-C", flush=True)
+        server.serve_forever()
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -13,6 +14,7 @@ from markupsafe import Markup
 from common.board import parts, ranking, table
 from common.board.page import rankings
 from common.board.page.views import Standing
+from common.printable import printable
 
 TEMPLATES = Path(__file__).parent / "templates"
 DIRECTION_WORDS = {"forward": "forward", "backward": "forward + backward"}
@@ -30,6 +32,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -53,6 +56,7 @@ def _callables() -> dict[str, Any]:
         "direction_words": DIRECTION_WORDS,
         "directions": rankings.directions,
         "half": table.half,
+        "key": _key,
         "limit_name": lambda row: ranking.LIMITS[ranking.limit(row)[1]],
         "link": link,
         "median": ranking.median,
@@ -70,6 +74,16 @@ def _callables() -> dict[str, Any]:
         "top": _top,
         "where": table.where,
     }
+
+
+def _key(cell: str) -> str:
+    """Return the number that a cell begins with, by which its column sorts; -1 without one.
+
+    >>> _key("1,234.5‡ (12.0)")
+    '1234.5'
+    """
+    found = re.match(r"[\d,]+(\.\d+)?", cell)
+    return found[0].replace(",", "") if found else "-1"
 
 
 def _top(standing: Standing) -> float:
