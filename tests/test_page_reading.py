@@ -181,6 +181,8 @@ def test_texts_of_others_stay_texts(tmp_path, opened):
         assert page.locator("main script, main img, main [onerror]").count() == 0
         assert page.locator("main a[href^='javascript']").count() == 0
         assert "hacked" not in page.title()
+        shown = page.locator("main").text_content()
+        assert not set(shown) & set("\x1b\u202e"), "marks that turn or colour what is read"
         assert '<script>document.title = "hacked"</script>' in page.locator("main").text_content()
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from common.board.table import About
     from common.records.runs import Results
 
+READMES = ("README.md", "README.ko.md")
+"""In English and in Korean; both show the same board."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `bench`'s options, since nox hands both commands the same, and other ways to show it.
@@ -159,13 +162,14 @@ def _serve(boards: Sequence[Results]) -> int:
 
 
 def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
-    """Write LEADERBOARD.md, the README's board and the plots."""
+    """Write LEADERBOARD.md, the READMEs' board and the plots."""
     from common.board import markdown, readme
     from common.board.plots import drawing, overview, sweeps
 
     (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about))
-    readme.insert(paths.ROOT / "README.md", readme.board(timed, about))
-    readme.insert(paths.ROOT / "README.md", readme.picture(timed, about), readme.PICTURE)
+    for name in READMES:
+        readme.insert(paths.ROOT / name, readme.board(timed, about))
+        readme.insert(paths.ROOT / name, readme.picture(timed, about), readme.PICTURE)
     for results in timed:
         folder = paths.PLOTS / results.path.name
         overview.draw(results, about, folder)

@@ -14,6 +14,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from common.printable import printable
 from common.solutions import Solution
 
 HIGHEST = 6
@@ -41,7 +42,7 @@ def lines(path: Path) -> Markup:
     """Return a Python file highlighted: an element for each line, marked where a kernel is."""
     text = _read(path)
     kernels = set(_kernel_lines(text))
-    drawn = highlight(text, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
+    drawn = highlight(_shown(path), PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
     return Markup("").join(
         Markup('<span class="line{}">{}\n</span>').format(
             " kernel" if number in kernels else "", Markup(line)
@@ -63,7 +64,7 @@ def readme(folder: Path, names: Sequence[str]) -> Markup:
     if not path.is_file():
         return Markup("")
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
-    tokens = parser.parse(_read(path))
+    tokens = parser.parse(_shown(path))
     for token in _all(tokens):
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(int(token.tag[1:]) + BELOW, HIGHEST)}"
@@ -74,6 +75,11 @@ def readme(folder: Path, names: Sequence[str]) -> Markup:
 
 def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _shown(path: Path) -> str:
+    """Return the text without marks that print nothing: some turn the order of what is read."""
+    return "\n".join(printable(line.expandtabs(4)) for line in _read(path).split("\n"))
 
 
 def _tree(text: str) -> ast.Module:

@@ -53,7 +53,7 @@ function options(figure, chart, log, shown) {
   return {
     width,
     height: 280 + (chart.names ? across.size : 40),
-    scales: { x: { time: chart.dates, distr: chart.log_x ? 3 : 1, log: 2, ...span }, y: { distr: log ? 3 : 1 } },
+    scales: { x: { time: chart.dates, distr: chart.log_x ? 3 : 1, log: 2, ...span }, y: { distr: log ? 3 : 1, range: (plot) => reach(plot, chart, log) } },
     axes: [across, { ...text, label: chart.y_label, size: 64, values: (_, ticks) => ticks.map(number) }],
     series: [xSeries(figure, chart), ...chart.series.map((each, at) => series(figure, each, at, shown[at + 1]))],
     hooks: { drawSeries: [(plot, at) => at && whiskers(plot, at, chart.series[at - 1])] },
@@ -61,6 +61,15 @@ function options(figure, chart, log, shown) {
     focus: { alpha: 0.2 },
     legend: { live: true },
   };
+}
+
+/** Return the range of values that holds the intervals of the series that are shown. */
+function reach(plot, chart, log) {
+  const seen = chart.series.filter((_, at) => plot.series[at + 1].show);
+  const ends = (side) => seen.flatMap((each) => each[side]).filter((value) => value !== null);
+  if (!ends("low").length) return [1, 10];
+  const [low, high] = [Math.min(...ends("low")), Math.max(...ends("high"))];
+  return log ? uPlot.rangeLog(low, high, 10, false) : uPlot.rangeNum(low, high, 0.1, true);
 }
 
 function xSeries(figure, chart) {
