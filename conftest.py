@@ -32,7 +32,7 @@ from common.grading.graded import TooLarge
 from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 
-pytest_plugins = ["tests.compilers", "tests.study", "tests.tuning"]
+pytest_plugins = ["tests.browsing", "tests.compilers", "tests.study", "tests.tuning"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
