@@ -23,8 +23,8 @@ class Kernel:
 
     debug, pre_run_hooks = False, ()
 
-    def __init__(self):
-        self.compiled, self.launches = [], []
+    def __init__(self, scratch=0):
+        self.compiled, self.launches, self.scratch = [], [], scratch
 
     def __getitem__(self, grid):
         def launch(*arguments, **options):
@@ -32,21 +32,38 @@ class Kernel:
             self.compiled.append(how)
             self.launches.append(("ordinary", grid, arguments, options))
             return SimpleNamespace(
-                run=self._run(how), function="function", packed_metadata="packed"
+                run=Launcher(self, how), function="function", packed_metadata="packed"
             )
 
         return launch
 
-    def _run(self, compiled_for):
-        def run(*given):
-            *grid, stream, function, metadata, enter, leave, told = given[:9]
-            arguments = given[9:]
-            assert specialised(arguments[:3]) == compiled_for, "compiled for other arguments"
-            assert (stream, function, metadata) == ("stream", "function", "packed")
-            assert enter is leave is told is None
-            self.launches.append(("direct", tuple(grid), arguments, {}))
 
-        return run
+class Launcher:
+    """The launcher of a kernel that was compiled for these arguments, as Triton 3.7 has it."""
+
+    launch_cooperative_grid, launch_pdl, profile_scratch_size = False, True, 0
+    arg_annotations, kernel_signature = "annotations", b"signature"
+
+    def __init__(self, kernel, how):
+        self.kernel, self.how = kernel, how
+        self.global_scratch_size = kernel.scratch
+
+    def launch(self, x, y, z, stream, function, cooperative, pdl, metadata, *given):
+        *nothing, annotations, signature, arguments = given
+        assert (cooperative, pdl, nothing) == (False, True, [None] * 5)
+        assert (annotations, signature) == ("annotations", b"signature")
+        self._note("direct", (x, y, z), stream, function, metadata, arguments)
+
+    def __call__(self, x, y, z, stream, function, metadata, told, enter, leave, *arguments):
+        assert enter is leave is told is None
+        self._note("called", (x, y, z), stream, function, metadata, arguments)
+
+    def _note(self, way, grid, stream, function, metadata, arguments):
+        for how, address in zip(self.how, arguments[:3], strict=True):
+            assert (how is None) == (address is None)
+            assert how is None or how[1] == (address % 16 == 0), "compiled for other arguments"
+        assert (stream, function, metadata) == ("stream", "function", "packed")
+        self.kernel.launches.append((way, grid, arguments, {}))
 
 
 def specialised(tensors):
@@ -59,6 +76,7 @@ def specialised(tensors):
 @pytest.fixture
 def plan(monkeypatch):
     """Return a function that makes a plan of a kernel on a GPU that is not there."""
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: "stream", raising=False)
     module = runpy.run_path(FILE)
@@ -67,7 +85,7 @@ def plan(monkeypatch):
 
 
 def test_random_arguments_are_launched_as_they_were_compiled_for(plan):
-    """Half of all addresses are multiples of 16; the kernel tells a launch of another dtype."""
+    """Some addresses are no multiples of 16; a launch by address gets those of its tensors."""
     dice = random.Random(0)
     for dtypes in itertools.product(DTYPES, (None, *DTYPES), DTYPES):
         kernel = Kernel()
@@ -85,6 +103,37 @@ def test_random_arguments_are_launched_as_they_were_compiled_for(plan):
 
 def drawn(dice, dtype):
     return torch.zeros(64, dtype=dtype)[dice.choice((0, 0, 0, 3)) :]
+
+
+def test_a_direct_launch_gets_the_addresses(plan):
+    kernel, x, y = Kernel(), torch.zeros(4), torch.zeros(4)
+    planned = plan(kernel)
+    planned(x, None, x)
+    planned(y, None, x)
+    way, grid, arguments, _ = kernel.launches[-1]
+    assert way == "direct" and grid == (7, 2, 1)
+    assert tuple(arguments) == (y.data_ptr(), None, x.data_ptr(), 3, 16)
+
+
+@pytest.mark.parametrize("why", ["scratch memory", "Triton 3.6"])
+def test_a_launcher_that_does_more_is_called_whole(plan, monkeypatch, why):
+    kernel, x = Kernel(scratch=64 * (why == "scratch memory")), torch.zeros(4)
+    planned = plan(kernel)
+    if why == "Triton 3.6":
+        monkeypatch.setitem(type(planned).__init__.__globals__, "VERSION", (3, 6))
+    planned(x, None, x)
+    planned(x, None, x)
+    assert [how for how, *_ in kernel.launches] == ["ordinary", "called"]
+
+
+def test_a_tensor_of_the_cpu_is_left_to_triton(plan, monkeypatch):
+    """A launch by address would read the host's memory on the GPU; Triton complains."""
+    kernel, x = Kernel(), torch.zeros(4)
+    planned = plan(kernel)
+    planned(x, None, x)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", False)
+    planned(x, None, x)
+    assert [how for how, *_ in kernel.launches] == ["ordinary", "ordinary"]
 
 
 def test_another_device_is_another_compilation(plan, monkeypatch):
@@ -126,9 +175,8 @@ def test_an_interpreted_kernel_and_another_version_take_the_ordinary_way(monkeyp
     active = type("Driver", (), {"__module__": "triton.backends.nvidia.driver"})()
     monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=active))
     assert directly(kernel)
-    monkeypatch.setattr(triton, "__version__", "9.0.0")
-    assert not directly(kernel)
-    monkeypatch.setattr(triton, "__version__", "3.7.1+git")
-    assert directly(kernel)
+    for version, known in (((9, 0), False), ((3, 7), True)):
+        monkeypatch.setitem(directly.__globals__, "VERSION", version)
+        assert directly(kernel) == known
     monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=object()))
     assert not directly(kernel)

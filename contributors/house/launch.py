@@ -3,7 +3,7 @@
 `kernel[grid](...)` finds out at each launch how its arguments specialise it. On one H200 a launch
 of this folder's rope kernel took 13.0 us of host time; its launcher, called directly, 5.2 us. A
 `Plan` is for tensors of the same dtypes at each launch and fixes all other arguments, so that only
-the tensors' alignment is left to look at:
+the tensors' addresses are left to look at:
 
     plan = Plan(kernel, grid=(4096,), rest=(n, stride, BLOCK), num_warps=4)
     plan(x, out)  # kernel[(4096,)](x, out, n, stride, BLOCK, num_warps=4)
@@ -18,6 +18,7 @@ from triton.runtime.jit import JITFunction
 
 KNOWN = {(3, 6), (3, 7)}
 """The versions of Triton whose launchers are called as below."""
+VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
 class Plan:
@@ -35,47 +36,66 @@ class Plan:
 
         Each launch gets tensors of the same dtypes, and None in the same places.
         """
-        addresses = 0
+        addresses, joined = [], 0
         for each in tensors:
-            if each is not None:
-                addresses |= each.data_ptr()
+            if each is None:
+                addresses.append(None)
+            elif each.is_cuda:
+                address = each.data_ptr()
+                addresses.append(address)
+                joined |= address
+            else:
+                joined = 1
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
-        if addresses & 15 or not self._direct or watched(self._kernel):
+        if joined & 15 or not self._direct or watched(self._kernel):
             self._kernel[self._grid](*tensors, *self._rest, **self._options)
             return
         device = torch._C._cuda_getDevice()
-        ready = self._ready.get(device)
-        if ready is None:
+        launch = self._ready.get(device)
+        if launch is None:
             compiled = self._kernel[self._grid](*tensors, *self._rest, **self._options)
-            self._ready[device] = compiled.run, compiled.function, compiled.packed_metadata
-            return
-        run, function, metadata = ready
-        stream = torch._C._cuda_getCurrentRawStream(device)
-        # the three that follow are a launch's hooks and what they are told
-        run(*self._grid, stream, function, metadata, None, None, None, *tensors, *self._rest)
+            self._ready[device] = direct(compiled, self._grid, self._rest)
+        else:
+            launch(torch._C._cuda_getCurrentRawStream(device), addresses)
 
 
 def can_launch_directly(kernel):
     """Return whether this is a kernel, a driver and a version whose launcher is known."""
-    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
-    if not isinstance(kernel, JITFunction) or version not in KNOWN:  # or it is interpreted
+    if not isinstance(kernel, JITFunction) or VERSION not in KNOWN:  # or it is interpreted
         return False
     return type(triton.runtime.driver.active).__module__ == "triton.backends.nvidia.driver"
+
+
+def direct(compiled, grid, rest):
+    """Return a function of a stream and the tensors' addresses that launches a compiled kernel.
+
+    A launcher takes an address in the place of a tensor, and asks the driver about neither.
+    """
+    run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
+    scratch = run.global_scratch_size or run.profile_scratch_size
+    if VERSION < (3, 7) or scratch:
+        # the three None are a launch's two hooks and the metadata that they are given
+        return lambda stream, addresses: run(
+            *grid, stream, function, metadata, None, None, None, *addresses, *rest
+        )
+    # what `run` would call, less its allocation of scratch memory
+    c, x, y, z = run.launch, *grid
+    before = (function, run.launch_cooperative_grid, run.launch_pdl, metadata)
+    # the metadata and the hooks, as above; two scratch buffers; how to read the arguments
+    behind = (None, None, None, None, None, run.arg_annotations, run.kernel_signature)
+    return lambda stream, addresses: c(x, y, z, stream, *before, *behind, (*addresses, *rest))
 
 
 def watched(kernel):
     """Return whether somebody has asked to see launches, or for another compilation."""
     runtime = triton.knobs.runtime
+    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
     return (
         runtime.debug
         or kernel.debug
         or kernel.pre_run_hooks
         or runtime.add_stages_inspection_hook is not None
-        or has_calls(runtime.launch_enter_hook)
-        or has_calls(runtime.launch_exit_hook)
+        # a chain of no hooks does nothing; in their place may stand a function
+        or (enter is not None and getattr(enter, "calls", True))
+        or (leave is not None and getattr(leave, "calls", True))
     )
-
-
-def has_calls(hook):
-    """Return whether a hook does anything: a chain of none does not."""
-    return hook is not None and getattr(hook, "calls", True)

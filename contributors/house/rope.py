@@ -1,4 +1,4 @@
-"""One program a token; cos and sin once for a block of heads.
+"""Blocks of one token's heads, in memory's order; cos and sin once a block.
 
 All formats and options are one kernel, and backward is the same kernel with other signs.
 """
@@ -9,20 +9,19 @@ import torch
 import triton
 import triton.language as tl
 from launch import Plan
-from pairs import load_pairs, store_pairs
+from operators import linear, traced
+from pairs import partner_of, partners
 
 
 @triton.jit
-def _find_sequence(cu_seqlens, token, sequences, cp_size):
+def _find_sequence(cu_seqlens, token, sequences, cp_size, BLOCK: tl.constexpr):
     """Return the last sequence that begins at or before `token`; it is never an empty one."""
-    low, high = 0, sequences
-    while high - low > 1:
-        middle = (low + high) // 2
-        if tl.load(cu_seqlens + middle) // cp_size <= token:
-            low = middle
-        else:
-            high = middle
-    return low
+    begun = 0
+    for first in range(0, sequences, BLOCK):
+        sequence = first + tl.arange(0, BLOCK)
+        start = tl.load(cu_seqlens + sequence, mask=sequence < sequences, other=2**31 - 1)
+        begun += tl.sum((start // cp_size <= token).to(tl.int32))
+    return begun - 1
 
 
 @triton.jit
@@ -31,34 +30,40 @@ def _rope_kernel(
     columns, heads, length, sequences, t_row, t_column, t_head, freqs_row, cp_size, cp_rank,
     WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
-    BLOCK_H: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
+    FIRST: tl.constexpr, IN_PLACE: tl.constexpr,
 ):  # fmt: skip
     """Turn BLOCK_H heads of one token: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
-    The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd).
+    In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
+    The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd). The BLOCKS
+    programs of a token are neighbours, so that memory is read and written from front to back;
+    FIRST is the one of the first head, and IN_PLACE says that out is t (both for `rotary.py`).
 
     Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
     reads ROTARY angles in float32.
     """
-    HALF: tl.constexpr = ROTARY // 2
-    token = tl.program_id(0)
+    token = tl.program_id(0) // BLOCKS
     row, column = (token // columns).to(tl.int64), (token % columns).to(tl.int64)
-    head = (tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)[:, None]).to(tl.int64)
-    keep = head < heads
+    block = tl.program_id(0) % BLOCKS - FIRST
+    head = block * BLOCK_H + tl.arange(0, BLOCK_H)[:, None].to(tl.int64)
     t += row * t_row + column * t_column + head * t_head
-    out += token.to(tl.int64) * heads * WIDTH + head * WIDTH
+    if IN_PLACE:
+        out = t
+    else:
+        out += token.to(tl.int64) * heads * WIDTH + head * WIDTH
 
     # Load t first: the load is under way while the position and the angles are computed.
-    x1, x2 = load_pairs(t, keep, HALF, BLOCK, INTERLEAVED)
-    if WIDTH > ROTARY:
-        cols = ROTARY + tl.arange(0, REST)[None, :]
-        rest = tl.load(t + cols, mask=keep & (cols < WIDTH))
+    feature = tl.arange(0, BLOCK)
+    inside = (head < heads) & (feature < WIDTH)[None, :]
+    x = tl.load(t + feature[None, :], mask=inside)
+    z = partners(x, t, head < heads, ROTARY, INTERLEAVED)
 
     if cu_seqlens is not None:
-        sequence = _find_sequence(cu_seqlens, token, sequences, cp_size)
-        first = tl.load(cu_seqlens + sequence) // cp_size
-        length = tl.load(cu_seqlens + sequence + 1) // cp_size - first
-        index = token - first
+        sequence = _find_sequence(cu_seqlens, token, sequences, cp_size, BLOCK)
+        start = tl.load(cu_seqlens + sequence) // cp_size
+        length = tl.load(cu_seqlens + sequence + 1) // cp_size - start
+        index = token - start
     elif SEQ_FIRST:
         sequence, index = column, row
     else:
@@ -70,93 +75,156 @@ def _rope_kernel(
     if start_positions is not None:
         position += tl.load(start_positions + sequence)
 
-    # Here one thread computes an angle's cos and sin for all threads. In the layout of x, each
-    # thread would compute all the angles that it needs: 16 times the work at width 128.
-    side, pair = tl.arange(0, 2)[:, None], tl.arange(0, BLOCK)[None, :]
-    feature = side + 2 * pair if INTERLEAVED else side * HALF + pair
+    # One thread computes a feature's cos and sin for all heads.
     freqs += position.to(tl.int64) * freqs_row
-    angle = tl.load(freqs + feature, mask=pair < HALF, other=0).to(tl.float32)
-    cos1, cos2 = tl.split(tl.trans(tl.cos(angle)))
-    sin1, sin2 = tl.split(tl.trans(tl.sin(angle)))
-    if TRANSPOSED:  # backward: dx1 = g1 cos1 + g2 sin2, dx2 = g2 cos2 - g1 sin1
-        sin1, sin2 = -sin2, -sin1
-    y1, y2 = x1 * cos1 - x2 * sin1, x2 * cos2 + x1 * sin2
-    store_pairs(out, keep, y1, y2, HALF, INTERLEAVED)
-    if WIDTH > ROTARY:
-        tl.store(out + cols, rest, mask=keep & (cols < WIDTH))
+    partner, first = partner_of(feature, ROTARY, INTERLEAVED)
+    turns = feature < ROTARY
+    angle = tl.load(freqs + feature, mask=turns, other=0).to(tl.float32)
+    cos = tl.cos(angle)
+    if TRANSPOSED:  # backward: the sine of the partner, with the other sign
+        angle = -tl.load(freqs + partner, mask=turns, other=0).to(tl.float32)
+    sin = tl.where(first, -tl.sin(angle), tl.sin(angle))
+    y = x.to(tl.float32) * cos[None, :] + z.to(tl.float32) * sin[None, :]
+    y = tl.where(turns[None, :], y.to(x.dtype), x)
+    if IN_PLACE:  # a feature is stored after other threads have read it as a partner
+        tl.debug_barrier()
+        inside &= turns[None, :]
+    tl.store(out + feature[None, :], y, mask=inside)
 
 
-@functools.cache
-def _blocks(heads: int, width: int, rotary: int, itemsize: int) -> tuple[int, ...]:
-    """Return the number of head blocks, BLOCK_H, BLOCK, REST and num_warps.
+def _blocks(heads: int, width: int, itemsize: int) -> tuple[int, ...]:
+    """Return the number of head blocks, BLOCK_H, BLOCK and num_warps.
 
-    A thread gets one angle and 64 bytes of t, or more, where there are as many. Cached, because
-    host time decides small calls: triton.cdiv alone takes a microsecond.
+    A program has 4 KiB of t: more of them wait for memory at once than with 8 KiB, and fewer
+    compute the same angles than with 2 KiB. A thread has at least one angle.
     """
-    block = triton.next_power_of_2(max(rotary // 2, 1))
-    rest = triton.next_power_of_2(width - rotary)
-    row = 2 * block + rest
-    most = min(max(2 * block // 32, 1), 8)
-    block_h = warps = 1
-    while block_h < heads and 2 * block_h * row <= 2048 * most:
-        block_h *= 2
-    while warps < most and 2 * warps * 2048 <= block_h * row * itemsize:
-        warps *= 2
-    return triton.cdiv(heads, block_h), block_h, block, rest, warps
+    block = max(triton.next_power_of_2(width), 2)
+    block_h = min(triton.next_power_of_2(heads), max(4096 // (block * itemsize), 1))
+    return triton.cdiv(heads, block_h), block_h, block, min(max(block // 32, 1), 4)
 
 
-def _arguments(shape, stride, dtype, rotary, freqs_row, sequences, options):
+def _arguments(
+    shape, strides, dtype, freqs_shape, freqs_row, sequences, how, transposed, in_place
+):  # fmt: skip
     """Return the grid, the kernel's arguments behind its tensors, and the number of warps."""
-    seq_first, interleaved, cp, transposed = options
+    seq_first, interleaved, cp_size, cp_rank = how
     if sequences is None:
-        (rows, columns, heads, width), (t_row, t_column, t_head, _) = shape, stride
+        (rows, columns, heads, width), (t_row, t_column, t_head, _) = shape, strides
         length = rows if seq_first else columns
     else:
-        (rows, heads, width), (t_row, t_head, _) = shape, stride
+        (rows, heads, width), (t_row, t_head, _) = shape, strides
         columns, t_column, length = 1, 0, 0
-    blocks, block_h, block, rest, warps = _blocks(heads, width, rotary, dtype.itemsize)
-    numbers = (columns, heads, length, sequences or 0, t_row, t_column, t_head, freqs_row, *cp)
-    constants = (width, rotary, seq_first, interleaved, transposed, block_h, block, rest)
-    return (rows * columns, blocks), (*numbers, *constants), warps
+    # int(): torch.compile may not know the sizes, and the kernel takes these as constants
+    heads, width, rotary = int(heads), int(width), int(freqs_shape[-1])
+    blocks, block_h, block, warps = _blocks(heads, width, dtype.itemsize)
+    numbers = (columns, heads, length, sequences or 0, t_row, t_column, t_head, freqs_row)
+    constants = (width, rotary, seq_first, interleaved, transposed, blocks, block_h, block)
+    rest = (*numbers, cp_size, cp_rank, *constants, 0, in_place)
+    return (rows * columns * blocks,), rest, warps
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(key, freqs_dtype, starts_dtype):
-    """Return the plan of a launch; a call that only looks it up takes a microsecond."""
-    grid, rest, warps = _arguments(*key)
+def _plan(dtypes, shape, *rest):
+    """Return the plan of a launch, None for no tokens; to look it up takes a microsecond."""
+    if 0 in shape:
+        return None
+    grid, rest, warps = _arguments(shape, *rest)
     return Plan(_rope_kernel, grid, rest, num_warps=warps)
 
 
-def _launch(t, freqs, start_positions, cu_seqlens, options):
-    """Return t turned; the options are seq_first, interleaved, (cp_size, cp_rank), transposed."""
-    out = torch.empty_like(t, memory_format=torch.contiguous_format)
-    if not t.numel():
-        return out
-    t = t if t.stride(-1) == 1 else t.contiguous()
-    freqs = freqs if freqs.stride(-1) == 1 else freqs.contiguous()
-    sequences = None if cu_seqlens is None else cu_seqlens.numel() - 1
-    key = (t.shape, t.stride(), t.dtype, freqs.shape[-1], freqs.stride(0), sequences, options)
-    tensors = (t, freqs, out, start_positions, cu_seqlens)
-    if torch.compiler.is_compiling():  # it takes a kernel's launch into its graph, and no plan's
-        grid, rest, warps = _arguments(*key)
-        _rope_kernel[grid](*tensors, *rest, num_warps=warps)
+def _launch(t, freqs, starts, ends, how, transposed, in_place=False, kernel=None):
+    """Return t turned, by a plan, or, where there is a kernel, by an ordinary launch of that.
+
+    `how` is seq_first, interleaved, cp_size, cp_rank. In place, t has contiguous features.
+    """
+    if in_place:
+        out = t
+    elif t.is_contiguous():  # a memory format would take half a microsecond to read
+        out = torch.empty_like(t)
     else:
-        integers = start_positions if cu_seqlens is None else cu_seqlens
-        _plan(key, freqs.dtype, None if integers is None else integers.dtype)(*tensors)
+        out = torch.empty_like(t, memory_format=torch.contiguous_format)
+    strides, freqs_strides = t.stride(), freqs.stride()
+    if strides[-1] != 1:
+        t = t.contiguous()
+        strides = t.stride()
+    if freqs_strides[-1] != 1:
+        freqs = freqs.contiguous()
+        freqs_strides = freqs.stride()
+    dtypes, sequences = freqs.dtype, None
+    if starts is not None:
+        dtypes = dtypes, starts.dtype
+    if ends is not None:
+        dtypes, sequences = (dtypes, ends.dtype), ends.numel() - 1
+    row = freqs_strides[0]
+    key = t.shape, strides, t.dtype, freqs.shape, row, sequences, how, transposed, in_place
+    if kernel is None:
+        plan = _plan(dtypes, *key)
+        if plan is not None:
+            plan(t, freqs, out, starts, ends)
+    elif t.numel():
+        grid, rest, warps = _arguments(*key)
+        kernel[grid](t, freqs, out, starts, ends, *rest, num_warps=warps)
     return out
+
+
+def _trace(kernel, t, freqs, starts, ends, seq_first, interleaved, cp_size, cp_rank, transposed):
+    how = seq_first, interleaved, cp_size, cp_rank
+    return _launch(t, freqs, starts, ends, how, transposed, kernel=kernel)
+
+
+_operator = linear(
+    "rope",
+    "(Tensor t, Tensor freqs, Tensor? starts, Tensor? ends, bool seq_first, bool interleaved,"
+    " int cp_size, int cp_rank, bool transposed) -> Tensor",
+    tensors=4,
+    launch=_trace,
+    kernel=_rope_kernel,
+    instead="t has a dimension for batches, and heads may hold another",
+)
 
 
 class _Rope(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, t, freqs, start_positions, cu_seqlens, options):
-        ctx.save_for_backward(freqs, start_positions, cu_seqlens)
-        ctx.options = options
-        return _launch(t, freqs, start_positions, cu_seqlens, (*options, False))
+    def forward(ctx, t, call):
+        ctx.call, ctx.version = call, _version(call)
+        return _launch(t, *call)
 
     @staticmethod
     def backward(ctx, grad):
-        grad = _launch(grad, *ctx.saved_tensors, (*ctx.options, True))
-        return grad, None, None, None, None
+        return _turned(grad, _transposed(ctx)), None
+
+
+# Function.apply less its preparation for torch.func, which never comes here
+_apply = super(torch.autograd.Function, _Rope).apply
+
+
+def _version(call):
+    """Return a number that grows as freqs or the positions are modified.
+
+    save_for_backward keeps such a number too, but takes 3 us of a small call's 40.
+    """
+    freqs, starts, ends, _, _ = call
+    version = freqs._version
+    if starts is not None:
+        version += starts._version
+    if ends is not None:
+        version += ends._version
+    return version
+
+
+def _transposed(ctx):
+    """Return the call of backward."""
+    if _version(ctx.call) != ctx.version:
+        raise RuntimeError("freqs, or a tensor of positions, was modified before backward")
+    freqs, starts, ends, how, transposed = ctx.call
+    return freqs, starts, ends, how, not transposed
+
+
+def _turned(t, call):
+    """Return t turned, with an autograd node only where a gradient is due."""
+    if t.requires_grad and torch.is_grad_enabled():
+        return _apply(t, call)
+    return _launch(t, *call)
 
 
 def rope(
@@ -177,12 +245,26 @@ def rope(
     cp_size, cp_rank: the number of context-parallel ranks and this one; t holds its two chunks of
     each sequence.
     """
+    call = _call(tensor_format, interleaved, start_positions, cu_seqlens, cp_size, cp_rank)
+    if traced():
+        starts, ends, how = call
+        return _operator(t, freqs, starts, ends, *how, False)
+    return _turned(t, (freqs, *call, False))
+
+
+def _call(
+    tensor_format="sbhd",
+    interleaved=False,
+    start_positions=None,
+    cu_seqlens=None,
+    cp_size=1,
+    cp_rank=0,
+):
+    """Return the positions, the ends of sequences and `how`, as a launch takes them."""
     if start_positions is not None:
         if cp_size > 1:
             raise NotImplementedError("start_positions with context parallelism")
         start_positions = start_positions.contiguous()
     cu_seqlens = cu_seqlens.contiguous() if tensor_format == "thd" else None
-    options = (tensor_format != "bshd", bool(interleaved), (cp_size, cp_rank))
-    if t.requires_grad and torch.is_grad_enabled():
-        return _Rope.apply(t, freqs, start_positions, cu_seqlens, options)
-    return _launch(t, freqs, start_positions, cu_seqlens, (*options, False))
+    how = tensor_format != "bshd", bool(interleaved), cp_size, cp_rank
+    return start_positions, cu_seqlens, how

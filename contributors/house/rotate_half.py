@@ -1,12 +1,14 @@
 """Tiles of whole rows; contiguous accesses in either layout."""
 
 import functools
+import math
 
 import torch
 import triton
 import triton.language as tl
 from launch import Plan
-from pairs import load_pairs, store_pairs
+from operators import linear, traced
+from pairs import partner_of, partners
 
 
 @triton.jit
@@ -18,49 +20,76 @@ def _rotate_half_kernel(
 
     Bytes: 2 * x.numel() * itemsize, since x is read once and y is written once.
     """
-    HALF: tl.constexpr = WIDTH // 2
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)[:, None]
-    keep = row < rows
-    x1, x2 = load_pairs(x + row * WIDTH, keep, HALF, BLOCK, INTERLEAVED)
-    store_pairs(y + row * WIDTH, keep, -SIGN * x2, SIGN * x1, HALF, INTERLEAVED)
+    keep, feature = row < rows, tl.arange(0, BLOCK)[None, :]
+    inside = keep & (feature < WIDTH)
+    block = tl.load(x + row * WIDTH + feature, mask=inside)
+    z = partners(block, x + row * WIDTH, keep, WIDTH, INTERLEAVED)
+    _, first = partner_of(feature, WIDTH, INTERLEAVED)
+    tl.store(y + row * WIDTH + feature, tl.where(first, -SIGN * z, SIGN * z), mask=inside)
 
 
-def _arguments(rows: int, width: int, interleaved: bool, sign: int) -> tuple:
+def _arguments(dtype, shape, interleaved: bool, transposed: bool) -> tuple:
     """Return the grid and the kernel's arguments behind its tensors."""
-    block = triton.next_power_of_2(width // 2)
-    # About 4096 elements a program: 64 bytes a thread in flight, with 128 threads, half type.
-    block_r = max(2048 // block, 1)
+    *rows, width = shape
+    rows, width = math.prod(rows), int(width)  # int(): torch.compile may not know the sizes
+    block = triton.next_power_of_2(width)
+    block_r = max(4096 // (block * dtype.itemsize), 1)  # 32 bytes for each of 128 threads
+    sign = -1 if transposed else 1
     return (triton.cdiv(rows, block_r),), (rows, sign, width, interleaved, block_r, block)
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(dtype: torch.dtype, *key: int) -> Plan:
-    """Return the plan of a launch; a call that only looks it up takes a microsecond."""
-    return Plan(_rotate_half_kernel, *_arguments(*key))
+def _plan(dtype: torch.dtype, shape: torch.Size, *how: bool) -> Plan | None:
+    """Return the plan of a launch, None for no rows; to look it up takes a microsecond."""
+    return None if 0 in shape else Plan(_rotate_half_kernel, *_arguments(dtype, shape, *how))
 
 
-def _launch(x: torch.Tensor, interleaved: bool, sign: int) -> torch.Tensor:
+def _launch(kernel, x: torch.Tensor, interleaved: bool, transposed: bool) -> torch.Tensor:
+    """Return x turned, by a plan, or, where there is a kernel, by an ordinary launch of that."""
     x = x.contiguous()
     y = torch.empty_like(x)
-    if x.numel():
-        key = (x.numel() // x.shape[-1], x.shape[-1], interleaved, sign)
-        if torch.compiler.is_compiling():  # it takes a kernel's launch into its graph, no plan's
-            grid, rest = _arguments(*key)
-            _rotate_half_kernel[grid](x, y, *rest)
-        else:
-            _plan(x.dtype, *key)(x, y)
+    if kernel is None:
+        plan = _plan(x.dtype, x.shape, interleaved, transposed)
+        if plan is not None:
+            plan(x, y)
+    elif x.numel():
+        grid, rest = _arguments(x.dtype, x.shape, interleaved, transposed)
+        kernel[grid](x, y, *rest)
     return y
+
+
+_operator = linear(
+    "rotate_half",
+    "(Tensor x, bool interleaved, bool transposed) -> Tensor",
+    tensors=1,
+    launch=_launch,
+    kernel=_rotate_half_kernel,
+    instead="x may have any number of dimensions",
+)
 
 
 class _RotateHalf(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, interleaved):
-        ctx.interleaved = interleaved
-        return _launch(x, interleaved, 1)
+    def forward(ctx, x, interleaved, transposed):
+        ctx.how = interleaved, transposed
+        return _launch(None, x, interleaved, transposed)
 
     @staticmethod
     def backward(ctx, grad):
-        return _launch(grad, ctx.interleaved, -1), None
+        interleaved, transposed = ctx.how
+        return _turned(grad, interleaved, not transposed), None, None
+
+
+# Function.apply less its preparation for torch.func, which never comes here
+_apply = super(torch.autograd.Function, _RotateHalf).apply
+
+
+def _turned(x: torch.Tensor, interleaved: bool, transposed: bool) -> torch.Tensor:
+    """Return x turned, with an autograd node only where a gradient is due."""
+    if x.requires_grad and torch.is_grad_enabled():
+        return _apply(x, interleaved, transposed)
+    return _launch(None, x, interleaved, transposed)
 
 
 def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
@@ -68,6 +97,6 @@ def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
 
     With `interleaved`, (x[2i], x[2i + 1]) becomes (-x[2i + 1], x[2i]). Returns x's shape and dtype.
     """
-    if not (x.requires_grad and torch.is_grad_enabled()):  # no gradient is due
-        return _launch(x, interleaved, 1)
-    return _RotateHalf.apply(x, interleaved)
+    if traced():
+        return _operator(x, interleaved, False)
+    return _turned(x, interleaved, False)

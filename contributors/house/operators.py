@@ -1,0 +1,87 @@
+"""Make a launch one operator for torch.compile, torch.export, torch.func and forward-mode AD.
+
+A plan (`launch.py`) reads the tensors' addresses, and while torch traces a call there are none. An
+operator is traced whole. Where the kernel is Triton's own, AOTAutograd takes the launch out of it
+again, so that compiled code launches the kernel itself and pays for no dispatcher.
+"""
+
+import functools
+import itertools
+
+import torch
+from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch.autograd import forward_ad
+from triton.runtime.jit import JITFunction
+
+
+def traced():
+    """Return whether the call is one of those that need the operator."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+    )
+
+
+def linear(name, schema, tensors, launch, kernel, instead):
+    """Return a map that is linear in its first tensor as a function for such calls.
+
+    Args:
+        name: The operator's name; a second copy of its file gets another, `house::name_1`.
+        schema: The types of its arguments. The last one, a bool, asks for the transposed map.
+        tensors: The number of tensors, which come first.
+        launch: Launch a kernel: `launch(kernel, *arguments)`, or by a plan where it is None.
+        kernel: That kernel.
+        instead: The words that tell a caller of `torch.func.vmap` how to do without.
+    """
+    by_plan = functools.partial(launch, None)
+    operator = torch.library.custom_op(_unused(name), by_plan, mutates_args=(), schema=schema)
+    operator.register_fake(lambda x, *_: torch.empty_like(x, memory_format=torch.contiguous_format))
+    if isinstance(kernel, JITFunction):  # the interpreter's functions cannot be traced
+
+        @functools.partial(operator.register_torch_dispatch, FunctionalTensorMode)
+        def decompose(mode, operator, types, arguments, options):
+            with mode:
+                return launch(torch.library.wrap_triton(kernel), *arguments)
+
+    def keep(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[1:tensors])
+        ctx.save_for_forward(*inputs[1:tensors])
+        ctx.options = inputs[tensors:]
+
+    def transpose(function, ctx, grad):
+        *options, transposed = ctx.options
+        grad = function(grad, *ctx.saved_tensors, *options, not transposed)
+        return grad, *[None] * (tensors - 1 + len(ctx.options))
+
+    operator.register_autograd(functools.partial(transpose, operator), setup_context=keep)
+
+    class Transformed(torch.autograd.Function):
+        """The same map for torch.func, which takes no operator with a gradient of its own."""
+
+        forward, setup_context = staticmethod(by_plan), staticmethod(keep)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return transpose(Transformed.apply, ctx, grad)
+
+        @staticmethod
+        def jvp(ctx, tangent, *_):
+            return Transformed.apply(tangent, *ctx.saved_tensors, *ctx.options)
+
+        @staticmethod
+        def vmap(info, dims, *arguments):
+            raise NotImplementedError(f"{name} has no rule for torch.func.vmap: {instead}")
+
+    def call(*arguments):
+        if torch.compiler.is_compiling():
+            return operator(*arguments)
+        return Transformed.apply(*arguments)
+
+    return call
+
+
+def _unused(name):
+    """Return the operator's full name, which no other copy of its file has in this process."""
+    names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
+    return "house::" + next(each for each in names if not hasattr(torch.ops.house, each))

@@ -1,0 +1,161 @@
+"""RoPE as models want it: in place, and the queries with the keys in one launch.
+
+With this folder on `sys.path`:
+
+    from rotary import rope_, rope_qk
+
+    rope_(t, freqs)               # t.copy_(rope(t, freqs)), without a second tensor
+    q, k = rope_qk(q, k, freqs)   # rope(q, freqs), rope(k, freqs)
+
+Both take the options of `rope`, and its kernel does the work. The queries and keys may be slices of
+one tensor [s, b, heads of q + heads of k + heads of v, d], which is read where it lies.
+"""
+
+import functools
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from launch import Plan
+from operators import traced
+from rope import (
+    _arguments,
+    _call,
+    _launch,
+    _rope_kernel,
+    _transposed,
+    _turned,
+    _version,
+    rope,
+)  # fmt: skip
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+@triton.jit
+def _rope_qk_kernel(
+    q, k, freqs, q_out, k_out, start_positions, cu_seqlens,
+    columns, q_heads, length, sequences, q_row, q_column, q_head, freqs_row, cp_size, cp_rank,
+    k_heads, k_row, k_column, k_head,
+    WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
+    INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
+    BLOCKS: tl.constexpr, Q_BLOCKS: tl.constexpr, Q_BLOCK_H: tl.constexpr, K_BLOCK_H: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Turn heads of q in the first Q_BLOCKS programs of a token, and heads of k in the others."""
+    if tl.program_id(0) % BLOCKS < Q_BLOCKS:
+        _rope_kernel(
+            q, freqs, q_out, start_positions, cu_seqlens,
+            columns, q_heads, length, sequences, q_row, q_column, q_head, freqs_row,
+            cp_size, cp_rank, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
+            BLOCKS, Q_BLOCK_H, BLOCK, 0, False,
+        )  # fmt: skip
+    else:
+        _rope_kernel(
+            k, freqs, k_out, start_positions, cu_seqlens,
+            columns, k_heads, length, sequences, k_row, k_column, k_head, freqs_row,
+            cp_size, cp_rank, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
+            BLOCKS, K_BLOCK_H, BLOCK, Q_BLOCKS, False,
+        )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan_qk(dtypes, q_shape, q_strides, q_dtype, k_shape, k_strides, k_dtype, *rest):
+    """Return the plan of a launch for both, None for no tokens."""
+    if (*q_shape[:-2], q_shape[-1], q_dtype) != (*k_shape[:-2], k_shape[-1], k_dtype):
+        q, k = ((*shape, dtype) for shape, dtype in ((q_shape, q_dtype), (k_shape, k_dtype)))
+        raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
+    if 0 in q_shape or 0 in k_shape:
+        return None
+    (q_programs,), q_rest, warps = _arguments(q_shape, q_strides, q_dtype, *rest, False)
+    (k_programs,), k_rest, _ = _arguments(k_shape, k_strides, k_dtype, *rest, False)
+    (q_blocks, q_block_h, block), (k_blocks, k_block_h, _) = q_rest[15:18], k_rest[15:18]
+    _, k_heads, _, _, *k_strides, _ = k_rest[:8]
+    numbers, constants = (*q_rest[:10], k_heads, *k_strides), q_rest[10:15]
+    blocks = q_blocks + k_blocks, q_blocks, q_block_h, k_block_h, block
+    grid = (q_programs + k_programs,)
+    return Plan(_rope_qk_kernel, grid, (*numbers, *constants, *blocks), num_warps=warps)
+
+
+def _dense(x):
+    """Return x, copied where its features are not contiguous."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _launch_qk(q, k, freqs, starts, ends, how, transposed):
+    """Return q and k turned."""
+    q, k, freqs = _dense(q), _dense(k), _dense(freqs)
+    q_out, k_out = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k))
+    dtypes = tuple(None if x is None else x.dtype for x in (freqs, starts, ends))
+    of_both = q.shape, q.stride(), q.dtype, k.shape, k.stride(), k.dtype
+    sequences = None if ends is None else ends.numel() - 1
+    plan = _plan_qk(dtypes, *of_both, freqs.shape, freqs.stride(0), sequences, how, transposed)
+    if plan is not None:
+        plan(q, k, freqs, q_out, k_out, starts, ends)
+        return q_out, k_out
+    return tuple(_launch(x, freqs, starts, ends, how, transposed) for x in (q, k))
+
+
+class _RopeQk(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, call):
+        ctx.call, ctx.version = call, _version(call)
+        return _launch_qk(q, k, *call)
+
+    @staticmethod
+    def backward(ctx, q_grad, k_grad):
+        return *_turned_qk(q_grad, k_grad, _transposed(ctx)), None
+
+
+def _turned_qk(q, k, call):
+    """Return q and k turned, with an autograd node only where a gradient is due."""
+    if (q.requires_grad or k.requires_grad) and torch.is_grad_enabled():
+        return _RopeQk.apply(q, k, call)
+    return _launch_qk(q, k, *call)
+
+
+def rope_qk(q: torch.Tensor, k: torch.Tensor, freqs: torch.Tensor, **options: Any) -> Pair:
+    """Return `rope(q, freqs, **options)` and `rope(k, freqs, **options)` by one launch.
+
+    q: as t of `rope`, for example [s, b, 32, d]; k: the same but for its heads, [s, b, 8, d].
+    Where torch traces the call (`operators.py`) it is two launches.
+
+    Raises:
+        ValueError: q and k differ in more than their heads.
+    """
+    if traced():
+        return rope(q, freqs, **options), rope(k, freqs, **options)
+    return _turned_qk(q, k, (freqs, *_call(**options), False))
+
+
+class _RopeInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, call):
+        ctx.call, ctx.version = call, _version(call)
+        ctx.mark_dirty(t)
+        return _launch(t, *call, in_place=True)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _turned(grad, _transposed(ctx)), None
+
+
+def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Turn t in place as `t.copy_(rope(t, freqs, **options))` does; return t.
+
+    Raises:
+        RuntimeError: t is a leaf that requires a gradient, or its elements share memory.
+    """
+    if traced() or t.stride(-1) != 1 or 0 in t.stride():
+        return t.copy_(rope(t, freqs, **options))
+    call = (freqs, *_call(**options), False)
+    if not (t.requires_grad and torch.is_grad_enabled()):
+        _launch(t, *call, in_place=True)
+        if not t.is_inference():
+            torch.autograd.graph.increment_version(t)
+        return t
+    owner = t._base if t._is_view() else t
+    if owner.is_leaf and owner.requires_grad:
+        raise RuntimeError("a leaf that requires a gradient cannot be turned in place")
+    return _RopeInPlace.apply(t, call)

@@ -1,0 +1,83 @@
+"""At large angles the house is as near to the truth as TransformerEngine's unfused code.
+
+The truth is the reference in float64, on the angles as given in float32: whatever a position of a
+million times a frequency lost before is the caller's.
+"""
+
+import numpy as np
+import pytest
+import torch
+from rope import rope
+from triton.runtime.interpreter import InterpreterBuilder
+
+from common import ops
+from common.ops.rope import reference
+from common.sandbox.interpreter import patches
+
+OP = ops.load("rope")
+CASES = [case for case in (*OP.cases("smoke"), *OP.board("cpu")) if case.values == "normal"]
+BASES = (10_000, 10_000_000)
+LAST = 1_000_000
+"""The position of the last angles."""
+
+patches.install()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def same_functions():
+    """Give the kernel torch's cosine and sine, as on a GPU both have CUDA's; NumPy's are others."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, function in (("cos", torch.cos), ("sin", torch.sin)):
+            patch.setattr(InterpreterBuilder, f"create_{name}", by_torch(function))
+        yield
+
+
+def by_torch(function):
+    def of_block(x):
+        return function(torch.from_numpy(np.ascontiguousarray(x))).numpy()
+
+    return lambda self, x: self.unary_op(x, of_block)
+
+
+def far(like, base):
+    """Return angles [s2, 1, 1, d2] whose halves differ, up to the last position."""
+    positions, width = len(like), like.shape[-1]
+    position = torch.arange(LAST + 1 - positions, LAST + 1, dtype=torch.float32)
+    feature = torch.arange(width)
+    half = max(width // 2, 1)
+    frequency = base ** (-(feature % half) / half) * (1 + feature // half)
+    return torch.outer(position, frequency)[:, None, None, :]
+
+
+def results(function, t, upstream, arguments):
+    """Return the output and t's gradient, in float64."""
+    t = t.detach().requires_grad_()
+    out = function(t, **arguments)
+    (grad,) = torch.autograd.grad(out, t, upstream.to(out.dtype))
+    return out.detach().double(), grad.double()
+
+
+def errors(got, truth):
+    """Return the rms error and the largest."""
+    wrong = (got - truth).abs()
+    return wrong.square().mean().sqrt().item(), wrong.max().item()
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_errs_at_most_as_eager_does(case, base):
+    generator = torch.Generator().manual_seed(0)
+    arguments = OP.draw(case, generator)
+    arguments["freqs"] = far(arguments["freqs"], base)
+    t = arguments.pop("t")
+    upstream = torch.randn(t.shape, generator=generator).to(t.dtype)
+    wide = {**arguments, "freqs": arguments["freqs"].double()}
+    truths = results(reference, t.double(), upstream, wide)
+    ours = results(rope, t, upstream, arguments)
+    theirs = results(reference, t, upstream, arguments)
+    for truth, our, their in zip(truths, ours, theirs, strict=True):
+        if truth.numel():
+            for our_error, their_error in zip(
+                errors(our, truth), errors(their, truth), strict=True
+            ):
+                assert our_error <= their_error

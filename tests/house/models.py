@@ -1,0 +1,122 @@
+"""`rope_` in place and `rope_qk` in one launch, against `rope`'s reference."""
+
+import pytest
+import rotary
+import torch
+from rotary import rope_, rope_qk
+
+from common.ops.rope import reference
+
+FREQS = torch.randn(12, 1, 1, 8)
+ENDS = torch.tensor([0, 4, 12], dtype=torch.int32)
+OPTIONS = [
+    {"tensor_format": tensor_format, "interleaved": interleaved}
+    | ({"cu_seqlens": ENDS} if tensor_format == "thd" else {})
+    for tensor_format in ("sbhd", "bshd", "thd")
+    for interleaved in (False, True)
+]
+every_option = pytest.mark.parametrize("options", OPTIONS)
+HEADS = pytest.mark.parametrize("heads", [(4, 1), (3, 3), (2, 5)])
+
+
+def qkv(options):
+    """Return a leaf with the queries, keys and values of each token side by side."""
+    rows = (12,) if options["tensor_format"] == "thd" else (6, 2)
+    return torch.randn(*rows, 9, 18, requires_grad=True)
+
+
+def close(got, wanted):
+    torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-5)
+
+
+@every_option
+@HEADS
+def test_queries_and_keys_in_one_launch(options, heads, monkeypatch):
+    plans = []
+    monkeypatch.setattr(rotary, "Plan", lambda *a, **k: plans.append(a) or plan(*a, **k))
+    rotary._plan_qk.cache_clear()
+    leaf = qkv(options)
+    q, k, _ = leaf.split((*heads, 9 - sum(heads)), dim=-2)
+    ours = rope_qk(q, k, FREQS, **options)
+    theirs = [reference(x, FREQS, **options) for x in (q, k)]
+    assert len(plans) == 1 and all(x.is_contiguous() for x in ours)
+    upstream = [torch.randn_like(x) for x in ours]
+    close(ours, tuple(theirs))
+    gradients = [torch.autograd.grad(outs, leaf, upstream) for outs in (ours, theirs)]
+    close(*gradients)
+
+
+plan = rotary.Plan
+
+
+def test_one_of_both_may_need_no_gradient():
+    q, k = torch.randn(3, 1, 2, 8, requires_grad=True), torch.randn(3, 1, 1, 8)
+    (grad,) = torch.autograd.grad(rope_qk(q, k, FREQS)[0].sum(), q)
+    (wanted,) = torch.autograd.grad(reference(q, FREQS).sum(), q)
+    close(grad, wanted)
+    assert rope_qk(q.detach(), k, FREQS)[1].grad_fn is None
+
+
+def test_keys_without_heads_or_without_contiguous_features():
+    q, k = torch.randn(3, 1, 2, 8), torch.randn(3, 1, 8, 2).transpose(2, 3)
+    close(rope_qk(q, k, FREQS), (reference(q, FREQS), reference(k, FREQS)))
+    assert rope_qk(q, k[:, :, :0], FREQS)[1].shape == (3, 1, 0, 8)
+
+
+@pytest.mark.parametrize("k", [torch.randn(4, 1, 1, 8), torch.randn(3, 1, 1, 8).half()])
+def test_queries_and_keys_of_other_tokens_are_refused(k):
+    with pytest.raises(ValueError, match="heads alone"):
+        rope_qk(torch.randn(3, 1, 2, 8), k, FREQS)
+
+
+@every_option
+def test_in_place_turns_a_slice_and_leaves_the_rest(options):
+    results = []
+    for turn in (rope_, lambda x, *a, **o: x.copy_(reference(x, *a, **o))):
+        torch.manual_seed(0)
+        leaf = qkv(options)
+        whole = leaf * 1
+        returned = turn(whole[..., 2:5, :], FREQS, **options)
+        assert returned.data_ptr() == whole[..., 2:5, :].data_ptr()
+        results.append((whole, *torch.autograd.grad(whole, leaf, torch.randn_like(whole))))
+    close(*results)
+
+
+def test_in_place_without_a_gradient_counts_as_a_modification():
+    t = torch.randn(3, 1, 2, 8)
+    wanted, version = reference(t, FREQS), t._version
+    assert rope_(t, FREQS) is t and t.grad_fn is None
+    assert t._version > version
+    close(t, wanted)
+    square = (x := torch.randn(3, 1, 2, 8, requires_grad=True) * 1) ** 2
+    with torch.no_grad():
+        rope_(x, FREQS)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        square.sum().backward()
+
+
+def test_in_place_in_inference_mode():
+    with torch.inference_mode():
+        t = torch.randn(3, 1, 2, 8)
+        wanted = reference(t, FREQS)
+        close(rope_(t, FREQS), wanted)
+
+
+def test_a_leaf_is_not_turned_in_place():
+    leaf = torch.randn(3, 1, 2, 8, requires_grad=True)
+    before = leaf.detach().clone()
+    for t in (leaf, leaf[1:]):
+        with pytest.raises(RuntimeError, match="leaf"):
+            rope_(t, FREQS)
+    assert torch.equal(leaf, before)
+    with torch.no_grad():
+        rope_(leaf, FREQS)
+    close(leaf.detach(), reference(before, FREQS))
+
+
+def test_other_strides_are_turned_as_a_copy_would_be():
+    t = torch.randn(3, 1, 8, 2).transpose(2, 3)
+    wanted = reference(t, FREQS)
+    close(rope_(t, FREQS), wanted)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        rope_(torch.randn(1, 1, 2, 8).expand(3, 1, 2, 8), FREQS)
