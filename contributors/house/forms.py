@@ -18,45 +18,69 @@ HOPPER = {
     "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "TMA": True,
     "num_warps": 8, "num_stages": 4,
 }  # fmt: skip
-FEW = {**HOPPER, "BLOCK_N": 128, "num_stages": 3}
-"""For few tiles: smaller ones, of which two programs share a multiprocessor."""
+SHORT = {**HOPPER, "BLOCK_M": 64, "num_warps": 4}
+"""For few tokens."""
+NARROW = {**HOPPER, "BLOCK_N": 128, "num_stages": 3}
+"""For few columns; two programs share a multiprocessor."""
 # Fits into 64 KB of shared memory, MI300X's, in float32 too.
 PLAIN = {
     "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
     "num_warps": 8, "num_stages": 3,
 }  # fmt: skip
-ROWS = 128
-"""The rows of a partition's tile, which is BLOCK_M of every form."""
 descriptors = None
 """Whether to use descriptors; None leaves it to the device."""
 
 
-def form_of(dtype, *matrices, pairs=(), tiles=None):
+def height_of(tokens, columns):
+    """Return the rows of a partition's tiles: 64 where tiles of 128 would leave processors idle."""
+    return 64 if _tiles(tokens, columns) < processors() else 128
+
+
+def _tiles(rows, columns):
+    return triton.cdiv(rows, 128) * triton.cdiv(columns, 256)
+
+
+def form_of(dtype, *matrices, pairs=(), height=128, shape=None):
     """Return the constants of a launch.
 
     Args:
         dtype: The factors' type.
         matrices: Those that descriptors would describe.
         pairs: Pairs of matrices, each of which one descriptor would describe.
-        tiles: The number of tiles of 128 x 256; where processors would idle, FEW serves.
+        height: The rows of a tile.
+        shape: That of the product, where it may be narrow.
     """
     fits = all(map(is_describable, matrices)) and all(is_pair(*pair) for pair in pairs)
-    wanted = _gpu()[:2] == ("cuda", 90) if descriptors is None else descriptors
+    wanted = on_hopper() if descriptors is None else descriptors
     if dtype.itemsize != 2 or not fits or not wanted:
-        return PLAIN
-    return HOPPER if tiles is None or tiles >= processors() else FEW
+        return {**PLAIN, "BLOCK_M": height}
+    if height == 64:
+        return SHORT
+    return NARROW if shape and _tiles(*shape) < processors() else HOPPER
+
+
+def overlapping(form):
+    """Return the options of a launch that begins while the partition before it still runs."""
+    return {"PDL": True, "launch_pdl": True} if form["TMA"] and on_hopper() else {}
 
 
 @functools.cache
 def _gpu():
     """Return the backend and architecture that kernels are made for, and its multiprocessors."""
+    if triton.knobs.runtime.interpret:
+        return None, None, 4
     try:
         driver = triton.runtime.driver.active
         target = driver.get_current_target()
         device = driver.utils.get_device_properties(driver.get_current_device())
-    except (RuntimeError, ImportError):  # the interpreter: Triton finds no driver
+    except (RuntimeError, ImportError):
         return None, None, 4
     return target.backend, target.arch, device["multiprocessor_count"]
+
+
+def on_hopper():
+    """Return whether kernels are made for compute capability 9.0."""
+    return _gpu()[:2] == ("cuda", 90)
 
 
 def processors():
@@ -66,7 +90,7 @@ def processors():
 
 def programs_for(tiles, form):
     """Return how many programs go through so many tiles."""
-    return min(tiles, processors() * (2 if form is FEW else 1))
+    return min(tiles, processors() * (2 if form is NARROW else 1))
 
 
 def is_describable(matrix):

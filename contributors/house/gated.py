@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from forms import alike, described, described_pair, form_of, is_turned, programs_for
+from forms import alike, described, described_pair, form_of, is_turned, overlapping, programs_for
 from rows import operands, start_of
 from tiles import (
     choose,
@@ -12,7 +12,6 @@ from tiles import (
     load_factor,
     load_rows,
     rows_of,
-    stagger,
     store_rows,
     tile_of,
 )
@@ -24,7 +23,7 @@ def _up_kernel(
     x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
-    PDL: tl.constexpr = False, STAGGER: tl.constexpr = 0,
+    PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Compute hidden[row] = silu(a) * b, a = x[token] @ (visual ? w1 : u1), b with w3 and u3.
 
@@ -36,9 +35,7 @@ def _up_kernel(
     what several programs read. FLOPs: 4 * tokens * depths * columns.
     """
     HALF: tl.constexpr = BLOCK_N // 2
-    if STAGGER > 0:
-        stagger(STAGGER)
-    if PDL:
+    if PDL:  # the kernel before this one has ended from here on
         tl.extra.cuda.gdc_wait()
     visual_end, end = tl.load(ends), tl.load(ends + 1)
     row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, HALF)
@@ -111,16 +108,14 @@ def _down_gradient_kernel(
     g_row, g_column, w_depth, w_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
-    PDL: tl.constexpr = False, STAGGER: tl.constexpr = 0,
+    PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Compute the gradient of hidden, d_hidden = g[token] @ (visual ? w2 : u2), and pass it on.
 
     g [tokens, depths], w2 and u2 [depths, columns]; gates, d_gates [2, rows, columns].
     FLOPs: 2 * tokens * depths * columns.
     """
-    if STAGGER > 0:
-        stagger(STAGGER)
-    if PDL:
+    if PDL:  # the kernel before this one has ended from here on
         tl.extra.cuda.gdc_wait()
     visual_end, end = tl.load(ends), tl.load(ends + 1)
     row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
@@ -160,9 +155,6 @@ def _down_gradient_kernel(
         _pass_on(gates, d_gates, hidden, place, rows, for_4, columns, d_4)
 
 
-PDLS = {}
-
-
 def up(x, weights, plan, keep):
     """Return hidden [1, rows, columns] and, to keep, its gates [2, rows, columns]; both sorted.
 
@@ -170,7 +162,7 @@ def up(x, weights, plan, keep):
     """
     w1, w3, u1, u3 = weights = alike(*weights)
     depths, columns = w1.shape
-    form = form_of(w1.dtype, *weights, pairs=((w1, w3), (u1, u3)))
+    form = form_of(w1.dtype, *weights, pairs=((w1, w3), (u1, u3)), height=plan.tile)
     m, half, k = form["BLOCK_M"], form["BLOCK_N"] // 2, form["BLOCK_K"]
     swapped = 0, 0
     if form["TMA"]:
@@ -183,7 +175,7 @@ def up(x, weights, plan, keep):
     _up_kernel[(programs_for(plan.rows // m * triton.cdiv(columns, half), form),)](
         a, packed, *weights, gates, hidden, plan.order, plan.ends, plan.rows, depths, columns,
         *x.matrix.stride(), *w1.stride(), *swapped,
-        HOW=how, WHOLE=depths % k == 0, TURNED=is_turned(w1), **form, **PDLS,
+        HOW=how, WHOLE=depths % k == 0, TURNED=is_turned(w1), **form, **overlapping(form),
     )  # fmt: skip
     return hidden, gates
 
@@ -196,13 +188,13 @@ def down_gradient(g, weights, gates, plan):
     weights = alike(*weights)
     depths, columns = weights[0].shape
     d_gates, hidden = torch.empty_like(gates), torch.empty_like(gates[:1])
-    form = form_of(g.matrix.dtype, *weights)
+    form = form_of(g.matrix.dtype, *weights, height=plan.tile)
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     a, packed, how = operands(g, m, k, form)
     _down_gradient_kernel[(programs_for(plan.rows // m * triton.cdiv(columns, n), form),)](
         a, packed, *(described(w, k, n, form) for w in weights), gates, d_gates, hidden,
         plan.order, plan.ends, plan.rows, depths, columns, *g.matrix.stride(),
         *weights[0].stride(),
-        HOW=how, WHOLE=depths % k == 0, TURNED=is_turned(weights[0]), **form, **PDLS,
+        HOW=how, WHOLE=depths % k == 0, TURNED=is_turned(weights[0]), **form, **overlapping(form),
     )  # fmt: skip
     return d_gates, hidden

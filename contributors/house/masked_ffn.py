@@ -1,30 +1,35 @@
 """Tokens sorted by kind on the device; the gate and its gradient in the products' epilogues."""
 
 import torch
-from forms import ROWS
+from forms import height_of
 from gated import down_gradient, up
 from gradients import weight_gradients
+from operators import unused
 from partition import plan_of, rows_of_plan
 from products import product
-from rows import SORTED, Rows, pack, rows_for
+from rows import SORTED, Rows, rows_for, unpacked
 
 
-def _forward(x, w1, w2, w3, u1, u2, u3, plan, keep):
-    """Return the output [tokens, width] and, to keep, the gates [2, rows, inner]."""
-    x = rows_for(plan, x, 2 * len(w1))
+def _plan(x, w1, mask):
+    return plan_of(mask, height_of(len(x), 2 * len(w1)))
+
+
+def _forward(x, w1, w2, w3, u1, u2, u3, plan, keep, keep_x=False):
+    """Return the output [tokens, width], the gates [2, rows, inner] to keep, and x's copy."""
+    x = rows_for(plan, x, 2 * len(w1), keep_x)
     hidden, gates = up(x, (w1.T, w3.T, u1.T, u3.T), plan, keep)
-    return product(Rows(hidden, SORTED), (w2.T, u2.T), plan), gates
+    return product(Rows(hidden, SORTED), (w2.T, u2.T), plan), gates, x.packed
 
 
-def _backward(g, x, w1, w2, w3, u1, u2, u3, gates, plan, of_x, of_up, of_down):
+def _backward(g, x, w1, w2, w3, u1, u2, u3, gates, packed, plan, of_x, of_up, of_down):
     """Return d_x, those of w1 and w3 [2, 2, inner, width], and of w2 [2, width, inner], or None."""
-    g = pack(plan, g) if of_down else rows_for(plan, g, len(w1))
+    g = rows_for(plan, g, len(w1), kept=True)
     d_gates, hidden = down_gradient(g, (w2, u2), gates, plan)
     d_gates = Rows(d_gates, SORTED)
     d_down = weight_gradients(g, Rows(hidden, SORTED), plan)[:, 0] if of_down else None
     del g, hidden
     d_x = product(d_gates, (w1, u1, w3, u3), plan) if of_x else None
-    d_up = weight_gradients(d_gates, pack(plan, x), plan) if of_up else None
+    d_up = weight_gradients(d_gates, unpacked(plan, x, packed), plan) if of_up else None
     return d_x, d_up, d_down
 
 
@@ -38,9 +43,11 @@ def _by_argument(d_x, d_up, d_down):
 class _MaskedFFN(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w1, w2, w3, u1, u2, u3, mask):
-        ctx.plan, weights = plan_of(mask, ROWS), (w1, w2, w3, u1, u2, u3)
-        out, gates = _forward(x, *weights, ctx.plan, any(ctx.needs_input_grad))
-        ctx.save_for_backward(x, *weights, gates)
+        ctx.plan, weights = _plan(x, w1, mask), (w1, w2, w3, u1, u2, u3)
+        needed = ctx.needs_input_grad
+        of_up = needed[1] or needed[3] or needed[4] or needed[6]
+        out, gates, packed = _forward(x, *weights, ctx.plan, any(needed), of_up)
+        ctx.save_for_backward(x, *weights, gates, packed)
         return out
 
     @staticmethod
@@ -75,25 +82,27 @@ def masked_ffn(
 Tensor = torch.Tensor
 
 
-@torch.library.custom_op("house::masked_ffn", mutates_args=())
+@torch.library.custom_op(unused("masked_ffn"), mutates_args=())
 def _operator(
     x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return _forward(x, w1, w2, w3, u1, u2, u3, plan_of(mask, ROWS), True)
+    return _forward(x, w1, w2, w3, u1, u2, u3, _plan(x, w1, mask), True)[:2]
 
 
 @_operator.register_fake
 def _(x, w1, w2, w3, u1, u2, u3, mask):
-    return x.new_empty(x.shape), x.new_empty(2, rows_of_plan(x.shape[0], ROWS), w1.shape[0])
+    return x.new_empty(x.shape), x.new_empty(
+        2, rows_of_plan(len(x), height_of(len(x), 2 * len(w1))), w1.shape[0]
+    )
 
 
-@torch.library.custom_op("house::masked_ffn_backward", mutates_args=())
+@torch.library.custom_op(unused("masked_ffn_backward"), mutates_args=())
 def _backward_operator(
     g: Tensor, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor,
     mask: Tensor, gates: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    plan = plan_of(mask, ROWS)
-    return _backward(g, x, w1, w2, w3, u1, u2, u3, gates, plan, True, True, True)
+    plan = _plan(x, w1, mask)
+    return _backward(g, x, w1, w2, w3, u1, u2, u3, gates, None, plan, True, True, True)
 
 
 @_backward_operator.register_fake

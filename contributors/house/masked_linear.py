@@ -1,31 +1,39 @@
 """Tokens sorted by kind on the device; gathered tiles, one product a token."""
 
 import torch
-from forms import ROWS
+from forms import height_of
 from gradients import weight_gradients
+from operators import unused
 from partition import plan_of
 from products import product
-from rows import pack, rows_for
+from rows import rows_for, unpacked
 
 
-def _forward(x, w_v, w_t, plan):
-    return product(rows_for(plan, x, len(w_v)), (w_v.T, w_t.T), plan)
+def _plan(x, w_v, mask):
+    return plan_of(mask, height_of(len(x), len(w_v)))
 
 
-def _backward(g, x, w_v, w_t, plan, of_x, of_weights):
+def _forward(x, w_v, w_t, plan, kept=False):
+    """Return the output [tokens, out] and x's packed copy, if there is one."""
+    x = rows_for(plan, x, len(w_v), kept)
+    return product(x, (w_v.T, w_t.T), plan), x.packed
+
+
+def _backward(g, x, w_v, w_t, packed, plan, of_x, of_weights):
     """Return d_x [tokens, in] and d_w [2, out, in], or None for what is not wanted."""
-    g = pack(plan, g) if of_weights else rows_for(plan, g, w_v.shape[1])
+    g = rows_for(plan, g, w_v.shape[1], of_weights)
     d_x = product(g, (w_v, w_t), plan) if of_x else None
-    d_w = weight_gradients(g, pack(plan, x), plan)[:, 0] if of_weights else None
+    d_w = weight_gradients(g, unpacked(plan, x, packed), plan)[:, 0] if of_weights else None
     return d_x, d_w
 
 
 class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w_v, w_t, mask):
-        ctx.plan = plan_of(mask, ROWS)
-        ctx.save_for_backward(x, w_v, w_t)
-        return _forward(x, w_v, w_t, ctx.plan)
+        ctx.plan = _plan(x, w_v, mask)
+        out, packed = _forward(x, w_v, w_t, ctx.plan, any(ctx.needs_input_grad[1:]))
+        ctx.save_for_backward(x, w_v, w_t, packed)
+        return out
 
     @staticmethod
     def backward(ctx, g):
@@ -49,11 +57,11 @@ def masked_linear(
 # --- torch.compile takes each direction as one operator, and looks into neither -------------------
 
 
-@torch.library.custom_op("house::masked_linear", mutates_args=())
+@torch.library.custom_op(unused("masked_linear"), mutates_args=())
 def _operator(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    return _forward(x, w_v, w_t, plan_of(mask, ROWS))
+    return _forward(x, w_v, w_t, _plan(x, w_v, mask))[0]
 
 
 @_operator.register_fake
@@ -61,11 +69,11 @@ def _(x, w_v, w_t, mask):
     return x.new_empty(x.shape[0], w_v.shape[0])
 
 
-@torch.library.custom_op("house::masked_linear_backward", mutates_args=())
+@torch.library.custom_op(unused("masked_linear_backward"), mutates_args=())
 def _backward_operator(
     g: torch.Tensor, x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return _backward(g, x, w_v, w_t, plan_of(mask, ROWS), True, True)
+    return _backward(g, x, w_v, w_t, None, _plan(x, w_v, mask), True, True)
 
 
 @_backward_operator.register_fake

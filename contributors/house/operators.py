@@ -35,7 +35,7 @@ def linear(name, schema, tensors, launch, kernel, instead):
         instead: The words that tell a caller of `torch.func.vmap` how to do without.
     """
     by_plan = functools.partial(launch, None)
-    operator = torch.library.custom_op(_unused(name), by_plan, mutates_args=(), schema=schema)
+    operator = torch.library.custom_op(unused(name), by_plan, mutates_args=(), schema=schema)
     operator.register_fake(lambda x, *_: torch.empty_like(x, memory_format=torch.contiguous_format))
     if isinstance(kernel, JITFunction):  # the interpreter's functions cannot be traced
 
@@ -81,7 +81,7 @@ def linear(name, schema, tensors, launch, kernel, instead):
     return call
 
 
-def _unused(name):
+def unused(name):
     """Return the operator's full name, which no other copy of its file has in this process."""
     names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
     return "house::" + next(each for each in names if not hasattr(torch.ops.house, each))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from forms import on_hopper
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ class Partition:
 @triton.jit
 def _partition_kernel(
     mask, order, ends, tokens, stride, rows,
-    BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr = False,
+    BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Give BLOCK tokens their rows: row = rank among its kind, behind all tiles of the first kind.
 
     Each program counts the whole mask for itself, since that takes less time than a second launch.
     Bytes: (tokens / BLOCK) * tokens, nearly all of them from L2, and 4 * rows written.
     """
-    if PDL:
+    if PDL:  # the next kernel may begin, and waits where it needs the plan
         tl.extra.cuda.gdc_launch_dependents()
     first = tl.program_id(0) * BLOCK
     visual = tl.zeros((AT_ONCE,), tl.int32)
@@ -80,9 +81,6 @@ def rows_of_plan(tokens: int, tile: int) -> int:
     return ((tokens + tile - 1) // tile + 1) * tile
 
 
-PDLS = {}
-
-
 def partition(mask: torch.Tensor, tile: int) -> Partition:
     """Return the tokens of a mask, bool `[tokens]`, sorted in tiles of so many rows."""
     tokens = mask.shape[0]
@@ -93,7 +91,7 @@ def partition(mask: torch.Tensor, tile: int) -> Partition:
     at_once = min(max(triton.next_power_of_2(tokens), block), 16384)
     _partition_kernel[(max(triton.cdiv(tokens, block), 1),)](
         mask, order, ends, tokens, mask.stride(0), rows, block, at_once, tile,
-        num_warps=16 if at_once == 16384 else 8, **PDLS,
+        num_warps=16 if at_once == 16384 else 8, PDL=on_hopper(),
     )  # fmt: skip
     return Partition(tokens, order, ends, tile)
 

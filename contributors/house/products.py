@@ -2,7 +2,7 @@
 
 import triton
 import triton.language as tl
-from forms import alike, described, form_of, is_turned, programs_for
+from forms import alike, described, form_of, is_turned, overlapping, programs_for
 from rows import SORTED, operands, start_of
 from tiles import (
     choose,
@@ -11,7 +11,6 @@ from tiles import (
     load_rows,
     load_tile,
     rows_of,
-    stagger,
     store_rows,
     tile_of,
 )
@@ -24,7 +23,7 @@ def _product_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr,
     TMA: tl.constexpr,
-    PDL: tl.constexpr = False, STAGGER: tl.constexpr = 0,
+    PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Compute out[token] = a[token] @ (visual ? v : t), and + a2[token] @ (visual ? v2 : t2).
 
@@ -34,9 +33,7 @@ def _product_kernel(
     Bytes: a, the weights and the order are read and out is written once, if L2 keeps the tiles
     that several programs read. FLOPs: 2 * PAIRS * tokens * depths * columns.
     """
-    if STAGGER > 0:
-        stagger(STAGGER)
-    if PDL:
+    if PDL:  # the kernel before this one has ended from here on
         tl.extra.cuda.gdc_wait()
     visual_end, end = tl.load(ends), tl.load(ends + 1)
     row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
@@ -77,9 +74,6 @@ def _product_kernel(
         store_rows(out, tokens, column + BLOCK_N // 2, columns, out_row, right)
 
 
-PDLS = {}
-
-
 def product(a, weights, plan):
     """Return [tokens, columns]: each token's row of `a` times the weight of its kind.
 
@@ -92,8 +86,9 @@ def product(a, weights, plan):
     weights = alike(*weights)
     (depths, columns), pairs = weights[0].shape, len(weights) // 2
     matrix = a.matrix.flatten(0, -2)
-    tiles = plan.rows // 128 * triton.cdiv(columns, 256)
-    form = form_of(matrix.dtype, *weights, *[matrix] * (a.how == SORTED), tiles=tiles)
+    described_too = [matrix] if a.how == SORTED else []
+    shape = plan.rows, columns
+    form = form_of(matrix.dtype, *weights, *described_too, height=plan.tile, shape=shape)
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     a, packed, how = operands(a._replace(matrix=matrix), m, k, form)
     out = matrix.new_empty(plan.tokens, columns)
@@ -101,6 +96,7 @@ def product(a, weights, plan):
         a, packed, *(described(w, k, n, form) for w in weights), *[None] * (4 - len(weights)),
         out, plan.order, plan.ends, plan.rows, depths, columns,
         *matrix.stride(), *weights[0].stride(), out.stride(0),
-        HOW=how, WHOLE=depths % k == 0, PAIRS=pairs, TURNED=is_turned(weights[0]), **form, **PDLS,
+        HOW=how, WHOLE=depths % k == 0, PAIRS=pairs, TURNED=is_turned(weights[0]),
+        **form, **overlapping(form),
     )  # fmt: skip
     return out

@@ -65,13 +65,18 @@ def pack(plan, matrix):
     return Rows(matrix, PIECES, packed)
 
 
-def rows_for(plan, matrix, columns):
-    """Return a factor of a product with so many columns, packed if many tiles read each row.
+def rows_for(plan, matrix, columns, kept=False):
+    """Return a factor of a product with so many columns, packed if that pays or the copy is kept.
 
-    A copy takes 4 bytes an element of time at most; loading a tile whole saves a twentieth of the
-    product's time.
+    Whole tiles save a twentieth of the product's time, 2 * columns FLOPs an element; the copy of a
+    random mask takes 2 * itemsize bytes an element.
     """
-    return pack(plan, matrix) if columns >= 8192 else Rows(matrix)
+    return pack(plan, matrix) if kept or columns >= 8192 else Rows(matrix)
+
+
+def unpacked(plan, matrix, packed):
+    """Return a factor again whose copy was kept, or pack it."""
+    return pack(plan, matrix) if packed is None else Rows(matrix, PIECES, packed)
 
 
 def operands(rows, height, width, form):

@@ -105,15 +105,6 @@ def store_rows(matrix, tokens, column, columns, row_stride, values):
 
 
 @triton.jit
-def stagger(NANOSECONDS: tl.constexpr):
-    """Let every second program begin later, so that not all programs store at the same time."""
-    tl.inline_asm_elementwise(
-        "{.reg .pred p; setp.ne.u32 p, $1, 0; @p nanosleep.u32 $2; mov.u32 $0, $1;}",
-        "=r,r,r", [tl.program_id(0) % 2, NANOSECONDS], dtype=tl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
-
-
-@triton.jit
 def halves(values):
     """Return the left and the right half of a block's columns."""
     ROWS: tl.constexpr = values.shape[0]
