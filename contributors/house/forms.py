@@ -22,7 +22,7 @@ SHORT = {**HOPPER, "BLOCK_M": 64, "num_warps": 4}
 """For few tokens."""
 NARROW = {**HOPPER, "BLOCK_N": 128, "num_stages": 3}
 """For few columns; two programs share a multiprocessor."""
-# Fits into 64 KB of shared memory, MI300X's, in float32 too.
+# Fits into 99 KB of shared memory, the least of today's GPUs of NVIDIA, in float32 too.
 PLAIN = {
     "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
     "num_warps": 8, "num_stages": 3,
@@ -53,7 +53,8 @@ def form_of(dtype, *matrices, pairs=(), height=128, shape=None):
     fits = all(map(is_describable, matrices)) and all(is_pair(*pair) for pair in pairs)
     wanted = on_hopper() if descriptors is None else descriptors
     if dtype.itemsize != 2 or not fits or not wanted:
-        return {**PLAIN, "BLOCK_M": height}
+        stages = 2 if _gpu()[0] == "hip" else 3  # an MI300X has 64 KB of shared memory
+        return {**PLAIN, "BLOCK_M": height, "num_stages": stages}
     if height == 64:
         return SHORT
     return NARROW if shape and _tiles(*shape) < processors() else HOPPER
