@@ -57,3 +57,11 @@ def test_a_model_trains_as_with_plain_torch():
 
 def test_torch_compile_takes_the_layers_without_a_graph_break():
     assert told("compile") < (2e-2 if GPU else 1e-6)
+
+
+def test_a_plan_is_kept_for_the_same_unchanged_mask_alone():
+    kept = told("plans")
+    assert [name for name, same in kept.items() if same] == [
+        "same mask", "visual rows follow the change",
+    ]  # fmt: skip
+    assert len(kept) == 6

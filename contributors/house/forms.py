@@ -53,8 +53,8 @@ def form_of(dtype, *matrices, pairs=(), height=128, shape=None):
     fits = all(map(is_describable, matrices)) and all(is_pair(*pair) for pair in pairs)
     wanted = on_hopper() if descriptors is None else descriptors
     if dtype.itemsize != 2 or not fits or not wanted:
-        stages = 2 if _gpu()[0] == "hip" else 3  # an MI300X has 64 KB of shared memory
-        return {**PLAIN, "BLOCK_M": height, "num_stages": stages}
+        amd = {"BLOCK_N": 64, "num_stages": 2}  # an MI300X has 64 KB of shared memory
+        return {**PLAIN, "BLOCK_M": height, **(amd if _gpu()[0] == "hip" else {})}
     if height == 64:
         return SHORT
     return NARROW if shape and _tiles(*shape) < processors() else HOPPER

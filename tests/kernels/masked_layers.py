@@ -4,6 +4,7 @@
 mask and tensor, as shares of the largest element. `masked_layers.py train STEPS SEED`: the losses
 of a small model, of these layers and of plain torch. `masked_layers.py compile`: the largest
 difference between a compiled model's gradients and the same model's without a compiler.
+`masked_layers.py plans`: when a mask's plan is kept.
 """
 
 import json
@@ -148,6 +149,27 @@ def compiled_difference() -> float:
     return max(((a - b).norm() / a.norm()).item() for a, b in zip(*each, strict=True))
 
 
+def plans() -> dict[str, bool]:
+    """Return whether a plan is the one before it, by the reason that it might be another."""
+    import partition
+
+    mask = torch.arange(140, device=DEVICE) < 90
+    plan = partition.plan_of(mask, 64)
+    found = {"same mask": partition.plan_of(mask, 64) is plan}
+    found["other tiles"] = partition.plan_of(mask, 128) is plan
+    plan = partition.plan_of(mask, 64)
+    found["equal mask"] = partition.plan_of(mask.clone(), 64) is plan
+    plan = partition.plan_of(mask, 64)
+    mask.logical_not_()
+    after = partition.plan_of(mask, 64)
+    found["changed mask"] = after is plan
+    found["visual rows follow the change"] = after.ends[0].item() == 64
+    with torch.inference_mode():
+        mask = mask.clone()
+        found["no version"] = partition.plan_of(mask, 64) is partition.plan_of(mask, 64)
+    return found
+
+
 def main() -> None:
     task, *words = sys.argv[1:]
     # A descriptor of two weights begins in one of them and ends in the other, which the watch over
@@ -161,6 +183,8 @@ def main() -> None:
     elif task == "train":
         both = ((LINEAR(), FFN()), (linear.reference, ffn.reference))
         answer = [losses(solutions, *map(int, words)) for solutions in both]
+    elif task == "plans":
+        answer = plans()
     else:
         answer = compiled_difference()
     print(json.dumps(answer))
