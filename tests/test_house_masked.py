@@ -65,3 +65,8 @@ def test_a_plan_is_kept_for_the_same_unchanged_mask_alone():
         "same mask", "visual rows follow the change",
     ]  # fmt: skip
     assert len(kept) == 6
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU")
+def test_a_cuda_graph_makes_its_plan_anew():
+    assert told("captured") < 2e-2

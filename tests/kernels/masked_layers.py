@@ -4,7 +4,7 @@
 mask and tensor, as shares of the largest element. `masked_layers.py train STEPS SEED`: the losses
 of a small model, of these layers and of plain torch. `masked_layers.py compile`: the largest
 difference between a compiled model's gradients and the same model's without a compiler.
-`masked_layers.py plans`: when a mask's plan is kept.
+`masked_layers.py plans`: when a mask's plan is kept. `masked_layers.py captured`: a CUDA graph.
 """
 
 import json
@@ -170,6 +170,25 @@ def plans() -> dict[str, bool]:
     return found
 
 
+def captured() -> float:
+    """Return the error of a CUDA graph of one layer that is replayed on another mask."""
+    x, _, mask, ((pair, sets),) = problem(1, 0)
+    solutions = LINEAR(), FFN()
+    with torch.no_grad():
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            model(solutions, x, [(pair, sets)], mask)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            output = model(solutions, x, [(pair, sets)], mask)
+        mask.logical_not_()
+        graph.replay()
+        eager = model((linear.reference, ffn.reference), x, [(pair, sets)], mask)
+    return ((output - eager).float().norm() / eager.float().norm()).item()
+
+
 def main() -> None:
     task, *words = sys.argv[1:]
     # A descriptor of two weights begins in one of them and ends in the other, which the watch over
@@ -185,6 +204,8 @@ def main() -> None:
         answer = [losses(solutions, *map(int, words)) for solutions in both]
     elif task == "plans":
         answer = plans()
+    elif task == "captured":
+        answer = captured()
     else:
         answer = compiled_difference()
     print(json.dumps(answer))
