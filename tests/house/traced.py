@@ -11,6 +11,7 @@ from rope import rope
 from rotary import rope_, rope_qk
 from rotate_half import rotate_half
 from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
 
 from common.ops import rotate_half as half
 from common.ops.rope import reference
@@ -172,6 +173,17 @@ def test_a_gradient_has_a_gradient(op):
     (grad,) = torch.autograd.grad(op(x), x, upstream, create_graph=True)
     (twice,) = torch.autograd.grad((grad * T).sum(), upstream)
     close(twice, op(T))
+
+
+def test_a_checkpoint_computes_forward_again():
+    def layer(x):
+        return rope(2 * x, FREQS).sin()
+
+    gradients = []
+    for call in (layer, lambda x: checkpoint(layer, x, use_reentrant=False)):
+        x = T.clone().requires_grad_()
+        gradients.append(torch.autograd.grad(call(x), x, T)[0])
+    close(*gradients)
 
 
 def test_modified_angles_are_noticed():
