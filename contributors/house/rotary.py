@@ -152,10 +152,8 @@ def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
         return t.copy_(rope(t, freqs, **options))
     call = (freqs, *_call(**options), False)
     if not (t.requires_grad and torch.is_grad_enabled()):
-        _launch(t, *call, in_place=True)
-        if not t.is_inference():
-            torch.autograd.graph.increment_version(t)
-        return t
+        torch.autograd.graph.increment_version(t)
+        return _launch(t, *call, in_place=True)
     owner = t._base if t._is_view() else t
     if owner.is_leaf and owner.requires_grad:
         raise RuntimeError("a leaf that requires a gradient cannot be turned in place")

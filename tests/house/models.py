@@ -95,7 +95,7 @@ def test_in_place_without_a_gradient_counts_as_a_modification():
         square.sum().backward()
 
 
-def test_in_place_in_inference_mode():
+def test_an_inference_tensor_which_has_no_version_is_turned():
     with torch.inference_mode():
         t = torch.randn(3, 1, 2, 8)
         wanted = reference(t, FREQS)
