@@ -32,7 +32,7 @@ from common.grading.graded import TooLarge
 from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 
-pytest_plugins = ["tests.study", "tests.tuning"]
+pytest_plugins = ["tests.browsing", "tests.compilers", "tests.study", "tests.tuning"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,8 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return the processes of the test run: a few on a CPU, one where all would share a GPU."""
-    return 1 if _device(config) == "cuda" else min(len(os.sched_getaffinity(0)), 4)
+    """Return the processes of the test run, one where all would share a GPU.
+
+    One more than there are cores: a third of the time tests wait for processes of their own.
+    """
+    return 1 if _device(config) == "cuda" else min(len(os.sched_getaffinity(0)) + 1, 4)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -20,6 +20,7 @@ nox_session = functools.partial(
 )
 
 STUDY = Path(".nox", "study")
+WORKFLOWS = sorted(Path(".github", "workflows").glob("*.yml"))
 GROUPS = nox.project.load_toml("pyproject.toml")
 
 
@@ -114,8 +115,10 @@ def peers(session: nox.Session) -> None:
 
 @nox_session
 def lint(session: nox.Session) -> None:
-    """Check style and types."""
+    """Check style, types, and the workflows by their schema."""
     python = install(session, "lint")
     session.run(python, "-m", "ruff", "check", ".", external=True)
     session.run(python, "-m", "ruff", "format", "--check", ".", external=True)
     session.run(python, "-m", "mypy", external=True)
+    schema = ("-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows")
+    session.run(python, *schema, *map(str, WORKFLOWS), external=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from common.digest import digest
 from common.errors import UserError
 from common.paths import CONTRIBUTORS, OPS, PEERS
+from common.printable import printable
 
 PACKAGES = {
     "eager": "torch",
@@ -51,7 +52,7 @@ class Solution:
             doc = ast.get_docstring(ast.parse(self.path.read_text()))
         except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):
             return ""  # the file does not import either, which the grader reports
-        return doc.splitlines()[0] if doc else ""
+        return printable(doc.splitlines()[0]) if doc else ""
 
     @property
     def digest(self) -> str:

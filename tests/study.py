@@ -72,7 +72,7 @@ def repository(tmp_path_factory):
     # only these folders: another contributor may have a name that a test gives
     for name in ("common", "contributors/_template", "contributors/house"):
         shutil.copytree(ROOT / name, top / "tree" / name, ignore=ignore)
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "README.ko.md"):
         shutil.copy(ROOT / name, top / "tree")
     (top / "hide").mkdir()
     (top / "hide" / "sitecustomize.py").write_text(HIDE)
@@ -155,8 +155,7 @@ def recorded(repository):
         gpu={name: Summary.of([us])
              for name, us in (("solution", 10.0), ("eager", 25.0), ("copy", 5.0))},
     )  # fmt: skip
-    readme = repository / "README.md"
-    before = readme.read_text()
+    readmes = {path: path.read_text() for path in repository.glob("README*.md")}
     path = repository / "results" / "gpu" / "20261121T082930Z-r1.jsonl"
     writer = RunWriter(path)
     begun = Run(
@@ -167,7 +166,8 @@ def recorded(repository):
     writer.row(row)
     writer.close()
     yield path
-    for drawn in ("results", "docs"):
+    for drawn in ("results", "docs", "site"):
         shutil.rmtree(repository / drawn, ignore_errors=True)
     (repository / "LEADERBOARD.md").unlink(missing_ok=True)
-    readme.write_text(before)
+    for readme, before in readmes.items():
+        readme.write_text(before)

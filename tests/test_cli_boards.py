@@ -24,6 +24,9 @@ def test_leaderboard_needs_no_torch_and_writes_the_boards(study, repository, rec
     for text, score in ((ran.out, "2.50 ± 0.00"), (whole, "2.50 ± 0.00"), (readme, "| 2.50 |")):
         assert "house/rope" in text
         assert score in text
+    page = (repository / "site" / "index.html").read_text()
+    assert "board/gpu/rope/core" in page and "solution/house/rope" in page
+    assert ran.out.splitlines()[-1] == "the page: site/index.html"
 
 
 @pytest.fixture

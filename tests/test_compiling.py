@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from common import ops, solutions
-from common.grading import compiling, known
+from common.grading import compiling
 from common.grading.compiling import TARGET, Compiler, Unknown, compiled
-from common.grading.fork_server import ForkServer
+from common.grading.graded import Graded, TooLarge
 from common.grading.worker import Worker
 from common.ops._draw import draw
 from common.paths import ROOT
@@ -26,7 +25,7 @@ REFUSED = (
     "a_block_pointer_of_two_ranks", "a_cast_that_there_is_none_of", "a_constexpr_that_is_none",
     "a_dot_too_small", "a_recursion", "a_type_of_each_branch", "a_type_that_changes_in_a_loop",
     "arange_of_the_width", "arange_of_zero", "more_shared_memory_than_there_is",
-    "more_threads_than_a_block_has",
+    "more_threads_than_a_block_has", "two_hints_on_one_load",
 )  # fmt: skip
 GENERATED = '''
 """A kernel whose source is made at run time; its range is no power of two."""
@@ -83,22 +82,6 @@ ASSEMBLY = (
     "value = tl.load(x); "
     "tl.store(y, tl.inline_asm_elementwise('{} $0, $1;', '=f,f', [value], tl.float32, True, 1))"
 )
-
-
-@pytest.fixture(scope="module")
-def target():
-    server = ForkServer("cpu", target=TARGET)
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def compiler(target, monkeypatch, tmp_path):
-    """Return a compiler whose server is this module's, and whose cache is empty."""
-    monkeypatch.setattr(known, "CACHE", tmp_path)
-    monkeypatch.setattr(compiling, "ForkServer", lambda *_, **how: target)
-    monkeypatch.setattr(target, "close", lambda: None)
-    return lambda device="cpu": Compiler(device)
 
 
 def test_what_compiles_has_no_fault(compiler):
@@ -257,55 +240,6 @@ def test_a_process_that_ended_leaves_a_note(compiler, monkeypatch):
     assert "not compiled for sm_90: CRASHED" in found["forward"].notes[0]
 
 
-def test_the_cache_is_bounded_and_its_oldest_entries_go(monkeypatch, tmp_path):
-    monkeypatch.setattr(known, "CACHE", tmp_path)
-    for age, name in enumerate(("new", "old", "oldest")):
-        entry = tmp_path / "kernels" / name
-        entry.mkdir(parents=True)
-        (entry / "kernel.cubin").write_bytes(bytes(40_000))
-        os.utime(entry, (1e9 - age, 1e9 - age))
-    known.bound(100_000)
-    assert sorted(each.name for each in (tmp_path / "kernels").iterdir()) == ["new", "old"]
-
-
-def test_what_was_saved_meanwhile_is_not_kept(compiler, tmp_path):
-    path = tmp_path / "someone" / "rotate_half.py"
-    path.parent.mkdir()
-    path.write_text(LAUNCHED.format(decorators="", lines=COPIES, rest=", 64"))
-    with compiler() as ours:
-        assert ours.faults(OP, CASE, solutions.Solution(path, "rotate_half")) == {}
-        path.write_text("")
-    assert not list(tmp_path.rglob("*.json"))
-
-
-def test_what_is_known_is_not_asked_again(compiler, monkeypatch, tmp_path):
-    solution = WRONG["a_type_of_each_branch"]
-    with compiler() as ours:
-        found = ours.faults(OP, CASE, solution)
-    monkeypatch.setattr(compiling, "_ask", lambda *_: pytest.fail("asked again"))
-    with compiler() as ours:
-        assert ours.faults(OP, CASE, solution) == found
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"key": "of other sources", "faults": {"x": {}}}'])
-def test_a_cache_of_other_sources_says_nothing(compiler, monkeypatch, tmp_path, text):
-    solution = WRONG["a_type_of_each_branch"]
-    path = tmp_path / "verdicts" / "a_type_of_each_branch-rotate_half.json"
-    path.parent.mkdir()
-    path.write_text(text)
-    with compiler() as ours:
-        found = ours.faults(OP, CASE, solution)
-    assert found
-    assert json.loads(path.read_text())["faults"] == {CASE.name: found}
-
-
-def test_nothing_is_known_of_a_process_that_ended(compiler, tmp_path):
-    op = ops.load(WRONG["aborts"].op)
-    with compiler() as ours, pytest.raises(Unknown, match="CRASHED"):
-        ours.faults(op, next(op.cases("smoke")), WRONG["aborts"])
-    assert not list(tmp_path.rglob("*.json"))
-
-
 @pytest.mark.parametrize(
     ("verdict", "after"),
     [
@@ -375,3 +309,27 @@ def test_the_server_starts_early_unless_the_solution_is_known(monkeypatch, found
     Compiler("cpu").prepare([solution])
     Compiler("cuda").prepare([solution])
     assert started == ([] if found else [{"light": True, "target": TARGET}])
+
+
+def test_grading_goes_on_while_kernels_compile(compiler, monkeypatch):
+    """The first case compiles until the last one is graded; the order stays."""
+    last, solution = threading.Event(), WRONG["aborts"]
+    worker, too_large = SimpleNamespace(solution=solution), TooLarge(OP, CASE, "too large")
+
+    def faults(self, op, case, solution):
+        assert case.name != "0" or last.wait(20)
+        return {}
+
+    def graded():
+        for number in range(4):
+            passed = {"forward": Verdict("a/b", "b", str(number), "forward", "PASSED")}
+            case = SimpleNamespace(name=str(number))
+            yield Graded(worker, SimpleNamespace(op=OP, case=case), passed)
+        yield too_large
+        last.set()
+
+    monkeypatch.setattr(Compiler, "faults", faults)
+    with compiler() as ours:
+        found = list(ours.behind(graded()))
+    assert [each.case.name for each in found] == ["0", "1", "2", "3", CASE.name]
+    assert found[-1] is too_large

@@ -7,7 +7,7 @@ import pytest
 from common.paths import ROOT
 
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "LEADERBOARD.md"]
+    [ROOT / "README.md", ROOT / "README.ko.md", ROOT / "CONTRIBUTING.md", ROOT / "LEADERBOARD.md"]
     + [*ROOT.glob("docs/*.md"), *ROOT.glob("contributors/[!_]*/README.md")]
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -13,7 +13,7 @@ import pytest
 
 from common.paths import ROOT
 
-SHARED = "errors digest spec paths peaks wire verdicts source stats solutions arena"
+SHARED = "errors digest spec paths peaks printable wire verdicts source stats solutions arena"
 GRADING = f"{SHARED} ops records grading"
 MAY = {
     "errors": "",
@@ -22,19 +22,20 @@ MAY = {
     "spec": "",
     "paths": "",
     "peaks": "",
+    "printable": "",
     "source": "",
     "wire": "",
     "stats": "",
     "arena": "",
     "verdicts": "errors spec",
-    "solutions": "digest errors paths",
+    "solutions": "digest errors paths printable",
     "ops": f"{SHARED}",
     "records": f"{SHARED}",
     "peers": "ops",
     "sandbox": f"{SHARED} importing ops",
     "grading": f"{SHARED} ops",
     "measure": f"{GRADING}",
-    "board": "digest errors paths peaks records solutions stats",
+    "board": "digest errors paths peaks printable records solutions stats",
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",
     "commands": f"{GRADING} importing measure board tuning tools",
@@ -51,6 +52,7 @@ NO_TORCH = (
     "errors",
     "paths",
     "peaks",
+    "printable",
     "records",
     "solutions",
     "source",

@@ -5,6 +5,7 @@ import io
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from markdown_it import MarkdownIt
 from rich.console import Console
 
 from common.board import markdown, readme, table, terminal
@@ -94,6 +95,43 @@ def test_a_short_table_keeps_its_columns_whatever_the_note():
     assert not any("<script>" in line for line in lines)
 
 
+HOSTILE = (
+    "<script>x</script> ![p](http://x/p.png) [a](http://x) **b** `c` _d_ ~~e~~ | \\ <img src=x>"
+    " &lt; \x1b[31m \u202e"
+)
+
+
+def test_a_note_of_markup_stays_text_in_markdown():
+    about = everyone(BOTH) | {"alice/rope": About(HOSTILE, "s1")}
+    text = readme.board([dataclasses.replace(TIMED, rows=BOTH)], about)
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    tokens = [token for block in parser.parse(text) for token in (block, *(block.children or ()))]
+    cells = [token for token in tokens if token.type == "inline" and "script" in token.content]
+    (cell,) = cells
+    assert {each.type for each in cell.children} <= {"text", "text_special"}
+    assert (
+        "".join(each.content for each in cell.children)
+        == " ".join(HOSTILE.replace("\x1b", " ").replace("\u202e", " ").split())[:NOTE_WIDTH]
+        .rpartition(" ")[0]
+        .rstrip(" ,;:.")
+        + "…"
+    )
+
+
+@pytest.mark.parametrize("name", ["transformer_engine/rope_unfused", "(eager/rope)", "a-b.c×2"])
+def test_a_plain_name_is_written_as_it_is(name):
+    assert markdown.escaped(name) == name
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "_a_", "a*b*c", "1 | 2", "`", "[x]", "a_b_c _d"])
+def test_escaped_text_has_no_meaning_in_markdown(text):
+    (paragraph, inline, _) = (
+        MarkdownIt("commonmark").enable("strikethrough").parse(markdown.escaped(text))
+    )
+    assert paragraph.type == "paragraph_open"
+    assert {each.type for each in inline.children} <= {"text", "text_special"}
+
+
 # --- the order of ops, and how wide a note is -----------------------------------------------------
 
 
@@ -135,7 +173,7 @@ def test_a_note_is_cut_between_words():
 def test_the_leaderboard_keeps_notes_whole_and_the_others_do_not():
     about = everyone(TIMED.rows) | {"alice/rope": About(LONG, "s1")}
     output = io.StringIO()
-    terminal.show(TIMED, about, Console(file=output, width=300))
+    terminal.show(TIMED, about, Console(file=output, width=199))
     assert LONG in markdown.leaderboard([TIMED], about)
     for board in (output.getvalue(), readme.board([TIMED], about)):
         assert LONG not in board

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from common.board import table
 from common.board.table import Table
+from common.printable import printable
 
 WHERE_THERE_IS_ROOM = (
     "covers", "worst share of limit", "note", "of its cases", "peak memory", "error / eager's",
@@ -35,15 +36,18 @@ def fitted(whole: Table, width: int) -> Table:
     return _without(whole, left_out)
 
 
-def draw(drawn: Table, only: str = "") -> Drawing:
-    """Return the drawing; the rows of the handle or solution `only` stand out."""
+def draw(drawn: Table, only: str = "", whole: bool = False) -> Drawing:
+    """Return the drawing; the rows of the handle or solution `only` stand out.
+
+    With `whole`, a note takes the lines that it needs; else its end is cut off.
+    """
     last = drawn.header[-1]
     drawing = Drawing(
         title=drawn.title,
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
-        caption="\n".join(drawn.footnotes) or None,
+        caption="\n".join(map(printable, drawn.footnotes)) or None,
         caption_justify="left",
         expand=_is_note(last),
         pad_edge=False,
@@ -58,7 +62,10 @@ def draw(drawn: Table, only: str = "") -> Drawing:
         )
     place = drawn.header.index("solution")
     for row in drawn.rows:
-        texts = [Text(cell, no_wrap=True, overflow="ellipsis") for cell in row]
+        texts = [
+            Text(printable(cell), no_wrap=not (whole and _is_note(name)), overflow="ellipsis")
+            for name, cell in zip(drawn.header, row, strict=True)
+        ]
         drawing.add_row(*texts, style=_style(row[place], only))
     return drawing
 

@@ -13,6 +13,7 @@ from common.board.parts import parts
 from common.board.plots import sweeps
 from common.board.sections import Section, lines_of
 from common.board.table import About, Table, size
+from common.printable import printable
 from common.records.runs import Results
 
 MEMORY: dict[Literal["budget", "harness", "device"], str] = {
@@ -20,6 +21,8 @@ MEMORY: dict[Literal["budget", "harness", "device"], str] = {
     "harness": "in the harness's own process at most",
     "device": "in all processes together, between two steps, at most",
 }
+MARKDOWN = re.compile(r"[\\`*\[\]|~]|\b_(?=\W|$)|(?<!\w)_")
+"""What would become code, emphasis, a link, a picture, a cell; `_` within a name is none of it."""
 SIDE_BY_SIDE = "Devices side by side"
 PORTABILITY = """\
 *× eager* of each solution on each device. A dash: it is not ranked there."""
@@ -64,8 +67,9 @@ def drawn(of: Table) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """Escape text of others, which may neither end a cell nor become HTML."""
-    return " ".join(html.escape(text, quote=False).replace("|", "\\|").split())
+    """Escape text of others, which may neither end a cell nor become HTML or Markdown."""
+    plain = " ".join(html.escape(printable(text), quote=False).split())
+    return MARKDOWN.sub(r"\\\g<0>", plain)
 
 
 def anchor(title: str) -> str:

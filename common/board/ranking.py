@@ -215,15 +215,17 @@ def score(rows: Sequence[Record]) -> Score:
     The rows are independent, so that the variances of the logarithms add. The interval of a median
     need not be symmetric: each side is combined by itself.
     """
-    value = stats.geometric_mean([ratio(row) for row in rows])
     times = [ranked_times(row) for row in rows]
-    above = _quadrature(
-        [log for each in times for log in (_up(each["eager"]), _down(each["solution"]))]
-    )
-    below = _quadrature(
-        [log for each in times for log in (_down(each["eager"]), _up(each["solution"]))]
-    )
-    return Score(value, value * math.exp(-below / len(rows)), value * math.exp(above / len(rows)))
+    return combined([(each["solution"], each["eager"]) for each in times])
+
+
+def combined(times: Sequence[tuple[Summary, Summary]]) -> Score:
+    """Return the score of these times, each the solution's and eager's."""
+    value = stats.geometric_mean([eager.median / mine.median for mine, eager in times])
+    above = _quadrature([log for mine, eager in times for log in (_up(eager), _down(mine))])
+    below = _quadrature([log for mine, eager in times for log in (_down(eager), _up(mine))])
+    number = len(times)
+    return Score(value, value * math.exp(-below / number), value * math.exp(above / number))
 
 
 def _up(time: Summary) -> float:

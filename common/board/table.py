@@ -10,6 +10,7 @@ from common.board.ranking import (
     LIMITS,
     Cell,
     Entry,
+    Score,
     Track,
     limit,
     median,
@@ -76,11 +77,17 @@ def cut(note: str) -> str:
 # --- rankings -------------------------------------------------------------------------------------
 
 
-def ranking(track: Track, about: Mapping[str, About], timed: bool, whole: bool = True) -> Table:
+def ranking(
+    track: Track,
+    about: Mapping[str, About],
+    timed: bool,
+    whole: bool = True,
+    whole_notes: bool = True,
+) -> Table:
     """Return a row for each solution: place, speed, limit, memory, coverage, exactness, note.
 
-    With `whole`, the case that is furthest from the limit is named, and no note is cut. A track
-    without a record of memory has no column for it.
+    With `whole`, the case that is furthest from the limit is named; with `whole_notes`, no note is
+    cut. A track without a record of memory has no column for it.
     """
     columns: dict[str, Callable[[Entry], str]] = {
         "": lambda entry: str(entry.rank or "–") if timed else "",
@@ -93,7 +100,7 @@ def ranking(track: Track, about: Mapping[str, About], timed: bool, whole: bool =
     columns |= {
         "covers": lambda entry: f"{entry.covered}/{len(track.cells)}",
         "error / eager's": lambda entry: "" if entry.error is None else f"{entry.error:.2f}",
-        "note": lambda entry: _note(entry, about, whole),
+        "note": lambda entry: _note(entry, about, whole_notes),
     }
     rows = tuple(tuple(text(entry) for text in columns.values()) for entry in track.entries)
     notes = footnotes([track], about, timed)
@@ -170,16 +177,23 @@ def speed(entry: Entry) -> str:
     """Return the score with its interval, such as `6.08 ± 0.02`, or a dash."""
     if entry.score is None:
         return "–"
-    score = entry.score
-    half = max(score.high - score.value, score.value - score.low)
-    return f"{score.value:.2f} ± {half:.2f}"
+    return f"{entry.score.value:.2f} ± {half(entry.score):.2f}"
+
+
+def half(score: Score) -> float:
+    """Return the wider half of the score's interval, which need not be symmetric."""
+    return max(score.high - score.value, score.value - score.low)
 
 
 def percent(entry: Entry) -> str:
     """Return the share of the limit in the case that is furthest from it, such as `46%`."""
     if entry.worst_share is None:
         return "–"
-    value = share(entry.worst_share)
+    return percentage(share(entry.worst_share))
+
+
+def percentage(value: float) -> str:
+    """Return a share such as `46%`, or `0.03%` where it is that small."""
     return f"{value:.0%}" if value > 0.01 else f"{value:.2%}"
 
 

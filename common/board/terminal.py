@@ -20,6 +20,8 @@ from common.board.table import About, Table
 from common.records.runs import Results
 
 PIPE_WIDTH = 160
+WHOLE_NOTES = 200
+"""From this width on no note is cut."""
 
 
 def console() -> Console:
@@ -83,7 +85,8 @@ def show_track(
 
     `label` follows the title.
     """
-    drawn = table.ranking(track, about, timed, whole=False)
+    notes = console.width >= WHOLE_NOTES
+    drawn = table.ranking(track, about, timed, whole=False, whole_notes=notes)
     if label:
         # a modelled score has no interval
         rows = tuple(tuple(cell.replace(" ± 0.00", "") for cell in row) for row in drawn.rows)
@@ -128,7 +131,7 @@ def show_devices(
 def _print(console: Console, drawn: Table, only: str) -> None:
     """Print as much of the table as the console is wide."""
     shown = fitted(drawn, console.width)
-    console.print(draw(shown, only))
+    console.print(draw(shown, only, console.width >= WHOLE_NOTES))
     left_out = [name for name in drawn.header if name not in shown.header]
     if left_out:
         console.print(Text(f"too narrow for: {', '.join(left_out)}", style="dim"))

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from common.printable import printable
 from common.source import is_code
 
 _PLACE = re.compile(r"line (\d+) of ([^/\s:]+\.py)")
@@ -36,7 +37,7 @@ def _drawn(found: re.Match[str], folder: Path) -> Iterator[str]:
     lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
     if not 0 < int(number) <= len(lines):
         return
-    line = "".join(c if c.isprintable() else " " for c in lines[int(number) - 1])
+    line = printable(lines[int(number) - 1])
     named = _common(found.string[found.end() :].removeprefix(": "), line)
     yield f"{name}:{number}"
     yield f"{number} | {line}"

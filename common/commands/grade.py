@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -62,14 +63,14 @@ def _graded(
     again, quiet = repeats(options.tier, device), not options.verbose
     with (
         Compiler(device, quiet) as compiler,
-        Sweep(device, quiet, overlap=True, memory=memory, grade=compiler.grade) as sweep,
+        Sweep(device, quiet, overlap=True, memory=memory) as sweep,
     ):
-        for op, cases in todo:
-            for graded in sweep.grade(op, cases, chosen, repeats=again):
-                if isinstance(graded, TooLarge):
-                    print(shared.left_out(op.name, graded.case.name, graded.reason))
-                else:
-                    yield list(graded.verdicts.values())
+        found = (sweep.grade(op, cases, chosen, repeats=again) for op, cases in todo)
+        for graded in compiler.behind(itertools.chain.from_iterable(found)):
+            if isinstance(graded, TooLarge):
+                print(shared.left_out(graded.op.name, graded.case.name, graded.reason))
+            else:
+                yield list(graded.verdicts.values())
 
 
 def _line(found: Sequence[Verdict]) -> str:

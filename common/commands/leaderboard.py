@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import paths, solutions
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
     from common.board.table import About
     from common.records.runs import Results
 
+READMES = ("README.md", "README.ko.md")
+"""In English and in Korean; both show the same board."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `bench`'s options, since nox hands both commands the same, and what to set side by side.
+    """Add `bench`'s options, since nox hands both commands the same, and other ways to show it.
 
-    Nothing is written with either.
+    Nothing but the page is written with any of them.
     """
     bench.add_arguments(parser)
     beside = parser.add_mutually_exclusive_group()
@@ -32,10 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     beside.add_argument(
         "--model", action="store_true", help="modelled beside measured times; writes nothing"
     )
+    beside.add_argument(
+        "--json", action="store_true", help="print the boards as a list of objects; writes nothing"
+    )
+    beside.add_argument(
+        "--csv", action="store_true", help="print the boards as a table for scripts; writes nothing"
+    )
+    beside.add_argument(
+        "--serve", action="store_true", help="draw the page and show it at a local address"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the board from the records; write LEADERBOARD.md, the README's board and the plots."""
+    """Show the board from the records; write LEADERBOARD.md, the README's board, plots and page."""
     from common.board import terminal
 
     boards = _recorded(options)
@@ -46,12 +59,18 @@ def run(options: argparse.Namespace) -> int:
         return _side_by_side([results.of_op(options.op) for results in boards], about, options.only)
     if options.model:
         return _modelled([results.of_op(options.op) for results in boards], about, options.only)
+    if options.json or options.csv:
+        return _export([results.of_op(options.op) for results in boards], about, options)
+    if options.serve:
+        return _serve(boards)
     # a record that nothing was timed for stays on its machine
     if timed := [results for results in boards if results.timed]:
         _write(timed, about)
+    page = _draw_page(boards)
     console = terminal.console()
     for results in boards:
         terminal.show(results.of_op(options.op), about, console, options.only or "")
+    console.print(f"the page: {page}", style="dim")
     return 0
 
 
@@ -117,16 +136,53 @@ def _side_by_side(boards: Sequence[Results], about: Mapping[str, About], only: s
     return 0
 
 
+def _export(
+    boards: Sequence[Results], about: Mapping[str, About], options: argparse.Namespace
+) -> int:
+    """Print the boards as data."""
+    from common.board import export
+    from common.board.devices import devices
+
+    rows = export.rows(devices(boards, about), about, (options.only or "").removesuffix(".py"))
+    print(export.as_json(rows) if options.json else export.as_csv(rows), end="")
+    return 0
+
+
+def _serve(boards: Sequence[Results]) -> int:
+    """Draw the page and serve it to this machine alone, until Ctrl-C."""
+    from functools import partial
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    page = paths.ROOT / _draw_page(boards)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(page.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        print(f"the page: http://127.0.0.1:{server.server_port}/ until Ctrl-C", flush=True)
+        server.serve_forever()
+    return 0
+
+
 def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
-    """Write LEADERBOARD.md, the README's board and the plots."""
+    """Write LEADERBOARD.md, the READMEs' board and the plots."""
     from common.board import markdown, readme
     from common.board.plots import drawing, overview, sweeps
 
     (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about))
-    readme.insert(paths.ROOT / "README.md", readme.board(timed, about))
-    readme.insert(paths.ROOT / "README.md", readme.picture(timed, about), readme.PICTURE)
+    for name in READMES:
+        readme.insert(paths.ROOT / name, readme.board(timed, about))
+        readme.insert(paths.ROOT / name, readme.picture(timed, about), readme.PICTURE)
     for results in timed:
         folder = paths.PLOTS / results.path.name
         overview.draw(results, about, folder)
         if drawn := sweeps.plots(sweeps.rows_of(results, about)):
             drawing.draw(drawn, results.runs[-1].device_name, folder)
+
+
+def _draw_page(boards: Sequence[Results]) -> Path:
+    """Write the page, which shows what was recorded without a GPU too, and return its path."""
+    from common.board.page import site
+    from common.board.page.views import Site
+    from common.records import runs
+
+    compiled = runs.read(paths.RESULTS / "compiled").compiled
+    everyone = solutions.everyone(installed=False)
+    return site.write(Site.of(boards, everyone, compiled), paths.SITE).relative_to(paths.ROOT)

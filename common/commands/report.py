@@ -15,6 +15,7 @@ from common.commands import pictures
 from common.commands.coverage import Coverage
 from common.commands.excerpt import excerpt, place_of
 from common.grading.when import when
+from common.printable import printable
 from common.spec import Case, Direction, Fact, Op
 from common.verdicts import ENDED, Verdict
 
@@ -231,7 +232,7 @@ class TierReport:
             for reason, n in Counter(
                 each for one in answers.values() for each in one.unsupported
             ).most_common():
-                print(f"    unsupported: {reason} ({n} case{'s' * (n > 1)})")
+                print(f"    unsupported: {printable(reason)} ({n} case{'s' * (n > 1)})")
         for line in self._coverage.lines():
             print(line)
 
@@ -252,6 +253,6 @@ class TierReport:
         """Print a line on a failure, and its picture where one is asked for."""
         folder = paths.CONTRIBUTORS / found.solution.partition("/")[0]
         for each in (line, *excerpt(found.reason, folder)):
-            print(f"    {each}", flush=True)
+            print(f"    {printable(each)}", flush=True)
         if self._picture and found.picture:
             terminal.console().print(pictures.draw(found.picture), soft_wrap=True)

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import os
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +21,7 @@ import torch
 from common.grading.calls import CallSlots, Drawn, call_json, call_tensors, reserve
 from common.grading.fork_server import TARGET, ForkServer, ServerEnded
 from common.grading.grade import grade
+from common.grading.graded import TooLarge
 from common.grading.kept import Kept
 from common.grading.known import Faults, bound, known
 from common.grading.pools import threads
@@ -40,6 +41,8 @@ SEED = 0
 """The seed of all inputs, so that sizes which depend on a mask are the same in each run."""
 FRESH = 0.0
 """What fresh memory holds in these calls, and so each result of a kernel."""
+AHEAD = 100
+"""Graded cases, each of one solution, whose kernels may still be compiling."""
 EARLIER = {"UNSUPPORTED", "COMPILE_ERROR"}
 """Verdicts that stay, whatever the kernels do."""
 
@@ -90,6 +93,16 @@ class Compiler:
             return dataclasses.replace(graded, verdicts=verdicts)
 
         return self._pool.submit(judged)
+
+    def behind(self, found: Iterable[Graded | TooLarge]) -> Iterator[Graded | TooLarge]:
+        """Yield each case once its kernels are compiled, while further ones are graded."""
+        waiting: deque[Future[Graded] | TooLarge] = deque()
+        for each in found:
+            waiting.append(each if isinstance(each, TooLarge) else self.submit(each))
+            while waiting and (_is_done(waiting[0]) or len(waiting) > AHEAD):
+                yield _awaited(waiting.popleft())
+        while waiting:
+            yield _awaited(waiting.popleft())
 
     def prepare(self, solutions: Iterable[Solution]) -> None:
         """Start the fork server now, unless all that is known of the solutions was kept."""
@@ -163,6 +176,14 @@ class Compiler:
         finally:
             with self._lock:
                 self._free[solution].append(worker)
+
+
+def _is_done(each: Future[Graded] | TooLarge) -> bool:
+    return isinstance(each, TooLarge) or each.done()
+
+
+def _awaited(each: Future[Graded] | TooLarge) -> Graded | TooLarge:
+    return each if isinstance(each, TooLarge) else each.result()
 
 
 class Unknown(Exception):

@@ -168,8 +168,8 @@ class Sweep:
         repeats: int,
     ) -> Iterator[Graded | TooLarge]:
         lanes = self._lanes(op, cases, len(ours))
-        # where lanes are all that is waited for, twice as many cases wait for the first free one
-        ahead = 2 * lanes if self.device == "cpu" and lanes > 1 else lanes
+        # the next cases' problems are made meanwhile, and wait for the first free lane
+        ahead = 2 * lanes if self.device == "cpu" and self._overlap else lanes
         free, pending = {each: SimpleQueue[Worker]() for each in ours}, deque[_PendingCase]()
         for solution, lane in itertools.product(ours, range(lanes)):
             free[solution].put(self.worker(solution, lane))

@@ -1,4 +1,4 @@
-"""One program a token; cos and sin once for a block of heads.
+"""Blocks of one token's heads, in memory's order; cos and sin once a block.
 
 All formats and options are one kernel, and backward is the same kernel with other signs.
 """
@@ -10,62 +10,77 @@ import triton
 import triton.language as tl
 from launch import Plan
 from operators import linear, traced
-from pairs import load_pairs, store_pairs
+from pairs import partner_of, partners
 
 
 @triton.jit
-def _find_sequence(cu_seqlens, token, sequences, cp_size):
-    """Return the last sequence that begins at or before `token`; it is never an empty one."""
-    low, high = 0, sequences
-    while high - low > 1:
-        middle = (low + high) // 2
-        if tl.load(cu_seqlens + middle) // cp_size <= token:
-            low = middle
-        else:
-            high = middle
-    return low
+def _find_sequence(cu_seqlens, token, sequences, cp_size, BLOCK: tl.constexpr):
+    """Return the last sequence that begins at or before each token; it is never an empty one."""
+    begun = tl.zeros_like(token)
+    for first in range(0, sequences, BLOCK):
+        sequence = first + tl.arange(0, BLOCK)
+        start = tl.load(cu_seqlens + sequence, mask=sequence < sequences, other=2**31 - 1)
+        begun += tl.sum((start[None, :] // cp_size <= token[:, None]).to(tl.int32), axis=1)
+    return begun - 1
+
+
+@triton.jit
+def _for_each_head(values, HEADS: tl.constexpr):
+    """Return values [tokens, features] as [tokens * HEADS, features]: each row HEADS times."""
+    TOKENS: tl.constexpr = values.shape[0]
+    FEATURES: tl.constexpr = values.shape[1]
+    values = tl.broadcast_to(values[:, None, :], [TOKENS, HEADS, FEATURES])
+    return tl.reshape(values, [TOKENS * HEADS, FEATURES])
 
 
 @triton.jit
 def _rope_kernel(
     t, freqs, out, start_positions, cu_seqlens,
-    columns, heads, length, sequences, t_row, t_column, t_head, freqs_row, cp_size, cp_rank,
+    tokens, columns, heads, blocks, length, sequences,
+    t_row, t_column, t_head, freqs_row, cp_size, cp_rank,
     WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
-    BLOCK_H: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr,
+    BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
     FIRST: tl.constexpr, IN_PLACE: tl.constexpr,
 ):  # fmt: skip
-    """Turn BLOCK_H heads of one token: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
+    """Turn BLOCK_H heads of BLOCK_T tokens: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
-    FIRST, IN_PLACE: the block that begins with the first head, and whether out is t (`rotary.py`).
-
-    The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd).
+    In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
+    The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd). The blocks
+    of a token's heads are neighbours, so that memory is read and written from front to back;
+    FIRST is the one of the first head, and IN_PLACE says that out is t (both for `rotary.py`).
 
     Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
-    reads ROTARY angles in float32.
+    reads BLOCK_T * ROTARY angles in float32.
     """
-    HALF: tl.constexpr = ROTARY // 2
-    token = tl.program_id(0)
-    row, column = (token // columns).to(tl.int64), (token % columns).to(tl.int64)
-    head = ((tl.program_id(1) - FIRST) * BLOCK_H + tl.arange(0, BLOCK_H)[:, None]).to(tl.int64)
-    keep = head < heads
-    t += row * t_row + column * t_column + head * t_head
+    ROWS: tl.constexpr = BLOCK_T * BLOCK_H
+    row_of_block = tl.arange(0, ROWS)[:, None]
+    first_token = tl.program_id(0) // blocks * BLOCK_T
+    first_head = (tl.program_id(0) % blocks - FIRST) * BLOCK_H
+    its_token = first_token + row_of_block // BLOCK_H
+    head = (first_head + row_of_block % BLOCK_H).to(tl.int64)
+    keep = (its_token < tokens) & (head < heads)
+    t += (its_token // columns).to(tl.int64) * t_row + (its_token % columns).to(tl.int64) * t_column
+    t += head * t_head
     if IN_PLACE:
         out = t
     else:
-        out += token.to(tl.int64) * heads * WIDTH + head * WIDTH
+        out += its_token.to(tl.int64) * heads * WIDTH + head * WIDTH
 
-    # Load t first: the load is under way while the position and the angles are computed.
-    x1, x2 = load_pairs(t, keep, HALF, BLOCK, INTERLEAVED)
-    if WIDTH > ROTARY and not IN_PLACE:
-        cols = ROTARY + tl.arange(0, REST)[None, :]
-        rest = tl.load(t + cols, mask=keep & (cols < WIDTH))
+    # Load t first: the load is under way while the positions and the angles are computed.
+    feature = tl.arange(0, BLOCK)
+    inside = keep & (feature < WIDTH)[None, :]
+    x = tl.load(t + feature[None, :], mask=inside)
+    z = partners(x, t, keep, ROTARY, INTERLEAVED)
 
+    token = first_token + tl.arange(0, BLOCK_T)
+    exists = token < tokens
+    row, column = token // columns, token % columns
     if cu_seqlens is not None:
-        sequence = _find_sequence(cu_seqlens, token, sequences, cp_size)
-        first = tl.load(cu_seqlens + sequence) // cp_size
-        length = tl.load(cu_seqlens + sequence + 1) // cp_size - first
-        index = token - first
+        sequence = _find_sequence(cu_seqlens, token, sequences, cp_size, BLOCK)
+        start = tl.load(cu_seqlens + sequence) // cp_size
+        length = tl.load(cu_seqlens + sequence + 1) // cp_size - start
+        index = token - start
     elif SEQ_FIRST:
         sequence, index = column, row
     else:
@@ -75,49 +90,50 @@ def _rope_kernel(
     chunk = length // 2
     position = index + chunk * tl.where(index < chunk, cp_rank, 2 * (cp_size - 1) - cp_rank)
     if start_positions is not None:
-        position += tl.load(start_positions + sequence)
+        position += tl.load(start_positions + sequence, mask=exists, other=0)
 
-    # Here one thread computes an angle's cos and sin for all threads. In the layout of x, each
-    # thread would compute all the angles that it needs: 16 times the work at width 128.
-    side, pair = tl.arange(0, 2)[:, None], tl.arange(0, BLOCK)[None, :]
-    feature = side + 2 * pair if INTERLEAVED else side * HALF + pair
-    freqs += position.to(tl.int64) * freqs_row
-    angle = tl.load(freqs + feature, mask=pair < HALF, other=0).to(tl.float32)
-    cos1, cos2 = tl.split(tl.trans(tl.cos(angle)))
-    sin1, sin2 = tl.split(tl.trans(tl.sin(angle)))
-    if TRANSPOSED:  # backward: dx1 = g1 cos1 + g2 sin2, dx2 = g2 cos2 - g1 sin1
-        sin1, sin2 = -sin2, -sin1
-    y1, y2 = x1 * cos1 - x2 * sin1, x2 * cos2 + x1 * sin2
-    if IN_PLACE:  # every thread has loaded its pairs
+    # One thread computes the cos and sin of a token's feature for all heads.
+    freqs += (position.to(tl.int64) * freqs_row)[:, None]
+    partner, first = partner_of(feature, ROTARY, INTERLEAVED)
+    turns = (feature < ROTARY)[None, :]
+    angle = tl.load(freqs + feature[None, :], mask=exists[:, None] & turns, other=0).to(tl.float32)
+    cos = tl.cos(angle)
+    if TRANSPOSED:  # backward: the sine of the partner, with the other sign
+        angle = -tl.load(freqs + partner[None, :], mask=exists[:, None] & turns, other=0)
+    sin = tl.sin(angle.to(tl.float32))
+    sin = tl.where(first[None, :], -sin, sin)
+    cos, sin = _for_each_head(cos, BLOCK_H), _for_each_head(sin, BLOCK_H)
+    y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
+    y = tl.where(turns, y.to(x.dtype), x)
+    if IN_PLACE:  # a feature is stored after other threads have read it as a partner
         tl.debug_barrier()
-    store_pairs(out, keep, y1, y2, HALF, INTERLEAVED)
-    if WIDTH > ROTARY and not IN_PLACE:
-        tl.store(out + cols, rest, mask=keep & (cols < WIDTH))
+        inside &= turns
+    tl.store(out + feature[None, :], y, mask=inside)
 
 
-@functools.cache
-def _blocks(heads: int, width: int, rotary: int, itemsize: int) -> tuple[int, ...]:
-    """Return the number of head blocks, BLOCK_H, BLOCK, REST and num_warps.
+def _blocks(heads: int, width: int, itemsize: int) -> tuple[int, ...]:
+    """Return the number of head blocks, BLOCK_T, BLOCK_H, BLOCK and num_warps.
 
-    A thread gets one angle and 64 bytes of t, or more, where there are as many. Cached, because
-    host time decides small calls: triton.cdiv alone takes a microsecond.
+    A program has 4 KiB of t: more of them wait for memory at once than with 8 KiB, and fewer
+    compute the same angles than with 2 KiB. A thread has at least one angle.
     """
-    block = triton.next_power_of_2(max(rotary // 2, 1))
-    rest = triton.next_power_of_2(width - rotary)
-    row = 2 * block + rest
-    most = min(max(2 * block // 32, 1), 8)
-    block_h = warps = 1
-    while block_h < heads and 2 * block_h * row <= 2048 * most:
-        block_h *= 2
-    while warps < most and 2 * warps * 2048 <= block_h * row * itemsize:
-        warps *= 2
-    return triton.cdiv(heads, block_h), block_h, block, rest, warps
+    block = max(triton.next_power_of_2(width), 2)
+    rows = max(4096 // (block * itemsize), 1)
+    block_h = min(triton.next_power_of_2(heads), rows)
+    block_t = rows // block_h
+    warps = min(max(block_t * block // 32, 1), 4)
+    return triton.cdiv(heads, block_h), block_t, block_h, block, warps
 
 
 def _arguments(
-    shape, strides, dtype, freqs_shape, freqs_row, sequences, how, transposed, in_place
+    shape, strides, dtype, freqs_shape, freqs_row, sequences, how, transposed, in_place,
+    columns_are_heads=False,
 ):  # fmt: skip
-    """Return the grid, the kernel's arguments behind its tensors, and the number of warps."""
+    """Return the grid, the kernel's arguments behind its tensors, and the number of warps.
+
+    columns_are_heads: take the columns of [s, b] as further heads where they lie in memory as heads
+    do, since they share a position.
+    """
     seq_first, interleaved, cp_size, cp_rank = how
     if sequences is None:
         (rows, columns, heads, width), (t_row, t_column, t_head, _) = shape, strides
@@ -127,11 +143,15 @@ def _arguments(
         columns, t_column, length = 1, 0, 0
     # int(): torch.compile may not know the sizes, and the kernel takes these as constants
     heads, width, rotary = int(heads), int(width), int(freqs_shape[-1])
-    blocks, block_h, block, rest, warps = _blocks(heads, width, rotary, dtype.itemsize)
-    numbers = (columns, heads, length, sequences or 0, t_row, t_column, t_head, freqs_row)
-    constants = (width, rotary, seq_first, interleaved, transposed, block_h, block, rest)
-    rest = (*numbers, cp_size, cp_rank, *constants, 0, in_place)
-    return (rows * columns, blocks), rest, warps
+    if columns_are_heads and seq_first and sequences is None and t_column == heads * t_head:
+        heads, columns = heads * columns, 1
+    blocks, *sizes, warps = _blocks(heads, width, dtype.itemsize)
+    tokens = rows * columns
+    numbers = (tokens, columns, heads, blocks, length, sequences or 0)
+    strides = (t_row, t_column, t_head, freqs_row)
+    constants = (width, rotary, seq_first, interleaved, transposed, *sizes)
+    rest = (*numbers, *strides, cp_size, cp_rank, *constants, 0, in_place)
+    return (triton.cdiv(tokens, sizes[0]) * blocks,), rest, warps
 
 
 @functools.lru_cache(maxsize=1024)
@@ -169,7 +189,7 @@ def _launch(t, freqs, starts, ends, how, transposed, in_place=False, kernel=None
     row = freqs_strides[0]
     key = t.shape, strides, t.dtype, freqs.shape, row, sequences, how, transposed, in_place
     if kernel is None:
-        plan = _plan(dtypes, *key)
+        plan = _plan(dtypes, *key, starts is None)
         if plan is not None:
             plan(t, freqs, out, starts, ends)
     elif t.numel():

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from launch import Plan
 from operators import linear, traced
-from pairs import load_pairs, store_pairs
+from pairs import partner_of, partners
 
 
 @triton.jit
@@ -20,20 +20,21 @@ def _rotate_half_kernel(
 
     Bytes: 2 * x.numel() * itemsize, since x is read once and y is written once.
     """
-    HALF: tl.constexpr = WIDTH // 2
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)[:, None]
-    keep = row < rows
-    x1, x2 = load_pairs(x + row * WIDTH, keep, HALF, BLOCK, INTERLEAVED)
-    store_pairs(y + row * WIDTH, keep, -SIGN * x2, SIGN * x1, HALF, INTERLEAVED)
+    keep, feature = row < rows, tl.arange(0, BLOCK)[None, :]
+    inside = keep & (feature < WIDTH)
+    block = tl.load(x + row * WIDTH + feature, mask=inside)
+    z = partners(block, x + row * WIDTH, keep, WIDTH, INTERLEAVED)
+    _, first = partner_of(feature, WIDTH, INTERLEAVED)
+    tl.store(y + row * WIDTH + feature, tl.where(first, -SIGN * z, SIGN * z), mask=inside)
 
 
-def _arguments(shape, interleaved: bool, transposed: bool) -> tuple:
+def _arguments(dtype, shape, interleaved: bool, transposed: bool) -> tuple:
     """Return the grid and the kernel's arguments behind its tensors."""
     *rows, width = shape
     rows, width = math.prod(rows), int(width)  # int(): torch.compile may not know the sizes
-    block = triton.next_power_of_2(width // 2)
-    # About 4096 elements a program: 64 bytes a thread in flight, with 128 threads, half type.
-    block_r = max(2048 // block, 1)
+    block = triton.next_power_of_2(width)
+    block_r = max(4096 // (block * dtype.itemsize), 1)  # 32 bytes for each of 128 threads
     sign = -1 if transposed else 1
     return (triton.cdiv(rows, block_r),), (rows, sign, width, interleaved, block_r, block)
 
@@ -41,7 +42,7 @@ def _arguments(shape, interleaved: bool, transposed: bool) -> tuple:
 @functools.lru_cache(maxsize=1024)
 def _plan(dtype: torch.dtype, shape: torch.Size, *how: bool) -> Plan | None:
     """Return the plan of a launch, None for no rows; to look it up takes a microsecond."""
-    return None if 0 in shape else Plan(_rotate_half_kernel, *_arguments(shape, *how))
+    return None if 0 in shape else Plan(_rotate_half_kernel, *_arguments(dtype, shape, *how))
 
 
 def _launch(kernel, x: torch.Tensor, interleaved: bool, transposed: bool) -> torch.Tensor:
@@ -53,7 +54,7 @@ def _launch(kernel, x: torch.Tensor, interleaved: bool, transposed: bool) -> tor
         if plan is not None:
             plan(x, y)
     elif x.numel():
-        grid, rest = _arguments(x.shape, interleaved, transposed)
+        grid, rest = _arguments(x.dtype, x.shape, interleaved, transposed)
         kernel[grid](x, y, *rest)
     return y
 

@@ -1,0 +1,120 @@
+"""What the page's plots show, as data; the browser draws them.
+
+A chart has x values, either names or numbers, and a series of medians with intervals for each
+solution, in the order of x; None where there is no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from common.board.page.history import Histories
+from common.board.plots.sweeps import Estimate, HostPlot, Panel, Plot
+from common.board.ranking import Track, ranked_times
+
+DIGITS = 4
+"""Significant digits, more than a picture shows."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One solution's values."""
+
+    name: str
+    peer: bool
+    values: Sequence[Estimate | None]
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The series as JSON data."""
+        columns = {
+            "value": [each and _short(each.value) for each in self.values],
+            "low": [each and _short(each.low) for each in self.values],
+            "high": [each and _short(each.high) for each in self.values],
+        }
+        return {"name": self.name, "peer": self.peer, **columns}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One pair of axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    x: Sequence[str] | Sequence[float]
+    """Names; or numbers, which are seconds since 1970 with `dates`."""
+    series: Sequence[Series]
+    log_x: bool = False
+    log_y: bool = True
+    dates: bool = False
+
+    @property
+    def json(self) -> str:
+        """The chart as JSON."""
+        fields = {name: getattr(self, name) for name in
+                  ("title", "x_label", "y_label", "log_x", "log_y", "dates")}  # fmt: skip
+        named = bool(self.x) and isinstance(self.x[0], str)
+        axis = {"names": list(self.x)} if named else {"x": list(self.x)}
+        series = [each.json for each in self.series]
+        return msgspec.json.encode({**fields, **axis, "series": series}).decode()
+
+
+def times(track: Track, direction: str) -> Chart:
+    """Return every solution's median in each case of a direction, by the clock that ranks it."""
+    cells = [cell for cell in track.cells if cell[1] == direction]
+    series = []
+    for entry in track.entries:
+        rows = [track.row(entry, cell) for cell in cells]
+        values = [Estimate.of(ranked_times(row)["solution"]) if row and row.gpu else None
+                  for row in rows]  # fmt: skip
+        if any(values):
+            series.append(Series(entry.solution, entry.peer, values))
+    return Chart("", "", "µs", [case for case, _ in cells], series)
+
+
+def history(found: Mapping[str, Histories], solution: str) -> Chart:
+    """Return a solution's speed over all runs, a series for each track."""
+    points = {track: each[solution] for track, each in found.items() if solution in each}
+    moments = sorted({point.when.timestamp() for each in points.values() for point in each})
+    series = []
+    for track, each in points.items():
+        at = {p.when.timestamp(): Estimate(p.score.value, p.score.low, p.score.high) for p in each}
+        series.append(Series(track, False, [at.get(moment) for moment in moments]))
+    return Chart("", "", "× eager", moments, series, log_y=False, dates=True)
+
+
+def swept(plot: Plot | HostPlot) -> list[Chart]:
+    """Return the charts of one plot, a chart for each of its panels."""
+    if isinstance(plot, Plot):
+        return [_panel(plot, panel) for panel in plot.panels]
+    return [
+        Chart(
+            f"{plot.title}: {strip.title}", "", "µs",
+            kinds := list(dict.fromkeys(k for each in strip.times.values() for k in each)),
+            [Series(name, name in plot.peers, [each.get(kind) for kind in kinds])
+             for name, each in strip.times.items()],
+        )
+        for strip in plot.strips
+    ]  # fmt: skip
+
+
+def _panel(plot: Plot, panel: Panel) -> Chart:
+    lines = {**panel.lines, **panel.limits}
+    x = sorted({number for line in lines.values() for number in line})
+    series = [
+        Series(name, name in plot.peers or name in panel.limits, [line.get(each) for each in x])
+        for name, line in lines.items()
+    ]
+    return Chart(
+        f"{plot.title}, {panel.title}", plot.x_label, panel.y_label, x, series,
+        log_x=plot.log2, log_y=not plot.rates,
+    )  # fmt: skip
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

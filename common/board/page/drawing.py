@@ -1,0 +1,92 @@
+"""Templates, with all that they may call; every text that they draw is escaped."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from common.board import parts, ranking, table
+from common.board.page import rankings
+from common.board.page.views import Standing
+from common.printable import printable
+
+TEMPLATES = Path(__file__).parent / "templates"
+DIRECTION_WORDS = {"forward": "forward", "backward": "forward + backward"}
+BOTH = ' data-both=""'
+"""Marks a column that two solutions show side by side; the text is this module's own."""
+
+
+def draw(template: str, **context: Any) -> str:
+    """Return the template's HTML."""
+    return _environment().get_template(template).render(context)
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(_callables())
+    return environment
+
+
+def link(**fields: str) -> str:
+    """Return the link to a view; empty fields are left out.
+
+    >>> link(view="solution", name="house/rope", row="")
+    '#view=solution&name=house%2Frope'
+    """
+    return "#" + urlencode({name: value for name, value in fields.items() if value})
+
+
+def _callables() -> dict[str, Any]:
+    return {
+        "both": Markup(BOTH),
+        "direction_words": DIRECTION_WORDS,
+        "directions": rankings.directions,
+        "half": table.half,
+        "key": _key,
+        "limit_name": lambda row: ranking.LIMITS[ranking.limit(row)[1]],
+        "link": link,
+        "median": ranking.median,
+        "memory": table.memory,
+        "microseconds": lambda value: f"{value:,.1f}",
+        "parts": parts.parts,
+        "percent": table.percentage,
+        "ranked_times": ranking.ranked_times,
+        "ratio": ranking.ratio,
+        "share": ranking.share,
+        "short": lambda value: f"{value:.5g}",
+        "size": table.size,
+        "text_columns": table.TEXT,
+        "times": table.times,
+        "top": _top,
+        "where": table.where,
+    }
+
+
+def _key(cell: str) -> str:
+    """Return the number that a cell begins with, by which its column sorts; -1 without one.
+
+    >>> _key("1,234.5‡ (12.0)")
+    '1234.5'
+    """
+    found = re.match(r"[\d,]+(\.\d+)?", cell)
+    return found[0].replace(",", "") if found else "-1"
+
+
+def _top(standing: Standing) -> float:
+    """Return the greatest speed of the track, at which a bar is full."""
+    scores = [entry.score for entry in standing.track.entries if entry.score]
+    return max((score.high for score in scores), default=1.0)

@@ -1,0 +1,194 @@
+"""The page itself: every view drawn from its template, packed into one HTML file a language."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from markupsafe import Markup
+
+from common.board.devices import side_by_side
+from common.board.page import charts, packing, rankings, sources
+from common.board.page.drawing import draw
+from common.board.page.views import Shown, Site, Standing
+from common.board.plots import sweeps
+from common.board.ranking import Track
+from common.board.sections import Section
+from common.solutions import Solution
+
+HERE = Path(__file__).parent
+STYLES = ("vendor/uplot/uPlot.min.css", "assets/page.css")
+SCRIPTS = (
+    "vendor/uplot/uPlot.iife.min.js", "vendor/sortable/sortable.min.js", "vendor/diff/diff.min.js",
+    "assets/charts.js", "assets/compare.js", "assets/page.js",
+)  # fmt: skip
+WORDS = "assets/korean.json"
+"""The page's words in Korean, by the English ones."""
+PAGE = "index.html"
+JUMPS = {
+    "standing": "Place", "cases": "Cases", "history": "History", "kernels": "Compiled kernels",
+    "work": "Counted work", "readme": "README", "source": "Source",
+}  # fmt: skip
+"""The title of each part of a solution's view."""
+Part = tuple[str, str]
+"""A name and a text."""
+
+
+def write(site: Site, folder: Path) -> Path:
+    """Write the page into a folder, and return its path."""
+    parts = dict(itertools.chain(_files(site), _charts(site), _views(site)))
+    styles = [Markup((HERE / path).read_text()) for path in STYLES]
+    scripts = [Markup((HERE / path).read_text()) for path in SCRIPTS]
+    page = draw(
+        "page.html",
+        styles=styles,
+        scripts=scripts,
+        policy=packing.policy(scripts, styles),
+        words=Markup(packing.embedded({"ko": json.loads((HERE / WORDS).read_text())})),
+        parts=Markup(packing.packed(parts)),
+        first=_first(site),
+        pair=_pair(site),
+        several=len(site.devices) > 1,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PAGE).write_text(page)
+    return folder / PAGE
+
+
+def _first(site: Site) -> str:
+    """Return the part that the page opens with."""
+    found = next((there for op in site.ops if (there := site.first(op))), None)
+    if found is None:
+        return "missing"
+    shown, track = found
+    return f"board/{shown.slug}/{track.op}/{track.name}"
+
+
+def _pair(site: Site) -> tuple[str, str]:
+    """Return two solutions of one op, the best ones where they are ranked, to compare first."""
+    for op in site.ops:
+        if there := site.first(op):
+            names = [entry.solution for entry in there[1].entries if entry.solution in site.names]
+            ours = [name for name in names if not there[1].entries[names.index(name)].peer]
+            if len(best := (ours + names)[:2]) == 2:
+                return best[0], best[1]
+    return "", ""
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _files(site: Site) -> Iterator[Part]:
+    for path in site.files():
+        yield f"file/{path.parent.name}/{path.name}", sources.lines(path)
+    for folder in dict.fromkeys(each.path.parent for each in site.solutions):
+        yield f"readme/{folder.name}", sources.readme(folder, site.names)
+
+
+def _charts(site: Site) -> Iterator[Part]:
+    for shown in site.devices:
+        for section, track in _tracks(shown):
+            for direction in rankings.directions(track):
+                name = f"times/{shown.slug}/{section.op}/{track.name}/{direction}"
+                yield name, charts.times(track, direction).json
+        for name, chart in _swept(site, shown):
+            yield name, chart.json
+        for solution in site.solutions:
+            tracks = shown.histories.get(solution.op, {})
+            if any(solution.name in each for each in tracks.values()):
+                chart = charts.history(tracks, solution.name)
+                yield f"history/{shown.slug}/{solution.name}", chart.json
+
+
+def _swept(site: Site, shown: Shown) -> Iterator[tuple[str, charts.Chart]]:
+    rows = sweeps.rows_of(shown.device.results, site.about)
+    for plot in sweeps.plots(rows):
+        for number, chart in enumerate(charts.swept(plot)):
+            yield f"sweep/{shown.slug}/{plot.op}/{plot.name}/{number}", chart
+
+
+def _tracks(shown: Shown) -> Iterator[tuple[Section, Track]]:
+    for section in shown.sections:
+        for track in section.tracks:
+            yield section, track
+
+
+def _views(site: Site) -> Iterator[Part]:
+    yield "missing", draw("missing.html")
+    yield "compare", draw("compare.html", site=site)
+    timed = [shown.device for shown in site.devices if shown.timed]
+    if len(site.devices) > 1:
+        yield "devices", draw("devices.html", tables=side_by_side(timed, site.about))
+    for shown in site.devices:
+        swept = list(_swept(site, shown))
+        for section, track in _tracks(shown):
+            of_op = [(name, chart.title) for name, chart in swept
+                     if name.split("/")[2] == section.op]  # fmt: skip
+            name = f"board/{shown.slug}/{section.op}/{track.name}"
+            yield name, _board(site, shown, section, track, of_op)
+    for solution in site.solutions:
+        yield f"solution/{solution.name}", _solution(site, solution)
+
+
+def _board(site: Site, shown: Shown, section: Section, track: Track, swept: Sequence[Part]) -> str:
+    return draw(
+        "board.html",
+        site=site,
+        shown=shown,
+        section=section,
+        track=track,
+        rankings=list(rankings.rankings(section, track, site.about)),
+        handles=sorted({entry.solution.partition("/")[0] for entry in track.entries}),
+        sweeps=swept,
+        stale=any(map(site.stale, track.entries)),
+        absent=shown.device.results.runs[-1].absent,
+    )
+
+
+def _solution(site: Site, solution: Solution) -> str:
+    standings = site.standings(solution)
+    found = {
+        "standing": standings,
+        "cases": standings,
+        "history": _histories(site, solution),
+        "kernels": site.kernels(solution),
+        "work": site.work(solution),
+        "readme": (solution.path.parent / "README.md").is_file(),
+        "source": sources.files(solution),
+    }
+    stale = (each.shown.device.name for each in standings if site.stale(each.entry))
+    return draw(
+        "solution.html",
+        site=site,
+        solution=solution,
+        standings=standings,
+        by_device=_by_device(standings),
+        histories=found["history"],
+        kernels=found["kernels"],
+        recompiled=site.recompiled(solution),
+        work=found["work"],
+        readme=found["readme"],
+        files=found["source"],
+        stale=list(dict.fromkeys(stale)),
+        jumps=[(name, JUMPS[name]) for name, content in found.items() if content],
+    )
+
+
+def _by_device(standings: Sequence[Standing]) -> list[tuple[Shown, list[Standing]]]:
+    grouped = itertools.groupby(standings, lambda each: each.shown.slug)
+    return [(found[0].shown, found) for _, each in grouped if (found := list(each))]
+
+
+def _histories(site: Site, solution: Solution) -> list[tuple[Shown, dict[str, object]]]:
+    """Return the points of each track on each device that has any."""
+    found = []
+    for shown in site.devices:
+        tracks = shown.histories.get(solution.op, {})
+        points: dict[str, object] = {
+            name: each[solution.name] for name, each in tracks.items() if solution.name in each
+        }
+        if points:
+            found.append((shown, points))
+    return found

@@ -1,0 +1,134 @@
+"""A solution's files and its README as HTML; all of it is the contributor's text, and escaped."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import urlencode
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+from common.printable import printable
+from common.solutions import Solution
+
+HIGHEST = 6
+"""The lowest level of heading that HTML has."""
+BELOW = 2
+"""A README's first heading stands below the view's own and that of its part."""
+
+
+def files(solution: Solution) -> list[Path]:
+    """Return the solution's file, and then the helpers that it imports, directly or not.
+
+    >>> [path.name for path in files(Solution(Path("contributors/wkshin89/rope.py"), "rope"))]
+    ['rope.py', 'kernels.py']
+    """
+    found, waiting = [], [solution.path]
+    while waiting:
+        path = waiting.pop(0)
+        if path not in found and path.is_file():
+            found.append(path)
+            waiting += _helpers(path)
+    return found
+
+
+def lines(path: Path) -> Markup:
+    """Return a Python file highlighted: an element for each line, marked where a kernel is."""
+    text = _read(path)
+    kernels = set(_kernel_lines(text))
+    drawn = highlight(_shown(path), PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
+    return Markup("").join(
+        Markup('<span class="line{}">{}\n</span>').format(
+            " kernel" if number in kernels else "", Markup(line)
+        )
+        for number, line in enumerate(drawn.removesuffix("\n").split("\n"), start=1)
+    )
+
+
+def readme(folder: Path, names: Sequence[str]) -> Markup:
+    """Return the folder's README as HTML without markup, pictures and scripts of its own.
+
+    A link to a solution's file leads to its view; other links within the folder lose their target.
+
+    Args:
+        folder: The contributor's folder.
+        names: Every solution, as `handle/file`.
+    """
+    path = folder / "README.md"
+    if not path.is_file():
+        return Markup("")
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    tokens = parser.parse(_shown(path))
+    for token in _all(tokens):
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(int(token.tag[1:]) + BELOW, HIGHEST)}"
+        if token.type == "link_open":
+            _redirect(token, folder.name, names)
+    return Markup(parser.renderer.render(tokens, parser.options, {}))
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _shown(path: Path) -> str:
+    """Return the text without marks that print nothing: some turn the order of what is read."""
+    return "\n".join(printable(line.expandtabs(4)) for line in _read(path).split("\n"))
+
+
+def _tree(text: str) -> ast.Module:
+    """Return the syntax tree; an empty one of a file that does not parse."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
+def _helpers(path: Path) -> Iterator[Path]:
+    """Yield the files beside this one that it imports."""
+    for node in ast.walk(_tree(_read(path))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module
+            names = [module] if module else [alias.name for alias in node.names]
+        for name in names:
+            yield path.parent / (name.replace(".", "/") + ".py")
+
+
+def _kernel_lines(text: str) -> Iterator[int]:
+    """Yield the numbers of the lines in functions that `triton.jit` decorates, decorators too."""
+    for node in ast.walk(_tree(text)):
+        if isinstance(node, ast.FunctionDef) and any(map(_is_jit, node.decorator_list)):
+            first = min(each.lineno for each in node.decorator_list)
+            yield from range(first, (node.end_lineno or first) + 1)
+
+
+def _is_jit(decorator: ast.expr) -> bool:
+    name = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(name).rpartition(".")[2] == "jit"
+
+
+def _all(tokens: Iterable[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield token
+        yield from _all(token.children or ())
+
+
+def _redirect(token: Token, handle: str, names: Sequence[str]) -> None:
+    """Lead a link to a solution's view, or to the network if it says so, or nowhere."""
+    target = str(token.attrs.get("href", ""))
+    name = f"{handle}/{target.removeprefix('./').removesuffix('.py')}"
+    if name in names:
+        token.attrs["href"] = "#" + urlencode({"view": "solution", "name": name})
+    elif target.startswith(("https://", "http://")):
+        token.attrs["rel"] = "noopener noreferrer"
+    else:
+        token.attrs.clear()

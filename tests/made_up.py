@@ -1,0 +1,101 @@
+"""A group that does not exist: 50 solutions, 3 devices and 20 runs, as folders and records."""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+from common.board.page.views import Site
+from common.board.table import OPS
+from common.paths import CONTRIBUTORS
+from common.records.fields import SCHEMA, Summary
+from common.records.lines import Compiled, Record, Run
+from common.records.runs import Results
+from common.solutions import Solution
+
+HANDLES = [f"member{number:02}" for number in range(25)]
+DEVICES = ("GPU A", "GPU B", "GPU C")
+RUNS = 20
+CASES = {"core": 9, "extended": 2}
+DIRECTIONS = ("forward", "backward")
+SOURCES = ("rope.py", "launch.py", "pairs.py", "README.md")
+"""The house's files, of which each member's are copies."""
+FIRST = datetime(2026, 1, 5, 8, 30, tzinfo=UTC)
+
+
+def solutions(folder):
+    """Two solutions of each member, in folders with helpers and a README; all are 50."""
+    found = []
+    for number, handle in enumerate(HANDLES):
+        (folder / handle).mkdir(parents=True)
+        for name in SOURCES:
+            text = (CONTRIBUTORS / "house" / name).read_text()
+            (folder / handle / name.replace("rope", OPS[number % 2])).write_text(text)
+        text = (CONTRIBUTORS / "house" / "rope.py").read_text()
+        second = OPS[2 + number % 2]
+        (folder / handle / f"{second}.py").write_text(text.replace("cos", "tan"))
+        found += [Solution(folder / handle / f"{op}.py", op) for op in (OPS[number % 2], second)]
+    return found
+
+
+def summary(us, draw):
+    spread = us * draw.uniform(0.002, 0.02)
+    return Summary(round(us, 2), round(us - spread, 3), round(us + spread, 3))
+
+
+def row(solution, run, case, track, direction, digest, draw):
+    """A timed row; every 40th fails."""
+    base = 20.0 * (1 + len(case)) * (2 if direction == "backward" else 1)
+    passed = draw.random() > 1 / 40
+    times = {"solution": base * draw.uniform(0.5, 3), "eager": base * 4, "copy": base / 2.2}
+    return Record(
+        schema=SCHEMA, run=run, solution=solution.name, op=solution.op, case=case,
+        params={"dtype": "float32"}, track=track, ranked_by="gpu", direction=direction,
+        verdict="PASSED" if passed else "INCORRECT_NUMERICAL",
+        reason="" if passed else "output: 3 of 4096 elements err by up to 5.1 times eager's error",
+        error=draw.uniform(0.4, 1.2) if passed else 5.1, bytes=1 << 20, flops=1 << 20,
+        sources=digest, harness="h", clock=7,
+        gpu={name: summary(us, draw) for name, us in times.items()} if passed else {},
+        peak_memory=draw.randrange(1 << 30) if passed else None,
+    )  # fmt: skip
+
+
+def results(folder, device, everyone, draw):
+    """The records of one device."""
+    found = Results(folder / device.lower().replace(" ", "-"))
+    digests = {each.name: each.digest for each in everyone}
+    for number in range(RUNS):
+        run = f"{number:012x}"
+        versions = {"torch": "2.13.0", "triton": "3.7.1"}
+        begun = Run(schema=SCHEMA, run=run, device="cuda", device_name=device, versions=versions,
+                    absent={})  # fmt: skip
+        found.runs.append(begun)
+        found.names[run] = f"{FIRST + timedelta(days=7 * number):%Y%m%dT%H%M%S}Z-{run}.jsonl"
+        found.finished.add(run)
+        found.rows.extend(
+            row(each, run, f"sbhd-{64 << case}x2x32x128-bfloat16", track, way, digests[each.name],
+                draw)
+            for each in everyone
+            for track, cases in CASES.items()
+            for case in range(0 if track == "core" else 9, cases if track == "core" else 11)
+            for way in DIRECTIONS
+        )  # fmt: skip
+    return found
+
+
+def compiled(everyone):
+    """Four targets of two kernels of each solution."""
+    figures = {"registers": 40.0, "local": 0.0, "shared": 2048.0, "warps": 4.0}
+    return [
+        Compiled(schema=SCHEMA, run="c", solution=each.name, op=each.op, case="c1", target=target,
+                 sources=each.digest, kernel=kernel, figures=figures)
+        for each in everyone
+        for kernel in ("forward_kernel", "backward_kernel")
+        for target in ("sm_75", "sm_80", "sm_90", "sm_100")
+    ]  # fmt: skip
+
+
+def site(folder, seed=0):
+    """The whole group's site."""
+    draw = random.Random(seed)
+    everyone = solutions(folder / "contributors")
+    boards = [results(folder / "results", device, everyone, draw) for device in DEVICES]
+    return Site.of(boards, everyone, compiled(everyone))
