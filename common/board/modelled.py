@@ -63,11 +63,15 @@ def pairs(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> li
     found = []
     for row in rows:
         counted = counts.get(row.key)
-        times = row.host if row.ranked_by == "host" else row.gpu
+        times = _times(row)
         if counted and times and row.verdict == "PASSED":
             kernels = any(isinstance(step, Launch) for step in counted.steps)
             found.append(Pair(row, times["solution"].median, time_of(counted, gpu), kernels))
     return found
+
+
+def _times(row: Record) -> Mapping[str, Summary]:
+    return row.host if row.ranked_by == "host" else row.gpu
 
 
 def ranked_together(pairs: Iterable[Pair]) -> list[Pair]:
@@ -93,8 +97,20 @@ def by_case(pairs: Iterable[Pair]) -> dict[Group, float]:
 
 
 def _correlation(pairs: Sequence[Pair]) -> float:
-    modelled, measured = [p.modelled for p in pairs], [p.measured for p in pairs]
-    return stats.rank_correlation(modelled, measured)
+    """Return the rank correlation, where measured times that tie have one rank.
+
+    As on the board, a time ties with the fastest of its group if their intervals overlap.
+    """
+    measured: dict[Key, float] = {}
+    fastest = None
+    for pair in sorted(pairs, key=lambda pair: pair.measured):
+        its = _times(pair.row)["solution"]
+        if fastest is None or its.low > fastest.high:
+            fastest = its
+        measured[pair.row.key] = fastest.median
+    return stats.rank_correlation(
+        [pair.modelled for pair in pairs], [measured[pair.row.key] for pair in pairs]
+    )
 
 
 HEADER = ("solution", "case", "modelled µs", "measured µs", "ratio")
