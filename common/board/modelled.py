@@ -11,6 +11,7 @@ import msgspec
 from common import stats
 from common.board import model
 from common.board.model import Gpu
+from common.board.ranking import ranked_times
 from common.board.table import DIRECTION, Table, named, place
 from common.records.counted import Launch
 from common.records.fields import Summary
@@ -63,15 +64,11 @@ def pairs(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> li
     found = []
     for row in rows:
         counted = counts.get(row.key)
-        times = _times(row)
+        times = ranked_times(row)
         if counted and times and row.verdict == "PASSED":
             kernels = any(isinstance(step, Launch) for step in counted.steps)
             found.append(Pair(row, times["solution"].median, time_of(counted, gpu), kernels))
     return found
-
-
-def _times(row: Record) -> Mapping[str, Summary]:
-    return row.host if row.ranked_by == "host" else row.gpu
 
 
 def ranked_together(pairs: Iterable[Pair]) -> list[Pair]:
@@ -101,16 +98,9 @@ def _correlation(pairs: Sequence[Pair]) -> float:
 
     As on the board, a time ties with the fastest of its group if their intervals overlap.
     """
-    measured: dict[Key, float] = {}
-    fastest = None
-    for pair in sorted(pairs, key=lambda pair: pair.measured):
-        its = _times(pair.row)["solution"]
-        if fastest is None or its.low > fastest.high:
-            fastest = its
-        measured[pair.row.key] = fastest.median
-    return stats.rank_correlation(
-        [pair.modelled for pair in pairs], [measured[pair.row.key] for pair in pairs]
-    )
+    ordered = sorted(pairs, key=lambda pair: pair.measured)
+    leaders = stats.leaders([ranked_times(pair.row)["solution"] for pair in ordered])
+    return stats.rank_correlation([pair.modelled for pair in ordered], leaders)
 
 
 HEADER = ("solution", "case", "modelled µs", "measured µs", "ratio")
