@@ -13,7 +13,6 @@ import torch
 
 from common.paths import ROOT
 
-GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 FILE = str(ROOT / "contributors" / "house" / "launch.py")
 DTYPES = (torch.float32, torch.bfloat16, torch.int32)
 

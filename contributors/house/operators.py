@@ -34,7 +34,10 @@ def linear(name, schema, tensors, launch, kernel, instead):
         kernel: That kernel.
         instead: The words that tell a caller of `torch.func.vmap` how to do without.
     """
-    by_plan = functools.partial(launch, None)
+
+    def by_plan(*arguments):
+        return launch(None, *arguments)
+
     operator = torch.library.custom_op(unused(name), by_plan, mutates_args=(), schema=schema)
     operator.register_fake(lambda x, *_: torch.empty_like(x, memory_format=torch.contiguous_format))
     if isinstance(kernel, JITFunction):  # the interpreter's functions cannot be traced

@@ -1,4 +1,4 @@
-"""Blocks of one token's heads, in memory's order; cos and sin once a block.
+"""Blocks of one token's heads, in memory's order; wide loads.
 
 All formats and options are one kernel, and backward is the same kernel with other signs.
 """
@@ -15,50 +15,67 @@ from pairs import partner_of, partners
 
 @triton.jit
 def _find_sequence(cu_seqlens, token, sequences, cp_size, BLOCK: tl.constexpr):
-    """Return the last sequence that begins at or before `token`; it is never an empty one."""
-    begun = 0
+    """Return the last sequence that begins at or before each token; it is never an empty one."""
+    begun = tl.zeros_like(token)
     for first in range(0, sequences, BLOCK):
         sequence = first + tl.arange(0, BLOCK)
         start = tl.load(cu_seqlens + sequence, mask=sequence < sequences, other=2**31 - 1)
-        begun += tl.sum((start // cp_size <= token).to(tl.int32))
+        begun += tl.sum((start[None, :] // cp_size <= token[:, None]).to(tl.int32), axis=1)
     return begun - 1
+
+
+@triton.jit
+def _for_each_head(values, HEADS: tl.constexpr):
+    """Return values [tokens, features] as [tokens * HEADS, features]: each row HEADS times."""
+    TOKENS: tl.constexpr = values.shape[0]
+    FEATURES: tl.constexpr = values.shape[1]
+    values = tl.broadcast_to(values[:, None, :], [TOKENS, HEADS, FEATURES])
+    return tl.reshape(values, [TOKENS * HEADS, FEATURES])
 
 
 @triton.jit
 def _rope_kernel(
     t, freqs, out, start_positions, cu_seqlens,
-    columns, heads, length, sequences, t_row, t_column, t_head, freqs_row, cp_size, cp_rank,
+    tokens, columns, heads, blocks, length, sequences,
+    t_row, t_column, t_head, freqs_row, cp_size, cp_rank,
     WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
-    BLOCKS: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
     FIRST: tl.constexpr, IN_PLACE: tl.constexpr,
 ):  # fmt: skip
-    """Turn BLOCK_H heads of one token: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
+    """Turn BLOCK_H heads of BLOCK_T tokens: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
     In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
-    The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd). The BLOCKS
-    programs of a token are neighbours, so that memory is read and written from front to back;
+    The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd). The blocks
+    of a token's heads are neighbours, so that memory is read and written from front to back;
     FIRST is the one of the first head, and IN_PLACE says that out is t (both for `rotary.py`).
 
     Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
-    reads ROTARY angles in float32.
+    reads BLOCK_T * ROTARY angles in float32.
     """
-    token = tl.program_id(0) // BLOCKS
-    row, column = (token // columns).to(tl.int64), (token % columns).to(tl.int64)
-    block = tl.program_id(0) % BLOCKS - FIRST
-    head = block * BLOCK_H + tl.arange(0, BLOCK_H)[:, None].to(tl.int64)
-    t += row * t_row + column * t_column + head * t_head
+    ROWS: tl.constexpr = BLOCK_T * BLOCK_H
+    row_of_block = tl.arange(0, ROWS)[:, None]
+    first_token = tl.program_id(0) // blocks * BLOCK_T
+    first_head = (tl.program_id(0) % blocks - FIRST) * BLOCK_H
+    its_token = first_token + row_of_block // BLOCK_H
+    head = (first_head + row_of_block % BLOCK_H).to(tl.int64)
+    keep = (its_token < tokens) & (head < heads)
+    t += (its_token // columns).to(tl.int64) * t_row + (its_token % columns).to(tl.int64) * t_column
+    t += head * t_head
     if IN_PLACE:
         out = t
     else:
-        out += token.to(tl.int64) * heads * WIDTH + head * WIDTH
+        out += its_token.to(tl.int64) * heads * WIDTH + head * WIDTH
 
-    # Load t first: the load is under way while the position and the angles are computed.
+    # Load t first: the load is under way while the positions and the angles are computed.
     feature = tl.arange(0, BLOCK)
-    inside = (head < heads) & (feature < WIDTH)[None, :]
+    inside = keep & (feature < WIDTH)[None, :]
     x = tl.load(t + feature[None, :], mask=inside)
-    z = partners(x, t, head < heads, ROTARY, INTERLEAVED)
+    z = partners(x, t, keep, ROTARY, INTERLEAVED)
 
+    token = first_token + tl.arange(0, BLOCK_T)
+    exists = token < tokens
+    row, column = token // columns, token % columns
     if cu_seqlens is not None:
         sequence = _find_sequence(cu_seqlens, token, sequences, cp_size, BLOCK)
         start = tl.load(cu_seqlens + sequence) // cp_size
@@ -73,40 +90,51 @@ def _rope_kernel(
     chunk = length // 2
     position = index + chunk * tl.where(index < chunk, cp_rank, 2 * (cp_size - 1) - cp_rank)
     if start_positions is not None:
-        position += tl.load(start_positions + sequence)
+        position += tl.load(start_positions + sequence, mask=exists, other=0)
 
-    # One thread computes a feature's cos and sin for all heads.
-    freqs += position.to(tl.int64) * freqs_row
+    # One thread computes the cos and sin of a token's feature for all heads.
+    freqs += (position.to(tl.int64) * freqs_row)[:, None]
     partner, first = partner_of(feature, ROTARY, INTERLEAVED)
-    turns = feature < ROTARY
-    angle = tl.load(freqs + feature, mask=turns, other=0).to(tl.float32)
+    turns = (feature < ROTARY)[None, :]
+    angle = tl.load(freqs + feature[None, :], mask=exists[:, None] & turns, other=0).to(tl.float32)
     cos = tl.cos(angle)
     if TRANSPOSED:  # backward: the sine of the partner, with the other sign
-        angle = -tl.load(freqs + partner, mask=turns, other=0).to(tl.float32)
-    sin = tl.where(first, -tl.sin(angle), tl.sin(angle))
-    y = x.to(tl.float32) * cos[None, :] + z.to(tl.float32) * sin[None, :]
-    y = tl.where(turns[None, :], y.to(x.dtype), x)
+        angle = -tl.load(freqs + partner[None, :], mask=exists[:, None] & turns, other=0)
+    sin = tl.sin(angle.to(tl.float32))
+    sin = tl.where(first[None, :], -sin, sin)
+    cos, sin = _for_each_head(cos, BLOCK_H), _for_each_head(sin, BLOCK_H)
+    y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
+    y = tl.where(turns, y.to(x.dtype), x)
     if IN_PLACE:  # a feature is stored after other threads have read it as a partner
         tl.debug_barrier()
-        inside &= turns[None, :]
+        inside &= turns
     tl.store(out + feature[None, :], y, mask=inside)
 
 
 def _blocks(heads: int, width: int, itemsize: int) -> tuple[int, ...]:
-    """Return the number of head blocks, BLOCK_H, BLOCK and num_warps.
+    """Return the number of head blocks, BLOCK_T, BLOCK_H, BLOCK and num_warps.
 
-    A program has 4 KiB of t: more of them wait for memory at once than with 8 KiB, and fewer
-    compute the same angles than with 2 KiB. A thread has at least one angle.
+    A program has 4 KiB of t, or a little more where a width is no power of two: more of them wait
+    for memory at once than with 8 KiB, and fewer compute the same angles than with 2 KiB. Tokens of
+    less than 2 KiB share one. A thread has at least one angle.
     """
     block = max(triton.next_power_of_2(width), 2)
-    block_h = min(triton.next_power_of_2(heads), max(4096 // (block * itemsize), 1))
-    return triton.cdiv(heads, block_h), block_h, block, min(max(block // 32, 1), 4)
+    rows = triton.next_power_of_2(max(4096 // (width * itemsize), 1))
+    block_h = min(triton.next_power_of_2(heads), rows)
+    block_t = rows // block_h if 2 * block_h < rows else 1
+    warps = min(max(block_t * block // 32, 1), 4)
+    return triton.cdiv(heads, block_h), block_t, block_h, block, warps
 
 
 def _arguments(
-    shape, strides, dtype, freqs_shape, freqs_row, sequences, how, transposed, in_place
+    shape, strides, dtype, freqs_shape, freqs_row, sequences, how, transposed, in_place,
+    columns_are_heads=False,
 ):  # fmt: skip
-    """Return the grid, the kernel's arguments behind its tensors, and the number of warps."""
+    """Return the grid, the kernel's arguments behind its tensors, and the number of warps.
+
+    columns_are_heads: take the columns of [s, b] as further heads where they lie in memory as heads
+    do, since they share a position.
+    """
     seq_first, interleaved, cp_size, cp_rank = how
     if sequences is None:
         (rows, columns, heads, width), (t_row, t_column, t_head, _) = shape, strides
@@ -116,11 +144,15 @@ def _arguments(
         columns, t_column, length = 1, 0, 0
     # int(): torch.compile may not know the sizes, and the kernel takes these as constants
     heads, width, rotary = int(heads), int(width), int(freqs_shape[-1])
-    blocks, block_h, block, warps = _blocks(heads, width, dtype.itemsize)
-    numbers = (columns, heads, length, sequences or 0, t_row, t_column, t_head, freqs_row)
-    constants = (width, rotary, seq_first, interleaved, transposed, blocks, block_h, block)
-    rest = (*numbers, cp_size, cp_rank, *constants, 0, in_place)
-    return (rows * columns * blocks,), rest, warps
+    if columns_are_heads and seq_first and sequences is None and t_column == heads * t_head:
+        heads, columns = heads * columns, 1
+    blocks, *sizes, warps = _blocks(heads, width, dtype.itemsize)
+    tokens = rows * columns
+    numbers = (tokens, columns, heads, blocks, length, sequences or 0)
+    strides = (t_row, t_column, t_head, freqs_row)
+    constants = (width, rotary, seq_first, interleaved, transposed, *sizes)
+    rest = (*numbers, *strides, cp_size, cp_rank, *constants, 0, in_place)
+    return (triton.cdiv(tokens, sizes[0]) * blocks,), rest, warps
 
 
 @functools.lru_cache(maxsize=1024)
@@ -158,7 +190,7 @@ def _launch(t, freqs, starts, ends, how, transposed, in_place=False, kernel=None
     row = freqs_strides[0]
     key = t.shape, strides, t.dtype, freqs.shape, row, sequences, how, transposed, in_place
     if kernel is None:
-        plan = _plan(dtypes, *key)
+        plan = _plan(dtypes, *key, starts is None)
         if plan is not None:
             plan(t, freqs, out, starts, ends)
     elif t.numel():

@@ -36,27 +36,28 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 @triton.jit
 def _rope_qk_kernel(
     q, k, freqs, q_out, k_out, start_positions, cu_seqlens,
-    columns, q_heads, length, sequences, q_row, q_column, q_head, freqs_row, cp_size, cp_rank,
+    tokens, columns, q_heads, blocks, length, sequences,
+    q_row, q_column, q_head, freqs_row, cp_size, cp_rank,
     k_heads, k_row, k_column, k_head,
     WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
-    BLOCKS: tl.constexpr, Q_BLOCKS: tl.constexpr, Q_BLOCK_H: tl.constexpr, K_BLOCK_H: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK_T: tl.constexpr, Q_BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
+    Q_BLOCKS: tl.constexpr, K_BLOCK_H: tl.constexpr,
 ):  # fmt: skip
-    """Turn heads of q in the first Q_BLOCKS programs of a token, and heads of k in the others."""
-    if tl.program_id(0) % BLOCKS < Q_BLOCKS:
+    """Turn heads of q in the first Q_BLOCKS of a token's blocks, and heads of k in the others."""
+    if tl.program_id(0) % blocks < Q_BLOCKS:
         _rope_kernel(
             q, freqs, q_out, start_positions, cu_seqlens,
-            columns, q_heads, length, sequences, q_row, q_column, q_head, freqs_row,
-            cp_size, cp_rank, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
-            BLOCKS, Q_BLOCK_H, BLOCK, 0, False,
+            tokens, columns, q_heads, blocks, length, sequences, q_row, q_column, q_head,
+            freqs_row, cp_size, cp_rank, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
+            BLOCK_T, Q_BLOCK_H, BLOCK, 0, False,
         )  # fmt: skip
     else:
         _rope_kernel(
             k, freqs, k_out, start_positions, cu_seqlens,
-            columns, k_heads, length, sequences, k_row, k_column, k_head, freqs_row,
-            cp_size, cp_rank, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
-            BLOCKS, K_BLOCK_H, BLOCK, Q_BLOCKS, False,
+            tokens, columns, k_heads, blocks, length, sequences, k_row, k_column, k_head,
+            freqs_row, cp_size, cp_rank, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
+            BLOCK_T, K_BLOCK_H, BLOCK, Q_BLOCKS, False,
         )  # fmt: skip
 
 
@@ -68,14 +69,14 @@ def _plan_qk(dtypes, q_shape, q_strides, q_dtype, k_shape, k_strides, k_dtype, *
         raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
     if 0 in q_shape or 0 in k_shape:
         return None
-    (q_programs,), q_rest, warps = _arguments(q_shape, q_strides, q_dtype, *rest, False)
-    (k_programs,), k_rest, _ = _arguments(k_shape, k_strides, k_dtype, *rest, False)
-    (q_blocks, q_block_h, block), (k_blocks, k_block_h, _) = q_rest[15:18], k_rest[15:18]
-    _, k_heads, _, _, *k_strides, _ = k_rest[:8]
-    numbers, constants = (*q_rest[:10], k_heads, *k_strides), q_rest[10:15]
-    blocks = q_blocks + k_blocks, q_blocks, q_block_h, k_block_h, block
-    grid = (q_programs + k_programs,)
-    return Plan(_rope_qk_kernel, grid, (*numbers, *constants, *blocks), num_warps=warps)
+    (programs,), q_rest, warps = _arguments(q_shape, q_strides, q_dtype, *rest, False)
+    _, k_rest, _ = _arguments(k_shape, k_strides, k_dtype, *rest, False)
+    tokens, columns, q_heads, q_blocks, *q_numbers = q_rest[:12]
+    _, _, k_heads, k_blocks, _, _, *k_strides, _, _, _ = k_rest[:12]
+    blocks, k_block_h = q_blocks + k_blocks, k_rest[18]
+    numbers = (tokens, columns, q_heads, blocks, *q_numbers, k_heads, *k_strides)
+    rest = (*numbers, *q_rest[12:20], q_blocks, k_block_h)
+    return Plan(_rope_qk_kernel, (programs // q_blocks * blocks,), rest, num_warps=warps)
 
 
 def _dense(x):
@@ -151,10 +152,8 @@ def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
         return t.copy_(rope(t, freqs, **options))
     call = (freqs, *_call(**options), False)
     if not (t.requires_grad and torch.is_grad_enabled()):
-        _launch(t, *call, in_place=True)
-        if not t.is_inference():
-            torch.autograd.graph.increment_version(t)
-        return t
+        torch.autograd.graph.increment_version(t)
+        return _launch(t, *call, in_place=True)
     owner = t._base if t._is_view() else t
     if owner.is_leaf and owner.requires_grad:
         raise RuntimeError("a leaf that requires a gradient cannot be turned in place")

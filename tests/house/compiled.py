@@ -69,9 +69,8 @@ def test_a_tensor_is_read_and_written_in_sixteen_bytes(in_place):
     assert 16 in found["ld"] and set(found["st"]) == {16}
 
 
-def test_queries_and_keys_are_written_in_eight_bytes_or_more():
-    """Fewer heads are fewer bytes a thread."""
-    assert set(accesses(of_both())["st"]) == {8, 16}
+def test_queries_and_keys_are_written_in_sixteen_bytes():
+    assert set(accesses(of_both())["st"]) == {16}
 
 
 def test_in_place_all_have_loaded_before_one_stores():

@@ -3,6 +3,7 @@
 import pytest
 import rotary
 import torch
+from rope import rope
 from rotary import rope_, rope_qk
 
 from common.ops.rope import reference
@@ -82,6 +83,11 @@ def test_in_place_turns_a_slice_and_leaves_the_rest(options):
     close(*results)
 
 
+def test_positions_may_share_their_angles():
+    t, freqs = torch.randn(5, 1, 2, 8), torch.randn(1, 1, 1, 8).expand(5, 1, 1, 8)
+    close(rope(t, freqs), reference(t, freqs))
+
+
 def test_in_place_without_a_gradient_counts_as_a_modification():
     t = torch.randn(3, 1, 2, 8)
     wanted, version = reference(t, FREQS), t._version
@@ -95,7 +101,7 @@ def test_in_place_without_a_gradient_counts_as_a_modification():
         square.sum().backward()
 
 
-def test_in_place_in_inference_mode():
+def test_an_inference_tensor_which_has_no_version_is_turned():
     with torch.inference_mode():
         t = torch.randn(3, 1, 2, 8)
         wanted = reference(t, FREQS)

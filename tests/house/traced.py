@@ -5,11 +5,13 @@ import sys
 
 import pytest
 import rope as first
+import rotate_half as rotating
 import torch
 from rope import rope
 from rotary import rope_, rope_qk
 from rotate_half import rotate_half
 from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
 
 from common.ops import rotate_half as half
 from common.ops.rope import reference
@@ -150,14 +152,18 @@ def test_vmap_refuses_in_one_line(op, words):
     assert "vmap" in str(refused.value) and "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("op", [lambda t: rope(t, FREQS), rotate_half])
-def test_no_node_where_no_gradient_is_due(op):
-    assert op(T).grad_fn is None and not op(T).requires_grad
+@pytest.mark.parametrize(
+    ("module", "op"), [(first, lambda t: rope(t, FREQS)), (rotating, rotate_half)]
+)
+def test_no_node_where_no_gradient_is_due(module, op, monkeypatch):
+    """Nor is a Function applied, which would take host time to find that out."""
     leaf = T.clone().requires_grad_()
+    assert op(leaf).grad_fn is not None
+    monkeypatch.setattr(module, "_apply", lambda *_: pytest.fail("a Function was applied"))
+    assert op(T).grad_fn is None
     for context in (torch.no_grad, torch.inference_mode):
         with context():
             assert op(leaf).grad_fn is None and not op(leaf).requires_grad
-    assert op(leaf).grad_fn is not None
 
 
 @pytest.mark.parametrize("op", [lambda t: rope(t, FREQS), rotate_half])
@@ -167,6 +173,17 @@ def test_a_gradient_has_a_gradient(op):
     (grad,) = torch.autograd.grad(op(x), x, upstream, create_graph=True)
     (twice,) = torch.autograd.grad((grad * T).sum(), upstream)
     close(twice, op(T))
+
+
+def test_a_checkpoint_computes_forward_again():
+    def layer(x):
+        return rope(2 * x, FREQS).sin()
+
+    gradients = []
+    for call in (layer, lambda x: checkpoint(layer, x, use_reentrant=False)):
+        x = T.clone().requires_grad_()
+        gradients.append(torch.autograd.grad(call(x), x, T)[0])
+    close(*gradients)
 
 
 def test_modified_angles_are_noticed():

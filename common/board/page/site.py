@@ -1,4 +1,4 @@
-"""The page itself: every view drawn from its template, packed into one HTML file a language."""
+"""The page itself: every view drawn from its template, packed into one HTML file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from markupsafe import Markup
 from common.board.devices import side_by_side
 from common.board.page import charts, packing, rankings, sources
 from common.board.page.drawing import draw
+from common.board.page.history import Point
 from common.board.page.views import Shown, Site, Standing
 from common.board.plots import sweeps
 from common.board.ranking import Track
@@ -67,13 +68,18 @@ def _first(site: Site) -> str:
 
 
 def _pair(site: Site) -> tuple[str, str]:
-    """Return two solutions of one op, the best ones where they are ranked, to compare first."""
+    """Return the two solutions of one op that are compared first: the best of contributors.
+
+    Peers stand in for missing contributors; two empty names where no op has two solutions.
+    """
     for op in site.ops:
-        if there := site.first(op):
-            names = [entry.solution for entry in there[1].entries if entry.solution in site.names]
-            ours = [name for name in names if not there[1].entries[names.index(name)].peer]
-            if len(best := (ours + names)[:2]) == 2:
-                return best[0], best[1]
+        there = site.first(op)
+        entries = (
+            [each for each in there[1].entries if each.solution in site.names] if there else []
+        )
+        if len(entries) > 1:
+            one, other, *_ = sorted(entries, key=lambda entry: entry.peer)
+            return one.solution, other.solution
     return "", ""
 
 
@@ -81,8 +87,8 @@ def _pair(site: Site) -> tuple[str, str]:
 
 
 def _files(site: Site) -> Iterator[Part]:
-    for path in site.files():
-        yield f"file/{path.parent.name}/{path.name}", sources.lines(path)
+    for name, path in site.files().items():
+        yield f"file/{name}", sources.lines(path)
     for folder in dict.fromkeys(each.path.parent for each in site.solutions):
         yield f"readme/{folder.name}", sources.readme(folder, site.names)
 
@@ -96,10 +102,8 @@ def _charts(site: Site) -> Iterator[Part]:
         for name, chart in _swept(site, shown):
             yield name, chart.json
         for solution in site.solutions:
-            tracks = shown.histories.get(solution.op, {})
-            if any(solution.name in each for each in tracks.values()):
-                chart = charts.history(tracks, solution.name)
-                yield f"history/{shown.slug}/{solution.name}", chart.json
+            if points := shown.history(solution):
+                yield f"history/{shown.slug}/{solution.name}", charts.history(points).json
 
 
 def _swept(site: Site, shown: Shown) -> Iterator[tuple[str, charts.Chart]]:
@@ -181,14 +185,6 @@ def _by_device(standings: Sequence[Standing]) -> list[tuple[Shown, list[Standing
     return [(found[0].shown, found) for _, each in grouped if (found := list(each))]
 
 
-def _histories(site: Site, solution: Solution) -> list[tuple[Shown, dict[str, object]]]:
+def _histories(site: Site, solution: Solution) -> list[tuple[Shown, dict[str, list[Point]]]]:
     """Return the points of each track on each device that has any."""
-    found = []
-    for shown in site.devices:
-        tracks = shown.histories.get(solution.op, {})
-        points: dict[str, object] = {
-            name: each[solution.name] for name, each in tracks.items() if solution.name in each
-        }
-        if points:
-            found.append((shown, points))
-    return found
+    return [(shown, points) for shown in site.devices if (points := shown.history(solution))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ from common.board.devices import Device, devices
 from common.board.model import DEFAULT, GPUS
 from common.board.modelled import Key
 from common.board.page import history, sources
-from common.board.page.history import Histories
+from common.board.page.history import Histories, Point
 from common.board.ranking import Entry, Track
 from common.board.sections import Section
 from common.board.table import About, Table, place, stale
@@ -48,8 +48,13 @@ class Shown:
         """Return the op's section; None where it has no row."""
         return next((each for each in self.sections if each.op == op), None)
 
+    def history(self, solution: Solution) -> dict[str, list[Point]]:
+        """Return the solution's speeds over all runs, by track, where there are any."""
+        tracks = self._histories.get(solution.op, {})
+        return {name: each[solution.name] for name, each in tracks.items() if solution.name in each}
+
     @cached_property
-    def histories(self) -> dict[str, dict[str, Histories]]:
+    def _histories(self) -> dict[str, dict[str, Histories]]:
         """The speeds over all runs, by op, track and solution."""
         return {
             section.op: {
@@ -154,9 +159,13 @@ class Site:
         counts = [each for each in self.counts.values() if each.solution == solution.name]
         return work.tables(counts, self.about)
 
-    def files(self) -> Iterator[Path]:
-        """Yield every file that belongs to a solution, once."""
-        yield from dict.fromkeys(path for each in self.solutions for path in sources.files(each))
+    def files(self) -> dict[str, Path]:
+        """Return every file that belongs to a solution, as `handle/path` in its folder."""
+        return {
+            f"{solution.handle}/{name}": path
+            for solution in self.solutions
+            for name, path in sources.files(solution).items()
+        }
 
 
 def _stand_in(results: Results) -> tuple[Results, str]:
