@@ -16,7 +16,10 @@ from common.paths import ROOT
 GPU = torch.cuda.is_available()
 BOUND = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
 """The largest error that is rounding, as a share of a tensor's largest element."""
-FORMS = [("plain", "float32"), ("plain", "bfloat16"), ("tma", "float16")]
+FORMS = [
+    ("small", "bfloat16"), ("pointers", "float32"), ("pointers", "bfloat16"),
+    ("descriptors", "float16"),
+]  # fmt: skip
 
 
 def told(*words: str) -> dict:

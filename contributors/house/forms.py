@@ -1,8 +1,9 @@
-"""The forms of a launch: by descriptors on Hopper, by pointers everywhere else.
+"""The forms of a launch: by descriptors on Hopper, by pointers elsewhere, small for small products.
 
 The tensor memory accelerator (TMA) copies a tile by a descriptor: one thread asks for it, and
 elements outside of the matrix read as zero. Other devices, the interpreter, float32 and matrices
-that no descriptor can describe take pointers and masks. A kernel is told by `TMA`.
+that no descriptor can describe take pointers and masks. A kernel is told by `TMA`. A small product
+takes a form that is compiled once for a dtype and serves all sizes and strides.
 """
 
 import functools
@@ -27,13 +28,36 @@ PLAIN = {
     "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
     "num_warps": 8, "num_stages": 3,
 }  # fmt: skip
-descriptors = None
-"""Whether to use descriptors; None leaves it to the device."""
+# A compiler's time for a product of float32 grows with the tile; a small product needs no stages.
+SMALL = {
+    "BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
+    "num_warps": 4, "num_stages": 1,
+}  # fmt: skip
+FEW = 1 << 26
+"""Products of two numbers, below which an op is small: it takes microseconds in any form."""
+forced = None
+"""The form that tests ask for: "descriptors", "pointers" or "small"; None leaves it to the size
+and the device."""
 
 
-def height_of(tokens, columns):
-    """Return the rows of a partition's tiles: 64 where tiles of 128 would leave processors idle."""
+def height_of(tokens, depths, columns):
+    """Return the rows of a partition's tiles for a product with [depths, columns].
+
+    They are 32 where the op is small, and 64 where tiles of 128 would leave processors idle.
+    """
+    if forced == "small" or (forced is None and tokens * depths * columns < FEW):
+        return SMALL["BLOCK_M"]
     return 64 if _tiles(tokens, columns) < processors() else 128
+
+
+def _is_small(tile):
+    """Return whether it is the height of a small op's tiles, which no other op has."""
+    return tile == SMALL["BLOCK_M"]
+
+
+def height_of_sums(tile):
+    """Return the height of a form for sums over the rows of a partition with tiles of so many."""
+    return tile if _is_small(tile) else 128
 
 
 def _tiles(rows, columns):
@@ -47,17 +71,35 @@ def form_of(dtype, *matrices, pairs=(), height=128, shape=None):
         dtype: The factors' type.
         matrices: Those that descriptors would describe.
         pairs: Pairs of matrices, each of which one descriptor would describe.
-        height: The rows of a tile.
+        height: The rows of a tile of the partition.
         shape: That of the product, where it may be narrow.
     """
+    if _is_small(height):
+        return SMALL
     fits = all(map(is_describable, matrices)) and all(is_pair(*pair) for pair in pairs)
-    wanted = on_hopper() if descriptors is None else descriptors
+    wanted = on_hopper() if forced is None else forced == "descriptors"
     if dtype.itemsize != 2 or not fits or not wanted:
         amd = {"BLOCK_N": 64, "num_stages": 2}  # an MI300X has 64 KB of shared memory
         return {**PLAIN, "BLOCK_M": height, **(amd if _gpu()[0] == "hip" else {})}
     if height == 64:
         return SHORT
     return NARROW if shape and _tiles(*shape) < processors() else HOPPER
+
+
+@functools.cache
+def _of_all_sizes(kernel):
+    """Return a kernel that no fact of its integers and addresses is compiled into."""
+    return triton.jit(kernel.fn, do_not_specialize=kernel.arg_names)
+
+
+def kernel_of(kernel, tile):
+    """Return what to launch for a partition with tiles of so many rows."""
+    return _of_all_sizes(kernel) if _is_small(tile) else kernel
+
+
+def is_whole(form, *lengths):
+    """Return whether blocks divide lengths, given as (length, block), and a kernel is to know."""
+    return form is not SMALL and all(length % block == 0 for length, block in lengths)
 
 
 def overlapping(form):
@@ -91,7 +133,8 @@ def processors():
 
 def programs_for(tiles, form):
     """Return how many programs go through so many tiles."""
-    return min(tiles, processors() * (2 if form is NARROW else 1))
+    together = 8 if form is SMALL else 2 if form is NARROW else 1
+    return min(tiles, processors() * together)
 
 
 def is_describable(matrix):

@@ -3,7 +3,17 @@
 import torch
 import triton
 import triton.language as tl
-from forms import alike, described, described_pair, form_of, is_turned, overlapping, programs_for
+from forms import (
+    alike,
+    described,
+    described_pair,
+    form_of,
+    is_turned,
+    is_whole,
+    kernel_of,
+    overlapping,
+    programs_for,
+)
 from rows import operands, start_of
 from tiles import (
     choose,
@@ -22,7 +32,7 @@ def _up_kernel(
     x, packed, w1, w3, u1, u3, gates, hidden, order, ends, rows, depths, columns,
     x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    HOW: tl.constexpr, WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+    HOW: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr,
     PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Compute hidden[row] = silu(a) * b, a = x[token] @ (visual ? w1 : u1), b with w3 and u3.
@@ -172,10 +182,11 @@ def up(x, weights, plan, keep):
     hidden = x.matrix.new_empty(1, plan.rows, columns)
     gates = x.matrix.new_empty(2, plan.rows, columns) if keep else None
     a, packed, how = operands(x, m, k, form)
-    _up_kernel[(programs_for(plan.rows // m * triton.cdiv(columns, half), form),)](
+    grid = (programs_for(plan.rows // m * triton.cdiv(columns, half), form),)
+    kernel_of(_up_kernel, plan.tile)[grid](
         a, packed, *weights, gates, hidden, plan.order, plan.ends, plan.rows, depths, columns,
         *x.matrix.stride(), *w1.stride(), *swapped,
-        HOW=how, WHOLE=depths % k == 0, TURNED=is_turned(w1), **form, **overlapping(form),
+        HOW=how, WHOLE=is_whole(form, (depths, k)), **form, **overlapping(form),
     )  # fmt: skip
     return hidden, gates
 
@@ -191,10 +202,12 @@ def down_gradient(g, weights, gates, plan):
     form = form_of(g.matrix.dtype, *weights, height=plan.tile)
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     a, packed, how = operands(g, m, k, form)
-    _down_gradient_kernel[(programs_for(plan.rows // m * triton.cdiv(columns, n), form),)](
+    grid = (programs_for(plan.rows // m * triton.cdiv(columns, n), form),)
+    kernel_of(_down_gradient_kernel, plan.tile)[grid](
         a, packed, *(described(w, k, n, form) for w in weights), gates, d_gates, hidden,
         plan.order, plan.ends, plan.rows, depths, columns, *g.matrix.stride(),
         *weights[0].stride(),
-        HOW=how, WHOLE=depths % k == 0, TURNED=is_turned(weights[0]), **form, **overlapping(form),
+        HOW=how, WHOLE=is_whole(form, (depths, k)), TURNED=form["TMA"] and is_turned(weights[0]),
+        **form, **overlapping(form),
     )  # fmt: skip
     return d_gates, hidden

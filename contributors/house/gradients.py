@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from forms import form_of, processors
+from forms import form_of, height_of_sums, is_whole, kernel_of, processors
 from rows import GATHERED, SORTED, operands, start_of
 from tiles import choose, halves, load_rows, load_tile, rows_of, tile_of
 
@@ -186,7 +186,8 @@ def weight_gradients(g, x, plan):
     outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
     if not plan.tokens:
         return x.matrix.new_zeros(2, pairs, outputs, inputs)
-    form = form_of(g.matrix.dtype, *(one.matrix for one in (g, x) if one.how != GATHERED))
+    whole_tiles = (one.matrix for one in (g, x) if one.how != GATHERED)
+    form = form_of(g.matrix.dtype, *whole_tiles, height=height_of_sums(plan.tile))
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     g_rows, g_packed, g_how = operands(g, k, m, form)
     x_rows, x_packed, x_how = operands(x, k, n, form)
@@ -196,12 +197,14 @@ def weight_gradients(g, x, plan):
     slots = d_w
     if shares > 1:
         slots = d_w.new_empty(shares + 1, *d_w.shape[1:], dtype=torch.float32)
-    _weight_kernel[(min(tiles * shares, processors()),)](
+    kernel_of(_weight_kernel, plan.tile)[(min(tiles * shares, processors()),)](
         g_rows, g_packed, x_rows, x_packed, slots, plan.order, plan.ends,
         plan.rows, outputs, inputs, *g.matrix.stride(), *x.matrix.stride(), shares, PAIRS=pairs,
-        G=g_how, X=x_how, TILE=plan.tile, WHOLE=outputs % m == 0 and inputs % n == 0, **form,
+        G=g_how, X=x_how, TILE=plan.tile, WHOLE=is_whole(form, (outputs, m), (inputs, n)), **form,
     )  # fmt: skip
     if shares > 1:
         size, block = d_w[0].numel(), 2048
-        _sum_kernel[(triton.cdiv(size, block), 2)](slots, d_w, plan.ends, shares, size, k, block)
+        kernel_of(_sum_kernel, plan.tile)[(triton.cdiv(size, block), 2)](
+            slots, d_w, plan.ends, shares, size, k, block
+        )
     return d_w

@@ -11,7 +11,7 @@ from rows import SORTED, Rows, rows_for, unpacked
 
 
 def _plan(x, w1, mask):
-    return plan_of(mask, height_of(len(x), 2 * len(w1)))
+    return plan_of(mask, height_of(*x.shape, 2 * len(w1)))
 
 
 def _forward(x, w1, w2, w3, u1, u2, u3, plan, keep, keep_x=False):
@@ -92,7 +92,7 @@ def _operator(
 @_operator.register_fake
 def _(x, w1, w2, w3, u1, u2, u3, mask):
     return x.new_empty(x.shape), x.new_empty(
-        2, rows_of_plan(len(x), height_of(len(x), 2 * len(w1))), w1.shape[0]
+        2, rows_of_plan(len(x), height_of(*x.shape, 2 * len(w1))), w1.shape[0]
     )
 
 

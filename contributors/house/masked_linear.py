@@ -10,7 +10,7 @@ from rows import rows_for, unpacked
 
 
 def _plan(x, w_v, mask):
-    return plan_of(mask, height_of(len(x), len(w_v)))
+    return plan_of(mask, height_of(*x.shape, len(w_v)))
 
 
 def _forward(x, w_v, w_t, plan, kept=False):

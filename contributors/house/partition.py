@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
-from forms import on_hopper
+from forms import kernel_of, on_hopper
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,10 @@ def partition(mask: torch.Tensor, tile: int) -> Partition:
     order = torch.empty(rows, dtype=torch.int32, device=mask.device)
     ends = torch.empty(2, dtype=torch.int32, device=mask.device)
     block = 1024
-    at_once = min(max(triton.next_power_of_2(tokens), block), 16384)
-    _partition_kernel[(max(triton.cdiv(tokens, block), 1),)](
+    at_once = block if tokens <= 4 * block else 16 * block
+    kernel_of(_partition_kernel, tile)[(max(triton.cdiv(tokens, block), 1),)](
         mask, order, ends, tokens, mask.stride(0), rows, block, at_once, tile,
-        num_warps=16 if at_once == 16384 else 8, PDL=on_hopper(),
+        num_warps=8 if at_once == block else 16, PDL=on_hopper(),
     )  # fmt: skip
     return Partition(tokens, order, ends, tile)
 

@@ -2,7 +2,16 @@
 
 import triton
 import triton.language as tl
-from forms import alike, described, form_of, is_turned, overlapping, programs_for
+from forms import (
+    alike,
+    described,
+    form_of,
+    is_turned,
+    is_whole,
+    kernel_of,
+    overlapping,
+    programs_for,
+)
 from rows import SORTED, operands, start_of
 from tiles import (
     choose,
@@ -92,11 +101,13 @@ def product(a, weights, plan):
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     a, packed, how = operands(a._replace(matrix=matrix), m, k, form)
     out = matrix.new_empty(plan.tokens, columns)
-    _product_kernel[(programs_for(plan.rows // m * triton.cdiv(columns, n), form),)](
+    grid = (programs_for(plan.rows // m * triton.cdiv(columns, n), form),)
+    kernel_of(_product_kernel, plan.tile)[grid](
         a, packed, *(described(w, k, n, form) for w in weights), *[None] * (4 - len(weights)),
         out, plan.order, plan.ends, plan.rows, depths, columns,
         *matrix.stride(), *weights[0].stride(), out.stride(0),
-        HOW=how, WHOLE=depths % k == 0, PAIRS=pairs, TURNED=is_turned(weights[0]),
+        HOW=how, WHOLE=is_whole(form, (depths, k)), PAIRS=pairs,
+        TURNED=form["TMA"] and is_turned(weights[0]),
         **form, **overlapping(form),
     )  # fmt: skip
     return out

@@ -54,7 +54,7 @@ def _pack_kernel(
 
 def pack(plan, matrix):
     """Return a matrix [tokens, columns] as PIECES, or GATHERED where no descriptor describes it."""
-    if matrix.stride(1) != 1 or not form_of(matrix.dtype, matrix)["TMA"]:
+    if matrix.stride(1) != 1 or not form_of(matrix.dtype, matrix, height=plan.tile)["TMA"]:
         return Rows(matrix)
     columns, block = matrix.shape[1], 128
     packed = matrix.new_empty(plan.rows, columns)

@@ -65,7 +65,7 @@ def _error(a: torch.Tensor, b: torch.Tensor) -> float:
 def all_errors(form: str, dtype: torch.dtype) -> dict[str, dict[str, float]]:
     import forms
 
-    forms.descriptors = form == "tma"
+    forms.forced = form
     torch.manual_seed(0)
     found = {}
     for tokens in (0, 1, 304):
@@ -193,7 +193,7 @@ def main() -> None:
     task, *words = sys.argv[1:]
     # A descriptor of two weights begins in one of them and ends in the other, which the watch over
     # memory takes for an access out of bounds.
-    if DEVICE == "cpu" and "tma" not in words:
+    if DEVICE == "cpu" and "descriptors" not in words:
         from common.sandbox.interpreter import patches
 
         patches.install()
