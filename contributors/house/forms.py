@@ -35,6 +35,8 @@ SMALL = {
 }  # fmt: skip
 FEW = 1 << 26
 """Products of two numbers, below which an op is small: it takes microseconds in any form."""
+whole_stores = True
+prefetches = True
 forced = None
 """The form that tests ask for: "descriptors", "pointers" or "small"; None leaves it to the size
 and the device."""
@@ -50,14 +52,14 @@ def height_of(tokens, depths, columns):
     return 64 if _tiles(tokens, columns) < processors() else 128
 
 
-def _is_small(tile):
+def is_small(tile):
     """Return whether it is the height of a small op's tiles, which no other op has."""
     return tile == SMALL["BLOCK_M"]
 
 
 def height_of_sums(tile):
     """Return the height of a form for sums over the rows of a partition with tiles of so many."""
-    return tile if _is_small(tile) else 128
+    return tile if is_small(tile) else 128
 
 
 def _tiles(rows, columns):
@@ -74,7 +76,7 @@ def form_of(dtype, *matrices, pairs=(), height=128, shape=None):
         height: The rows of a tile of the partition.
         shape: That of the product, where it may be narrow.
     """
-    if _is_small(height):
+    if is_small(height):
         return SMALL
     fits = all(map(is_describable, matrices)) and all(is_pair(*pair) for pair in pairs)
     wanted = on_hopper() if forced is None else forced == "descriptors"
@@ -89,12 +91,13 @@ def form_of(dtype, *matrices, pairs=(), height=128, shape=None):
 @functools.cache
 def _of_all_sizes(kernel):
     """Return a kernel that no fact of its integers and addresses is compiled into."""
-    return triton.jit(kernel.fn, do_not_specialize=kernel.arg_names)
+    values = [name for name in kernel.arg_names if name not in kernel.fn.__annotations__]
+    return triton.jit(kernel.fn, do_not_specialize=values)
 
 
 def kernel_of(kernel, tile):
     """Return what to launch for a partition with tiles of so many rows."""
-    return _of_all_sizes(kernel) if _is_small(tile) else kernel
+    return _of_all_sizes(kernel) if is_small(tile) else kernel
 
 
 def is_whole(form, *lengths):
@@ -149,6 +152,16 @@ def is_pair(first, second):
     """Return whether one descriptor can describe both: a dimension's stride is below 2^40 bytes."""
     distance = abs(first.data_ptr() - second.data_ptr())
     return is_turned(first) and first.stride() == second.stride() and 0 < distance < 1 << 40
+
+
+def is_prefetched(form):
+    """Return whether a launch asks for memory ahead of its use, by an instruction of NVIDIA's."""
+    return prefetches and form["TMA"] and on_hopper()
+
+
+def is_stored_whole(matrix, form):
+    """Return whether whole tiles of a result are stored by a descriptor."""
+    return whole_stores and form["TMA"] and is_describable(matrix)
 
 
 def is_turned(factor):

@@ -8,19 +8,22 @@ from forms import (
     described,
     described_pair,
     form_of,
+    is_prefetched,
     is_turned,
     is_whole,
     kernel_of,
     overlapping,
     programs_for,
 )
-from rows import operands, start_of
+from rows import blocks_of, operands
 from tiles import (
     choose,
     halves,
     load_both,
     load_factor,
     load_rows,
+    next_number,
+    prefetch,
     rows_of,
     store_rows,
     tile_of,
@@ -29,7 +32,7 @@ from tiles import (
 
 @triton.jit
 def _up_kernel(
-    x, packed, w1, w3, u1, u3, gates, hidden, order, ends, rows, depths, columns,
+    x, apart, w1, w3, u1, u3, gates, hidden, order, ends, rows, depths, columns,
     x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr,
@@ -40,50 +43,68 @@ def _up_kernel(
     hidden [rows, columns]; gates [2, rows, columns] gets a and b, if backward needs them. Rows
     without a token are zero. The accumulator's left half is a and its right half is b: BLOCK_N / 2
     columns of each. With TMA w1 and u1 describe both weights; where they are swapped, b is left.
+    Tiles of tokens that follow one another come first; `apart` has the other tokens of x.
 
     Bytes: x, the weights and the order are read and hidden, and the gates, written, if L2 keeps
     what several programs read. FLOPs: 4 * tokens * depths * columns.
     """
-    HALF: tl.constexpr = BLOCK_N // 2
     if PDL:  # the kernel before this one has ended from here on
         tl.extra.cuda.gdc_wait()
-    visual_end, end = tl.load(ends), tl.load(ends + 1)
-    row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, HALF)
-    for number in tl.range(
-        tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=True
-    ):
-        row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
-        row, column = row_block * BLOCK_M, column_block * HALF
-        tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
-        visual = row < visual_end
+    number = tl.program_id(0)
+    if TMA:
+        number = _up(
+            x, w1, w3, u1, u3, gates, hidden, order, ends, number, rows, depths, columns,
+            x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TMA, "whole",
+        )  # fmt: skip
+        _up(
+            apart, w1, w3, u1, u3, gates, hidden, order, ends, number, rows, depths, columns,
+            x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TMA, "rest",
+        )  # fmt: skip
+    else:
+        _up(
+            apart, w1, w3, u1, u3, gates, hidden, order, ends, number, rows, depths, columns,
+            x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TMA, "all",
+        )  # fmt: skip
+
+
+@triton.jit
+def _up(
+    x, w1, w3, u1, u3, gates, hidden, order, ends, number, rows, depths, columns,
+    x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    HOW: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """Store one part's tiles from a number on; return the number of the next part's first tile."""
+    HALF: tl.constexpr = BLOCK_N // 2
+    blocks, visuals, first_visual, first_textual = blocks_of(ends, BLOCK_M, PART)
+    tiles = blocks * tl.cdiv(columns, HALF)
+    for tile in tl.range(number, tiles, tl.num_programs(0), flatten=True):
+        block, column_block = tile_of(tile, blocks, tl.cdiv(columns, HALF), GROUP)
+        visual, column = block < visuals, column_block * HALF
+        row = tl.where(visual, first_visual + block, first_textual + block - visuals) * BLOCK_M
         w_a, swapped = choose(visual, w1, u1), tl.where(visual, w_swapped, u_swapped)
-        source, at = x, row
-        if HOW == "gathered":
+        at = row
+        if PART == "whole":
+            at = tl.load(order + row)
+        elif HOW == "gathered":
+            tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
             x_rows = rows_of(x, tokens, x_row)
-        elif HOW == "pieces":
-            start = start_of(order, row, BLOCK_M)
-            source, at = choose(start >= 0, x, packed), tl.where(start >= 0, start, row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            if HOW == "gathered":
+            if PART != "whole" and HOW == "gathered":
                 x_tile = load_rows(x_rows, tokens, depth, depths, x_column, BLOCK_K, WHOLE)
             else:
-                x_tile = source.load([at, depth])
+                x_tile = x.load([at, depth])
             if TMA:
                 w_tile = tl.reshape(w_a.load([0, column, depth]), (BLOCK_N, BLOCK_K)).T
             else:
                 w_tile = load_both(
-                    w_a,
-                    tl.where(visual, w3, u3),
-                    depth,
-                    column,
-                    depths,
-                    columns,
-                    w_depth,
-                    w_column,
-                    BLOCK_K,
-                    HALF,
-                )
+                    w_a, tl.where(visual, w3, u3), depth, column, depths, columns,
+                    w_depth, w_column, BLOCK_K, HALF,
+                )  # fmt: skip
             acc = tl.dot(x_tile, w_tile, acc, input_precision="ieee")
         left, right = halves(acc)
         a = tl.where(swapped != 0, right, left)
@@ -93,6 +114,7 @@ def _up_kernel(
         if gates is not None:
             store_rows(gates, place, column, columns, columns, a)
             store_rows(gates, rows + place, column, columns, columns, b)
+    return next_number(number, tiles)
 
 
 @triton.jit
@@ -114,46 +136,77 @@ def _pass_on(gates, d_gates, hidden, place, rows, column, columns, d_hidden):
 
 @triton.jit
 def _down_gradient_kernel(
-    g, packed, w2, u2, gates, d_gates, hidden, order, ends, rows, depths, columns,
+    g, apart, w2, u2, gates, d_gates, hidden, order, ends, rows, depths, columns,
     g_row, g_column, w_depth, w_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
-    PDL: tl.constexpr = False,
+    AHEAD: tl.constexpr = False, PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Compute the gradient of hidden, d_hidden = g[token] @ (visual ? w2 : u2), and pass it on.
 
-    g [tokens, depths], w2 and u2 [depths, columns]; gates, d_gates [2, rows, columns].
+    g [tokens, depths], w2 and u2 [depths, columns]; gates, d_gates [2, rows, columns]. AHEAD, a
+    tile's gates go to L2 while its product is under way.
     FLOPs: 2 * tokens * depths * columns.
     """
     if PDL:  # the kernel before this one has ended from here on
         tl.extra.cuda.gdc_wait()
-    visual_end, end = tl.load(ends), tl.load(ends + 1)
-    row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
-    for number in tl.range(
-        tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=True
-    ):
-        row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
-        row, column = row_block * BLOCK_M, column_block * BLOCK_N
-        tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
-        w = choose(row < visual_end, w2, u2)
-        source, at = g, row
-        if HOW == "gathered":
+    number = tl.program_id(0)
+    if TMA:
+        number = _down_gradient(
+            g, w2, u2, gates, d_gates, hidden, order, ends, number, rows, depths, columns,
+            g_row, g_column, w_depth, w_column,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TURNED, TMA, AHEAD, "whole",
+        )  # fmt: skip
+        _down_gradient(
+            apart, w2, u2, gates, d_gates, hidden, order, ends, number, rows, depths, columns,
+            g_row, g_column, w_depth, w_column,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TURNED, TMA, AHEAD, "rest",
+        )  # fmt: skip
+    else:
+        _down_gradient(
+            apart, w2, u2, gates, d_gates, hidden, order, ends, number, rows, depths, columns,
+            g_row, g_column, w_depth, w_column,
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TURNED, TMA, AHEAD, "all",
+        )  # fmt: skip
+
+
+@triton.jit
+def _down_gradient(
+    g, w2, u2, gates, d_gates, hidden, order, ends, number, rows, depths, columns,
+    g_row, g_column, w_depth, w_column,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    HOW: tl.constexpr, WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+    AHEAD: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """Store one part's tiles from a number on; return the number of the next part's first tile."""
+    blocks, visuals, first_visual, first_textual = blocks_of(ends, BLOCK_M, PART)
+    tiles = blocks * tl.cdiv(columns, BLOCK_N)
+    for tile in tl.range(number, tiles, tl.num_programs(0), flatten=True):
+        block, column_block = tile_of(tile, blocks, tl.cdiv(columns, BLOCK_N), GROUP)
+        visual, column = block < visuals, column_block * BLOCK_N
+        row = tl.where(visual, first_visual + block, first_textual + block - visuals) * BLOCK_M
+        w = choose(visual, w2, u2)
+        place = row + tl.arange(0, BLOCK_M)
+        if AHEAD:
+            prefetch(gates, place, column, columns, BLOCK_N)
+            prefetch(gates, rows + place, column, columns, BLOCK_N)
+        at = row
+        if PART == "whole":
+            at = tl.load(order + row)
+        elif HOW == "gathered":
+            tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
             g_rows = rows_of(g, tokens, g_row)
-        elif HOW == "pieces":
-            start = start_of(order, row, BLOCK_M)
-            source, at = choose(start >= 0, g, packed), tl.where(start >= 0, start, row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            if HOW == "gathered":
+            if PART != "whole" and HOW == "gathered":
                 g_tile = load_rows(g_rows, tokens, depth, depths, g_column, BLOCK_K, WHOLE)
             else:
-                g_tile = source.load([at, depth])
+                g_tile = g.load([at, depth])
             w_tile = load_factor(
                 w, depth, column, depths, columns, w_depth, w_column,
                 BLOCK_K, BLOCK_N, TURNED, TMA,
             )  # fmt: skip
             acc = tl.dot(g_tile, w_tile, acc, input_precision="ieee")
-        place = row + tl.arange(0, BLOCK_M)
         left, right = halves(acc)
         d_1, d_2 = halves(left)
         d_3, d_4 = halves(right)
@@ -163,6 +216,7 @@ def _down_gradient_kernel(
         _pass_on(gates, d_gates, hidden, place, rows, for_2, columns, d_2)
         _pass_on(gates, d_gates, hidden, place, rows, for_3, columns, d_3)
         _pass_on(gates, d_gates, hidden, place, rows, for_4, columns, d_4)
+    return next_number(number, tiles)
 
 
 def up(x, weights, plan, keep):
@@ -172,7 +226,7 @@ def up(x, weights, plan, keep):
     """
     w1, w3, u1, u3 = weights = alike(*weights)
     depths, columns = w1.shape
-    form = form_of(w1.dtype, *weights, pairs=((w1, w3), (u1, u3)), height=plan.tile)
+    form = form_of(w1.dtype, *weights, x.matrix, pairs=((w1, w3), (u1, u3)), height=plan.tile)
     m, half, k = form["BLOCK_M"], form["BLOCK_N"] // 2, form["BLOCK_K"]
     swapped = 0, 0
     if form["TMA"]:
@@ -181,10 +235,10 @@ def up(x, weights, plan, keep):
         weights = w, None, u, None
     hidden = x.matrix.new_empty(1, plan.rows, columns)
     gates = x.matrix.new_empty(2, plan.rows, columns) if keep else None
-    a, packed, how = operands(x, m, k, form)
+    a, apart, how = operands(x, m, k, form)
     grid = (programs_for(plan.rows // m * triton.cdiv(columns, half), form),)
     kernel_of(_up_kernel, plan.tile)[grid](
-        a, packed, *weights, gates, hidden, plan.order, plan.ends, plan.rows, depths, columns,
+        a, apart, *weights, gates, hidden, plan.order, plan.ends, plan.rows, depths, columns,
         *x.matrix.stride(), *w1.stride(), *swapped,
         HOW=how, WHOLE=is_whole(form, (depths, k)), **form, **overlapping(form),
     )  # fmt: skip
@@ -199,15 +253,15 @@ def down_gradient(g, weights, gates, plan):
     weights = alike(*weights)
     depths, columns = weights[0].shape
     d_gates, hidden = torch.empty_like(gates), torch.empty_like(gates[:1])
-    form = form_of(g.matrix.dtype, *weights, height=plan.tile)
+    form = form_of(g.matrix.dtype, *weights, g.matrix, height=plan.tile)
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
-    a, packed, how = operands(g, m, k, form)
+    a, apart, how = operands(g, m, k, form)
     grid = (programs_for(plan.rows // m * triton.cdiv(columns, n), form),)
     kernel_of(_down_gradient_kernel, plan.tile)[grid](
-        a, packed, *(described(w, k, n, form) for w in weights), gates, d_gates, hidden,
+        a, apart, *(described(w, k, n, form) for w in weights), gates, d_gates, hidden,
         plan.order, plan.ends, plan.rows, depths, columns, *g.matrix.stride(),
         *weights[0].stride(),
         HOW=how, WHOLE=is_whole(form, (depths, k)), TURNED=form["TMA"] and is_turned(weights[0]),
-        **form, **overlapping(form),
+        AHEAD=is_prefetched(form), **form, **overlapping(form),
     )  # fmt: skip
     return d_gates, hidden

@@ -4,34 +4,37 @@ import torch
 import triton
 import triton.language as tl
 from forms import form_of, height_of_sums, is_whole, kernel_of, processors
-from rows import GATHERED, SORTED, operands, start_of
+from rows import SORTED, is_apart, operands
 from tiles import choose, halves, load_rows, load_tile, rows_of, tile_of
 
 
 @triton.jit
-def _place_of(order, row, DEPTH: tl.constexpr, TILE: tl.constexpr, HOW: tl.constexpr):
+def _place_of(
+    order, row, visual_end, whole_visual, whole_textual, DEPTH: tl.constexpr, HOW: tl.constexpr
+):
     """Return where DEPTH sorted rows are: their tokens, or the first one's, or nothing of use."""
     if HOW == "gathered":
         return tl.load(order + row + tl.arange(0, DEPTH))
     elif HOW == "pieces":
-        start = start_of(order, row // TILE * TILE, TILE)
-        return tl.where(start >= 0, start + row % TILE, -1)
+        return tl.where(
+            is_apart(row, visual_end, whole_visual, whole_textual), -1, tl.load(order + row)
+        )
     else:
         return row
 
 
 @triton.jit
 def _load_step(
-    matrix, packed, place, base, row, column, all_rows, columns, row_stride, column_stride,
+    matrix, apart, place, base, row, column, all_rows, columns, row_stride, column_stride,
     DEPTH: tl.constexpr, COLUMNS: tl.constexpr, HOW: tl.constexpr, WHOLE: tl.constexpr,
     TMA: tl.constexpr,
 ):  # fmt: skip
     """Return some columns of DEPTH sorted rows, from `row` on, whose place is known."""
     if HOW == "gathered":
-        pointers = rows_of(matrix, place, row_stride)
+        pointers = rows_of(apart, place, row_stride)
         return load_rows(pointers, place, column, columns, column_stride, COLUMNS, WHOLE)
     elif HOW == "pieces":
-        return choose(place >= 0, matrix, packed).load([tl.where(place >= 0, place, row), column])
+        return choose(place >= 0, matrix, apart).load([tl.where(place >= 0, place, row), column])
     else:
         return load_tile(
             matrix, base + row, column, all_rows, columns, row_stride, column_stride,
@@ -63,15 +66,16 @@ def _store_sum(out, row, column, rows, columns, values):
 
 @triton.jit
 def _sum_of_kind(
-    g, g_packed, x, x_packed, out, order, first, end, kind, rows, outputs, inputs,
+    g, g_apart, x, x_apart, out, order, ends, first, end, kind, rows, outputs, inputs,
     g_row, g_column, x_row, x_column, shares,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, TILE: tl.constexpr,
+    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr,
     WHOLE: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Store the sums over the steps first to end, of one kind, for each of a program's tiles."""
     row_blocks, column_blocks = tl.cdiv(outputs, BLOCK_M), tl.cdiv(inputs, BLOCK_N)
     tiles = row_blocks * column_blocks * PAIRS
+    visual_end, whole_visual, whole_textual = tl.load(ends), tl.load(ends + 2), tl.load(ends + 3)
     for unit in tl.range(tl.program_id(0), tiles * shares, tl.num_programs(0), flatten=True):
         block, column_block = tile_of(unit % tiles, row_blocks * PAIRS, column_blocks, GROUP)
         pair, row, column = (
@@ -81,21 +85,29 @@ def _sum_of_kind(
         )
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         # A step's place is loaded one step ahead, so that the loads of its rows wait for nothing.
-        g_place = _place_of(order, first * BLOCK_K, BLOCK_K, TILE, G)
-        x_place = _place_of(order, first * BLOCK_K, BLOCK_K, TILE, X)
+        g_place = _place_of(
+            order, first * BLOCK_K, visual_end, whole_visual, whole_textual, BLOCK_K, G
+        )
+        x_place = _place_of(
+            order, first * BLOCK_K, visual_end, whole_visual, whole_textual, BLOCK_K, X
+        )
         for step in range(first, end):
             g_tile = _load_step(
-                g, g_packed, g_place, pair * rows, step * BLOCK_K, row, PAIRS * rows, outputs,
+                g, g_apart, g_place, pair * rows, step * BLOCK_K, row, PAIRS * rows, outputs,
                 g_row, g_column, BLOCK_K, BLOCK_M, G, WHOLE, TMA,
             )  # fmt: skip
             x_tile = _load_step(
-                x, x_packed, x_place, 0, step * BLOCK_K, column, rows, inputs,
+                x, x_apart, x_place, 0, step * BLOCK_K, column, rows, inputs,
                 x_row, x_column, BLOCK_K, BLOCK_N, X, WHOLE, TMA,
             )  # fmt: skip
             acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
             following = tl.minimum(step + 1, end - 1) * BLOCK_K
-            g_place = _place_of(order, following, BLOCK_K, TILE, G)
-            x_place = _place_of(order, following, BLOCK_K, TILE, X)
+            g_place = _place_of(
+                order, following, visual_end, whole_visual, whole_textual, BLOCK_K, G
+            )
+            x_place = _place_of(
+                order, following, visual_end, whole_visual, whole_textual, BLOCK_K, X
+            )
         slot = unit // tiles + kind
         to = out + (slot * PAIRS + pair).to(tl.int64) * outputs * inputs
         _store_sums(to, row, column, outputs, inputs, acc)
@@ -103,10 +115,10 @@ def _sum_of_kind(
 
 @triton.jit
 def _weight_kernel(
-    g, g_packed, x, x_packed, out, order, ends, rows, outputs, inputs,
+    g, g_apart, x, x_apart, out, order, ends, rows, outputs, inputs,
     g_row, g_column, x_row, x_column, shares,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, TILE: tl.constexpr,
+    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr,
     WHOLE: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Compute d_w[kind, pair] = the sum of the outer products g[pair, token] x[token] of a kind.
@@ -135,9 +147,9 @@ def _weight_kernel(
             here, until = tl.maximum(first, visual_steps), end
         if (here < until) | (shares == 1):
             _sum_of_kind(
-                g, g_packed, x, x_packed, out, order, here, until, kind, rows, outputs,
+                g, g_apart, x, x_apart, out, order, ends, here, until, kind, rows, outputs,
                 inputs, g_row, g_column, x_row, x_column, shares,
-                BLOCK_M, BLOCK_N, BLOCK_K, GROUP, PAIRS, G, X, TILE, WHOLE, TMA,
+                BLOCK_M, BLOCK_N, BLOCK_K, GROUP, PAIRS, G, X, WHOLE, TMA,
             )  # fmt: skip
 
 
@@ -186,11 +198,10 @@ def weight_gradients(g, x, plan):
     outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
     if not plan.tokens:
         return x.matrix.new_zeros(2, pairs, outputs, inputs)
-    whole_tiles = (one.matrix for one in (g, x) if one.how != GATHERED)
-    form = form_of(g.matrix.dtype, *whole_tiles, height=height_of_sums(plan.tile))
+    form = form_of(g.matrix.dtype, g.matrix, x.matrix, height=height_of_sums(plan.tile))
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
-    g_rows, g_packed, g_how = operands(g, k, m, form)
-    x_rows, x_packed, x_how = operands(x, k, n, form)
+    g_rows, g_apart, g_how = operands(g, k, m, form)
+    x_rows, x_apart, x_how = operands(x, k, n, form)
     tiles = pairs * triton.cdiv(outputs, m) * triton.cdiv(inputs, n)
     shares = shares_of(tiles, plan.rows // k)
     d_w = x.matrix.new_empty(2, pairs, outputs, inputs)
@@ -198,9 +209,9 @@ def weight_gradients(g, x, plan):
     if shares > 1:
         slots = d_w.new_empty(shares + 1, *d_w.shape[1:], dtype=torch.float32)
     kernel_of(_weight_kernel, plan.tile)[(min(tiles * shares, processors()),)](
-        g_rows, g_packed, x_rows, x_packed, slots, plan.order, plan.ends,
+        g_rows, g_apart, x_rows, x_apart, slots, plan.order, plan.ends,
         plan.rows, outputs, inputs, *g.matrix.stride(), *x.matrix.stride(), shares, PAIRS=pairs,
-        G=g_how, X=x_how, TILE=plan.tile, WHOLE=is_whole(form, (outputs, m), (inputs, n)), **form,
+        G=g_how, X=x_how, WHOLE=is_whole(form, (outputs, m), (inputs, n)), **form,
     )  # fmt: skip
     if shares > 1:
         size, block = d_w[0].numel(), 2048

@@ -1,12 +1,14 @@
 """The plan of a mask, made on the device: the tokens of either kind together, in whole tiles.
 
-    mask   1 0 0 1 1 0 1          tiles of 4 tokens
-    order  0 3 4 6 | 1 2 5 -1     where each row of the sorted tokens comes from; -1 is no token
-    ends   4, 8                   the rows of the first kind, and all rows
+    mask   1 0 1 1 | 1 1 1 1 | 0 0 1 0        tiles of 4 tokens
+    order  4 5 6 7 | 0 2 3 10 | 1 8 9 11      where each row of the sorted tokens comes from
+    ends   8, 12                              the rows of the first kind, and all rows
+           4, 8                               their rows that are whole tiles of the mask
 
-Each kind begins a tile of its own, so that a tile has one kind of token and takes one weight. The
-host does not know how many tiles either kind has, but a bound of their sum: one more than the
-tokens fill. So nothing waits for the device.
+Each kind begins a tile of its own, so that a tile has one kind of token and takes one weight; -1
+fills the last one. Of a kind, the mask's tiles that have no other come first: their tokens lie
+together, so that one copy fetches them. The host does not know how many tiles either kind has, but
+a bound of their sum: one more than the tokens fill. So nothing waits for the device.
 """
 
 import weakref
@@ -27,9 +29,10 @@ class Partition:
     order: torch.Tensor
     """The token of each row, or -1; int32 `[rows]`."""
     ends: torch.Tensor
-    """The end of the visual tokens' rows, and of all rows that hold a token; int32 `[2]`."""
+    """The ends, int32 `[4]`: of the visual tokens' rows, of all rows that hold a token, and of
+    either kind's rows that are whole tiles of the mask."""
     tile: int
-    """The rows of a tile; both ends are multiples of it."""
+    """The rows of a tile; the ends are multiples of it."""
 
     @property
     def rows(self) -> int:
@@ -38,11 +41,27 @@ class Partition:
 
 
 @triton.jit
+def _tiles_at(mask, token, tokens, stride, TILE: tl.constexpr):
+    """Return the mask [tiles, TILE] of some tokens, and by tile its sum and whether it is whole."""
+    chosen = tl.load(mask + token.to(tl.int64) * stride, token < tokens, 0).to(tl.int32)
+    visuals = tl.sum(chosen, axis=1)
+    textuals = tl.sum((token < tokens).to(tl.int32), axis=1) - visuals
+    return chosen, visuals, (visuals == TILE).to(tl.int32), (textuals == TILE).to(tl.int32)
+
+
+@triton.jit
+def _rank(flags):
+    """Return the number of flags before each one, in the order of memory."""
+    flat = tl.reshape(flags, (flags.numel,))
+    return tl.reshape(tl.cumsum(flat, axis=0) - flat, flags.shape)
+
+
+@triton.jit
 def _partition_kernel(
     mask, order, ends, tokens, stride, rows,
     BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Give BLOCK tokens their rows: row = rank among its kind, behind all tiles of the first kind.
+    """Give BLOCK tokens their rows: in a whole tile by the tile's rank, else by the token's.
 
     Each program counts the whole mask for itself, since that takes less time than a second launch.
     Bytes: (tokens / BLOCK) * tokens, nearly all of them from L2, and 4 * rows written.
@@ -50,30 +69,44 @@ def _partition_kernel(
     if PDL:  # the next kernel may begin, and waits where it needs the plan
         tl.extra.cuda.gdc_launch_dependents()
     first = tl.program_id(0) * BLOCK
-    visual = tl.zeros((AT_ONCE,), tl.int32)
-    earlier = tl.zeros((AT_ONCE,), tl.int32)
+    inside = tl.arange(0, TILE)[None, :]
+    # Tokens and tiles of the whole mask, and those before this program's.
+    all_visual, all_whole_visual, all_whole_textual = 0, 0, 0
+    visual, whole_visual, whole_textual = 0, 0, 0
     for start in range(0, tokens, AT_ONCE):
-        token = start + tl.arange(0, AT_ONCE)
-        chosen = tl.load(mask + token.to(tl.int64) * stride, token < tokens, 0).to(tl.int32)
-        visual += chosen
-        earlier += tl.where(token < first, chosen, 0)
-    visuals, before = tl.sum(visual, axis=0), tl.sum(earlier, axis=0)
-    end = tl.cdiv(visuals, TILE) * TILE
+        tile = start + tl.arange(0, AT_ONCE // TILE) * TILE
+        _, sums, wholes, others = _tiles_at(mask, tile[:, None] + inside, tokens, stride, TILE)
+        all_visual += tl.sum(sums, axis=0)
+        all_whole_visual += tl.sum(wholes, axis=0)
+        all_whole_textual += tl.sum(others, axis=0)
+        visual += tl.sum(tl.where(tile < first, sums, 0), axis=0)
+        whole_visual += tl.sum(tl.where(tile < first, wholes, 0), axis=0)
+        whole_textual += tl.sum(tl.where(tile < first, others, 0), axis=0)
+    end = tl.cdiv(all_visual, TILE) * TILE
+    last = end + tokens - all_visual
 
-    token = first + tl.arange(0, BLOCK)
-    real = token < tokens
-    chosen = tl.load(mask + token.to(tl.int64) * stride, real, 0).to(tl.int32)
-    rank = before + tl.cumsum(chosen, axis=0) - chosen  # the visual tokens before this one
-    row = tl.where(chosen != 0, rank, end + token - rank)
-    tl.store(order + row, token, real)
+    token = first + tl.arange(0, BLOCK // TILE)[:, None] * TILE + inside
+    chosen, _, wholes, others = _tiles_at(mask, token, tokens, stride, TILE)
+    mixed = (token < tokens).to(tl.int32) * (1 - wholes - others)[:, None]
+    of_visual = visual + (all_whole_visual - whole_visual) * TILE + _rank(chosen * mixed)
+    of_textual = first - visual + (all_whole_textual - whole_textual) * TILE
+    of_textual += _rank((1 - chosen) * mixed)
+    whole = tl.where(
+        chosen != 0,
+        (whole_visual + _rank(wholes))[:, None],
+        (whole_textual + _rank(others))[:, None],
+    )
+    row = tl.where(mixed != 0, tl.where(chosen != 0, of_visual, of_textual), whole * TILE + inside)
+    tl.store(order + tl.where(chosen != 0, row, end + row), token, token < tokens)
 
     if first == 0:
         gap = tl.arange(0, 2 * TILE)
-        last = end + tokens - visuals
-        tl.store(order + visuals + gap, -1, visuals + gap < end)
+        tl.store(order + all_visual + gap, -1, all_visual + gap < end)
         tl.store(order + last + gap, -1, last + gap < rows)
         tl.store(ends, end)
         tl.store(ends + 1, tl.cdiv(last, TILE) * TILE)
+        tl.store(ends + 2, all_whole_visual * TILE)
+        tl.store(ends + 3, end + all_whole_textual * TILE)
 
 
 def rows_of_plan(tokens: int, tile: int) -> int:
@@ -86,7 +119,7 @@ def partition(mask: torch.Tensor, tile: int) -> Partition:
     tokens = mask.shape[0]
     rows = rows_of_plan(tokens, tile)
     order = torch.empty(rows, dtype=torch.int32, device=mask.device)
-    ends = torch.empty(2, dtype=torch.int32, device=mask.device)
+    ends = torch.empty(4, dtype=torch.int32, device=mask.device)
     block = 1024
     at_once = block if tokens <= 4 * block else 16 * block
     kernel_of(_partition_kernel, tile)[(max(triton.cdiv(tokens, block), 1),)](

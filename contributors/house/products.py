@@ -6,19 +6,21 @@ from forms import (
     alike,
     described,
     form_of,
+    is_stored_whole,
     is_turned,
     is_whole,
     kernel_of,
     overlapping,
     programs_for,
 )
-from rows import SORTED, operands, start_of
+from rows import blocks_of, operands
 from tiles import (
     choose,
     halves,
     load_factor,
     load_rows,
     load_tile,
+    next_number,
     rows_of,
     store_rows,
     tile_of,
@@ -27,7 +29,7 @@ from tiles import (
 
 @triton.jit
 def _product_kernel(
-    a, packed, v, t, v2, t2, out, order, ends, rows, depths, columns,
+    a, apart, v, t, v2, t2, out, whole_out, order, ends, rows, depths, columns,
     a_row, a_column, w_depth, w_column, out_row,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr,
@@ -37,40 +39,69 @@ def _product_kernel(
     """Compute out[token] = a[token] @ (visual ? v : t), and + a2[token] @ (visual ? v2 : t2).
 
     out [tokens, columns]; the weights [depths, columns], TURNED if they lie as their transposes.
-    a is [tokens, depths], or, SORTED, [PAIRS, rows, depths]; see HOW in rows.py.
+    a is [tokens, depths], or, SORTED, [PAIRS, rows, depths]; see HOW in rows.py. Descriptors load
+    and store the tiles of tokens that follow one another, first; `apart` has the other tokens.
 
     Bytes: a, the weights and the order are read and out is written once, if L2 keeps the tiles
     that several programs read. FLOPs: 2 * PAIRS * tokens * depths * columns.
     """
     if PDL:  # the kernel before this one has ended from here on
         tl.extra.cuda.gdc_wait()
-    visual_end, end = tl.load(ends), tl.load(ends + 1)
-    row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
-    steps = tl.cdiv(depths, BLOCK_K)
-    for number in tl.range(
-        tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=True
-    ):
-        row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
-        row, column = row_block * BLOCK_M, column_block * BLOCK_N
-        tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
-        w = choose(row < visual_end, v, t)
+    number = tl.program_id(0)
+    if TMA:
+        number = _multiply(
+            a, v, t, v2, t2, out, whole_out, order, ends, number, rows, depths, columns,
+            a_row, a_column, w_depth, w_column, out_row, BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
+            HOW, WHOLE, PAIRS, TURNED, TMA, "whole",
+        )  # fmt: skip
+        _multiply(
+            apart, v, t, v2, t2, out, None, order, ends, number, rows, depths, columns,
+            a_row, a_column, w_depth, w_column, out_row, BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
+            HOW, WHOLE, PAIRS, TURNED, TMA, "rest",
+        )  # fmt: skip
+    else:
+        _multiply(
+            apart, v, t, v2, t2, out, None, order, ends, number, rows, depths, columns,
+            a_row, a_column, w_depth, w_column, out_row, BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
+            HOW, WHOLE, PAIRS, TURNED, TMA, "all",
+        )  # fmt: skip
+
+
+@triton.jit
+def _multiply(
+    a, v, t, v2, t2, out, whole_out, order, ends, number, rows, depths, columns,
+    a_row, a_column, w_depth, w_column, out_row,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    HOW: tl.constexpr, WHOLE: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr,
+    TMA: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """Store one part's tiles from a number on; return the number of the next part's first tile."""
+    blocks, visuals, first_visual, first_textual = blocks_of(ends, BLOCK_M, PART)
+    tiles, steps = blocks * tl.cdiv(columns, BLOCK_N), tl.cdiv(depths, BLOCK_K)
+    for tile in tl.range(number, tiles, tl.num_programs(0), flatten=True):
+        block, column_block = tile_of(tile, blocks, tl.cdiv(columns, BLOCK_N), GROUP)
+        visual, column = block < visuals, column_block * BLOCK_N
+        row = tl.where(visual, first_visual + block, first_textual + block - visuals) * BLOCK_M
+        w = choose(visual, v, t)
         if PAIRS > 1:
-            w2 = choose(row < visual_end, v2, t2)
-        source, at = a, row
-        if HOW == "gathered":
+            w2 = choose(visual, v2, t2)
+        if PART == "whole":
+            token = tl.load(order + row)
+            at = row if HOW == "sorted" else token
+        else:
+            tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
+            at = row
+        if PART != "whole" and HOW == "gathered":
             a_rows = rows_of(a, tokens, a_row)
-        elif HOW == "pieces":
-            start = start_of(order, row, BLOCK_M)
-            source, at = choose(start >= 0, a, packed), tl.where(start >= 0, start, row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for step in range(0, PAIRS * steps):
             second = step >= steps
             depth = (step - second * steps) * BLOCK_K if PAIRS > 1 else step * BLOCK_K
-            if HOW == "gathered":
+            if PART != "whole" and HOW == "gathered":
                 a_tile = load_rows(a_rows, tokens, depth, depths, a_column, BLOCK_K, WHOLE)
             else:
                 a_tile = load_tile(
-                    source, at + second * rows, depth, PAIRS * rows, depths, a_row, a_column,
+                    a, at + second * rows, depth, PAIRS * rows, depths, a_row, a_column,
                     BLOCK_M, BLOCK_K, TMA,
                 )  # fmt: skip
             w_tile = load_factor(
@@ -79,8 +110,18 @@ def _product_kernel(
             )  # fmt: skip
             acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
         left, right = halves(acc)
-        store_rows(out, tokens, column, columns, out_row, left)
-        store_rows(out, tokens, column + BLOCK_N // 2, columns, out_row, right)
+        if PART == "whole":
+            if whole_out is not None:
+                whole_out.store([token, column], left.to(out.dtype.element_ty))
+                whole_out.store([token, column + BLOCK_N // 2], right.to(out.dtype.element_ty))
+            else:
+                tokens = token + tl.arange(0, BLOCK_M)
+                store_rows(out, tokens, column, columns, out_row, left)
+                store_rows(out, tokens, column + BLOCK_N // 2, columns, out_row, right)
+        else:
+            store_rows(out, tokens, column, columns, out_row, left)
+            store_rows(out, tokens, column + BLOCK_N // 2, columns, out_row, right)
+    return next_number(number, tiles)
 
 
 def product(a, weights, plan):
@@ -95,16 +136,16 @@ def product(a, weights, plan):
     weights = alike(*weights)
     (depths, columns), pairs = weights[0].shape, len(weights) // 2
     matrix = a.matrix.flatten(0, -2)
-    described_too = [matrix] if a.how == SORTED else []
     shape = plan.rows, columns
-    form = form_of(matrix.dtype, *weights, *described_too, height=plan.tile, shape=shape)
+    form = form_of(matrix.dtype, *weights, matrix, height=plan.tile, shape=shape)
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
-    a, packed, how = operands(a._replace(matrix=matrix), m, k, form)
+    a, apart, how = operands(a._replace(matrix=matrix), m, k, form)
     out = matrix.new_empty(plan.tokens, columns)
     grid = (programs_for(plan.rows // m * triton.cdiv(columns, n), form),)
     kernel_of(_product_kernel, plan.tile)[grid](
-        a, packed, *(described(w, k, n, form) for w in weights), *[None] * (4 - len(weights)),
-        out, plan.order, plan.ends, plan.rows, depths, columns,
+        a, apart, *(described(w, k, n, form) for w in weights), *[None] * (4 - len(weights)),
+        out, described(out, m, n // 2, form) if is_stored_whole(out, form) else None,
+        plan.order, plan.ends, plan.rows, depths, columns,
         *matrix.stride(), *weights[0].stride(), out.stride(0),
         HOW=how, WHOLE=is_whole(form, (depths, k)), PAIRS=pairs,
         TURNED=form["TMA"] and is_turned(weights[0]),

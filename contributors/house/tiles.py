@@ -14,6 +14,16 @@ def tile_of(number, row_blocks, column_blocks, GROUP: tl.constexpr):
 
 
 @triton.jit
+def next_number(number, tiles):
+    """Return where a program goes on among further tiles, after those from `number` on.
+
+    So a program's share of both together is as even as if they were numbered through.
+    """
+    count = tl.num_programs(0)
+    return (number % count + count - tiles % count) % count
+
+
+@triton.jit
 def choose(condition, first, second):
     """Return one of two, which may be descriptors: a conditional expression takes none."""
     if condition:  # noqa: SIM108
@@ -102,6 +112,17 @@ def store_rows(matrix, tokens, column, columns, row_stride, values):
     place = tokens[:, None].to(tl.int64) * row_stride + column[None, :]
     inside = (tokens >= 0)[:, None] & (column < columns)[None, :]
     tl.store(matrix + place, values.to(matrix.dtype.element_ty), inside)
+
+
+@triton.jit
+def prefetch(matrix, row, column, columns, COLUMNS: tl.constexpr):
+    """Ask for COLUMNS elements of 2 bytes of these rows, a line of 128 bytes each, to be in L2."""
+    line = tl.minimum(column + tl.arange(0, COLUMNS // 64) * 64, columns - 1)
+    pointers = matrix + row[:, None].to(tl.int64) * columns + line[None, :]
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointers.to(tl.int64)],
+        dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
 
 
 @triton.jit
