@@ -70,6 +70,23 @@ def test_a_plan_is_kept_for_the_same_unchanged_mask_alone():
     assert len(kept) == 6
 
 
-@pytest.mark.skipif(not GPU, reason="needs a GPU")
+needs_gpu = pytest.mark.skipif(not GPU, reason="needs a GPU")
+
+
+@needs_gpu
+def test_every_size_is_right_in_the_form_that_it_takes():
+    errors = told("sizes")
+    assert len(errors) == 32
+    wrong = {name: each for name, each in errors.items() if max(each.values()) > BOUND["bfloat16"]}
+    assert not wrong
+
+
+@needs_gpu
+def test_forward_keeps_no_more_than_the_rule_allows():
+    for kept, allowed in told("memory").values():
+        assert 0 < kept <= 1.02 * allowed  # a plan and the rows that fill its last tiles
+
+
+@needs_gpu
 def test_a_cuda_graph_makes_its_plan_anew():
     assert told("captured") < 2e-2

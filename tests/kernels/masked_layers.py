@@ -5,6 +5,7 @@ mask and tensor, as shares of the largest element. `masked_layers.py train STEPS
 of a small model, of these layers and of plain torch. `masked_layers.py compile`: the largest
 difference between a compiled model's gradients and the same model's without a compiler.
 `masked_layers.py plans`: when a mask's plan is kept. `masked_layers.py captured`: a CUDA graph.
+`masked_layers.py sizes`: errors of the forms that a GPU takes. `masked_layers.py memory`: bytes.
 """
 
 import json
@@ -79,6 +80,51 @@ def all_errors(form: str, dtype: torch.dtype) -> dict[str, dict[str, float]]:
                 found[f"{op.OP.name} {tokens} {name}"] = errors(
                     op, solution(), x, weights(shapes, dtype), mask.to(DEVICE)
                 )
+    return found
+
+
+def errors_of_sizes() -> dict[str, dict[str, float]]:
+    """Return the errors of the forms that a GPU takes by itself, from one token to many tiles.
+
+    130 tokens have tiles of 64 rows, 16,384 of 128, and 9 a small op's; 1,000 columns end amid a
+    block; a transposed x is copied first.
+    """
+    torch.manual_seed(0)
+    found = {}
+    sizes = ((9, 64, 72), (130, 1024, 1024), (2048, 1000, 1032), (16384, 256, 512))
+    for tokens, width, inner in sizes:
+        pair, sets = shapes_of(width, inner)
+        named = masks(tokens)
+        for name in ("0.02 of all", "0.5 of all", "one span", "nine spans"):
+            for op, solution, shapes in ((linear, LINEAR, pair), (ffn, FFN, sets)):
+                x = torch.randn(tokens, width, device=DEVICE).to(torch.bfloat16)
+                if name == "nine spans":
+                    x = x.T.contiguous().T
+                found[f"{op.OP.name} {tokens} {name}"] = errors(
+                    op, solution(), x, weights(shapes, torch.bfloat16), named[name].to(DEVICE)
+                )
+    return found
+
+
+def memory() -> dict[str, tuple[float, float]]:
+    """Return the bytes that forward keeps for backward and those that the rule allows, by op.
+
+    The rule: beside x and the output, the pre-activations and one buffer of the output's size.
+    """
+    found = {}
+    tokens, width, inner = 8192, 1024, 2048
+    pair, sets = shapes_of(width, inner)
+    for name, solution, shapes, activations in (
+        ("linear", LINEAR(), pair, 0), ("ffn", FFN(), sets, 2 * inner)
+    ):  # fmt: skip
+        x = torch.randn(tokens, width, device=DEVICE).to(torch.bfloat16).requires_grad_()
+        leaves = [w.requires_grad_() for w in weights(shapes, torch.bfloat16)]
+        mask = torch.rand(tokens, device=DEVICE) < 0.5
+        solution(x, *leaves, mask)  # compile
+        before = torch.cuda.memory_allocated()
+        output = solution(x, *leaves, mask)
+        kept = torch.cuda.memory_allocated() - before - output.nbytes
+        found[name] = kept, tokens * activations * 2 + output.nbytes
     return found
 
 
@@ -202,6 +248,10 @@ def main() -> None:
     elif task == "train":
         both = ((LINEAR(), FFN()), (linear.reference, ffn.reference))
         answer = [losses(solutions, *map(int, words)) for solutions in both]
+    elif task == "sizes":
+        answer = errors_of_sizes()
+    elif task == "memory":
+        answer = memory()
     elif task == "plans":
         answer = plans()
     elif task == "captured":
