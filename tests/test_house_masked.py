@@ -62,6 +62,12 @@ def test_torch_compile_takes_the_layers_without_a_graph_break():
     assert told("compile") < (2e-2 if GPU else 1e-6)
 
 
+def test_a_plan_has_each_token_once_and_the_whole_tiles_of_each_kind_first():
+    right = told("partitions")
+    assert len(right) == 70
+    assert all(right.values()), [name for name, each in right.items() if not each]
+
+
 def test_a_plan_is_kept_for_the_same_unchanged_mask_alone():
     kept = told("plans")
     assert [name for name, same in kept.items() if same] == [

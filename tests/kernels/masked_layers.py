@@ -4,8 +4,8 @@
 mask and tensor, as shares of the largest element. `masked_layers.py train STEPS SEED`: the losses
 of a small model, of these layers and of plain torch. `masked_layers.py compile`: the largest
 difference between a compiled model's gradients and the same model's without a compiler.
-`masked_layers.py plans`: when a mask's plan is kept. `masked_layers.py captured`: a CUDA graph.
-`masked_layers.py sizes`: errors of the forms that a GPU takes. `masked_layers.py memory`: bytes.
+`masked_layers.py plans`: when a mask's plan is kept; `partitions`: whether plans are right;
+`captured`: a CUDA graph; `sizes`: the errors of the forms that a GPU takes; `memory`: bytes.
 """
 
 import json
@@ -216,6 +216,36 @@ def plans() -> dict[str, bool]:
     return found
 
 
+def partitions() -> dict[str, bool]:
+    """Return by mask and height whether a plan has each token once, in its place."""
+    import partition
+
+    found = {}
+    for tokens in (0, 1, 40, 304, 5000):
+        for name, mask in masks(tokens).items():
+            for tile in (32, 128):
+                plan = partition.partition(mask.to(DEVICE), tile)
+                found[f"{tokens} {name} {tile}"] = _is_sorted(mask, plan)
+    return found
+
+
+def _is_sorted(mask: torch.Tensor, plan) -> bool:
+    order, tile = plan.order.cpu(), plan.tile
+    visual_end, end, whole_visual, whole_end = plan.ends.tolist()
+    right = True
+    for first, whole, last, kind in (
+        (0, whole_visual, visual_end, mask), (visual_end, whole_end, end, ~mask)
+    ):  # fmt: skip
+        rows = order[first:last]
+        right &= torch.equal(rows[rows >= 0].sort().values, kind.nonzero().flatten().int())
+        starts = order[first:whole:tile]
+        places = starts[:, None] + torch.arange(tile)
+        right &= torch.equal(order[first:whole], places.flatten().int())
+        tiles = kind[: len(kind) // tile * tile].view(-1, tile)
+        right &= starts.tolist() == (tiles.all(1).nonzero().flatten() * tile).tolist()
+    return bool(right & (order[end:] == -1).all())
+
+
 def captured() -> float:
     """Return the error of a CUDA graph of one layer that is replayed on another mask."""
     x, _, mask, ((pair, sets),) = problem(1, 0)
@@ -252,6 +282,8 @@ def main() -> None:
         answer = errors_of_sizes()
     elif task == "memory":
         answer = memory()
+    elif task == "partitions":
+        answer = partitions()
     elif task == "plans":
         answer = plans()
     elif task == "captured":
