@@ -30,13 +30,13 @@ PLAIN = {
 }  # fmt: skip
 # A compiler's time for a product of float32 grows with the tile; a small product needs no stages.
 SMALL = {
-    "BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
+    "BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
     "num_warps": 4, "num_stages": 1,
 }  # fmt: skip
+UP_STAGES = 3
+CHAIN = 2
 FEW = 1 << 26
 """Products of two numbers, below which an op is small: it takes microseconds in any form."""
-whole_stores = True
-prefetches = True
 forced = None
 """The form that tests ask for: "descriptors", "pointers" or "small"; None leaves it to the size
 and the device."""
@@ -106,8 +106,12 @@ def is_whole(form, *lengths):
 
 
 def overlapping(form):
-    """Return the options of a launch that begins while the partition before it still runs."""
-    return {"PDL": True, "launch_pdl": True} if form["TMA"] and on_hopper() else {}
+    """Return the options of a launch that begins while the kernel before it still runs."""
+    return {"PDL": CHAIN, "launch_pdl": True} if form["TMA"] and on_hopper() else {}
+
+
+def overlapping_too(form):
+    return overlapping(form) if CHAIN == 2 else {}
 
 
 @functools.cache
@@ -136,8 +140,9 @@ def processors():
 
 def programs_for(tiles, form):
     """Return how many programs go through so many tiles."""
-    together = 8 if form is SMALL else 2 if form is NARROW else 1
-    return min(tiles, processors() * together)
+    if form is SMALL:
+        return tiles
+    return min(tiles, processors() * (2 if form is NARROW else 1))
 
 
 def is_describable(matrix):
@@ -152,16 +157,6 @@ def is_pair(first, second):
     """Return whether one descriptor can describe both: a dimension's stride is below 2^40 bytes."""
     distance = abs(first.data_ptr() - second.data_ptr())
     return is_turned(first) and first.stride() == second.stride() and 0 < distance < 1 << 40
-
-
-def is_prefetched(form):
-    """Return whether a launch asks for memory ahead of its use, by an instruction of NVIDIA's."""
-    return prefetches and form["TMA"] and on_hopper()
-
-
-def is_stored_whole(matrix, form):
-    """Return whether whole tiles of a result are stored by a descriptor."""
-    return whole_stores and form["TMA"] and is_describable(matrix)
 
 
 def is_turned(factor):

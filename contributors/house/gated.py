@@ -1,5 +1,6 @@
 """The products of a SwiGLU layer that apply its gate or the gate's gradient as they are stored."""
 
+import forms
 import torch
 import triton
 import triton.language as tl
@@ -8,22 +9,21 @@ from forms import (
     described,
     described_pair,
     form_of,
-    is_prefetched,
     is_turned,
     is_whole,
     kernel_of,
     overlapping,
     programs_for,
 )
-from rows import blocks_of, operands
+from rows import blocks_of, operands, start_of
 from tiles import (
+    begin,
     choose,
     halves,
     load_both,
     load_factor,
     load_rows,
     next_number,
-    prefetch,
     rows_of,
     store_rows,
     tile_of,
@@ -36,7 +36,7 @@ def _up_kernel(
     x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr,
-    PDL: tl.constexpr = False,
+    PDL: tl.constexpr = 0,
 ):  # fmt: skip
     """Compute hidden[row] = silu(a) * b, a = x[token] @ (visual ? w1 : u1), b with w3 and u3.
 
@@ -48,8 +48,7 @@ def _up_kernel(
     Bytes: x, the weights and the order are read and hidden, and the gates, written, if L2 keeps
     what several programs read. FLOPs: 4 * tokens * depths * columns.
     """
-    if PDL:  # the kernel before this one has ended from here on
-        tl.extra.cuda.gdc_wait()
+    begin(PDL)
     number = tl.program_id(0)
     if TMA:
         number = _up(
@@ -85,7 +84,7 @@ def _up(
         block, column_block = tile_of(tile, blocks, tl.cdiv(columns, HALF), GROUP)
         visual, column = block < visuals, column_block * HALF
         row = tl.where(visual, first_visual + block, first_textual + block - visuals) * BLOCK_M
-        w_a, swapped = choose(visual, w1, u1), tl.where(visual, w_swapped, u_swapped)
+        w_a, swapped = choose(visual, w1, u1, TMA), tl.where(visual, w_swapped, u_swapped)
         at = row
         if PART == "whole":
             at = tl.load(order + row)
@@ -119,6 +118,23 @@ def _up(
 
 @triton.jit
 def _pass_on(gates, d_gates, hidden, place, rows, column, columns, d_hidden):
+    """Pass on a tile of d_hidden, a large one in four quarters, which take fewer registers."""
+    if d_hidden.numel <= 4096:
+        _pass_through(gates, d_gates, hidden, place, rows, column, columns, d_hidden)
+    else:
+        left, right = halves(d_hidden)
+        d_1, d_2 = halves(left)
+        d_3, d_4 = halves(right)
+        W: tl.constexpr = d_1.shape[1]
+        for_1, for_2, for_3, for_4 = column, column + W, column + 2 * W, column + 3 * W
+        _pass_through(gates, d_gates, hidden, place, rows, for_1, columns, d_1)
+        _pass_through(gates, d_gates, hidden, place, rows, for_2, columns, d_2)
+        _pass_through(gates, d_gates, hidden, place, rows, for_3, columns, d_3)
+        _pass_through(gates, d_gates, hidden, place, rows, for_4, columns, d_4)
+
+
+@triton.jit
+def _pass_through(gates, d_gates, hidden, place, rows, column, columns, d_hidden):
     """Store the gradients of a and b and, once more, hidden = silu(a) * b; s = sigmoid(a).
 
     d_a = d_hidden b (s + a s (1 - s)),  d_b = d_hidden a s
@@ -140,83 +156,43 @@ def _down_gradient_kernel(
     g_row, g_column, w_depth, w_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
-    AHEAD: tl.constexpr = False, PDL: tl.constexpr = False,
+    PDL: tl.constexpr = 0,
 ):  # fmt: skip
     """Compute the gradient of hidden, d_hidden = g[token] @ (visual ? w2 : u2), and pass it on.
 
-    g [tokens, depths], w2 and u2 [depths, columns]; gates, d_gates [2, rows, columns]. AHEAD, a
-    tile's gates go to L2 while its product is under way.
+    g [tokens, depths], w2 and u2 [depths, columns]; gates, d_gates [2, rows, columns]. One loop
+    over all tiles: the epilogue is long, and two of them exceed the cache of instructions.
     FLOPs: 2 * tokens * depths * columns.
     """
-    if PDL:  # the kernel before this one has ended from here on
-        tl.extra.cuda.gdc_wait()
-    number = tl.program_id(0)
-    if TMA:
-        number = _down_gradient(
-            g, w2, u2, gates, d_gates, hidden, order, ends, number, rows, depths, columns,
-            g_row, g_column, w_depth, w_column,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TURNED, TMA, AHEAD, "whole",
-        )  # fmt: skip
-        _down_gradient(
-            apart, w2, u2, gates, d_gates, hidden, order, ends, number, rows, depths, columns,
-            g_row, g_column, w_depth, w_column,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TURNED, TMA, AHEAD, "rest",
-        )  # fmt: skip
-    else:
-        _down_gradient(
-            apart, w2, u2, gates, d_gates, hidden, order, ends, number, rows, depths, columns,
-            g_row, g_column, w_depth, w_column,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TURNED, TMA, AHEAD, "all",
-        )  # fmt: skip
-
-
-@triton.jit
-def _down_gradient(
-    g, w2, u2, gates, d_gates, hidden, order, ends, number, rows, depths, columns,
-    g_row, g_column, w_depth, w_column,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    HOW: tl.constexpr, WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
-    AHEAD: tl.constexpr, PART: tl.constexpr,
-):  # fmt: skip
-    """Store one part's tiles from a number on; return the number of the next part's first tile."""
-    blocks, visuals, first_visual, first_textual = blocks_of(ends, BLOCK_M, PART)
-    tiles = blocks * tl.cdiv(columns, BLOCK_N)
-    for tile in tl.range(number, tiles, tl.num_programs(0), flatten=True):
-        block, column_block = tile_of(tile, blocks, tl.cdiv(columns, BLOCK_N), GROUP)
-        visual, column = block < visuals, column_block * BLOCK_N
-        row = tl.where(visual, first_visual + block, first_textual + block - visuals) * BLOCK_M
-        w = choose(visual, w2, u2)
-        place = row + tl.arange(0, BLOCK_M)
-        if AHEAD:
-            prefetch(gates, place, column, columns, BLOCK_N)
-            prefetch(gates, rows + place, column, columns, BLOCK_N)
-        at = row
-        if PART == "whole":
-            at = tl.load(order + row)
-        elif HOW == "gathered":
+    begin(PDL)
+    visual_end, end = tl.load(ends), tl.load(ends + 1)
+    row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
+    for number in tl.range(
+        tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=True
+    ):
+        row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
+        row, column = row_block * BLOCK_M, column_block * BLOCK_N
+        w = choose(row < visual_end, w2, u2, TMA)
+        source, at = g, row
+        if HOW == "gathered":
             tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
-            g_rows = rows_of(g, tokens, g_row)
+            g_rows = rows_of(apart, tokens, g_row)
+        elif HOW == "pieces":
+            start = start_of(order, row, BLOCK_M)
+            source, at = choose(start >= 0, g, apart, TMA), tl.where(start >= 0, start, row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            if PART != "whole" and HOW == "gathered":
+            if HOW == "gathered":
                 g_tile = load_rows(g_rows, tokens, depth, depths, g_column, BLOCK_K, WHOLE)
             else:
-                g_tile = g.load([at, depth])
+                g_tile = source.load([at, depth])
             w_tile = load_factor(
                 w, depth, column, depths, columns, w_depth, w_column,
                 BLOCK_K, BLOCK_N, TURNED, TMA,
             )  # fmt: skip
             acc = tl.dot(g_tile, w_tile, acc, input_precision="ieee")
-        left, right = halves(acc)
-        d_1, d_2 = halves(left)
-        d_3, d_4 = halves(right)
-        W: tl.constexpr = BLOCK_N // 4
-        for_1, for_2, for_3, for_4 = column, column + W, column + 2 * W, column + 3 * W
-        _pass_on(gates, d_gates, hidden, place, rows, for_1, columns, d_1)
-        _pass_on(gates, d_gates, hidden, place, rows, for_2, columns, d_2)
-        _pass_on(gates, d_gates, hidden, place, rows, for_3, columns, d_3)
-        _pass_on(gates, d_gates, hidden, place, rows, for_4, columns, d_4)
-    return next_number(number, tiles)
+        place = row + tl.arange(0, BLOCK_M)
+        _pass_on(gates, d_gates, hidden, place, rows, column, columns, acc)
 
 
 def up(x, weights, plan, keep):
@@ -227,6 +203,8 @@ def up(x, weights, plan, keep):
     w1, w3, u1, u3 = weights = alike(*weights)
     depths, columns = w1.shape
     form = form_of(w1.dtype, *weights, x.matrix, pairs=((w1, w3), (u1, u3)), height=plan.tile)
+    if form["TMA"]:
+        form = {**form, "num_stages": forms.UP_STAGES}
     m, half, k = form["BLOCK_M"], form["BLOCK_N"] // 2, form["BLOCK_K"]
     swapped = 0, 0
     if form["TMA"]:
@@ -262,6 +240,6 @@ def down_gradient(g, weights, gates, plan):
         plan.order, plan.ends, plan.rows, depths, columns, *g.matrix.stride(),
         *weights[0].stride(),
         HOW=how, WHOLE=is_whole(form, (depths, k)), TURNED=form["TMA"] and is_turned(weights[0]),
-        AHEAD=is_prefetched(form), **form, **overlapping(form),
+        **form, **overlapping(form),
     )  # fmt: skip
     return d_gates, hidden

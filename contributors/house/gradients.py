@@ -3,22 +3,27 @@
 import torch
 import triton
 import triton.language as tl
-from forms import form_of, height_of_sums, is_whole, kernel_of, processors
-from rows import SORTED, is_apart, operands
-from tiles import choose, halves, load_rows, load_tile, rows_of, tile_of
+from forms import (
+    form_of,
+    height_of_sums,
+    is_whole,
+    kernel_of,
+    overlapping_too,
+    processors,
+    programs_for,
+)
+from rows import SORTED, operands, start_of
+from tiles import begin, choose, halves, load_rows, load_tile, rows_of, tile_of
 
 
 @triton.jit
-def _place_of(
-    order, row, visual_end, whole_visual, whole_textual, DEPTH: tl.constexpr, HOW: tl.constexpr
-):
+def _place_of(order, row, DEPTH: tl.constexpr, TILE: tl.constexpr, HOW: tl.constexpr):
     """Return where DEPTH sorted rows are: their tokens, or the first one's, or nothing of use."""
     if HOW == "gathered":
         return tl.load(order + row + tl.arange(0, DEPTH))
     elif HOW == "pieces":
-        return tl.where(
-            is_apart(row, visual_end, whole_visual, whole_textual), -1, tl.load(order + row)
-        )
+        start = start_of(order, row // TILE * TILE, TILE)
+        return tl.where(start >= 0, start + row % TILE, -1)
     else:
         return row
 
@@ -34,7 +39,9 @@ def _load_step(
         pointers = rows_of(apart, place, row_stride)
         return load_rows(pointers, place, column, columns, column_stride, COLUMNS, WHOLE)
     elif HOW == "pieces":
-        return choose(place >= 0, matrix, apart).load([tl.where(place >= 0, place, row), column])
+        return choose(place >= 0, matrix, apart, TMA).load(
+            [tl.where(place >= 0, place, row), column]
+        )
     else:
         return load_tile(
             matrix, base + row, column, all_rows, columns, row_stride, column_stride,
@@ -44,7 +51,15 @@ def _load_step(
 
 @triton.jit
 def _store_sums(out, row, column, rows, columns, values):
-    """Store a tile in four quarters, which take less shared memory than one whole."""
+    """Store a tile, a large one in four quarters, which take less shared memory than one whole."""
+    if values.numel <= 4096:
+        _store_sum(out, row, column, rows, columns, values)
+    else:
+        _store_quarters(out, row, column, rows, columns, values)
+
+
+@triton.jit
+def _store_quarters(out, row, column, rows, columns, values):
     left, right = halves(values)
     WIDTH: tl.constexpr = values.shape[1] // 4
     first, second = halves(left)
@@ -66,16 +81,15 @@ def _store_sum(out, row, column, rows, columns, values):
 
 @triton.jit
 def _sum_of_kind(
-    g, g_apart, x, x_apart, out, order, ends, first, end, kind, rows, outputs, inputs,
+    g, g_apart, x, x_apart, out, order, first, end, kind, rows, outputs, inputs,
     g_row, g_column, x_row, x_column, shares,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr,
+    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, TILE: tl.constexpr,
     WHOLE: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Store the sums over the steps first to end, of one kind, for each of a program's tiles."""
     row_blocks, column_blocks = tl.cdiv(outputs, BLOCK_M), tl.cdiv(inputs, BLOCK_N)
     tiles = row_blocks * column_blocks * PAIRS
-    visual_end, whole_visual, whole_textual = tl.load(ends), tl.load(ends + 2), tl.load(ends + 3)
     for unit in tl.range(tl.program_id(0), tiles * shares, tl.num_programs(0), flatten=True):
         block, column_block = tile_of(unit % tiles, row_blocks * PAIRS, column_blocks, GROUP)
         pair, row, column = (
@@ -85,12 +99,8 @@ def _sum_of_kind(
         )
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         # A step's place is loaded one step ahead, so that the loads of its rows wait for nothing.
-        g_place = _place_of(
-            order, first * BLOCK_K, visual_end, whole_visual, whole_textual, BLOCK_K, G
-        )
-        x_place = _place_of(
-            order, first * BLOCK_K, visual_end, whole_visual, whole_textual, BLOCK_K, X
-        )
+        g_place = _place_of(order, first * BLOCK_K, BLOCK_K, TILE, G)
+        x_place = _place_of(order, first * BLOCK_K, BLOCK_K, TILE, X)
         for step in range(first, end):
             g_tile = _load_step(
                 g, g_apart, g_place, pair * rows, step * BLOCK_K, row, PAIRS * rows, outputs,
@@ -102,12 +112,8 @@ def _sum_of_kind(
             )  # fmt: skip
             acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
             following = tl.minimum(step + 1, end - 1) * BLOCK_K
-            g_place = _place_of(
-                order, following, visual_end, whole_visual, whole_textual, BLOCK_K, G
-            )
-            x_place = _place_of(
-                order, following, visual_end, whole_visual, whole_textual, BLOCK_K, X
-            )
+            g_place = _place_of(order, following, BLOCK_K, TILE, G)
+            x_place = _place_of(order, following, BLOCK_K, TILE, X)
         slot = unit // tiles + kind
         to = out + (slot * PAIRS + pair).to(tl.int64) * outputs * inputs
         _store_sums(to, row, column, outputs, inputs, acc)
@@ -118,8 +124,8 @@ def _weight_kernel(
     g, g_apart, x, x_apart, out, order, ends, rows, outputs, inputs,
     g_row, g_column, x_row, x_column, shares,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr,
-    WHOLE: tl.constexpr, TMA: tl.constexpr,
+    PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, TILE: tl.constexpr,
+    WHOLE: tl.constexpr, TMA: tl.constexpr, PDL: tl.constexpr = 0,
 ):  # fmt: skip
     """Compute d_w[kind, pair] = the sum of the outer products g[pair, token] x[token] of a kind.
 
@@ -134,6 +140,7 @@ def _weight_kernel(
     Bytes: g and x are read and the slots written, if L2 keeps what several programs read.
     FLOPs: 2 * PAIRS * tokens * outputs * inputs.
     """
+    begin(PDL)
     visual_steps, steps = tl.load(ends) // BLOCK_K, tl.load(ends + 1) // BLOCK_K
     tiles = tl.cdiv(outputs, BLOCK_M) * tl.cdiv(inputs, BLOCK_N) * PAIRS
     share, length = 0, steps
@@ -147,19 +154,23 @@ def _weight_kernel(
             here, until = tl.maximum(first, visual_steps), end
         if (here < until) | (shares == 1):
             _sum_of_kind(
-                g, g_apart, x, x_apart, out, order, ends, here, until, kind, rows, outputs,
+                g, g_apart, x, x_apart, out, order, here, until, kind, rows, outputs,
                 inputs, g_row, g_column, x_row, x_column, shares,
-                BLOCK_M, BLOCK_N, BLOCK_K, GROUP, PAIRS, G, X, WHOLE, TMA,
+                BLOCK_M, BLOCK_N, BLOCK_K, GROUP, PAIRS, G, X, TILE, WHOLE, TMA,
             )  # fmt: skip
 
 
 @triton.jit
-def _sum_kernel(slots, out, ends, shares, size, STEP: tl.constexpr, BLOCK: tl.constexpr):
+def _sum_kernel(
+    slots, out, ends, shares, size, STEP: tl.constexpr, BLOCK: tl.constexpr,
+    PDL: tl.constexpr = 0,
+):  # fmt: skip
     """Add the slots of one kind in order, for BLOCK elements of size; no slot is a sum of zero.
 
     slots [shares + 1, size], out [2, size]; sums are split only where size is small.
     Bytes: 4 * (shares + 1) * size read, and out written.
     """
+    begin(PDL)
     kind = tl.program_id(1)
     visual_steps, steps = tl.load(ends) // STEP, tl.load(ends + 1) // STEP
     length = tl.cdiv(steps, shares)
@@ -208,14 +219,15 @@ def weight_gradients(g, x, plan):
     slots = d_w
     if shares > 1:
         slots = d_w.new_empty(shares + 1, *d_w.shape[1:], dtype=torch.float32)
-    kernel_of(_weight_kernel, plan.tile)[(min(tiles * shares, processors()),)](
+    kernel_of(_weight_kernel, plan.tile)[(programs_for(tiles * shares, form),)](
         g_rows, g_apart, x_rows, x_apart, slots, plan.order, plan.ends,
         plan.rows, outputs, inputs, *g.matrix.stride(), *x.matrix.stride(), shares, PAIRS=pairs,
-        G=g_how, X=x_how, WHOLE=is_whole(form, (outputs, m), (inputs, n)), **form,
+        G=g_how, X=x_how, TILE=plan.tile, WHOLE=is_whole(form, (outputs, m), (inputs, n)), **form,
+        **overlapping_too(form),
     )  # fmt: skip
     if shares > 1:
         size, block = d_w[0].numel(), 2048
         kernel_of(_sum_kernel, plan.tile)[(triton.cdiv(size, block), 2)](
-            slots, d_w, plan.ends, shares, size, k, block
+            slots, d_w, plan.ends, shares, size, k, block, **overlapping_too(form)
         )
     return d_w

@@ -17,7 +17,10 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
-from forms import kernel_of, on_hopper
+from forms import is_small, kernel_of, on_hopper
+
+LONGEST = 32768
+"""Tokens that a program counts at once."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +44,23 @@ class Partition:
 
 
 @triton.jit
-def _tiles_at(mask, token, tokens, stride, TILE: tl.constexpr):
-    """Return the mask [tiles, TILE] of some tokens, and by tile its sum and whether it is whole."""
+def _tiles_at(mask, start, tokens, stride, TILES: tl.constexpr, TILE: tl.constexpr):
+    """Return some tiles' tokens and their mask, [TILES, TILE], and by tile three counts [TILES].
+
+    They are its visual tokens, whether all are visual and whether all are textual.
+    """
+    token = start + tl.arange(0, TILES)[:, None] * TILE + tl.arange(0, TILE)[None, :]
     chosen = tl.load(mask + token.to(tl.int64) * stride, token < tokens, 0).to(tl.int32)
     visuals = tl.sum(chosen, axis=1)
-    textuals = tl.sum((token < tokens).to(tl.int32), axis=1) - visuals
-    return chosen, visuals, (visuals == TILE).to(tl.int32), (textuals == TILE).to(tl.int32)
+    full = start + tl.arange(0, TILES) * TILE + TILE <= tokens
+    return token, chosen, visuals, visuals == TILE, full & (visuals == 0)
 
 
 @triton.jit
-def _rank(flags):
-    """Return the number of flags before each one, in the order of memory."""
-    flat = tl.reshape(flags, (flags.numel,))
-    return tl.reshape(tl.cumsum(flat, axis=0) - flat, flags.shape)
+def _sums(first, second):
+    """Return the sums of two lists of counts, by one reduction."""
+    both = tl.sum(first.to(tl.int64) + (second.to(tl.int64) << 32), axis=0)
+    return both.to(tl.int32), (both >> 32).to(tl.int32)
 
 
 @triton.jit
@@ -69,44 +76,55 @@ def _partition_kernel(
     if PDL:  # the next kernel may begin, and waits where it needs the plan
         tl.extra.cuda.gdc_launch_dependents()
     first = tl.program_id(0) * BLOCK
-    inside = tl.arange(0, TILE)[None, :]
-    # Tokens and tiles of the whole mask, and those before this program's.
-    all_visual, all_whole_visual, all_whole_textual = 0, 0, 0
-    visual, whole_visual, whole_textual = 0, 0, 0
+    TILES: tl.constexpr = AT_ONCE // TILE
+    # All visual tokens and whole tiles, and those before this program's tokens.
+    visuals, before = tl.zeros((TILES,), tl.int32), tl.zeros((TILES,), tl.int32)
+    wholes, wholes_before = tl.zeros((TILES,), tl.int32), tl.zeros((TILES,), tl.int32)
+    others, others_before = tl.zeros((TILES,), tl.int32), tl.zeros((TILES,), tl.int32)
     for start in range(0, tokens, AT_ONCE):
-        tile = start + tl.arange(0, AT_ONCE // TILE) * TILE
-        _, sums, wholes, others = _tiles_at(mask, tile[:, None] + inside, tokens, stride, TILE)
-        all_visual += tl.sum(sums, axis=0)
-        all_whole_visual += tl.sum(wholes, axis=0)
-        all_whole_textual += tl.sum(others, axis=0)
-        visual += tl.sum(tl.where(tile < first, sums, 0), axis=0)
-        whole_visual += tl.sum(tl.where(tile < first, wholes, 0), axis=0)
-        whole_textual += tl.sum(tl.where(tile < first, others, 0), axis=0)
-    end = tl.cdiv(all_visual, TILE) * TILE
-    last = end + tokens - all_visual
+        _, _, counts, whole, other = _tiles_at(mask, start, tokens, stride, TILES, TILE)
+        earlier = start + tl.arange(0, TILES) * TILE < first
+        visuals += counts
+        before += tl.where(earlier, counts, 0)
+        wholes += whole.to(tl.int32)
+        wholes_before += (whole & earlier).to(tl.int32)
+        others += other.to(tl.int32)
+        others_before += (other & earlier).to(tl.int32)
+    visual, visual_before = _sums(visuals, before)
+    whole, whole_before = _sums(wholes, wholes_before)
+    other, other_before = _sums(others, others_before)
+    end = tl.cdiv(visual, TILE) * TILE
+    last = end + tokens - visual
 
-    token = first + tl.arange(0, BLOCK // TILE)[:, None] * TILE + inside
-    chosen, _, wholes, others = _tiles_at(mask, token, tokens, stride, TILE)
-    mixed = (token < tokens).to(tl.int32) * (1 - wholes - others)[:, None]
-    of_visual = visual + (all_whole_visual - whole_visual) * TILE + _rank(chosen * mixed)
-    of_textual = first - visual + (all_whole_textual - whole_textual) * TILE
-    of_textual += _rank((1 - chosen) * mixed)
-    whole = tl.where(
-        chosen != 0,
-        (whole_visual + _rank(wholes))[:, None],
-        (whole_textual + _rank(others))[:, None],
+    token, chosen, counts, is_whole, is_other = _tiles_at(
+        mask, first, tokens, stride, BLOCK // TILE, TILE
     )
-    row = tl.where(mixed != 0, tl.where(chosen != 0, of_visual, of_textual), whole * TILE + inside)
-    tl.store(order + tl.where(chosen != 0, row, end + row), token, token < tokens)
+    is_mixed = 1 - is_whole.to(tl.int32) - is_other.to(tl.int32)
+    # Ranks: of whole tiles, and of a mixed tile's tokens. The counts of a block have 11 bits.
+    packed = is_whole.to(tl.int64) + (is_other.to(tl.int64) << 16) + (is_mixed.to(tl.int64) << 32)
+    packed += (counts * is_mixed).to(tl.int64) << 48
+    packed = tl.cumsum(packed, axis=0) - packed
+    wholes_here, others_here = (packed & 65535).to(tl.int32), (packed >> 16 & 65535).to(tl.int32)
+    mixed_here, visual_here = (packed >> 32 & 65535).to(tl.int32), (packed >> 48).to(tl.int32)
+    rank = visual_here[:, None] + tl.cumsum(chosen, axis=1) - chosen
+    inside = (token - first) % TILE
+    other_rank = mixed_here[:, None] * TILE + inside - rank
+    of_visual = visual_before + (whole - whole_before) * TILE + rank
+    of_textual = first - visual_before + (other - other_before) * TILE + other_rank
+    mixed = (is_mixed != 0)[:, None]
+    of_visual = tl.where(mixed, of_visual, (whole_before + wholes_here)[:, None] * TILE + inside)
+    of_textual = tl.where(mixed, of_textual, (other_before + others_here)[:, None] * TILE + inside)
+    row = tl.where(chosen != 0, of_visual, end + of_textual)
+    tl.store(order + row, token, token < tokens)
 
     if first == 0:
         gap = tl.arange(0, 2 * TILE)
-        tl.store(order + all_visual + gap, -1, all_visual + gap < end)
+        tl.store(order + visual + gap, -1, visual + gap < end)
         tl.store(order + last + gap, -1, last + gap < rows)
         tl.store(ends, end)
         tl.store(ends + 1, tl.cdiv(last, TILE) * TILE)
-        tl.store(ends + 2, all_whole_visual * TILE)
-        tl.store(ends + 3, end + all_whole_textual * TILE)
+        tl.store(ends + 2, whole * TILE)
+        tl.store(ends + 3, end + other * TILE)
 
 
 def rows_of_plan(tokens: int, tile: int) -> int:
@@ -121,10 +139,11 @@ def partition(mask: torch.Tensor, tile: int) -> Partition:
     order = torch.empty(rows, dtype=torch.int32, device=mask.device)
     ends = torch.empty(4, dtype=torch.int32, device=mask.device)
     block = 1024
-    at_once = block if tokens <= 4 * block else 16 * block
+    few = tokens <= 4 * block and is_small(tile)
+    at_once = block if few else min(max(triton.next_power_of_2(tokens), block), LONGEST)
     kernel_of(_partition_kernel, tile)[(max(triton.cdiv(tokens, block), 1),)](
         mask, order, ends, tokens, mask.stride(0), rows, block, at_once, tile,
-        num_warps=8 if at_once == block else 16, PDL=on_hopper(),
+        num_warps=16 if at_once >= 16384 else 8, PDL=on_hopper(),
     )  # fmt: skip
     return Partition(tokens, order, ends, tile)
 

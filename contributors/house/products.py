@@ -6,7 +6,6 @@ from forms import (
     alike,
     described,
     form_of,
-    is_stored_whole,
     is_turned,
     is_whole,
     kernel_of,
@@ -15,53 +14,53 @@ from forms import (
 )
 from rows import blocks_of, operands
 from tiles import (
+    begin,
     choose,
-    halves,
     load_factor,
     load_rows,
     load_tile,
     next_number,
     rows_of,
-    store_rows,
+    store_halves,
     tile_of,
 )
 
 
 @triton.jit
 def _product_kernel(
-    a, apart, v, t, v2, t2, out, whole_out, order, ends, rows, depths, columns,
+    a, apart, v, t, v2, t2, out, order, ends, rows, depths, columns,
     a_row, a_column, w_depth, w_column, out_row,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr,
     TMA: tl.constexpr,
-    PDL: tl.constexpr = False,
+    PDL: tl.constexpr = 0,
 ):  # fmt: skip
     """Compute out[token] = a[token] @ (visual ? v : t), and + a2[token] @ (visual ? v2 : t2).
 
     out [tokens, columns]; the weights [depths, columns], TURNED if they lie as their transposes.
-    a is [tokens, depths], or, SORTED, [PAIRS, rows, depths]; see HOW in rows.py. Descriptors load
-    and store the tiles of tokens that follow one another, first; `apart` has the other tokens.
+    a is [tokens, depths], or, SORTED, [PAIRS, rows, depths]; see HOW in rows.py. With
+    TMA, the tiles of tokens that follow one another come first, by descriptors; `apart` has the
+    other tokens.
 
     Bytes: a, the weights and the order are read and out is written once, if L2 keeps the tiles
     that several programs read. FLOPs: 2 * PAIRS * tokens * depths * columns.
     """
-    if PDL:  # the kernel before this one has ended from here on
-        tl.extra.cuda.gdc_wait()
+    begin(PDL)
     number = tl.program_id(0)
     if TMA:
         number = _multiply(
-            a, v, t, v2, t2, out, whole_out, order, ends, number, rows, depths, columns,
+            a, v, t, v2, t2, out, order, ends, number, rows, depths, columns,
             a_row, a_column, w_depth, w_column, out_row, BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
             HOW, WHOLE, PAIRS, TURNED, TMA, "whole",
         )  # fmt: skip
         _multiply(
-            apart, v, t, v2, t2, out, None, order, ends, number, rows, depths, columns,
+            apart, v, t, v2, t2, out, order, ends, number, rows, depths, columns,
             a_row, a_column, w_depth, w_column, out_row, BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
             HOW, WHOLE, PAIRS, TURNED, TMA, "rest",
         )  # fmt: skip
     else:
         _multiply(
-            apart, v, t, v2, t2, out, None, order, ends, number, rows, depths, columns,
+            apart, v, t, v2, t2, out, order, ends, number, rows, depths, columns,
             a_row, a_column, w_depth, w_column, out_row, BLOCK_M, BLOCK_N, BLOCK_K, GROUP,
             HOW, WHOLE, PAIRS, TURNED, TMA, "all",
         )  # fmt: skip
@@ -69,7 +68,7 @@ def _product_kernel(
 
 @triton.jit
 def _multiply(
-    a, v, t, v2, t2, out, whole_out, order, ends, number, rows, depths, columns,
+    a, v, t, v2, t2, out, order, ends, number, rows, depths, columns,
     a_row, a_column, w_depth, w_column, out_row,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr,
@@ -82,9 +81,9 @@ def _multiply(
         block, column_block = tile_of(tile, blocks, tl.cdiv(columns, BLOCK_N), GROUP)
         visual, column = block < visuals, column_block * BLOCK_N
         row = tl.where(visual, first_visual + block, first_textual + block - visuals) * BLOCK_M
-        w = choose(visual, v, t)
+        w = choose(visual, v, t, TMA)
         if PAIRS > 1:
-            w2 = choose(visual, v2, t2)
+            w2 = choose(visual, v2, t2, TMA)
         if PART == "whole":
             token = tl.load(order + row)
             at = row if HOW == "sorted" else token
@@ -105,22 +104,13 @@ def _multiply(
                     BLOCK_M, BLOCK_K, TMA,
                 )  # fmt: skip
             w_tile = load_factor(
-                choose(second, w2, w) if PAIRS > 1 else w, depth, column, depths, columns,
+                choose(second, w2, w, TMA) if PAIRS > 1 else w, depth, column, depths, columns,
                 w_depth, w_column, BLOCK_K, BLOCK_N, TURNED, TMA,
             )  # fmt: skip
             acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
-        left, right = halves(acc)
         if PART == "whole":
-            if whole_out is not None:
-                whole_out.store([token, column], left.to(out.dtype.element_ty))
-                whole_out.store([token, column + BLOCK_N // 2], right.to(out.dtype.element_ty))
-            else:
-                tokens = token + tl.arange(0, BLOCK_M)
-                store_rows(out, tokens, column, columns, out_row, left)
-                store_rows(out, tokens, column + BLOCK_N // 2, columns, out_row, right)
-        else:
-            store_rows(out, tokens, column, columns, out_row, left)
-            store_rows(out, tokens, column + BLOCK_N // 2, columns, out_row, right)
+            tokens = token + tl.arange(0, BLOCK_M)
+        store_halves(out, tokens, column, columns, out_row, acc)
     return next_number(number, tiles)
 
 
@@ -144,8 +134,7 @@ def product(a, weights, plan):
     grid = (programs_for(plan.rows // m * triton.cdiv(columns, n), form),)
     kernel_of(_product_kernel, plan.tile)[grid](
         a, apart, *(described(w, k, n, form) for w in weights), *[None] * (4 - len(weights)),
-        out, described(out, m, n // 2, form) if is_stored_whole(out, form) else None,
-        plan.order, plan.ends, plan.rows, depths, columns,
+        out, plan.order, plan.ends, plan.rows, depths, columns,
         *matrix.stride(), *weights[0].stride(), out.stride(0),
         HOW=how, WHOLE=is_whole(form, (depths, k)), PAIRS=pairs,
         TURNED=form["TMA"] and is_turned(weights[0]),

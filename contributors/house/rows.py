@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from forms import described, form_of, is_small
-from tiles import load_rows, rows_of, store_rows
+from forms import described, form_of, is_small, overlapping_too
+from tiles import begin, load_rows, rows_of, store_rows
 
 GATHERED, PIECES, SORTED = "gathered", "pieces", "sorted"
 
@@ -45,6 +45,16 @@ def blocks_of(ends, HEIGHT: tl.constexpr, PART: tl.constexpr):
 
 
 @triton.jit
+def start_of(order, row, TILE: tl.constexpr):
+    """Return the first token of the tile at a row, if all of its tokens follow one another, or -1.
+
+    A tile's tokens are in order, so that the first and the last one tell.
+    """
+    first = tl.load(order + row)
+    return tl.where(tl.load(order + row + TILE - 1) - first == TILE - 1, first, -1)
+
+
+@triton.jit
 def is_apart(row, visual_end, whole_visual, whole_textual):
     """Return whether the tile of a row is not a whole one, given a plan's ends but the second."""
     return row >= tl.where(row < visual_end, whole_visual, whole_textual)
@@ -52,12 +62,14 @@ def is_apart(row, visual_end, whole_visual, whole_textual):
 
 @triton.jit
 def _pack_kernel(
-    matrix, packed, order, ends, columns, row_stride, TILE: tl.constexpr, COLUMNS: tl.constexpr
-):
-    """Copy the rows of a tile whose tokens do not follow one another, and no other.
+    matrix, packed, order, ends, columns, row_stride, TILE: tl.constexpr, COLUMNS: tl.constexpr,
+    PDL: tl.constexpr = 0,
+):  # fmt: skip
+    """Copy the rows of the tiles that are not whole, and no other.
 
     Bytes: twice the matrix for a random mask, nearly none for spans.
     """
+    begin(PDL)
     row, column = tl.program_id(0) * TILE, tl.program_id(1) * COLUMNS
     apart = is_apart(row, tl.load(ends), tl.load(ends + 2), tl.load(ends + 3))
     if apart & (row < tl.load(ends + 1)):
@@ -70,13 +82,14 @@ def _pack_kernel(
 def pack(plan, matrix):
     """Return a matrix [tokens, columns] as PIECES, or GATHERED where no descriptor describes it."""
     matrix = by_rows(plan, matrix)
-    if not form_of(matrix.dtype, matrix, height=plan.tile)["TMA"]:
+    form = form_of(matrix.dtype, matrix, height=plan.tile)
+    if not form["TMA"]:
         return Rows(matrix)
     columns, block = matrix.shape[1], 128
     packed = matrix.new_empty(plan.rows, columns)
     _pack_kernel[(plan.rows // plan.tile, triton.cdiv(columns, block))](
         matrix, packed, plan.order, plan.ends, columns, matrix.stride(0), plan.tile, block,
-        num_warps=8,
+        num_warps=8, **overlapping_too(form),
     )  # fmt: skip
     return Rows(matrix, PIECES, packed)
 

@@ -5,6 +5,15 @@ import triton.language as tl
 
 
 @triton.jit
+def begin(PDL: tl.constexpr):
+    """Wait for the kernel before this one; let the next one be launched, which waits in turn."""
+    if PDL > 0:
+        tl.extra.cuda.gdc_wait()
+    if PDL > 1:
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
 def tile_of(number, row_blocks, column_blocks, GROUP: tl.constexpr):
     """Return a tile's row and column, in groups of GROUP rows of tiles, whose factors L2 keeps."""
     group = number // (GROUP * column_blocks)
@@ -24,13 +33,16 @@ def next_number(number, tiles):
 
 
 @triton.jit
-def choose(condition, first, second):
-    """Return one of two, which may be descriptors: a conditional expression takes none."""
-    if condition:  # noqa: SIM108
-        chosen = first
+def choose(condition, first, second, TMA: tl.constexpr):
+    """Return one of two pointers or, with TMA, descriptors: a conditional expression takes none."""
+    if TMA:
+        if condition:  # noqa: SIM108
+            chosen = first
+        else:
+            chosen = second
+        return chosen
     else:
-        chosen = second
-    return chosen
+        return tl.where(condition, first, second)
 
 
 @triton.jit
@@ -115,14 +127,14 @@ def store_rows(matrix, tokens, column, columns, row_stride, values):
 
 
 @triton.jit
-def prefetch(matrix, row, column, columns, COLUMNS: tl.constexpr):
-    """Ask for COLUMNS elements of 2 bytes of these rows, a line of 128 bytes each, to be in L2."""
-    line = tl.minimum(column + tl.arange(0, COLUMNS // 64) * 64, columns - 1)
-    pointers = matrix + row[:, None].to(tl.int64) * columns + line[None, :]
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointers.to(tl.int64)],
-        dtype=tl.int32, is_pure=False, pack=1,
-    )  # fmt: skip
+def store_halves(matrix, tokens, column, columns, row_stride, values):
+    """Store values as `store_rows` does, a large block in halves: fewer registers."""
+    if values.numel <= 4096:
+        store_rows(matrix, tokens, column, columns, row_stride, values)
+    else:
+        left, right = halves(values)
+        store_rows(matrix, tokens, column, columns, row_stride, left)
+        store_rows(matrix, tokens, column + left.shape[1], columns, row_stride, right)
 
 
 @triton.jit
