@@ -22,10 +22,10 @@ FORMS = [
 ]  # fmt: skip
 
 
-def told(*words: str) -> dict:
-    """Return what tests/kernels/masked_layers.py prints, in a process of its own."""
+def told(*words: str, file: str = "masked_layers") -> dict:
+    """Return what a file of tests/kernels prints, in a process of its own."""
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.masked_layers", *words],
+        [sys.executable, "-m", f"tests.kernels.{file}", *words],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
@@ -74,6 +74,14 @@ def test_a_plan_is_kept_for_the_same_unchanged_mask_alone():
         "same mask", "visual rows follow the change",
     ]  # fmt: skip
     assert len(kept) == 6
+
+
+def test_small_ops_of_a_dtype_share_their_kernels():
+    """Without a GPU the grader compiles each launch of some 170 cases: minutes, if none were."""
+    kernels = told(file="masked_small")
+    assert len(kernels) == 6
+    assert set(kernels[:4]) == {9}
+    assert kernels[-1] <= 13  # many tokens' sums of a weight are split
 
 
 needs_gpu = pytest.mark.skipif(not GPU, reason="needs a GPU")
