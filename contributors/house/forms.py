@@ -33,13 +33,16 @@ SMALL = {
     "BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
     "num_warps": 4, "num_stages": 1,
 }  # fmt: skip
-UP_STAGES = 3
-CHAIN = 2
 FEW = 1 << 26
 """Products of two numbers, below which an op is small: it takes microseconds in any form."""
 forced = None
 """The form that tests ask for: "descriptors", "pointers" or "small"; None leaves it to the size
 and the device."""
+
+
+def ceil_div(length, block):
+    """Return how many blocks cover a length; `triton.cdiv` takes ten times as long."""
+    return -(-length // block)
 
 
 def height_of(tokens, depths, columns):
@@ -63,7 +66,7 @@ def height_of_sums(tile):
 
 
 def _tiles(rows, columns):
-    return triton.cdiv(rows, 128) * triton.cdiv(columns, 256)
+    return ceil_div(rows, 128) * ceil_div(columns, 256)
 
 
 def form_of(dtype, *matrices, pairs=(), height=128, shape=None):
@@ -106,12 +109,8 @@ def is_whole(form, *lengths):
 
 
 def overlapping(form):
-    """Return the options of a launch that begins while the kernel before it still runs."""
-    return {"PDL": CHAIN, "launch_pdl": True} if form["TMA"] and on_hopper() else {}
-
-
-def overlapping_too(form):
-    return overlapping(form) if CHAIN == 2 else {}
+    """Return the options of a launch that begins while the partition before it still runs."""
+    return {"PDL": True, "launch_pdl": True} if form["TMA"] and on_hopper() else {}
 
 
 @functools.cache

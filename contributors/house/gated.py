@@ -1,11 +1,12 @@
 """The products of a SwiGLU layer that apply its gate or the gate's gradient as they are stored."""
 
-import forms
 import torch
 import triton
 import triton.language as tl
 from forms import (
+    HOPPER,
     alike,
+    ceil_div,
     described,
     described_pair,
     form_of,
@@ -17,7 +18,6 @@ from forms import (
 )
 from rows import blocks_of, operands, start_of
 from tiles import (
-    begin,
     choose,
     halves,
     load_both,
@@ -27,6 +27,7 @@ from tiles import (
     rows_of,
     store_rows,
     tile_of,
+    turns,
 )
 
 
@@ -36,7 +37,7 @@ def _up_kernel(
     x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr,
-    PDL: tl.constexpr = 0,
+    PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Compute hidden[row] = silu(a) * b, a = x[token] @ (visual ? w1 : u1), b with w3 and u3.
 
@@ -48,7 +49,8 @@ def _up_kernel(
     Bytes: x, the weights and the order are read and hidden, and the gates, written, if L2 keeps
     what several programs read. FLOPs: 4 * tokens * depths * columns.
     """
-    begin(PDL)
+    if PDL:  # the kernel before this one has ended from here on
+        tl.extra.cuda.gdc_wait()
     number = tl.program_id(0)
     if TMA:
         number = _up(
@@ -80,7 +82,8 @@ def _up(
     HALF: tl.constexpr = BLOCK_N // 2
     blocks, visuals, first_visual, first_textual = blocks_of(ends, BLOCK_M, PART)
     tiles = blocks * tl.cdiv(columns, HALF)
-    for tile in tl.range(number, tiles, tl.num_programs(0), flatten=True):
+    for turn in tl.range(0, turns(number, tiles), flatten=True):
+        tile = number + turn * tl.num_programs(0)
         block, column_block = tile_of(tile, blocks, tl.cdiv(columns, HALF), GROUP)
         visual, column = block < visuals, column_block * HALF
         row = tl.where(visual, first_visual + block, first_textual + block - visuals) * BLOCK_M
@@ -156,7 +159,7 @@ def _down_gradient_kernel(
     g_row, g_column, w_depth, w_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
-    PDL: tl.constexpr = 0,
+    PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Compute the gradient of hidden, d_hidden = g[token] @ (visual ? w2 : u2), and pass it on.
 
@@ -164,12 +167,13 @@ def _down_gradient_kernel(
     over all tiles: the epilogue is long, and two of them exceed the cache of instructions.
     FLOPs: 2 * tokens * depths * columns.
     """
-    begin(PDL)
+    if PDL:  # the kernel before this one has ended from here on
+        tl.extra.cuda.gdc_wait()
     visual_end, end = tl.load(ends), tl.load(ends + 1)
     row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
-    for number in tl.range(
-        tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0), flatten=True
-    ):
+    first = tl.program_id(0)
+    for turn in tl.range(0, turns(first, row_blocks * column_blocks), flatten=True):
+        number = first + turn * tl.num_programs(0)
         row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
         row, column = row_block * BLOCK_M, column_block * BLOCK_N
         w = choose(row < visual_end, w2, u2, TMA)
@@ -203,8 +207,10 @@ def up(x, weights, plan, keep):
     w1, w3, u1, u3 = weights = alike(*weights)
     depths, columns = w1.shape
     form = form_of(w1.dtype, *weights, x.matrix, pairs=((w1, w3), (u1, u3)), height=plan.tile)
-    if form["TMA"]:
-        form = {**form, "num_stages": forms.UP_STAGES}
+    if (
+        form is HOPPER and depths <= 2048
+    ):  # epilogues are often: fewer loads are under way amid them
+        form = {**form, "num_stages": 3}
     m, half, k = form["BLOCK_M"], form["BLOCK_N"] // 2, form["BLOCK_K"]
     swapped = 0, 0
     if form["TMA"]:
@@ -214,7 +220,7 @@ def up(x, weights, plan, keep):
     hidden = x.matrix.new_empty(1, plan.rows, columns)
     gates = x.matrix.new_empty(2, plan.rows, columns) if keep else None
     a, apart, how = operands(x, m, k, form)
-    grid = (programs_for(plan.rows // m * triton.cdiv(columns, half), form),)
+    grid = (programs_for(plan.rows // m * ceil_div(columns, half), form),)
     kernel_of(_up_kernel, plan.tile)[grid](
         a, apart, *weights, gates, hidden, plan.order, plan.ends, plan.rows, depths, columns,
         *x.matrix.stride(), *w1.stride(), *swapped,
@@ -234,7 +240,7 @@ def down_gradient(g, weights, gates, plan):
     form = form_of(g.matrix.dtype, *weights, g.matrix, height=plan.tile)
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     a, apart, how = operands(g, m, k, form)
-    grid = (programs_for(plan.rows // m * triton.cdiv(columns, n), form),)
+    grid = (programs_for(plan.rows // m * ceil_div(columns, n), form),)
     kernel_of(_down_gradient_kernel, plan.tile)[grid](
         a, apart, *(described(w, k, n, form) for w in weights), gates, d_gates, hidden,
         plan.order, plan.ends, plan.rows, depths, columns, *g.matrix.stride(),

@@ -4,16 +4,16 @@ import torch
 import triton
 import triton.language as tl
 from forms import (
+    ceil_div,
     form_of,
     height_of_sums,
     is_whole,
     kernel_of,
-    overlapping_too,
     processors,
     programs_for,
 )
 from rows import SORTED, operands, start_of
-from tiles import begin, choose, halves, load_rows, load_tile, rows_of, tile_of
+from tiles import choose, halves, load_rows, load_tile, rows_of, tile_of, turns
 
 
 @triton.jit
@@ -90,7 +90,9 @@ def _sum_of_kind(
     """Store the sums over the steps first to end, of one kind, for each of a program's tiles."""
     row_blocks, column_blocks = tl.cdiv(outputs, BLOCK_M), tl.cdiv(inputs, BLOCK_N)
     tiles = row_blocks * column_blocks * PAIRS
-    for unit in tl.range(tl.program_id(0), tiles * shares, tl.num_programs(0), flatten=True):
+    number = tl.program_id(0)
+    for turn in tl.range(0, turns(number, tiles * shares), flatten=True):
+        unit = number + turn * tl.num_programs(0)
         block, column_block = tile_of(unit % tiles, row_blocks * PAIRS, column_blocks, GROUP)
         pair, row, column = (
             block // row_blocks,
@@ -125,7 +127,7 @@ def _weight_kernel(
     g_row, g_column, x_row, x_column, shares,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, TILE: tl.constexpr,
-    WHOLE: tl.constexpr, TMA: tl.constexpr, PDL: tl.constexpr = 0,
+    WHOLE: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Compute d_w[kind, pair] = the sum of the outer products g[pair, token] x[token] of a kind.
 
@@ -140,7 +142,6 @@ def _weight_kernel(
     Bytes: g and x are read and the slots written, if L2 keeps what several programs read.
     FLOPs: 2 * PAIRS * tokens * outputs * inputs.
     """
-    begin(PDL)
     visual_steps, steps = tl.load(ends) // BLOCK_K, tl.load(ends + 1) // BLOCK_K
     tiles = tl.cdiv(outputs, BLOCK_M) * tl.cdiv(inputs, BLOCK_N) * PAIRS
     share, length = 0, steps
@@ -161,16 +162,12 @@ def _weight_kernel(
 
 
 @triton.jit
-def _sum_kernel(
-    slots, out, ends, shares, size, STEP: tl.constexpr, BLOCK: tl.constexpr,
-    PDL: tl.constexpr = 0,
-):  # fmt: skip
+def _sum_kernel(slots, out, ends, shares, size, STEP: tl.constexpr, BLOCK: tl.constexpr):
     """Add the slots of one kind in order, for BLOCK elements of size; no slot is a sum of zero.
 
     slots [shares + 1, size], out [2, size]; sums are split only where size is small.
     Bytes: 4 * (shares + 1) * size read, and out written.
     """
-    begin(PDL)
     kind = tl.program_id(1)
     visual_steps, steps = tl.load(ends) // STEP, tl.load(ends + 1) // STEP
     length = tl.cdiv(steps, shares)
@@ -213,7 +210,7 @@ def weight_gradients(g, x, plan):
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     g_rows, g_apart, g_how = operands(g, k, m, form)
     x_rows, x_apart, x_how = operands(x, k, n, form)
-    tiles = pairs * triton.cdiv(outputs, m) * triton.cdiv(inputs, n)
+    tiles = pairs * ceil_div(outputs, m) * ceil_div(inputs, n)
     shares = shares_of(tiles, plan.rows // k)
     d_w = x.matrix.new_empty(2, pairs, outputs, inputs)
     slots = d_w
@@ -223,11 +220,10 @@ def weight_gradients(g, x, plan):
         g_rows, g_apart, x_rows, x_apart, slots, plan.order, plan.ends,
         plan.rows, outputs, inputs, *g.matrix.stride(), *x.matrix.stride(), shares, PAIRS=pairs,
         G=g_how, X=x_how, TILE=plan.tile, WHOLE=is_whole(form, (outputs, m), (inputs, n)), **form,
-        **overlapping_too(form),
     )  # fmt: skip
     if shares > 1:
         size, block = d_w[0].numel(), 2048
-        kernel_of(_sum_kernel, plan.tile)[(triton.cdiv(size, block), 2)](
-            slots, d_w, plan.ends, shares, size, k, block, **overlapping_too(form)
+        kernel_of(_sum_kernel, plan.tile)[(ceil_div(size, block), 2)](
+            slots, d_w, plan.ends, shares, size, k, block
         )
     return d_w

@@ -11,19 +11,19 @@ from rows import SORTED, Rows, rows_for, unpacked
 
 
 def _plan(x, w1, mask):
-    return plan_of(mask, height_of(*x.shape, 2 * len(w1)))
+    return plan_of(mask, height_of(*x.shape, 2 * w1.shape[0]))
 
 
 def _forward(x, w1, w2, w3, u1, u2, u3, plan, keep, keep_x=False):
     """Return the output [tokens, width], the gates [2, rows, inner] to keep, and x's copy."""
-    x = rows_for(plan, x, 2 * len(w1), keep_x)
+    x = rows_for(plan, x, 2 * w1.shape[0], keep_x)
     hidden, gates = up(x, (w1.T, w3.T, u1.T, u3.T), plan, keep)
     return product(Rows(hidden, SORTED), (w2.T, u2.T), plan), gates, x.packed
 
 
 def _backward(g, x, w1, w2, w3, u1, u2, u3, gates, packed, plan, of_x, of_up, of_down):
     """Return d_x, those of w1 and w3 [2, 2, inner, width], and of w2 [2, width, inner], or None."""
-    g = rows_for(plan, g, len(w1), kept=True)
+    g = rows_for(plan, g, w1.shape[0], kept=True)
     d_gates, hidden = down_gradient(g, (w2, u2), gates, plan)
     d_gates = Rows(d_gates, SORTED)
     d_down = weight_gradients(g, Rows(hidden, SORTED), plan)[:, 0] if of_down else None
@@ -92,7 +92,7 @@ def _operator(
 @_operator.register_fake
 def _(x, w1, w2, w3, u1, u2, u3, mask):
     return x.new_empty(x.shape), x.new_empty(
-        2, rows_of_plan(len(x), height_of(*x.shape, 2 * len(w1))), w1.shape[0]
+        2, rows_of_plan(x.shape[0], height_of(*x.shape, 2 * w1.shape[0])), w1.shape[0]
     )
 
 

@@ -10,12 +10,12 @@ from rows import rows_for, unpacked
 
 
 def _plan(x, w_v, mask):
-    return plan_of(mask, height_of(*x.shape, len(w_v)))
+    return plan_of(mask, height_of(*x.shape, w_v.shape[0]))
 
 
 def _forward(x, w_v, w_t, plan, kept=False):
     """Return the output [tokens, out] and x's packed copy, if there is one."""
-    x = rows_for(plan, x, len(w_v), kept)
+    x = rows_for(plan, x, w_v.shape[0], kept)
     return product(x, (w_v.T, w_t.T), plan), x.packed
 
 

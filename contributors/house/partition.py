@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
-from forms import is_small, kernel_of, on_hopper
+from forms import ceil_div, is_small, kernel_of, on_hopper
 
 LONGEST = 32768
 """Tokens that a program counts at once."""
@@ -140,8 +140,8 @@ def partition(mask: torch.Tensor, tile: int) -> Partition:
     ends = torch.empty(4, dtype=torch.int32, device=mask.device)
     block = 1024
     few = tokens <= 4 * block and is_small(tile)
-    at_once = block if few else min(max(triton.next_power_of_2(tokens), block), LONGEST)
-    kernel_of(_partition_kernel, tile)[(max(triton.cdiv(tokens, block), 1),)](
+    at_once = block if few else min(max(1 << (tokens - 1).bit_length(), block), LONGEST)
+    kernel_of(_partition_kernel, tile)[(max(ceil_div(tokens, block), 1),)](
         mask, order, ends, tokens, mask.stride(0), rows, block, at_once, tile,
         num_warps=16 if at_once >= 16384 else 8, PDL=on_hopper(),
     )  # fmt: skip

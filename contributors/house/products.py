@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 from forms import (
     alike,
+    ceil_div,
     described,
     form_of,
     is_turned,
@@ -14,7 +15,6 @@ from forms import (
 )
 from rows import blocks_of, operands
 from tiles import (
-    begin,
     choose,
     load_factor,
     load_rows,
@@ -23,6 +23,7 @@ from tiles import (
     rows_of,
     store_halves,
     tile_of,
+    turns,
 )
 
 
@@ -33,7 +34,7 @@ def _product_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr,
     TMA: tl.constexpr,
-    PDL: tl.constexpr = 0,
+    PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Compute out[token] = a[token] @ (visual ? v : t), and + a2[token] @ (visual ? v2 : t2).
 
@@ -45,7 +46,8 @@ def _product_kernel(
     Bytes: a, the weights and the order are read and out is written once, if L2 keeps the tiles
     that several programs read. FLOPs: 2 * PAIRS * tokens * depths * columns.
     """
-    begin(PDL)
+    if PDL:  # the kernel before this one has ended from here on
+        tl.extra.cuda.gdc_wait()
     number = tl.program_id(0)
     if TMA:
         number = _multiply(
@@ -77,7 +79,8 @@ def _multiply(
     """Store one part's tiles from a number on; return the number of the next part's first tile."""
     blocks, visuals, first_visual, first_textual = blocks_of(ends, BLOCK_M, PART)
     tiles, steps = blocks * tl.cdiv(columns, BLOCK_N), tl.cdiv(depths, BLOCK_K)
-    for tile in tl.range(number, tiles, tl.num_programs(0), flatten=True):
+    for turn in tl.range(0, turns(number, tiles), flatten=True):
+        tile = number + turn * tl.num_programs(0)
         block, column_block = tile_of(tile, blocks, tl.cdiv(columns, BLOCK_N), GROUP)
         visual, column = block < visuals, column_block * BLOCK_N
         row = tl.where(visual, first_visual + block, first_textual + block - visuals) * BLOCK_M
@@ -131,7 +134,7 @@ def product(a, weights, plan):
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     a, apart, how = operands(a._replace(matrix=matrix), m, k, form)
     out = matrix.new_empty(plan.tokens, columns)
-    grid = (programs_for(plan.rows // m * triton.cdiv(columns, n), form),)
+    grid = (programs_for(plan.rows // m * ceil_div(columns, n), form),)
     kernel_of(_product_kernel, plan.tile)[grid](
         a, apart, *(described(w, k, n, form) for w in weights), *[None] * (4 - len(weights)),
         out, plan.order, plan.ends, plan.rows, depths, columns,

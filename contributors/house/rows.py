@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from forms import described, form_of, is_small, overlapping_too
-from tiles import begin, load_rows, rows_of, store_rows
+from forms import ceil_div, described, form_of, is_small
+from tiles import load_rows, rows_of, store_rows
 
 GATHERED, PIECES, SORTED = "gathered", "pieces", "sorted"
 
@@ -62,14 +62,12 @@ def is_apart(row, visual_end, whole_visual, whole_textual):
 
 @triton.jit
 def _pack_kernel(
-    matrix, packed, order, ends, columns, row_stride, TILE: tl.constexpr, COLUMNS: tl.constexpr,
-    PDL: tl.constexpr = 0,
-):  # fmt: skip
+    matrix, packed, order, ends, columns, row_stride, TILE: tl.constexpr, COLUMNS: tl.constexpr
+):
     """Copy the rows of the tiles that are not whole, and no other.
 
     Bytes: twice the matrix for a random mask, nearly none for spans.
     """
-    begin(PDL)
     row, column = tl.program_id(0) * TILE, tl.program_id(1) * COLUMNS
     apart = is_apart(row, tl.load(ends), tl.load(ends + 2), tl.load(ends + 3))
     if apart & (row < tl.load(ends + 1)):
@@ -82,14 +80,13 @@ def _pack_kernel(
 def pack(plan, matrix):
     """Return a matrix [tokens, columns] as PIECES, or GATHERED where no descriptor describes it."""
     matrix = by_rows(plan, matrix)
-    form = form_of(matrix.dtype, matrix, height=plan.tile)
-    if not form["TMA"]:
+    if not form_of(matrix.dtype, matrix, height=plan.tile)["TMA"]:
         return Rows(matrix)
     columns, block = matrix.shape[1], 128
     packed = matrix.new_empty(plan.rows, columns)
-    _pack_kernel[(plan.rows // plan.tile, triton.cdiv(columns, block))](
+    _pack_kernel[(plan.rows // plan.tile, ceil_div(columns, block))](
         matrix, packed, plan.order, plan.ends, columns, matrix.stride(0), plan.tile, block,
-        num_warps=8, **overlapping_too(form),
+        num_warps=8,
     )  # fmt: skip
     return Rows(matrix, PIECES, packed)
 

@@ -5,12 +5,13 @@ import triton.language as tl
 
 
 @triton.jit
-def begin(PDL: tl.constexpr):
-    """Wait for the kernel before this one; let the next one be launched, which waits in turn."""
-    if PDL > 0:
-        tl.extra.cuda.gdc_wait()
-    if PDL > 1:
-        tl.extra.cuda.gdc_launch_dependents()
+def turns(number, tiles):
+    """Return how many tiles a program has, of which `number` is the first.
+
+    A loop counts them from zero, so that it is the same in all programs: the interpreter runs the
+    Python of such a loop once.
+    """
+    return tl.cdiv(tl.maximum(tiles - number, 0), tl.num_programs(0))
 
 
 @triton.jit
