@@ -29,6 +29,7 @@ PLAIN = {
     "num_warps": 8, "num_stages": 3,
 }  # fmt: skip
 # A compiler's time for a product of float32 grows with the tile; a small product needs no stages.
+# Sums over tokens go by BLOCK_K rows, which must divide a partition's tiles of BLOCK_M.
 SMALL = {
     "BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
     "num_warps": 4, "num_stages": 1,
