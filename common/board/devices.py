@@ -122,7 +122,7 @@ def _cases(tracks: Mapping[str, Track]) -> list[str]:
     for device, track in tracks.items():
         lacking = [case for case in every if case not in dict(track.cells)]
         if lacking:
-            notes.append(f"{device}: without {', '.join(lacking)}")
+            notes.append(f"missing cases: {', '.join(lacking)} on {device}")
     return notes
 
 
