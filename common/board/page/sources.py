@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from urllib.parse import urlencode
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -14,6 +13,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from common.board.page.drawing import link
 from common.printable import printable
 from common.solutions import Solution
 
@@ -131,7 +131,7 @@ def _redirect(token: Token, handle: str, names: Sequence[str]) -> None:
     target = str(token.attrs.get("href", ""))
     name = f"{handle}/{target.removeprefix('./').removesuffix('.py')}"
     if name in names:
-        token.attrs["href"] = "#" + urlencode({"view": "solution", "name": name})
+        token.attrs["href"] = link(view="solution", name=name)
     elif target.startswith(("https://", "http://")):
         token.attrs["rel"] = "noopener noreferrer"
     else:
