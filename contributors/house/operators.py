@@ -9,18 +9,16 @@ import functools
 import itertools
 
 import torch
+from torch._C import _are_functorch_transforms_active as transforms_are_active
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 from triton.runtime.jit import JITFunction
 
 
 def traced():
     """Return whether the call is one of those that need the operator."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-    )
+    return is_compiling() or transforms_are_active() or forward_ad._current_level >= 0
 
 
 def linear(name, schema, tensors, launch, kernel, instead):
@@ -77,7 +75,7 @@ def linear(name, schema, tensors, launch, kernel, instead):
             raise NotImplementedError(f"{name} has no rule for torch.func.vmap: {instead}")
 
     def call(*arguments):
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return operator(*arguments)
         return Transformed.apply(*arguments)
 

@@ -155,11 +155,15 @@ def _arguments(
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan(dtypes, shape, *rest):
+def _plan(dtypes, shape, strides, dtype, freqs_shape, freqs_row, *rest):
     """Return the plan of a launch, None for no tokens; to look it up takes a microsecond."""
     if 0 in shape:
         return None
-    grid, rest, warps = _arguments(shape, *rest)
+    if strides is None:
+        strides = torch.empty(shape, device="meta").stride()
+    if freqs_row is None:
+        freqs_row = freqs_shape[-1]
+    grid, rest, warps = _arguments(shape, strides, dtype, freqs_shape, freqs_row, *rest)
     return Plan(_rope_kernel, grid, rest, num_warps=warps)
 
 
@@ -168,32 +172,29 @@ def _launch(t, freqs, starts, ends, how, transposed, in_place=False, kernel=None
 
     `how` is seq_first, interleaved, cp_size, cp_rank. In place, t has contiguous features.
     """
-    if in_place:
-        out = t
-    elif t.is_contiguous():  # a memory format would take half a microsecond to read
-        out = torch.empty_like(t)
+    strides = freqs_row = None  # of a contiguous tensor they follow from its shape
+    if t.is_contiguous():
+        out = t if in_place else torch.empty_like(t)
     else:
-        out = torch.empty_like(t, memory_format=torch.contiguous_format)
-    strides, freqs_strides = t.stride(), freqs.stride()
-    if strides[-1] != 1:
-        t = t.contiguous()
+        out = t if in_place else torch.empty_like(t, memory_format=torch.contiguous_format)
+        t = t if t.stride(-1) == 1 else t.contiguous()
         strides = t.stride()
-    if freqs_strides[-1] != 1:
-        freqs = freqs.contiguous()
-        freqs_strides = freqs.stride()
+    if not freqs.is_contiguous():
+        freqs = freqs if freqs.stride(-1) == 1 else freqs.contiguous()
+        freqs_row = freqs.stride(0)
     dtypes, sequences = freqs.dtype, None
     if starts is not None:
         dtypes = dtypes, starts.dtype
     if ends is not None:
         dtypes, sequences = (dtypes, ends.dtype), ends.numel() - 1
-    row = freqs_strides[0]
-    key = t.shape, strides, t.dtype, freqs.shape, row, sequences, how, transposed, in_place
+    of_tensors = t.shape, strides, t.dtype, freqs.shape, freqs_row
     if kernel is None:
-        plan = _plan(dtypes, *key, starts is None)
+        plan = _plan(dtypes, *of_tensors, sequences, how, transposed, in_place, starts is None)
         if plan is not None:
             plan(t, freqs, out, starts, ends)
     elif t.numel():
-        grid, rest, warps = _arguments(*key)
+        of_tensors = t.shape, t.stride(), t.dtype, freqs.shape, freqs.stride(0)
+        grid, rest, warps = _arguments(*of_tensors, sequences, how, transposed, in_place)
         kernel[grid](t, freqs, out, starts, ends, *rest, num_warps=warps)
     return out
 

@@ -3,6 +3,7 @@
 import pytest
 import rotary
 import torch
+from rope import rope
 from rotary import rope_, rope_qk
 
 from common.ops.rope import reference
@@ -80,6 +81,11 @@ def test_in_place_turns_a_slice_and_leaves_the_rest(options):
         assert returned.data_ptr() == whole[..., 2:5, :].data_ptr()
         results.append((whole, *torch.autograd.grad(whole, leaf, torch.randn_like(whole))))
     close(*results)
+
+
+def test_positions_may_share_their_angles():
+    t, freqs = torch.randn(5, 1, 2, 8), torch.randn(1, 1, 1, 8).expand(5, 1, 1, 8)
+    close(rope(t, freqs), reference(t, freqs))
 
 
 def test_in_place_without_a_gradient_counts_as_a_modification():
