@@ -137,13 +137,14 @@ def test_each_choice_of_direction_and_case_is_ranked_by_itself(tmp_path):
 
 
 def test_the_page_and_markdown_show_the_same_numbers(tmp_path):
-    results = of(tmp_path, MANY)
+    rows = [*MANY[:3], row("bob/rope", us=[38.0, 40.0, 43.0], case="c2", direction="backward")]
     folder = tmp_path / "bob"
     folder.mkdir()
     (folder / "rope.py").write_text("")
-    _, parts = drawn(tmp_path, results, Solution(folder / "rope.py", "rope"))
-    (entry,) = (each for each in rank(MANY)[0].entries if each.solution == "bob/rope")
+    _, parts = drawn(tmp_path, of(tmp_path, rows), Solution(folder / "rope.py", "rope"))
+    (entry,) = (each for each in rank(rows)[0].entries if each.solution == "bob/rope")
     value, half = speed(entry).split(" ± ")
+    assert float(half) > 0
     text = re.sub(r"<[^>]*>", "", parts["board/a-gpu/rope/core"])
     assert f"{value} ± {half}" in text
 
@@ -152,7 +153,34 @@ def test_the_page_and_markdown_show_the_same_numbers(tmp_path):
 
 
 def test_a_solutions_files_are_its_own_and_the_helpers_that_it_imports(alice):
-    assert [path.name for path in sources.files(alice)] == ["rope.py", "tiles.py"]
+    assert list(sources.files(alice)) == ["rope.py", "tiles.py"]
+
+
+def test_a_helper_may_lie_in_a_folder_and_import_others(alice, tmp_path):
+    inner = alice.path.parent / "parts"
+    inner.mkdir()
+    alice.path.write_text("from parts import halves\nimport parts.signs\n")
+    (inner / "halves.py").write_text("from .inner import x\nimport tiles\n")
+    (inner / "signs.py").write_text("")
+    (inner / "inner.py").write_text("import os, rope")
+    names = ["rope.py", "parts/halves.py", "parts/signs.py", "parts/inner.py", "tiles.py"]
+    assert sorted(sources.files(alice)) == sorted(names)
+    _, parts = drawn(tmp_path, of(tmp_path, [row()]), alice)
+    assert {f"file/alice/{name}" for name in names} == {
+        name for name in parts if name.startswith("file/")
+    }
+    assert all(f'data-file="file/alice/{name}"' in parts["solution/alice/rope"] for name in names)
+
+
+def test_the_page_begins_with_two_contributors_to_compare(tmp_path):
+    everyone = []
+    for handle in ("alice", "bob", "carol"):
+        (tmp_path / handle).mkdir()
+        (tmp_path / handle / "rope.py").write_text("")
+        everyone.append(Solution(tmp_path / handle / "rope.py", "rope"))
+    rows = [row("alice/rope", us=1.0, peer=True), row("bob/rope", us=9.0), row("carol/rope")]
+    text, _ = drawn(tmp_path, of(tmp_path, rows), *everyone)
+    assert 'data-one="bob/rope" data-other="carol/rope"' in text
 
 
 def test_the_lines_of_kernels_are_marked(alice):
@@ -164,7 +192,7 @@ def test_the_lines_of_kernels_are_marked(alice):
 @pytest.mark.parametrize("text", ["def broken(:\n", "\0", "x = '" + "(" * 300])
 def test_a_file_that_does_not_parse_is_shown_as_it_is(alice, text):
     alice.path.write_text(text)
-    assert sources.files(alice) == [alice.path]
+    assert list(sources.files(alice)) == ["rope.py"]
     assert sources.lines(alice.path).count('class="line') == 1
 
 
@@ -185,7 +213,7 @@ def test_a_readme_holds_no_markup_and_no_picture_of_its_own(alice):
 
 def test_the_houses_rope_shows_its_helpers():
     (house,) = (each for each in discover() if each.name == "house/rope")
-    assert {"launch.py", "pairs.py"} <= {path.name for path in sources.files(house)}
+    assert {"launch.py", "pairs.py"} <= sources.files(house).keys()
 
 
 # --- history --------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def console() -> Console:
 
 MODELLED = (
     "The boards below rank by the time that a model gives for {} from the counted work of each case"
-    " at its\ntrue shape; docs/model.md says how far to trust it."
+    " at its true shape; docs/model.md says how far to trust it."
 )
 
 
@@ -55,7 +55,7 @@ def show(
     if not results.timed:
         console.print(
             "Nothing was timed: there is no GPU. Each case ran as a small twin of itself in"
-            " Triton's interpreter,\nwhich says which solutions are right and what they cover, not"
+            " Triton's interpreter, which says which solutions are right and what they cover, not"
             " which are fast."
         )
     if not results.timed and results.counted:

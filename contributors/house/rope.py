@@ -114,13 +114,14 @@ def _rope_kernel(
 def _blocks(heads: int, width: int, itemsize: int) -> tuple[int, ...]:
     """Return the number of head blocks, BLOCK_T, BLOCK_H, BLOCK and num_warps.
 
-    A program has 4 KiB of t: more of them wait for memory at once than with 8 KiB, and fewer
-    compute the same angles than with 2 KiB. A thread has at least one angle.
+    A program has 4 KiB of t, or a little more where a width is no power of two: more of them wait
+    for memory at once than with 8 KiB, and fewer compute the same angles than with 2 KiB. Tokens of
+    less than 2 KiB share one. A thread has at least one angle.
     """
     block = max(triton.next_power_of_2(width), 2)
-    rows = max(4096 // (block * itemsize), 1)
+    rows = triton.next_power_of_2(max(4096 // (width * itemsize), 1))
     block_h = min(triton.next_power_of_2(heads), rows)
-    block_t = rows // block_h
+    block_t = rows // block_h if 2 * block_h < rows else 1
     warps = min(max(block_t * block // 32, 1), 4)
     return triton.cdiv(heads, block_h), block_t, block_h, block, warps
 

@@ -1,4 +1,4 @@
-"""The page itself: every view drawn from its template, packed into one HTML file a language."""
+"""The page itself: every view drawn from its template, packed into one HTML file."""
 
 from __future__ import annotations
 
@@ -67,13 +67,18 @@ def _first(site: Site) -> str:
 
 
 def _pair(site: Site) -> tuple[str, str]:
-    """Return two solutions of one op, the best ones where they are ranked, to compare first."""
+    """Return the two solutions of one op that are compared first: the best of contributors.
+
+    Peers stand in for missing contributors; two empty names where no op has two solutions.
+    """
     for op in site.ops:
-        if there := site.first(op):
-            names = [entry.solution for entry in there[1].entries if entry.solution in site.names]
-            ours = [name for name in names if not there[1].entries[names.index(name)].peer]
-            if len(best := (ours + names)[:2]) == 2:
-                return best[0], best[1]
+        there = site.first(op)
+        entries = (
+            [each for each in there[1].entries if each.solution in site.names] if there else []
+        )
+        if len(entries) > 1:
+            one, other, *_ = sorted(entries, key=lambda entry: entry.peer)
+            return one.solution, other.solution
     return "", ""
 
 
@@ -81,8 +86,8 @@ def _pair(site: Site) -> tuple[str, str]:
 
 
 def _files(site: Site) -> Iterator[Part]:
-    for path in site.files():
-        yield f"file/{path.parent.name}/{path.name}", sources.lines(path)
+    for name, path in site.files().items():
+        yield f"file/{name}", sources.lines(path)
     for folder in dict.fromkeys(each.path.parent for each in site.solutions):
         yield f"readme/{folder.name}", sources.readme(folder, site.names)
 

@@ -23,18 +23,21 @@ BELOW = 2
 """A README's first heading stands below the view's own and that of its part."""
 
 
-def files(solution: Solution) -> list[Path]:
+def files(solution: Solution) -> dict[str, Path]:
     """Return the solution's file, and then the helpers that it imports, directly or not.
 
-    >>> [path.name for path in files(Solution(Path("contributors/wkshin89/rope.py"), "rope"))]
+    >>> list(files(Solution(Path("contributors/wkshin89/rope.py"), "rope")))
     ['rope.py', 'kernels.py']
     """
-    found, waiting = [], [solution.path]
+    folder = solution.path.parent
+    found: dict[str, Path] = {}
+    waiting = [solution.path]
     while waiting:
         path = waiting.pop(0)
-        if path not in found and path.is_file():
-            found.append(path)
-            waiting += _helpers(path)
+        name = path.relative_to(folder).as_posix()
+        if name not in found and path.is_file():
+            found[name] = path
+            waiting += _helpers(path, folder)
     return found
 
 
@@ -90,17 +93,18 @@ def _tree(text: str) -> ast.Module:
         return ast.Module([], [])
 
 
-def _helpers(path: Path) -> Iterator[Path]:
-    """Yield the files beside this one that it imports."""
+def _helpers(path: Path, folder: Path) -> Iterator[Path]:
+    """Yield the files of the folder, which is on Python's path, that a file of it may import."""
     for node in ast.walk(_tree(_read(path))):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            module = node.module
-            names = [module] if module else [alias.name for alias in node.names]
+            start = [node.module] if node.module else []
+            names = [*start, *(".".join([*start, alias.name]) for alias in node.names)]
         for name in names:
-            yield path.parent / (name.replace(".", "/") + ".py")
+            for base in dict.fromkeys((folder, path.parent)):
+                yield base / (name.replace(".", "/") + ".py")
 
 
 def _kernel_lines(text: str) -> Iterator[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -154,9 +154,13 @@ class Site:
         counts = [each for each in self.counts.values() if each.solution == solution.name]
         return work.tables(counts, self.about)
 
-    def files(self) -> Iterator[Path]:
-        """Yield every file that belongs to a solution, once."""
-        yield from dict.fromkeys(path for each in self.solutions for path in sources.files(each))
+    def files(self) -> dict[str, Path]:
+        """Return every file that belongs to a solution, as `handle/path` in its folder."""
+        return {
+            f"{solution.handle}/{name}": path
+            for solution in self.solutions
+            for name, path in sources.files(solution).items()
+        }
 
 
 def _stand_in(results: Results) -> tuple[Results, str]:

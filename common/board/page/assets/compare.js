@@ -38,6 +38,7 @@ function addLines(table, sides, left, right, differ) {
     code.className = ["removed", "added"][side];
     if (!line) return code.classList.add("none");
     mark.textContent = (differ ? ["−", "+"][side] : "") + line.dataset.number;
+    code.classList.toggle("kernel", line.classList.contains("kernel"));
     code.append(line.cloneNode(true));
   });
 }

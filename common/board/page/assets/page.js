@@ -115,7 +115,7 @@ async function fillComparison(content, address) {
     const box = document.createElement("div");
     const found = side.querySelectorAll("[data-part=kernels], [data-part=work]");
     box.append(Object.assign(document.createElement("h3"), { textContent: names[at], translate: false }));
-    found.forEach((part) => box.append(...[...part.children].filter((each) => !each.matches(at ? "h2, .explained" : "h2"))));
+    found.forEach((part) => box.append(...[...part.children].filter((each) => !each.matches("h2, .explained"))));
     beside.append(box);
   });
 }
