@@ -286,13 +286,9 @@ def rope(
 
 
 def _call(
-    tensor_format="sbhd",
-    interleaved=False,
-    start_positions=None,
-    cu_seqlens=None,
-    cp_size=1,
-    cp_rank=0,
-):
+    tensor_format="sbhd", interleaved=False, start_positions=None, cu_seqlens=None,
+    cp_size=1, cp_rank=0,
+):  # fmt: skip
     """Return the positions, the ends of sequences and `how`, as a launch takes them."""
     if start_positions is not None:
         if cp_size > 1:
