@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -33,6 +34,31 @@ def interval(samples: Sequence[float], seed: int = 0) -> tuple[float, float]:
 def geometric_mean(values: Sequence[float]) -> float:
     """Return the geometric mean of positive values, in which 2 and 1/2 cancel out."""
     return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+class Interval(Protocol):
+    """The bounds of a value."""
+
+    @property
+    def low(self) -> float:
+        """The lower bound."""
+
+    @property
+    def high(self) -> float:
+        """The upper bound."""
+
+
+def leaders(ordered: Sequence[Interval]) -> list[int]:
+    """Return for each interval, best first, the place of its group's leader, counted from 0.
+
+    Those that overlap with a leader are of its group; the first that does not leads the next one.
+    """
+    found: list[int] = []
+    for place, each in enumerate(ordered):
+        leader = ordered[found[-1]] if found else each
+        overlap = each.low <= leader.high and leader.low <= each.high
+        found.append(found[-1] if found and overlap else place)
+    return found
 
 
 def ranks(values: Sequence[float]) -> list[float]:

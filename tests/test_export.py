@@ -69,8 +69,11 @@ def test_there_is_no_colour_without_a_terminal(study, recorded):
 def test_the_page_is_served_to_this_machine_until_it_is_interrupted(repository, recorded):
     command = [sys.executable, "-m", "common", "leaderboard", "--serve"]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    # a shell starts its background jobs so that they ignore the signal
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, cwd=repository, env=environment, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:  # fmt: skip
+        signal.signal(signal.SIGINT, before)
         line = server.stdout.readline()
         address = line.split()[2]
         assert address.startswith("http://127.0.0.1:")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -100,16 +101,23 @@ def test_a_solution_that_ends_the_server_is_found_and_the_others_pass(halves, tm
     with Sweep("cpu") as sweep, ThreadPoolExecutor() as pool:
 
         def fulfil():
-            for _ in range(2):  # once beside others, once alone
-                while not wish.exists():
-                    time.sleep(0.01)
-                wish.unlink()
-                os.kill(sweep._server._process.pid, 9)
+            ends = 0
+            while not graded.is_set():
+                if wish.exists():
+                    wish.unlink()
+                    os.kill(sweep._server._process.pid, 9)
+                    ends += 1
+                time.sleep(0.01)
+            return ends
 
+        graded = threading.Event()
         fulfilled = pool.submit(fulfil)
         sources = {"honest": HONEST, "ends_it": HALF.format(line)}
-        found = halves(sweep, sources, 2)
-        fulfilled.result()
+        try:
+            found = halves(sweep, sources, 2)
+        finally:
+            graded.set()
+        assert fulfilled.result() >= 2, "once beside others, once alone"
     assert {v.verdict for handle, v in found if handle == "honest"} == {"PASSED"}
     assert {v.verdict for handle, v in found if handle == "ends_it"} == {"TAMPERED"}
     assert all("it ended the fork server" in v.reason for h, v in found if h == "ends_it")

@@ -11,6 +11,7 @@ import msgspec
 from common import stats
 from common.board import model
 from common.board.model import Gpu
+from common.board.ranking import ranked_times
 from common.board.table import DIRECTION, Table, named, place
 from common.records.counted import Launch
 from common.records.fields import Summary
@@ -63,7 +64,7 @@ def pairs(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> li
     found = []
     for row in rows:
         counted = counts.get(row.key)
-        times = row.host if row.ranked_by == "host" else row.gpu
+        times = ranked_times(row)
         if counted and times and row.verdict == "PASSED":
             kernels = any(isinstance(step, Launch) for step in counted.steps)
             found.append(Pair(row, times["solution"].median, time_of(counted, gpu), kernels))
@@ -93,8 +94,13 @@ def by_case(pairs: Iterable[Pair]) -> dict[Group, float]:
 
 
 def _correlation(pairs: Sequence[Pair]) -> float:
-    modelled, measured = [p.modelled for p in pairs], [p.measured for p in pairs]
-    return stats.rank_correlation(modelled, measured)
+    """Return the rank correlation, where measured times that tie have one rank.
+
+    As on the board, a time ties with the fastest of its group if their intervals overlap.
+    """
+    ordered = sorted(pairs, key=lambda pair: pair.measured)
+    leaders = stats.leaders([ranked_times(pair.row)["solution"] for pair in ordered])
+    return stats.rank_correlation([pair.modelled for pair in ordered], leaders)
 
 
 HEADER = ("solution", "case", "modelled µs", "measured µs", "ratio")

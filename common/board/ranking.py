@@ -282,11 +282,5 @@ def _value(entry: Entry) -> float:
 
 def _numbered(entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries, best first, with their ranks; those of one group have its leader's."""
-    numbered: list[Entry] = []
-    leader: Entry | None = None
-    for position, entry in enumerate(entries, start=1):
-        assert entry.score
-        if leader is None or not leader.score or entry.score.high < leader.score.low:
-            leader = replace(entry, rank=position)
-        numbered.append(replace(entry, rank=leader.rank))
-    return numbered
+    leaders = stats.leaders([entry.score for entry in entries if entry.score])
+    return [replace(entry, rank=leader + 1) for entry, leader in zip(entries, leaders, strict=True)]

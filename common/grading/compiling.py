@@ -14,7 +14,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
@@ -43,6 +43,7 @@ FRESH = 0.0
 """What fresh memory holds in these calls, and so each result of a kernel."""
 AHEAD = 100
 """Graded cases, each of one solution, whose kernels may still be compiling."""
+Outcome = TypeVar("Outcome", bound="Graded | TooLarge")
 EARLIER = {"UNSUPPORTED", "COMPILE_ERROR"}
 """Verdicts that stay, whatever the kernels do."""
 
@@ -87,22 +88,17 @@ class Compiler:
 
     def submit(self, graded: Graded) -> Future[Graded]:
         """Return the case as it will be once its kernels are compiled."""
-
-        def judged() -> Graded:
-            verdicts = self._judged(graded.verdicts, graded.problem, graded.solution)
-            return dataclasses.replace(graded, verdicts=verdicts)
-
-        return self._pool.submit(judged)
+        return self._pool.submit(self._compiled, graded)
 
     def behind(self, found: Iterable[Graded | TooLarge]) -> Iterator[Graded | TooLarge]:
         """Yield each case once its kernels are compiled, while further ones are graded."""
-        waiting: deque[Future[Graded] | TooLarge] = deque()
+        waiting: deque[Future[Graded | TooLarge]] = deque()
         for each in found:
-            waiting.append(each if isinstance(each, TooLarge) else self.submit(each))
-            while waiting and (_is_done(waiting[0]) or len(waiting) > AHEAD):
-                yield _awaited(waiting.popleft())
+            waiting.append(self._pool.submit(self._compiled, each))
+            while waiting and (waiting[0].done() or len(waiting) > AHEAD):
+                yield waiting.popleft().result()
         while waiting:
-            yield _awaited(waiting.popleft())
+            yield waiting.popleft().result()
 
     def prepare(self, solutions: Iterable[Solution]) -> None:
         """Start the fork server now, unless all that is known of the solutions was kept."""
@@ -127,6 +123,13 @@ class Compiler:
         self._interrupted = False
         if self._server:
             self._server.resume()
+
+    def _compiled(self, each: Outcome) -> Outcome:
+        """Return the case with what does not compile; one that is too large has no kernels."""
+        if isinstance(each, TooLarge):
+            return each
+        verdicts = self._judged(each.verdicts, each.problem, each.solution)
+        return dataclasses.replace(each, verdicts=verdicts)
 
     def _judged(self, found: Verdicts, problem: Problem, solution: Solution) -> Verdicts:
         decided = all(each.verdict in EARLIER | ENDED for each in found.values())
@@ -176,14 +179,6 @@ class Compiler:
         finally:
             with self._lock:
                 self._free[solution].append(worker)
-
-
-def _is_done(each: Future[Graded] | TooLarge) -> bool:
-    return isinstance(each, TooLarge) or each.done()
-
-
-def _awaited(each: Future[Graded] | TooLarge) -> Graded | TooLarge:
-    return each if isinstance(each, TooLarge) else each.result()
 
 
 class Unknown(Exception):

@@ -1,4 +1,4 @@
-"""Blocks of one token's heads, in memory's order; cos and sin once a block.
+"""Blocks of one token's heads, in memory's order; wide loads.
 
 All formats and options are one kernel, and backward is the same kernel with other signs.
 """

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from common.board.page.history import Histories
+from common.board.page.history import Point
 from common.board.plots.sweeps import Estimate, HostPlot, Panel, Plot
 from common.board.ranking import Track, ranked_times
 
@@ -77,9 +77,8 @@ def times(track: Track, direction: str) -> Chart:
     return Chart("", "", "µs", [case for case, _ in cells], series)
 
 
-def history(found: Mapping[str, Histories], solution: str) -> Chart:
+def history(points: Mapping[str, Sequence[Point]]) -> Chart:
     """Return a solution's speed over all runs, a series for each track."""
-    points = {track: each[solution] for track, each in found.items() if solution in each}
     moments = sorted({point.when.timestamp() for each in points.values() for point in each})
     series = []
     for track, each in points.items():

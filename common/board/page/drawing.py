@@ -13,7 +13,6 @@ from markupsafe import Markup
 
 from common.board import parts, ranking, table
 from common.board.page import rankings
-from common.board.page.views import Standing
 from common.printable import printable
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -71,7 +70,7 @@ def _callables() -> dict[str, Any]:
         "size": table.size,
         "text_columns": table.TEXT,
         "times": table.times,
-        "top": _top,
+        "top": rankings.top,
         "where": table.where,
     }
 
@@ -84,9 +83,3 @@ def _key(cell: str) -> str:
     """
     found = re.match(r"[\d,]+(\.\d+)?", cell)
     return found[0].replace(",", "") if found else "-1"
-
-
-def _top(standing: Standing) -> float:
-    """Return the greatest speed of the track, at which a bar is full."""
-    scores = [entry.score for entry in standing.track.entries if entry.score]
-    return max((score.high for score in scores), default=1.0)

@@ -28,8 +28,8 @@ class Ranking:
 
     @cached_property
     def top(self) -> float:
-        """The greatest speed of any interval, at which the bars are full; 0 without a speed."""
-        return max((entry.score.high for entry in self.track.entries if entry.score), default=0.0)
+        """The speed at which the bars are full."""
+        return top(self.track)
 
     @cached_property
     def _tied(self) -> Counter[int | None]:
@@ -71,6 +71,11 @@ def rankings(section: Section, track: Track, about: Mapping[str, About]) -> Iter
             if chosen := _chosen(rows, direction, case):
                 (of_choice,) = rank(chosen)
                 yield Ranking(direction, case, of_choice, about)
+
+
+def top(track: Track) -> float:
+    """Return the greatest speed of any interval; 0 without a speed."""
+    return max((entry.score.high for entry in track.entries if entry.score), default=0.0)
 
 
 def directions(track: Track) -> list[str]:

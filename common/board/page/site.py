@@ -12,6 +12,7 @@ from markupsafe import Markup
 from common.board.devices import side_by_side
 from common.board.page import charts, packing, rankings, sources
 from common.board.page.drawing import draw
+from common.board.page.history import Point
 from common.board.page.views import Shown, Site, Standing
 from common.board.plots import sweeps
 from common.board.ranking import Track
@@ -101,10 +102,8 @@ def _charts(site: Site) -> Iterator[Part]:
         for name, chart in _swept(site, shown):
             yield name, chart.json
         for solution in site.solutions:
-            tracks = shown.histories.get(solution.op, {})
-            if any(solution.name in each for each in tracks.values()):
-                chart = charts.history(tracks, solution.name)
-                yield f"history/{shown.slug}/{solution.name}", chart.json
+            if points := shown.history(solution):
+                yield f"history/{shown.slug}/{solution.name}", charts.history(points).json
 
 
 def _swept(site: Site, shown: Shown) -> Iterator[tuple[str, charts.Chart]]:
@@ -186,14 +185,6 @@ def _by_device(standings: Sequence[Standing]) -> list[tuple[Shown, list[Standing
     return [(found[0].shown, found) for _, each in grouped if (found := list(each))]
 
 
-def _histories(site: Site, solution: Solution) -> list[tuple[Shown, dict[str, object]]]:
+def _histories(site: Site, solution: Solution) -> list[tuple[Shown, dict[str, list[Point]]]]:
     """Return the points of each track on each device that has any."""
-    found = []
-    for shown in site.devices:
-        tracks = shown.histories.get(solution.op, {})
-        points: dict[str, object] = {
-            name: each[solution.name] for name, each in tracks.items() if solution.name in each
-        }
-        if points:
-            found.append((shown, points))
-    return found
+    return [(shown, points) for shown in site.devices if (points := shown.history(solution))]

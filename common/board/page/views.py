@@ -12,7 +12,7 @@ from common.board.devices import Device, devices
 from common.board.model import DEFAULT, GPUS
 from common.board.modelled import Key
 from common.board.page import history, sources
-from common.board.page.history import Histories
+from common.board.page.history import Histories, Point
 from common.board.ranking import Entry, Track
 from common.board.sections import Section
 from common.board.table import About, Table, place, stale
@@ -48,8 +48,13 @@ class Shown:
         """Return the op's section; None where it has no row."""
         return next((each for each in self.sections if each.op == op), None)
 
+    def history(self, solution: Solution) -> dict[str, list[Point]]:
+        """Return the solution's speeds over all runs, by track, where there are any."""
+        tracks = self._histories.get(solution.op, {})
+        return {name: each[solution.name] for name, each in tracks.items() if solution.name in each}
+
     @cached_property
-    def histories(self) -> dict[str, dict[str, Histories]]:
+    def _histories(self) -> dict[str, dict[str, Histories]]:
         """The speeds over all runs, by op, track and solution."""
         return {
             section.op: {
