@@ -13,6 +13,8 @@ from tests import sweeping
 
 LEAST, LONG = 0.90, 20
 """The least share of a copy's speed, where the copy takes longer than so many microseconds."""
+HELPERS = ("launch", "launching", "operators", "pairs", "rope", "rotary", "trigonometry")
+"""The modules of the house that a test leaves behind."""
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
@@ -56,7 +58,7 @@ def house(monkeypatch):
     import rotary
 
     yield SimpleNamespace(launch=launch, rope=rope.rope, rotary=rotary)
-    for name in ("launch", "operators", "pairs", "rope", "rotary"):
+    for name in HELPERS:
         sys.modules.pop(name, None)
 
 
