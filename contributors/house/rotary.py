@@ -138,8 +138,11 @@ def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
     """Turn t in place as `t.copy_(rope(t, freqs, **options))` does; return t.
 
     Raises:
-        RuntimeError: t is a leaf that requires a gradient, or its elements share memory.
+        RuntimeError: t is a leaf that requires a gradient, its elements share memory, or it was made
+            in inference mode, which is over.
     """
+    if t.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError("a tensor of inference mode cannot be turned in place outside of it")
     if traced() or t.stride(-1) != 1 or 0 in t.stride():
         return t.copy_(rope(t, freqs, **options))
     call = (freqs, *call_of(**options), False)
