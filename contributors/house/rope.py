@@ -13,25 +13,14 @@ from trigonometry import cos_sin, fma
 
 
 @triton.jit
-def _sequence_of(ends, token, sequences, CP_SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the number, start and end of each token's sequence, which is never an empty one.
-
-    `ends` is cu_seqlens. The start is the last entry up to the token, the end the first one behind
-    it: no load waits for another, as it would if the entries were loaded by the number.
-    """
-    begun = tl.zeros([token.shape[0], BLOCK], tl.int32)
-    start, end = begun, begun + 2147483647
+def _find_sequence(cu_seqlens, token, sequences, CP_SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """Return the last sequence that begins at or before each token; it is never an empty one."""
+    begun = tl.zeros_like(token)
     for first in range(0, sequences, BLOCK):
         sequence = first + tl.arange(0, BLOCK)
-        inside = sequence < sequences
-        entry = (tl.load(ends + sequence, mask=inside, other=2147483647) // CP_SIZE)[None, :]
-        reached = (entry <= token[:, None]) & inside[None, :]
-        begun += reached.to(tl.int32)
-        start = tl.maximum(start, tl.where(reached, entry, 0))
-        if CP_SIZE > 1:
-            entry = (tl.load(ends + sequence + 1, mask=inside, other=0) // CP_SIZE)[None, :]
-            end = tl.minimum(end, tl.where(entry > token[:, None], entry, 2147483647))
-    return tl.sum(begun, axis=1) - 1, tl.max(start, axis=1), tl.min(end, axis=1)
+        start = tl.load(cu_seqlens + sequence, mask=sequence < sequences, other=2**31 - 1)
+        begun += tl.sum((start[None, :] // CP_SIZE <= token[:, None]).to(tl.int32), axis=1)
+    return begun - 1
 
 
 @triton.jit
@@ -87,8 +76,10 @@ def _rope_kernel(
     exists = token < tokens
     row, column = token // columns, token % columns
     if cu_seqlens is not None:
-        sequence, start, end = _sequence_of(cu_seqlens, token, sequences, CP_SIZE, BLOCK)
-        position, length = token - start, end - start
+        sequence = _find_sequence(cu_seqlens, token, sequences, CP_SIZE, BLOCK)
+        start = tl.load(cu_seqlens + sequence) // CP_SIZE
+        length = tl.load(cu_seqlens + sequence + 1) // CP_SIZE - start
+        position = token - start
     elif SEQ_FIRST:
         sequence, position = column, row
     else:

@@ -141,10 +141,10 @@ def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
         RuntimeError: t is a leaf that requires a gradient, its elements share memory, or it was made
             in inference mode, which is over.
     """
-    if t.is_inference() and not torch.is_inference_mode_enabled():
-        raise RuntimeError("a tensor of inference mode cannot be turned in place outside of it")
     if traced() or t.stride(-1) != 1 or 0 in t.stride():
         return t.copy_(rope(t, freqs, **options))
+    if t.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError("a tensor of inference mode cannot be turned in place outside of it")
     call = (freqs, *call_of(**options), False)
     if not (t.requires_grad and torch.is_grad_enabled()):
         torch.autograd.graph.increment_version(t)
