@@ -9,7 +9,7 @@ import triton.language as tl
 from launching import Launches, call_of, transposed, version
 from operators import linear, traced
 from pairs import partner_of, partners
-from trigonometry import cos_sin, fma
+from trigonometry import cos_sin
 
 
 @triton.jit
@@ -101,7 +101,7 @@ def _rope_kernel(
     cos, sin = cos_sin(angle, other.to(tl.float32))
     sin = tl.where(first[None, :], -sin, sin)
     cos, sin = _for_each_head(cos, BLOCK_H), _for_each_head(sin, BLOCK_H)
-    y = fma(x.to(tl.float32), cos, z.to(tl.float32) * sin)
+    y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
     y = tl.where(turns, y.to(x.dtype), x)
     if IN_PLACE:  # a feature is stored after other threads have read it as a partner
         tl.debug_barrier()
