@@ -138,8 +138,8 @@ def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
     """Turn t in place as `t.copy_(rope(t, freqs, **options))` does; return t.
 
     Raises:
-        RuntimeError: t is a leaf that requires a gradient, its elements share memory, or it was made
-            in inference mode, which is over.
+        RuntimeError: t is a leaf that requires a gradient, its elements share memory, or it is of
+            inference mode, which is over.
     """
     if traced() or t.stride(-1) != 1 or 0 in t.stride():
         return t.copy_(rope(t, freqs, **options))

@@ -17,15 +17,15 @@ import triton
 import triton.language as tl
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-LARGEST = tl.constexpr(0x4A000000)
-"""The bits of 2**21, the largest angle for the polynomials. Positive floats sort as their bits."""
+LARGEST = tl.constexpr(0x49800000)
+"""The bits of 2**20, the largest angle for the polynomials. Positive floats sort as their bits."""
 
 
 @triton.jit
 def cos_sin(angle, other):
     """Return the cosine of `angle` and the sine of `other`, which may be the same block.
 
-    Both are float32; so are the results, which err by at most 1.5 ulp.
+    Both are float32; so are the results, which err by at most 1.6 ulp.
     """
     if tl.max(tl.maximum(_magnitude(angle), _magnitude(other))) <= LARGEST:
         quarter, rest = _quarters(angle)
@@ -58,11 +58,11 @@ def _quarters(x):
 def _of_quarter(quarter, r):
     """Return sin r, cos r, -sin r, -cos r for a quarter of 0, 1, 2, 3."""
     square = r * r
-    sin = fma(square, -0.00019459551549516618, 0.008331723511219025)
-    sin = fma(square, sin, -0.16666647791862488)
+    sin = fma(square, -0.0001948597637237981, 0.008331939578056335)
+    sin = fma(square, sin, -0.16666650772094727)
     sin = fma(r * square, sin, r)
-    cos = fma(square, 2.436934482830111e-05, -0.0013886720407754183)
-    cos = fma(square, cos, 0.04166663438081741)
+    cos = fma(square, 2.4399638277827762e-05, -0.0013887016102671623)
+    cos = fma(square, cos, 0.04166663810610771)
     cos = fma(square, cos, -0.5)
     cos = fma(square, cos, 1.0)
     value = tl.where(quarter & 1 != 0, cos, sin)
