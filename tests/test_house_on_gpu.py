@@ -11,7 +11,7 @@ import torch
 
 from tests import sweeping
 
-LEAST, LONG = 0.90, 20
+LEAST, LONG = 0.85, 20
 """The least share of a copy's speed, where the copy takes longer than so many microseconds."""
 HELPERS = ("launch", "launching", "operators", "pairs", "rope", "rotary", "trigonometry")
 """The modules of the house that a test leaves behind."""

@@ -61,12 +61,12 @@ class Launches:
 
 def arguments(
     shape, strides, dtype, freqs_shape, freqs_row, sequences, how, transposed, in_place,
-    columns_are_heads=False,
+    no_starts=False,
 ):  # fmt: skip
     """Return the grid, the kernel's arguments behind its tensors, and the number of warps.
 
-    columns_are_heads: take the columns of [s, b] as further heads where they lie in memory as heads
-    do, since they share a position.
+    no_starts: no sequence has a position to start from. Then the columns of [s, b] share a position,
+    and are taken as further heads where they lie in memory as heads do.
     """
     seq_first, interleaved, cp_size, cp_rank = how
     if sequences is None:
@@ -77,14 +77,15 @@ def arguments(
         columns, t_column, length = 1, 0, 0
     # int(): torch.compile may not know the sizes, and the kernel takes these as constants
     heads, width, rotary = int(heads), int(width), int(freqs_shape[-1])
-    if columns_are_heads and seq_first and sequences is None and t_column == heads * t_head:
+    if no_starts and seq_first and sequences is None and t_column == heads * t_head:
         heads, columns = heads * columns, 1
     blocks, *sizes, warps = _blocks(heads, width, dtype.itemsize)
     tokens = rows * columns
     numbers = (tokens, columns, heads, blocks, length, sequences or 0)
     strides = (t_row, t_column, t_head, freqs_row)
     constants = (width, rotary, seq_first, interleaved, transposed, *sizes)
-    rest = (*numbers, *strides, cp_size, cp_rank, *constants, 0, in_place)
+    many = no_starts and sequences is not None and sequences > sizes[-1]
+    rest = (*numbers, *strides, cp_size, cp_rank, *constants, 0, in_place, many)
     return (triton.cdiv(tokens, sizes[0]) * blocks,), rest, warps
 
 

@@ -24,6 +24,25 @@ def _find_sequence(cu_seqlens, token, sequences, CP_SIZE: tl.constexpr, BLOCK: t
 
 
 @triton.jit
+def _find_start(cu_seqlens, token, sequences, CP_SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """Return the start and the end of each token's sequence: its last entry and the first behind.
+
+    One maximum behind the loop, where counting has a sum in each turn: faster from two turns on.
+    """
+    start = tl.zeros([token.shape[0], BLOCK], tl.int32)
+    end = start + 2147483647
+    for first in range(0, sequences, BLOCK):
+        sequence = first + tl.arange(0, BLOCK)
+        inside = sequence < sequences
+        entry = (tl.load(cu_seqlens + sequence, mask=inside, other=0) // CP_SIZE)[None, :]
+        start = tl.maximum(start, tl.where(entry <= token[:, None], entry, 0))
+        if CP_SIZE > 1:
+            entry = (tl.load(cu_seqlens + sequence + 1, mask=inside, other=0) // CP_SIZE)[None, :]
+            end = tl.minimum(end, tl.where(entry > token[:, None], entry, 2147483647))
+    return tl.max(start, axis=1), tl.min(end, axis=1)
+
+
+@triton.jit
 def _for_each_head(values, HEADS: tl.constexpr):
     """Return values [tokens, features] as [tokens * HEADS, features]: each row HEADS times."""
     TOKENS: tl.constexpr = values.shape[0]
@@ -40,14 +59,15 @@ def _rope_kernel(
     WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
     BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
-    FIRST: tl.constexpr, IN_PLACE: tl.constexpr,
+    FIRST: tl.constexpr, IN_PLACE: tl.constexpr, MANY: tl.constexpr = False,
 ):  # fmt: skip
     """Turn BLOCK_H heads of BLOCK_T tokens: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
     In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
     The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd). The blocks
     of a token's heads are neighbours, so that memory is read and written from front to back;
-    FIRST is the one of the first head, and IN_PLACE says that out is t (both for `rotary.py`).
+    FIRST is the one of the first head, and IN_PLACE says that out is t (both for `rotary.py`). MANY
+    says that thd has more than BLOCK sequences, whose numbers are not needed.
 
     Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
     reads BLOCK_T * ROTARY angles in float32.
@@ -75,7 +95,10 @@ def _rope_kernel(
     token = first_token + tl.arange(0, BLOCK_T)
     exists = token < tokens
     row, column = token // columns, token % columns
-    if cu_seqlens is not None:
+    if MANY:
+        start, end = _find_start(cu_seqlens, token, sequences, CP_SIZE, BLOCK)
+        position, length = token - start, end - start
+    elif cu_seqlens is not None:
         sequence = _find_sequence(cu_seqlens, token, sequences, CP_SIZE, BLOCK)
         start = tl.load(cu_seqlens + sequence) // CP_SIZE
         length = tl.load(cu_seqlens + sequence + 1) // CP_SIZE - start
