@@ -65,8 +65,8 @@ def arguments(
 ):  # fmt: skip
     """Return the grid, the kernel's arguments behind its tensors, and the number of warps.
 
-    no_starts: no sequence has a position to start from. Then the columns of [s, b] share a position,
-    and are taken as further heads where they lie in memory as heads do.
+    no_starts: no sequence has a position of its own. Then the columns of [s, b] share one, and
+    are taken as further heads where they lie in memory as heads do.
     """
     seq_first, interleaved, cp_size, cp_rank = how
     if sequences is None:
