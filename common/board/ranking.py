@@ -8,12 +8,13 @@ leader's: with scores 2.0 ± 0.1, 1.9 ± 0.1 and 1.8 ± 0.1, two entries are fir
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from common import stats
+from common.board.scores import Score, combined, numbers
 from common.records.fields import Summary
 from common.records.lines import Record
 
@@ -25,15 +26,8 @@ FEW = 3
 EAGER_APART = "eager's time apart from the run's other rows"
 Cell = tuple[str, str]
 """A case and a direction."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """The speed in units of eager's, with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
+Places = Mapping[tuple[str, str, str], int]
+"""The place of each op, track and solution."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +121,13 @@ class Track:
         return row if row and (row.clock == self.clock or not row.gpu) else None
 
 
-def rank(records: Iterable[Record]) -> list[Track]:
-    """Return every track of every op: ranked entries first, then those that do not cover it."""
+def rank(records: Iterable[Record], places: Places = MappingProxyType({})) -> list[Track]:
+    """Return every track of every op: ranked entries first, then those that do not cover it.
+
+    Args:
+        records: The latest rows.
+        places: The places among all, where the rows are of some solutions alone.
+    """
     rows = list(records)
     apart = eager_apart(rows)
     tracks: dict[tuple[str, str], dict[str, dict[Cell, Record]]] = defaultdict(dict)
@@ -136,7 +135,8 @@ def rank(records: Iterable[Record]) -> list[Track]:
         solutions = tracks[row.op, row.track]
         solutions.setdefault(row.solution, {})[row.case, row.direction] = row
     ranked = [
-        _track(op, name, solutions, apart) for (op, name), solutions in sorted(tracks.items())
+        _track(op, name, solutions, apart, places)
+        for (op, name), solutions in sorted(tracks.items())
     ]
     answering = {(row.op, row.solution) for row in rows if row.verdict != "UNSUPPORTED"}
     return [_with_silent(track, answering) for track in ranked]
@@ -174,6 +174,7 @@ def _track(
     name: str,
     solutions: dict[str, dict[Cell, Record]],
     apart: Collection[tuple[str, ...]],
+    places: Places,
 ) -> Track:
     cells = tuple(dict.fromkeys(cell for found in solutions.values() for cell in found))
     timed = [row for found in solutions.values() for row in found.values() if row.gpu]
@@ -185,7 +186,7 @@ def _track(
     others = sorted(
         (e for e in entries if not e.score), key=lambda e: (-e.covered, e.peer, e.solution)
     )
-    return Track(op, name, cells, (*_numbered(ranked), *others), clock)
+    return Track(op, name, cells, (*_numbered(op, name, ranked, places), *others), clock)
 
 
 def _entry(
@@ -217,27 +218,6 @@ def score(rows: Sequence[Record]) -> Score:
     """
     times = [ranked_times(row) for row in rows]
     return combined([(each["solution"], each["eager"]) for each in times])
-
-
-def combined(times: Sequence[tuple[Summary, Summary]]) -> Score:
-    """Return the score of these times, each the solution's and eager's."""
-    value = stats.geometric_mean([eager.median / mine.median for mine, eager in times])
-    above = _quadrature([log for mine, eager in times for log in (_up(eager), _down(mine))])
-    below = _quadrature([log for mine, eager in times for log in (_down(eager), _up(mine))])
-    number = len(times)
-    return Score(value, value * math.exp(-below / number), value * math.exp(above / number))
-
-
-def _up(time: Summary) -> float:
-    return math.log(time.high / time.median)
-
-
-def _down(time: Summary) -> float:
-    return math.log(time.median / time.low)
-
-
-def _quadrature(logs: Iterable[float]) -> float:
-    return math.sqrt(math.fsum(log * log for log in logs))
 
 
 def ranked_times(row: Record) -> Mapping[str, Summary]:
@@ -280,7 +260,10 @@ def _value(entry: Entry) -> float:
     return entry.score.value if entry.score else 0.0
 
 
-def _numbered(entries: Sequence[Entry]) -> list[Entry]:
+def _numbered(op: str, name: str, entries: Sequence[Entry], places: Places) -> list[Entry]:
     """Return the entries, best first, with their ranks; those of one group have its leader's."""
-    leaders = stats.leaders([entry.score for entry in entries if entry.score])
-    return [replace(entry, rank=leader + 1) for entry, leader in zip(entries, leaders, strict=True)]
+    ranks = numbers([entry.score for entry in entries if entry.score])
+    return [
+        replace(entry, rank=places.get((op, name, entry.solution), number))
+        for entry, number in zip(entries, ranks, strict=True)
+    ]
