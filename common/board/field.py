@@ -1,13 +1,14 @@
 """The solutions that a board draws: all of a group's; the best of thousands, with their places.
 
 Every solution of a device is ranked, from the outline of its rows; those that are drawn are read in
-full. A group of 50 with 22 rows each on 3 GPUs is drawn whole; of 10,000 solutions with 70 rows
-each, the best 11 of each op.
+full. A group of 50 solutions with 22 rows each on 3 GPUs is drawn whole; of 10,000 solutions with
+70 rows each, the best 7 of each op.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,14 +23,13 @@ from common.records import runs
 from common.records.outline import Outline, Row
 from common.records.runs import Results
 
-ROWS = 4_000
-"""The rows of the board's tier that are drawn, of all devices together; the page takes its time."""
+WHOLE, BEST = 5_000, 2_000
+"""Rows of the board's tier, of all devices together: so many are all drawn, of more so many."""
 DEVICES = 4
 """Devices that are drawn whole."""
-Timed = tuple[int, Pair]
-"""A row's version of the clock, and its times."""
-Track = tuple[str, str]
-"""An op and a track."""
+Brief = tuple[str, int, Pair | None]
+"""A row's track, the version of the clock that timed it, or 0, and its times where it passed."""
+Rows = dict[Cell, Brief]
 
 
 class Field:
@@ -38,7 +38,7 @@ class Field:
     def __init__(self, folder: Path, known: Container[str]) -> None:
         """Go over the records of the solutions that are known, those in this tree."""
         self._outline = Outline(folder)
-        self._tracks: dict[Track, dict[str, dict[Cell, Timed | None]]] = defaultdict(dict)
+        self._ops: dict[str, dict[str, Rows]] = defaultdict(dict)
         self._peers: set[str] = set()
         self._cells: dict[Cell, Cell] = {}  # so that a million rows have few cells between them
         for row in self._outline.rows():
@@ -50,26 +50,26 @@ class Field:
     @cached_property
     def names(self) -> dict[str, str]:
         """The op of each solution that has a row."""
-        return {name: op for (op, _), found in self._tracks.items() for name in found}
+        return {name: op for op, solutions in self._ops.items() for name in solutions}
 
     @cached_property
     def size(self) -> int:
         """The rows that the board's tier would show of everyone."""
-        return sum(len(found) for of in self._tracks.values() for found in of.values())
+        return sum(len(rows) for solutions in self._ops.values() for rows in solutions.values())
 
     @cached_property
     def places(self) -> dict[tuple[str, str, str], int]:
         """Everyone's place, by op, track and solution."""
         return {
-            (*track, name): place
-            for track, found in self._scores()
+            (op, track, name): place
+            for op, solutions in self._ops.items()
+            for track, found in self._scores(op, solutions)
             for name, place in zip(found, numbers(list(found.values())), strict=True)
         }
 
-    def best(self, rows: int) -> set[str]:
-        """Return the peers, and of each op the best solutions that have so many rows in all."""
-        share, found = min(rows / max(self.size, 1), 1.0), set(self._peers)
-        order = self._order()
+    def best(self, share: float) -> set[str]:
+        """Return the peers, and the best share of each op's solutions."""
+        found, order = set(self._peers), self._order()
         for op in set(self.names.values()):
             names = [name for name in order if self.names[name] == op]
             found.update(names[: math.ceil(share * len(names))])
@@ -83,30 +83,29 @@ class Field:
 
     def _add(self, row: Row) -> None:
         named: Cell = (row.case, row.direction)
-        cell = self._cells.setdefault(named, named)
-        timed = row.times if row.verdict == "PASSED" else None
-        self._tracks[row.op, row.track].setdefault(row.solution, {})[cell] = timed and (
-            row.clock,
-            timed,
-        )
+        cell, times = self._cells.setdefault(named, named), row.times
+        passed = times if row.verdict == "PASSED" else None
+        rows = self._ops[row.op].setdefault(row.solution, {})
+        rows[cell] = sys.intern(row.track), row.clock if times else 0, passed
         if row.peer:
             self._peers.add(row.solution)
 
-    def _scores(self) -> Iterator[tuple[Track, dict[str, Score]]]:
-        """Yield the scores of each track, the best first; see `ranking.rank`."""
-        track_of = {(row.op, row.case): row.track for row in self.results.latest()}
-        for track, solutions in self._tracks.items():
-            cells = {cell for found in solutions.values() for cell in found}
-            cells = {cell for cell in cells if track_of.get((track[0], cell[0])) == track[1]}
-            timed = (each for found in solutions.values() for each in found.values() if each)
-            clock = max((version for version, _ in timed), default=0)
-            whole = {
-                name: pairs
-                for name, rows in solutions.items()
-                if len(pairs := _pairs(rows, cells, clock)) == len(cells) > 0
-            }
-            ranked = zip(whole, scores(list(whole.values())), strict=True)
-            yield track, dict(sorted(ranked, key=lambda each: -each[1].value))
+    def _scores(
+        self, op: str, solutions: Mapping[str, Rows]
+    ) -> Iterator[tuple[str, dict[str, Score]]]:
+        """Yield each track's scores, the best first; see `ranking.rank`."""
+        counting = {row.case for row in self.results.latest() if row.op == op}
+        clocks: dict[str, dict[Cell, int]] = defaultdict(dict)
+        for rows in solutions.values():
+            for cell, (track, clock, _) in rows.items():
+                if cell[0] in counting and clock >= clocks[track].get(cell, 0):
+                    clocks[track][cell] = clock
+        for track, cells in clocks.items():
+            clock = max(cells.values())
+            pairs = {name: _pairs(rows, cells, track, clock) for name, rows in solutions.items()}
+            whole = {name: each for name, each in pairs.items() if len(each) == len(cells)}
+            scored = zip(whole, scores(list(whole.values())), strict=True)
+            yield track, dict(sorted(scored, key=lambda each: -each[1].value))
 
     def _order(self) -> list[str]:
         """Return the contributors' solutions by their best place in any track, then by coverage."""
@@ -114,9 +113,9 @@ class Field:
         for (_, _, name), place in self.places.items():
             best[name] = min(best[name], place)
         passed: dict[str, int] = defaultdict(int)
-        for solutions in self._tracks.values():
+        for solutions in self._ops.values():
             for name, rows in solutions.items():
-                passed[name] += sum(map(bool, rows.values()))
+                passed[name] += sum(bool(times) for _, _, times in rows.values())
         return sorted(
             self.names.keys() - self._peers, key=lambda name: (best[name], -passed[name], name)
         )
@@ -130,10 +129,10 @@ class Field:
         return f"{shown}; on the page, a single case or direction ranks these alone."
 
 
-def _pairs(rows: Mapping[Cell, Timed | None], cells: Iterable[Cell], clock: int) -> list[Pair]:
-    """Return the times of the cells that the solution passed, by this version of the clock."""
-    found = [rows.get(cell) for cell in cells]
-    return [each[1] for each in found if each and each[0] == clock]
+def _pairs(rows: Rows, cells: Iterable[Cell], track: str, clock: int) -> list[Pair]:
+    """Return the times of the track's cells that the solution passed, by this clock."""
+    found = [rows[cell] for cell in cells if cell in rows]
+    return [times for of, by, times in found if times and of == track and by == clock]
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,9 @@ def drawn(known: Container[str], always: Iterable[str] = ()) -> Drawn:
         by_path = {each.results.path: each for each in found if each.results.rows}
         order = ordered(each.results for each in by_path.values())
         fields = [by_path[each.path] for each in order[:DEVICES]]
-        names = set().union(*(each.best(ROWS // len(fields)) for each in fields))
+        size = sum(each.size for each in fields)
+        share = 1.0 if size <= WHOLE else BEST / size
+        names = set().union(*(each.best(share) for each in fields))
         boards = [each.read(names, always) for each in fields]
     hidden = set().union(*(each.names for each in found)) - names
     return Drawn(boards, hidden, len(order) - len(fields))

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 
 from common import stats
-from common.board.scores import Score, combined, numbers
+from common.board.scores import Pair, Score, numbers, scores
 from common.records.fields import Summary
 from common.records.lines import Record
 
@@ -46,7 +47,7 @@ class Entry:
     silent: bool = False
     """Whether the solution answers no case of the op, in any track."""
 
-    @property
+    @cached_property
     def disturbed(self) -> list[tuple[Record, str]]:
         """Return each row whose times something else influenced, with the influences."""
         words = {
@@ -77,7 +78,7 @@ class Entry:
         """Return whether an earlier clock measured a cell of the track."""
         return any(self.cells[c].verdict == "PASSED" for c in self.missing if c in self.cells)
 
-    @property
+    @cached_property
     def worst_share(self) -> Record | None:
         """Return the row that is furthest from its limit."""
         timed = [row for row in self.cells.values() if row.gpu and row.ranked_by == "gpu"]
@@ -179,9 +180,9 @@ def _track(
     cells = tuple(dict.fromkeys(cell for found in solutions.values() for cell in found))
     timed = [row for found in solutions.values() for row in found.values() if row.gpu]
     clock = max((row.clock for row in timed), default=0)
-    entries = [
-        _entry(solution, found, cells, clock, apart) for solution, found in solutions.items()
-    ]
+    entries = _scored(
+        [_entry(solution, found, cells, clock, apart) for solution, found in solutions.items()]
+    )
     ranked = sorted((e for e in entries if e.score), key=lambda e: -_value(e))
     others = sorted(
         (e for e in entries if not e.score), key=lambda e: (-e.covered, e.peer, e.solution)
@@ -196,7 +197,7 @@ def _entry(
     clock: int,
     apart: Collection[tuple[str, ...]],
 ) -> Entry:
-    """Return an entry without its rank; rows of an earlier clock than `clock` do not count."""
+    """Return an entry without score and rank; rows of an earlier clock do not count."""
 
     def counts(cell: Cell) -> bool:
         row = found.get(cell)
@@ -204,20 +205,25 @@ def _entry(
 
     missing = tuple(cell for cell in cells if not counts(cell))
     peer = next(iter(found.values())).peer
-    timed = not missing and all(row.gpu for row in found.values())
-    scored = score([found[cell] for cell in cells]) if timed else None
     disturbed = frozenset(cell for cell, row in found.items() if row.id in apart)
-    return Entry(solution, peer, found, missing, scored, apart=disturbed)
+    return Entry(solution, peer, found, missing, apart=disturbed)
 
 
-def score(rows: Sequence[Record]) -> Score:
-    """Return the geometric mean of the rows' ratios to eager, with its interval.
+def _scored(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries with the scores of those that were timed in every cell of the track."""
+    times = {
+        entry.solution: [pair(row) for row in entry.cells.values()]
+        for entry in entries
+        if not entry.missing and all(row.gpu for row in entry.cells.values())
+    }
+    found = dict(zip(times, scores(list(times.values())), strict=True))
+    return [replace(entry, score=found.get(entry.solution)) for entry in entries]
 
-    The rows are independent, so that the variances of the logarithms add. The interval of a median
-    need not be symmetric: each side is combined by itself.
-    """
-    times = [ranked_times(row) for row in rows]
-    return combined([(each["solution"], each["eager"]) for each in times])
+
+def pair(row: Record) -> Pair:
+    """Return the times of the solution and of eager that rank a timed row."""
+    times = ranked_times(row)
+    return times["solution"], times["eager"]
 
 
 def ranked_times(row: Record) -> Mapping[str, Summary]:

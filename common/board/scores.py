@@ -32,7 +32,11 @@ def combined(times: Sequence[Pair]) -> Score:
 
 
 def scores(found: Sequence[Sequence[Pair]]) -> list[Score]:
-    """Return the score of each of several solutions, all of which have the same number of times."""
+    """Return the score of each of several solutions, all of which have the same number of times.
+
+    The times are independent, so that the variances of the logarithms add. The interval of a median
+    need not be symmetric: each side is combined by itself.
+    """
     if not found:
         return []
     logs = np.log([[_values(pair) for pair in times] for times in found])

@@ -128,7 +128,7 @@ class Outline:
         places = self._places[path] = defaultdict(partial(array, "Q"))
         witnesses: set[tuple[str, str, str, type[Outlined]]] = set()
         decode, place, run = OUTLINED.decode, 0, None
-        with path.open("rb") as file:
+        with path.open("rb", buffering=1 << 18) as file:
             for raw in file:
                 if raw[-1] != NEWLINE:
                     return jsonl.notice_torn(path)
