@@ -156,13 +156,24 @@ def drawn(known: Container[str], always: Iterable[str] = ()) -> Drawn:
     """
     runs.name_old_files(paths.RESULTS)
     with runs.without_collection():
-        found = [Field(folder, known) for folder in sorted(paths.RESULTS.glob("*/"))]
-        by_path = {each.results.path: each for each in found if each.results.rows}
-        order = ordered(each.results for each in by_path.values())
-        fields = [by_path[each.path] for each in order[:DEVICES]]
+        fields, devices, everyone = _first(known)
         size = sum(each.size for each in fields)
         share = 1.0 if size <= WHOLE else BEST / size
         names = set().union(*(each.best(share) for each in fields))
         boards = [each.read(names, always) for each in fields]
-    hidden = set().union(*(each.names for each in found)) - names
-    return Drawn(boards, hidden, len(order) - len(fields))
+    return Drawn(boards, everyone - names, devices - len(fields))
+
+
+def _first(known: Container[str]) -> tuple[list[Field], int, set[str]]:
+    """Return the first devices in the order of boards, the number of all, and their solutions."""
+    kept: dict[Path, Field] = {}
+    devices, everyone = 0, set[str]()
+    for folder in sorted(paths.RESULTS.glob("*/")):
+        field = Field(folder, known)
+        if field.results.rows:
+            devices += 1
+            everyone |= field.names.keys()
+            kept[field.results.path] = field
+            first = ordered(each.results for each in kept.values())[:DEVICES]
+            kept = {each.path: kept[each.path] for each in first}
+    return list(kept.values()), devices, everyone

@@ -66,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
 def _draw(options: argparse.Namespace) -> int:
     """Draw the boards: of everyone or, where there are thousands, of the best."""
     from common.board import field, terminal
+    from common.board.devices import further
 
     everyone = solutions.everyone(installed=False)
     asked = {each.name for each in _selected(everyone, options)} if options.only else set()
@@ -78,14 +79,14 @@ def _draw(options: argparse.Namespace) -> int:
         return _serve(found.boards, shown)
     # a record that nothing was timed for stays on its machine
     if timed := [results for results in found.boards if results.timed]:
-        _write(timed, about)
+        _write(timed, about, found.more)
     page = _draw_page(found.boards, shown)
     console = terminal.console()
     about |= shared.about_of(each for each in everyone if each.name in asked - about.keys())
     for results in found.boards:
         terminal.show(results.of_op(options.op), about, console, options.only or "")
-    if found.more:
-        console.print(f"{found.more:,} more devices have records: leaderboard --csv has them all")
+    for line in further(found.more):
+        console.print(line)
     console.print(f"the page: {page}", style="dim")
     return 0
 
@@ -187,14 +188,14 @@ def _serve(boards: Sequence[Results], everyone: Sequence[Solution]) -> int:
     return 0
 
 
-def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
+def _write(timed: Sequence[Results], about: Mapping[str, About], more: int) -> None:
     """Write LEADERBOARD.md, the READMEs' board and the plots."""
     from common.board import markdown, readme
     from common.board.plots import drawing, overview, sweeps
 
-    (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about))
+    (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about, more))
     for name in READMES:
-        readme.insert(paths.ROOT / name, readme.board(timed, about))
+        readme.insert(paths.ROOT / name, readme.board(timed, about, more))
         readme.insert(paths.ROOT / name, readme.picture(timed, about), readme.PICTURE)
     for results in timed:
         folder = paths.PLOTS / results.path.name
