@@ -24,7 +24,7 @@ from common.board import field
 from common.paths import RESULTS
 from common.records import runs
 from common.records.lines import End, Record
-from common.records.writer import RunWriter, Samples
+from common.records.writer import RunWriter, read_samples
 from tests import crowd
 
 DEVICES = (1, 10, 100, 1000)
@@ -38,7 +38,6 @@ KEPT = 10_000
 """The rows of the record that costs are measured with."""
 CASES = crowd.CASES
 ROWS = 2 * CASES
-SAMPLED = {name: [10.0 + each % 7 / 100 for each in range(200)] for name in ("solution", "eager")}
 
 
 # --- costs ----------------------------------------------------------------------------------------
@@ -56,27 +55,36 @@ def seconds_a_row():
 
 
 def costs(folder):
-    """The seconds of each step of the driver, a row."""
+    """The seconds of each step of the driver, a row; and the bytes that it holds of a row."""
     crowd.tree(folder / "tree", solutions=KEPT // ROWS)
     (path,) = (folder / "tree" / "results").glob("*/*.jsonl")
-    begun, row, *_ = runs.lines(path)
-    raw, samples = msgspec.json.encode(row), Samples.of(row, SAMPLED, SAMPLED)
     known = {f"{each.parent.name}/{each.stem}" for each in folder.glob("tree/contributors/*/*.py")}
+    begun, row, *_ = runs.lines(path)
+    raw, sampled = msgspec.json.encode(row), recorded_samples()
     file = RunWriter(folder / "record" / "20260101-r.jsonl")
     file.begin(begun)
+    waiting = iter(sampled)
     steps = {
-        "a worker's answer decoded": (lambda: msgspec.json.decode(raw, type=Record), KEPT),
-        "a row written, with its raw samples": (lambda: file.row(row, samples), KEPT),
-        "the run's end, which compresses the samples": (lambda: file.end(begun.run), 1),
-        "a run begun beside older ones": (lambda: RunWriter(path.parent / "2-s.jsonl").close(), 1),
-        "a record merged, read in full": (lambda: runs.read(path.parent), 1),
-        "a record ranked": (lambda: field.Field(path.parent, known).places, 1),
-    }
-    found = {name: measured(call, number) / (1 if number > 1 else KEPT)
-             for name, (call, number) in steps.items()}  # fmt: skip
+        "a worker's answer decoded": (lambda: msgspec.json.decode(raw, type=Record), KEPT, 1),
+        "a row written, with its raw samples":
+            (lambda: file.row(row, next(waiting)), len(sampled), 1),
+        "the run's end, which compresses the samples":
+            (lambda: file.end(begun.run), 1, len(sampled)),
+        "a run begun beside older ones":
+            (lambda: RunWriter(path.parent / "2-s.jsonl").close(), 1, KEPT),
+        "a record merged, read in full": (lambda: runs.read(path.parent), 1, KEPT),
+        "a record ranked": (lambda: field.Field(path.parent, known).places, 1, KEPT),
+    }  # fmt: skip
+    found = {name: measured(call, calls) / rows for name, (call, calls, rows) in steps.items()}
     found[SYNC] = measured(synced(folder / "synced", raw), SYNCS, time.perf_counter)
     file.close()
-    return found
+    return found, len(raw) + sum(len(msgspec.json.encode(each)) for each in sampled) / len(sampled)
+
+
+def recorded_samples():
+    """The raw samples of the committed runs, which compress as those of a run do."""
+    return [each for path in RESULTS.glob("nvidia-*/*.jsonl")
+            if not path.name.endswith(runs.SAMPLES) for each in read_samples(path)]  # fmt: skip
 
 
 def measured(call, number, clock=time.process_time):
@@ -150,9 +158,10 @@ def duration(seconds):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        found = costs(Path(folder))
+        found, held = costs(Path(folder))
     steps = [(name, duration(used), duration(1e6 * used)) for name, used in found.items()]
     table(("step of the driver", "a row", "a million rows"), steps)
+    print(f"The driver holds {held:,.0f} bytes of each row until the run's end.\n")
     decoded, written, *_ = found.values()
     case, kept = 2 * seconds_a_row(), 2 * (decoded + written)
     slow = kept + 2 * found[SYNC]

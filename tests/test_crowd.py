@@ -18,11 +18,13 @@ from tests.test_ranking import RUN, replace
 from tests.test_ranking import row as timed_row
 from tests.test_records import written
 
-PEER = timed_row("eager/rope", peer=True, us=20.0)
 NAMES = [f"member{number}/rope" for number in range(12)]
-KNOWN = {*NAMES, PEER.solution}
+PEER = "eager/rope"
+KNOWN = {*NAMES, PEER}
 ROWS = [timed_row(name, us=5.0 + number, track=track, case=track)
         for number, name in enumerate(NAMES) for track in ("core", "extended")]  # fmt: skip
+PEERS = [timed_row(PEER, peer=True, us=20.0, track=track, case=track)
+         for track in ("core", "extended")]  # fmt: skip
 
 
 @pytest.fixture
@@ -49,11 +51,11 @@ def places(tracks):
 
 def test_the_best_of_a_crowd_are_drawn_with_their_places_among_all(results):
     slow = [replace(each, solution=NAMES[11]) for each in ROWS[:2]]
-    written(results / "gpu", *ROWS[:-2], *slow, PEER)  # the last one is as fast as the first
+    written(results / "gpu", *ROWS[:-2], *slow, *PEERS)  # the last one is as fast as the first
     board = drawn()
-    shown = {NAMES[0], NAMES[11], PEER.solution}
+    shown = {NAMES[0], NAMES[11], PEER}
     assert {row.solution for row in board.latest()} == shown
-    everyone = places(rank([*ROWS[:-2], *slow, PEER]))
+    everyone = places(rank([*ROWS[:-2], *slow, *PEERS]))
     assert board.places == everyone
     (section,) = sections(board, shown)
     assert places(section.tracks) == {key: everyone[key] for key in everyone if key[2] in shown}
@@ -62,17 +64,17 @@ def test_the_best_of_a_crowd_are_drawn_with_their_places_among_all(results):
 
 
 def test_a_group_is_drawn_whole(results, monkeypatch):
-    monkeypatch.setattr(field, "WHOLE", len(ROWS) + 1)
-    written(results / "gpu", *ROWS, PEER)
+    monkeypatch.setattr(field, "WHOLE", len(ROWS) + 2)
+    written(results / "gpu", *ROWS, *PEERS)
     found = field.drawn(KNOWN)
-    assert found.boards[0].rows == [*ROWS, PEER]
+    assert found.boards[0].rows == [*ROWS, *PEERS]
     assert not found.boards[0].unshown and not found.hidden
 
 
 def test_a_solution_that_is_asked_for_is_read_and_hidden_from_the_files(results):
-    written(results / "gpu", *ROWS, PEER)
+    written(results / "gpu", *ROWS, *PEERS)
     board = drawn(NAMES[9])
-    assert {row.solution for row in board.rows} == {*NAMES[:2], NAMES[9], PEER.solution}
+    assert {row.solution for row in board.rows} == {*NAMES[:2], NAMES[9], PEER}
     assert NAMES[9] in field.drawn(KNOWN, [NAMES[9]]).hidden
 
 
@@ -107,7 +109,7 @@ def test_who_lacks_a_case_has_no_place(results, fault):
 
 def test_some_devices_of_many_are_drawn(results):
     for number in range(6):
-        written(results / f"gpu-{number}", *ROWS, PEER)
+        written(results / f"gpu-{number}", *ROWS, *PEERS)
     found = field.drawn(KNOWN)
     assert (len(found.boards), found.more) == (field.DEVICES, 2)
 
@@ -116,7 +118,7 @@ def test_some_devices_of_many_are_drawn(results):
 
 
 def test_an_outline_reads_the_lines_of_some_solutions_and_one_of_each_case(tmp_path):
-    written(tmp_path, *ROWS, PEER)
+    written(tmp_path, *ROWS, *PEERS)
     outline = Outline.of(tmp_path)
     assert {row.solution for row in outline.read([NAMES[5]]).rows} == {
         NAMES[0],
@@ -173,9 +175,9 @@ print(code, used.ru_utime + used.ru_stime, used.ru_maxrss << 10, file=sys.stderr
 
 
 def test_a_board_of_100_000_rows_takes_seconds_and_little_memory(tmp_path):
-    """A tenth of a million; half of the time goes into drawing, which a million does not lengthen.
+    """Most of the time goes into drawing, which a million rows do not lengthen.
 
-    All of it read in full took 200 s and 1.5 GB.
+    Read and drawn in full, a tenth of these rows took 30 s.
     """
     root = crowd.tree(tmp_path / "tree", solutions=1000)
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
@@ -184,6 +186,6 @@ def test_a_board_of_100_000_rows_takes_seconds_and_little_memory(tmp_path):
     code, seconds, peak = ran.stderr.splitlines()[-1].split()
     assert code == "0", ran.stderr
     assert "Shown: 7 of 250 solutions" in (root / "README.md").read_text()
-    assert int(peak) < 250 << 20
+    assert int(peak) < 350 << 20
     assert float(seconds) < 20  # of the processor, which others may slow down
     assert (root / "site" / "index.html").stat().st_size < 2 << 20
