@@ -120,11 +120,8 @@ def test_some_devices_of_many_are_drawn(results):
 def test_an_outline_reads_the_lines_of_some_solutions_and_one_of_each_case(tmp_path):
     written(tmp_path, *ROWS, *PEERS)
     outline = Outline.of(tmp_path)
-    assert {row.solution for row in outline.read([NAMES[5]]).rows} == {
-        NAMES[0],
-        NAMES[5],
-        "eager/rope",
-    }
+    found = {row.solution for row in outline.read([NAMES[5]]).rows}
+    assert found == {NAMES[0], NAMES[5]}
     assert outline.read(KNOWN) == runs.read(tmp_path)
 
 
