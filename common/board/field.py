@@ -25,8 +25,8 @@ from common.records.runs import Results
 
 WHOLE, BEST = 5_000, 2_000
 """Rows of the board's tier, of all devices together: so many are all drawn, of more so many."""
-DEVICES = 4
-"""Devices that are drawn whole."""
+DEVICES = 8
+"""The most devices that are drawn: each takes a second of its plots."""
 Brief = tuple[str, int, Pair | None]
 """A row's track, the version of the clock that timed it, or 0, and its times where it passed."""
 Rows = dict[Cell, Brief]
