@@ -9,4 +9,6 @@ def printable(text: str) -> str:
     >>> printable("red: \x1b[31m")
     'red:  [31m'
     """
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else " " for letter in text)

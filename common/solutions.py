@@ -74,13 +74,13 @@ def op_names() -> list[str]:
     return sorted(path.stem for path in OPS.glob("[!_]*.py"))
 
 
-def _op_of(stem: str) -> str | None:
-    """Return the op of a file, None if there is none.
+def _op_of(stem: str, ops: Iterable[str] | None = None) -> str | None:
+    """Return the op of a file, None if there is none; `ops` spares looking for their names.
 
     The longest fitting name counts: `rope_v1` is of `rope`, and `rotate_half` is of `rotate_half`
     even if there were an op `rotate`.
     """
-    fitting = [op for op in op_names() if stem == op or stem.startswith(f"{op}_")]
+    fitting = [op for op in ops or op_names() if stem == op or stem.startswith(f"{op}_")]
     return max(fitting, key=len, default=None)
 
 
@@ -90,8 +90,8 @@ def _is_solution(path: Path) -> bool:
 
 def discover(root: Path = CONTRIBUTORS) -> list[Solution]:
     """Find every solution below `root`; names that begin with `_` or `.` are left out."""
-    paths = sorted(root.glob("[!_.]*/[!_.]*.py"))
-    return [Solution(path, op) for path in paths if (op := _op_of(path.stem))]
+    paths, ops = sorted(root.glob("[!_.]*/[!_.]*.py")), op_names()
+    return [Solution(path, op) for path in paths if (op := _op_of(path.stem, ops))]
 
 
 def peers() -> tuple[list[Solution], dict[str, str]]:

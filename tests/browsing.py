@@ -24,12 +24,17 @@ def group(tmp_path_factory):
     return Group(site, pages.write(site, folder / "site"))
 
 
+def chromium():
+    """Return the path of Debian's Chromium, or None; Playwright's own would be downloaded."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
 @pytest.fixture(scope="session")
 def browser():
-    """Debian's Chromium; Playwright's own would have to be downloaded."""
+    """Chromium, headless; a test that needs it is skipped where there is none."""
     reason = "Playwright is not installed: pip install playwright"
     playwright = pytest.importorskip("playwright.sync_api", reason=reason)
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    found = chromium()
     if not found:
         pytest.skip("no Chromium to open the page in: apt-get install chromium")
     with playwright.sync_playwright() as started:

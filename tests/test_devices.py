@@ -136,7 +136,7 @@ def test_a_device_without_a_case_says_so():
     small = of("Small", row())
     small.left_out_lines.append(left_out("Small-0", "rope", "c2"))
     drawn, *_ = tables(of("Large", row(), row(case="c2")), small)
-    assert drawn.footnotes == ("Small: without c2",)
+    assert drawn.footnotes == ("missing cases: c2 on Small",)
 
 
 def test_different_clocks_are_named():

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from common.board.ranking import limit, rank, score, share, sustained_share
+from common.board.ranking import limit, pair, rank, share, sustained_share
+from common.board.scores import combined
 from common.board.table import About, ranking
 from common.records.fields import SCHEMA, Summary
 from common.records.lines import Record, Run
@@ -20,6 +21,10 @@ replace = msgspec.structs.replace
 def summary(given):
     """Of samples, all of which are the number given, or those of a list."""
     return Summary.of(given if isinstance(given, list) else [given] * 9)
+
+
+def score(rows):
+    return combined(list(map(pair, rows)))
 
 
 def row(solution="alice/rope", us=10.0, eager=20.0, **fields):

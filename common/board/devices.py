@@ -39,6 +39,11 @@ def devices(boards: Iterable[Results], about: Mapping[str, About]) -> list[Devic
     return [Device(results, tuple(sections(results, about))) for results in ordered(boards)]
 
 
+def further(number: int) -> list[str]:
+    """Return a line on the devices that have records and are not drawn, if there are any."""
+    return [f"{number:,} more devices have records: leaderboard --csv has them all."] * bool(number)
+
+
 def ordered(boards: Iterable[Results]) -> list[Results]:
     """Return the device with the newest whole measurement first, and those without times last.
 
@@ -122,7 +127,7 @@ def _cases(tracks: Mapping[str, Track]) -> list[str]:
     for device, track in tracks.items():
         lacking = [case for case in every if case not in dict(track.cells)]
         if lacking:
-            notes.append(f"{device}: without {', '.join(lacking)}")
+            notes.append(f"missing cases: {', '.join(lacking)} on {device}")
     return notes
 
 

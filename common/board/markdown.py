@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from common.board import table
-from common.board.devices import Device, devices, side_by_side
+from common.board.devices import Device, devices, further, side_by_side
 from common.board.parts import parts
 from common.board.plots import sweeps
 from common.board.sections import Section, lines_of
@@ -44,10 +44,11 @@ the CUDA graph of forward, where one can be captured, which a call that waits fo
 allow. Calls in a row take the longer of host and GPU time each."""
 
 
-def leaderboard(boards: Iterable[Results], about: Mapping[str, About]) -> str:
+def leaderboard(boards: Iterable[Results], about: Mapping[str, About], more: int = 0) -> str:
     """Return LEADERBOARD.md: every timed device's rankings, times and plots.
 
-    Two devices or more stand side by side at the end.
+    Two devices or more stand side by side at the end. `more` is the number of devices that have
+    records and are not among the boards.
     """
     found = devices(boards, about)
     texts = ["# Leaderboard", "Written by `study leaderboard` from `results/`.", EXPLANATION]
@@ -56,7 +57,7 @@ def leaderboard(boards: Iterable[Results], about: Mapping[str, About]) -> str:
     if len(found) > 1:
         texts += [f"## {SIDE_BY_SIDE}", PORTABILITY]
         texts += _all_drawn(side_by_side(found, about))
-    return "\n\n".join(texts) + "\n"
+    return "\n\n".join([*texts, *further(more)]) + "\n"
 
 
 def drawn(of: Table) -> list[str]:

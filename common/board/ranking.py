@@ -8,12 +8,14 @@ leader's: with scores 2.0 ± 0.1, 1.9 ± 0.1 and 1.8 ± 0.1, two entries are fir
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
 
 from common import stats
+from common.board.scores import Pair, Score, numbers, scores
 from common.records.fields import Summary
 from common.records.lines import Record
 
@@ -25,15 +27,8 @@ FEW = 3
 EAGER_APART = "eager's time apart from the run's other rows"
 Cell = tuple[str, str]
 """A case and a direction."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """The speed in units of eager's, with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
+Places = Mapping[tuple[str, str, str], int]
+"""The place of each op, track and solution."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +47,7 @@ class Entry:
     silent: bool = False
     """Whether the solution answers no case of the op, in any track."""
 
-    @property
+    @cached_property
     def disturbed(self) -> list[tuple[Record, str]]:
         """Return each row whose times something else influenced, with the influences."""
         words = {
@@ -83,7 +78,7 @@ class Entry:
         """Return whether an earlier clock measured a cell of the track."""
         return any(self.cells[c].verdict == "PASSED" for c in self.missing if c in self.cells)
 
-    @property
+    @cached_property
     def worst_share(self) -> Record | None:
         """Return the row that is furthest from its limit."""
         timed = [row for row in self.cells.values() if row.gpu and row.ranked_by == "gpu"]
@@ -127,8 +122,13 @@ class Track:
         return row if row and (row.clock == self.clock or not row.gpu) else None
 
 
-def rank(records: Iterable[Record]) -> list[Track]:
-    """Return every track of every op: ranked entries first, then those that do not cover it."""
+def rank(records: Iterable[Record], places: Places = MappingProxyType({})) -> list[Track]:
+    """Return every track of every op: ranked entries first, then those that do not cover it.
+
+    Args:
+        records: The latest rows.
+        places: The places among all, where the rows are of some solutions alone.
+    """
     rows = list(records)
     apart = eager_apart(rows)
     tracks: dict[tuple[str, str], dict[str, dict[Cell, Record]]] = defaultdict(dict)
@@ -136,7 +136,8 @@ def rank(records: Iterable[Record]) -> list[Track]:
         solutions = tracks[row.op, row.track]
         solutions.setdefault(row.solution, {})[row.case, row.direction] = row
     ranked = [
-        _track(op, name, solutions, apart) for (op, name), solutions in sorted(tracks.items())
+        _track(op, name, solutions, apart, places)
+        for (op, name), solutions in sorted(tracks.items())
     ]
     answering = {(row.op, row.solution) for row in rows if row.verdict != "UNSUPPORTED"}
     return [_with_silent(track, answering) for track in ranked]
@@ -174,18 +175,19 @@ def _track(
     name: str,
     solutions: dict[str, dict[Cell, Record]],
     apart: Collection[tuple[str, ...]],
+    places: Places,
 ) -> Track:
     cells = tuple(dict.fromkeys(cell for found in solutions.values() for cell in found))
     timed = [row for found in solutions.values() for row in found.values() if row.gpu]
     clock = max((row.clock for row in timed), default=0)
-    entries = [
-        _entry(solution, found, cells, clock, apart) for solution, found in solutions.items()
-    ]
+    entries = _scored(
+        [_entry(solution, found, cells, clock, apart) for solution, found in solutions.items()]
+    )
     ranked = sorted((e for e in entries if e.score), key=lambda e: -_value(e))
     others = sorted(
         (e for e in entries if not e.score), key=lambda e: (-e.covered, e.peer, e.solution)
     )
-    return Track(op, name, cells, (*_numbered(ranked), *others), clock)
+    return Track(op, name, cells, (*_numbered(op, name, ranked, places), *others), clock)
 
 
 def _entry(
@@ -195,7 +197,7 @@ def _entry(
     clock: int,
     apart: Collection[tuple[str, ...]],
 ) -> Entry:
-    """Return an entry without its rank; rows of an earlier clock than `clock` do not count."""
+    """Return an entry without score and rank; rows of an earlier clock do not count."""
 
     def counts(cell: Cell) -> bool:
         row = found.get(cell)
@@ -203,41 +205,25 @@ def _entry(
 
     missing = tuple(cell for cell in cells if not counts(cell))
     peer = next(iter(found.values())).peer
-    timed = not missing and all(row.gpu for row in found.values())
-    scored = score([found[cell] for cell in cells]) if timed else None
     disturbed = frozenset(cell for cell, row in found.items() if row.id in apart)
-    return Entry(solution, peer, found, missing, scored, apart=disturbed)
+    return Entry(solution, peer, found, missing, apart=disturbed)
 
 
-def score(rows: Sequence[Record]) -> Score:
-    """Return the geometric mean of the rows' ratios to eager, with its interval.
-
-    The rows are independent, so that the variances of the logarithms add. The interval of a median
-    need not be symmetric: each side is combined by itself.
-    """
-    times = [ranked_times(row) for row in rows]
-    return combined([(each["solution"], each["eager"]) for each in times])
-
-
-def combined(times: Sequence[tuple[Summary, Summary]]) -> Score:
-    """Return the score of these times, each the solution's and eager's."""
-    value = stats.geometric_mean([eager.median / mine.median for mine, eager in times])
-    above = _quadrature([log for mine, eager in times for log in (_up(eager), _down(mine))])
-    below = _quadrature([log for mine, eager in times for log in (_down(eager), _up(mine))])
-    number = len(times)
-    return Score(value, value * math.exp(-below / number), value * math.exp(above / number))
+def _scored(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries with the scores of those that were timed in every cell of the track."""
+    times = {
+        entry.solution: [pair(row) for row in entry.cells.values()]
+        for entry in entries
+        if not entry.missing and all(row.gpu for row in entry.cells.values())
+    }
+    found = dict(zip(times, scores(list(times.values())), strict=True))
+    return [replace(entry, score=found.get(entry.solution)) for entry in entries]
 
 
-def _up(time: Summary) -> float:
-    return math.log(time.high / time.median)
-
-
-def _down(time: Summary) -> float:
-    return math.log(time.median / time.low)
-
-
-def _quadrature(logs: Iterable[float]) -> float:
-    return math.sqrt(math.fsum(log * log for log in logs))
+def pair(row: Record) -> Pair:
+    """Return the times of the solution and of eager that rank a timed row."""
+    times = ranked_times(row)
+    return times["solution"], times["eager"]
 
 
 def ranked_times(row: Record) -> Mapping[str, Summary]:
@@ -280,7 +266,10 @@ def _value(entry: Entry) -> float:
     return entry.score.value if entry.score else 0.0
 
 
-def _numbered(entries: Sequence[Entry]) -> list[Entry]:
+def _numbered(op: str, name: str, entries: Sequence[Entry], places: Places) -> list[Entry]:
     """Return the entries, best first, with their ranks; those of one group have its leader's."""
-    leaders = stats.leaders([entry.score for entry in entries if entry.score])
-    return [replace(entry, rank=leader + 1) for entry, leader in zip(entries, leaders, strict=True)]
+    ranks = numbers([entry.score for entry in entries if entry.score])
+    return [
+        replace(entry, rank=places.get((op, name, entry.solution), number))
+        for entry, number in zip(entries, ranks, strict=True)
+    ]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from common.board.devices import Device, date, devices
+from common.board.devices import Device, date, devices, further
 from common.board.markdown import SIDE_BY_SIDE, anchor, drawn, escaped
 from common.board.plots import overview
 from common.board.summary import summary
@@ -19,14 +19,17 @@ BOARD, PICTURE = "board", "picture"
 """The names of the markers: `<!-- board -->` stands before the board, `<!-- /board -->` behind."""
 
 
-def board(boards: Iterable[Results], about: Mapping[str, About]) -> str:
-    """Return one short table an op of the first device, and a line for each other device."""
+def board(boards: Iterable[Results], about: Mapping[str, About], more: int = 0) -> str:
+    """Return one short table an op of the first device, and a line for each other device.
+
+    `more` is the number of devices that have records and are not among the boards.
+    """
     first, *others = devices(boards, about)
     texts = [f"### {escaped(first.name)}"]
     for section in first.sections:
         texts += drawn(summary(section.tracks, about)) if section.tracks else [f"**{section.op}**"]
         texts += map(escaped, section.left_out)
-    return "\n\n".join(texts + _others(others))
+    return "\n\n".join([*texts, *_others(others), *further(more)])
 
 
 def picture(boards: Iterable[Results], about: Mapping[str, About]) -> str:

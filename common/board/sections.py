@@ -20,13 +20,13 @@ class Section:
     """The main track is the first; none where every case is left out."""
     rows: tuple[Record, ...]
     left_out: tuple[str, ...]
-    """A line for each case that does not fit the device."""
+    """A line for each case that does not fit the device, and one on the solutions not shown."""
 
 
 def sections(results: Results, known: Container[str]) -> list[Section]:
     """Return the ops of a device in the order of `OPS`, with the known solutions' latest rows."""
     rows = [row for row in results.latest() if row.solution in known]
-    tracks = dict(tracks_by_op(rows))
+    tracks = dict(tracks_by_op(rows, results.places))
     left_out = results.left_out()
     ops = sorted({*tracks, *(line.op for line in left_out)}, key=place)
     return [
@@ -34,7 +34,10 @@ def sections(results: Results, known: Container[str]) -> list[Section]:
             op,
             tuple(tracks.get(op, ())),
             tuple(row for row in rows if row.op == op),
-            tuple(lines_of(line for line in left_out if line.op == op)),
+            (
+                *lines_of(line for line in left_out if line.op == op),
+                *(line for name, line in results.unshown.items() if name == op),
+            ),
         )
         for op in ops
     ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from common.board.ranking import (
     LIMITS,
     Cell,
     Entry,
-    Score,
+    Places,
     Track,
     limit,
     median,
@@ -18,6 +19,7 @@ from common.board.ranking import (
     share,
     sustained_share,
 )
+from common.board.scores import Score
 from common.records.lines import Counted, Record
 
 OPS = ("rope", "rotate_half", "masked_linear", "masked_ffn")
@@ -55,12 +57,14 @@ def place(op: str) -> tuple[int, str]:
     return (OPS.index(op) if op in OPS else len(OPS), op)
 
 
-def tracks_by_op(rows: Iterable[Record]) -> list[tuple[str, list[Track]]]:
+def tracks_by_op(
+    rows: Iterable[Record], places: Places = MappingProxyType({})
+) -> list[tuple[str, list[Track]]]:
     """Rank the rows, and return the ops in the order of `OPS`, each with its tracks.
 
-    An op's main track is the first.
+    An op's main track is the first. See `rank` for the places.
     """
-    tracks = sorted(rank(rows), key=lambda track: place(track.op))
+    tracks = sorted(rank(rows, places), key=lambda track: place(track.op))
     return [(op, list(found)) for op, found in itertools.groupby(tracks, lambda track: track.op)]
 
 

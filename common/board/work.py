@@ -11,8 +11,8 @@ from common.records.lines import Counted
 
 HEADER = ("solution", "× least bytes", "× read again", "× least FLOPs", "kernels", "operators")
 FOOTNOTE = (
-    "bytes: what reaches memory; read again: what programs fetch over what the launch reads;"
-    " FLOPs: of products alone; kernels and operators: in the case with the most"
+    "bytes are those that reach memory; read again is what programs fetch over what the launch"
+    " reads; FLOPs are of products alone; kernels and operators are of the case with the most"
 )
 
 
@@ -23,7 +23,7 @@ def tables(counts: Iterable[Counted], known: Mapping[str, About]) -> list[Table]
         if each.solution in known:
             ops.setdefault(each.op, {}).setdefault(each.solution, []).append(each)
     return [
-        Table(f"{op}: counted work", HEADER, tuple(map(_row, solutions.values())), (FOOTNOTE,))
+        Table(f"{op}, counted work", HEADER, tuple(map(_row, solutions.values())), (FOOTNOTE,))
         for op, solutions in sorted(ops.items(), key=lambda each: place(each[0]))
     ]
 

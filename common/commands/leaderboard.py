@@ -15,7 +15,9 @@ from common.errors import UserError
 if TYPE_CHECKING:
     from common.board.table import About
     from common.records.runs import Results
+    from common.solutions import Solution
 
+NOTHING = "nothing is recorded yet: run bench first (nox -s bench leaderboard)"
 READMES = ("README.md", "README.ko.md")
 """In English and in Korean; both show the same board."""
 
@@ -49,27 +51,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show the board from the records; write LEADERBOARD.md, the README's board, plots and page."""
-    from common.board import terminal
-
-    boards = _recorded(options)
-    about = shared.about()
+    if not any((options.compare, options.devices, options.model, options.json, options.csv)):
+        return _draw(options)
+    boards, about = _recorded(options), shared.about()
     if options.compare:
         return _compare([results.of_op(options.op) for results in boards], about, options.only)
     if options.devices:
         return _side_by_side([results.of_op(options.op) for results in boards], about, options.only)
     if options.model:
         return _modelled([results.of_op(options.op) for results in boards], about, options.only)
-    if options.json or options.csv:
-        return _export([results.of_op(options.op) for results in boards], about, options)
+    return _export([results.of_op(options.op) for results in boards], about, options)
+
+
+def _draw(options: argparse.Namespace) -> int:
+    """Draw the boards: of everyone or, where there are thousands, of the best."""
+    from common.board import field, terminal
+    from common.board.devices import further
+
+    everyone = solutions.everyone(installed=False)
+    asked = {each.name for each in _selected(everyone, options)} if options.only else set()
+    found = field.drawn({each.name for each in everyone}, asked)
+    if not found.boards:
+        raise UserError(NOTHING)
+    shown = [each for each in everyone if each.name not in found.hidden]
+    about = shared.about_of(shown)
     if options.serve:
-        return _serve(boards)
+        return _serve(found.boards, shown)
     # a record that nothing was timed for stays on its machine
-    if timed := [results for results in boards if results.timed]:
-        _write(timed, about)
-    page = _draw_page(boards)
+    if timed := [results for results in found.boards if results.timed]:
+        _write(timed, about, found.more)
+    page = _draw_page(found.boards, shown)
     console = terminal.console()
-    for results in boards:
+    about |= shared.about_of(each for each in everyone if each.name in asked - about.keys())
+    for results in found.boards:
         terminal.show(results.of_op(options.op), about, console, options.only or "")
+    for line in further(found.more):
+        console.print(line)
     console.print(f"the page: {page}", style="dim")
     return 0
 
@@ -83,11 +100,21 @@ def _recorded(options: argparse.Namespace) -> list[Results]:
     from common.board.devices import ordered
     from common.records import runs
 
-    if options.op or options.only:
-        solutions.select(solutions.everyone(installed=False), options.op, options.only)
+    _selected(solutions.everyone(installed=False), options)
     if not (boards := runs.read_all()):
-        raise UserError("nothing is recorded yet: run bench first (nox -s bench leaderboard)")
+        raise UserError(NOTHING)
     return ordered(boards)
+
+
+def _selected(everyone: Sequence[Solution], options: argparse.Namespace) -> Sequence[Solution]:
+    """Return the solutions that the options name.
+
+    Raises:
+        UserError: No such op or solution.
+    """
+    if options.op or options.only:
+        return solutions.select(everyone, options.op, options.only)
+    return everyone
 
 
 def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
@@ -148,12 +175,12 @@ def _export(
     return 0
 
 
-def _serve(boards: Sequence[Results]) -> int:
+def _serve(boards: Sequence[Results], everyone: Sequence[Solution]) -> int:
     """Draw the page and serve it to this machine alone, until Ctrl-C."""
     from functools import partial
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
-    page = paths.ROOT / _draw_page(boards)
+    page = paths.ROOT / _draw_page(boards, everyone)
     handler = partial(SimpleHTTPRequestHandler, directory=str(page.parent))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         print(f"the page: http://127.0.0.1:{server.server_port}/ until Ctrl-C", flush=True)
@@ -161,14 +188,14 @@ def _serve(boards: Sequence[Results]) -> int:
     return 0
 
 
-def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
+def _write(timed: Sequence[Results], about: Mapping[str, About], more: int) -> None:
     """Write LEADERBOARD.md, the READMEs' board and the plots."""
     from common.board import markdown, readme
     from common.board.plots import drawing, overview, sweeps
 
-    (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about))
+    (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about, more))
     for name in READMES:
-        readme.insert(paths.ROOT / name, readme.board(timed, about))
+        readme.insert(paths.ROOT / name, readme.board(timed, about, more))
         readme.insert(paths.ROOT / name, readme.picture(timed, about), readme.PICTURE)
     for results in timed:
         folder = paths.PLOTS / results.path.name
@@ -177,12 +204,11 @@ def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
             drawing.draw(drawn, results.runs[-1].device_name, folder)
 
 
-def _draw_page(boards: Sequence[Results]) -> Path:
+def _draw_page(boards: Sequence[Results], everyone: Sequence[Solution]) -> Path:
     """Write the page, which shows what was recorded without a GPU too, and return its path."""
     from common.board.page import site
     from common.board.page.views import Site
-    from common.records import runs
+    from common.records.outline import Outline
 
-    compiled = runs.read(paths.RESULTS / "compiled").compiled
-    everyone = solutions.everyone(installed=False)
+    compiled = Outline.of(paths.RESULTS / "compiled").read(each.name for each in everyone).compiled
     return site.write(Site.of(boards, everyone, compiled), paths.SITE).relative_to(paths.ROOT)

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -241,10 +241,13 @@ def about(names: Container[str] | None = None) -> dict[str, About]:
     Args:
         names: The solutions' names; None for all.
     """
+    return about_of(
+        each for each in solutions.everyone(installed=False) if names is None or each.name in names
+    )
+
+
+def about_of(found: Iterable[Solution]) -> dict[str, About]:
+    """Return note and digest of these solutions by their names."""
     from common.board.table import About
 
-    return {
-        each.name: About(each.note, each.digest)
-        for each in solutions.everyone(installed=False)
-        if names is None or each.name in names
-    }
+    return {each.name: About(each.note, each.digest) for each in found}

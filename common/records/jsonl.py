@@ -49,7 +49,7 @@ def read(path: Path, format: Format[L]) -> list[L]:
 def parse(raw: bytes, path: Path, format: Format[L]) -> list[L]:
     """Return the lines of a file's content; see `read`."""
     if raw and not raw.endswith(b"\n"):
-        print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
+        notice_torn(path)
         raw = raw[: raw.rfind(b"\n") + 1]
     try:
         lines = format.decoder.decode_lines(raw)
@@ -58,6 +58,11 @@ def parse(raw: bytes, path: Path, format: Format[L]) -> list[L]:
     if len(lines) == raw.count(b"\n"):
         return lines
     raise _first_invalid(raw, path, format)
+
+
+def notice_torn(path: Path) -> None:
+    """Say that the file's last line, which a kill cut off, is left out."""
+    print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
 
 
 def _first_invalid(raw: bytes, path: Path, format: Format[L]) -> UserError:

@@ -110,11 +110,13 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         The power cap is not one of them: dense products run at it too, and they are the limit of
         the solutions that reach it.
         """
-        others = self.device_state.get("others", 0)
-        company = [f"shared with {others} other process{'es' * (others > 1)}"] * bool(others)
-        reasons = [word for word in self.device_state.get("throttled", ()) if word != POWER_CAP]
-        slow = ["slow probes"] * bool(self.device_state.get("slow_probes", 0))
-        return ", ".join([*reasons, *slow, *company])
+        state = self.device_state
+        reasons = [word for word in state.get("throttled", ()) if word != POWER_CAP]
+        if state.get("slow_probes"):
+            reasons.append("slow probes")
+        if others := state.get("others"):
+            reasons.append(f"shared with {others} other process{'es' * (others > 1)}")
+        return ", ".join(reasons)
 
 
 class Counted(Line, frozen=True, kw_only=True, tag="counted"):

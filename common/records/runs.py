@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -51,6 +51,10 @@ class Results:
     """The memory of each finished run on a GPU."""
     names: dict[str, str] = field(default_factory=dict)
     """The name of each run's file, which begins with the time."""
+    places: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    """By op, track and solution, the places among all where these rows are of some alone."""
+    unshown: Mapping[str, str] = field(default_factory=dict)
+    """By op, a line on the solutions that these rows leave out."""
     _latest: dict[Tier, list[Record]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -133,6 +137,7 @@ class Results:
 
 
 SAMPLES = ".samples.jsonl"
+FOREIGN = "a file begins with its run and holds the lines of no other"
 
 
 def files(folder: Path) -> list[Path]:
@@ -151,8 +156,7 @@ def lines(path: Path) -> list[Anything]:
     run = found[0].run if found else ""
     for number, line in enumerate(found, start=1):
         if line.run != run or isinstance(line, Run) != (number == 1):
-            reason = "a file begins with its run and holds the lines of no other"
-            raise FORMAT.invalid(path, number, reason)
+            raise FORMAT.invalid(path, number, FOREIGN)
     return found
 
 
@@ -165,25 +169,30 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
     results = Results(folder)
     for path in files(folder) if of is None else of:
         for line in lines(path):
-            match line:
-                case Record():
-                    results.rows.append(line)
-                case Run():
-                    results.runs.append(line)
-                    results.names[line.run] = path.name
-                case Counted():
-                    results.counted.append(line)
-                case Past():
-                    results.past.append(line)
-                case Compiled():
-                    results.compiled.append(line)
-                case LeftOut():
-                    results.left_out_lines.append(line)
-                case End():
-                    results.finished.add(line.run)
-                    if line.memory:
-                        results.memory[line.run] = line.memory
+            add(results, path, line)
     return results
+
+
+def add(results: Results, path: Path, line: Anything) -> None:
+    """Add a line of a run's file to the records."""
+    match line:
+        case Record():
+            results.rows.append(line)
+        case Run():
+            results.runs.append(line)
+            results.names[line.run] = path.name
+        case Counted():
+            results.counted.append(line)
+        case Past():
+            results.past.append(line)
+        case Compiled():
+            results.compiled.append(line)
+        case LeftOut():
+            results.left_out_lines.append(line)
+        case End():
+            results.finished.add(line.run)
+            if line.memory:
+                results.memory[line.run] = line.memory
 
 
 def name_old_files(folder: Path) -> None:
@@ -199,14 +208,14 @@ def read_all(folder: Path | None = None) -> list[Results]:
     """
     folder = folder or paths.RESULTS
     name_old_files(folder)
-    with _without_collection():
+    with without_collection():
         found = [read(each) for each in sorted(folder.glob("*/"))]
     shown = [each for each in found if each.runs and each.rows]
     return sorted(shown, key=lambda each: not each.timed)
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Spare the collector the records: there may be a million, and none is in a cycle."""
     gc.disable()
     try:

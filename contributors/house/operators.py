@@ -9,18 +9,16 @@ import functools
 import itertools
 
 import torch
+from torch._C import _are_functorch_transforms_active as transforms_are_active
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 from triton.runtime.jit import JITFunction
 
 
 def traced():
     """Return whether the call is one of those that need the operator."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-    )
+    return is_compiling() or transforms_are_active() or forward_ad._current_level >= 0
 
 
 def linear(name, schema, tensors, launch, kernel, instead):
@@ -34,10 +32,17 @@ def linear(name, schema, tensors, launch, kernel, instead):
         kernel: That kernel.
         instead: The words that tell a caller of `torch.func.vmap` how to do without.
     """
+    keep, transpose = _gradient(tensors)
+    operator = _operator(name, schema, launch, kernel)
+    operator.register_autograd(functools.partial(transpose, operator), setup_context=keep)
+    refusal = f"{name} has no rule for torch.func.vmap: {instead}"
+    transformed = _transformed(functools.partial(launch, None), keep, transpose, refusal)
+    return lambda *arguments: (operator if is_compiling() else transformed.apply)(*arguments)
 
-    def by_plan(*arguments):
-        return launch(None, *arguments)
 
+def _operator(name, schema, launch, kernel):
+    """Return the operator, which has no gradient yet."""
+    by_plan = functools.partial(launch, None)
     operator = torch.library.custom_op(unused(name), by_plan, mutates_args=(), schema=schema)
     operator.register_fake(lambda x, *_: torch.empty_like(x, memory_format=torch.contiguous_format))
     if isinstance(kernel, JITFunction):  # the interpreter's functions cannot be traced
@@ -46,6 +51,12 @@ def linear(name, schema, tensors, launch, kernel, instead):
         def decompose(mode, operator, types, arguments, options):
             with mode:
                 return launch(torch.library.wrap_triton(kernel), *arguments)
+
+    return operator
+
+
+def _gradient(tensors):
+    """Return a function that keeps a call for backward, and backward by the transposed map."""
 
     def keep(ctx, inputs, output):
         ctx.save_for_backward(*inputs[1:tensors])
@@ -57,12 +68,14 @@ def linear(name, schema, tensors, launch, kernel, instead):
         grad = function(grad, *ctx.saved_tensors, *options, not transposed)
         return grad, *[None] * (tensors - 1 + len(ctx.options))
 
-    operator.register_autograd(functools.partial(transpose, operator), setup_context=keep)
+    return keep, transpose
+
+
+def _transformed(run, keep, transpose, refusal):
+    """Return the map as a Function for torch.func, which takes no operator with a gradient."""
 
     class Transformed(torch.autograd.Function):
-        """The same map for torch.func, which takes no operator with a gradient of its own."""
-
-        forward, setup_context = staticmethod(by_plan), staticmethod(keep)
+        forward, setup_context = staticmethod(run), staticmethod(keep)
 
         @staticmethod
         def backward(ctx, grad):
@@ -74,14 +87,9 @@ def linear(name, schema, tensors, launch, kernel, instead):
 
         @staticmethod
         def vmap(info, dims, *arguments):
-            raise NotImplementedError(f"{name} has no rule for torch.func.vmap: {instead}")
+            raise NotImplementedError(refusal)
 
-    def call(*arguments):
-        if torch.compiler.is_compiling():
-            return operator(*arguments)
-        return Transformed.apply(*arguments)
-
-    return call
+    return Transformed
 
 
 def unused(name):

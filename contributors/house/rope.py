@@ -3,25 +3,43 @@
 All formats and options are one kernel, and backward is the same kernel with other signs.
 """
 
-import functools
-
 import torch
 import triton
 import triton.language as tl
-from launch import Plan
+from launching import Launches, call_of, transposed, version
 from operators import linear, traced
 from pairs import partner_of, partners
+from trigonometry import cos_sin
 
 
 @triton.jit
-def _find_sequence(cu_seqlens, token, sequences, cp_size, BLOCK: tl.constexpr):
+def _find_sequence(cu_seqlens, token, sequences, CP_SIZE: tl.constexpr, BLOCK: tl.constexpr):
     """Return the last sequence that begins at or before each token; it is never an empty one."""
     begun = tl.zeros_like(token)
     for first in range(0, sequences, BLOCK):
         sequence = first + tl.arange(0, BLOCK)
         start = tl.load(cu_seqlens + sequence, mask=sequence < sequences, other=2**31 - 1)
-        begun += tl.sum((start[None, :] // cp_size <= token[:, None]).to(tl.int32), axis=1)
+        begun += tl.sum((start[None, :] // CP_SIZE <= token[:, None]).to(tl.int32), axis=1)
     return begun - 1
+
+
+@triton.jit
+def _find_start(cu_seqlens, token, sequences, CP_SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """Return the start and the end of each token's sequence: its last entry and the first behind.
+
+    One maximum behind the loop, where counting has a sum in each turn: faster from two turns on.
+    """
+    start = tl.zeros([token.shape[0], BLOCK], tl.int32)
+    end = start + 2147483647
+    for first in range(0, sequences, BLOCK):
+        sequence = first + tl.arange(0, BLOCK)
+        inside = sequence < sequences
+        entry = (tl.load(cu_seqlens + sequence, mask=inside, other=0) // CP_SIZE)[None, :]
+        start = tl.maximum(start, tl.where(entry <= token[:, None], entry, 0))
+        if CP_SIZE > 1:
+            entry = (tl.load(cu_seqlens + sequence + 1, mask=inside, other=0) // CP_SIZE)[None, :]
+            end = tl.minimum(end, tl.where(entry > token[:, None], entry, 2147483647))
+    return tl.max(start, axis=1), tl.min(end, axis=1)
 
 
 @triton.jit
@@ -37,18 +55,19 @@ def _for_each_head(values, HEADS: tl.constexpr):
 def _rope_kernel(
     t, freqs, out, start_positions, cu_seqlens,
     tokens, columns, heads, blocks, length, sequences,
-    t_row, t_column, t_head, freqs_row, cp_size, cp_rank,
+    t_row, t_column, t_head, freqs_row, CP_SIZE: tl.constexpr, cp_rank,
     WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
     BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
-    FIRST: tl.constexpr, IN_PLACE: tl.constexpr,
+    FIRST: tl.constexpr, IN_PLACE: tl.constexpr, MANY: tl.constexpr = False,
 ):  # fmt: skip
     """Turn BLOCK_H heads of BLOCK_T tokens: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
     In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
     The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd). The blocks
     of a token's heads are neighbours, so that memory is read and written from front to back;
-    FIRST is the one of the first head, and IN_PLACE says that out is t (both for `rotary.py`).
+    FIRST is the one of the first head, and IN_PLACE says that out is t (both for `rotary.py`). MANY
+    says that thd has more than BLOCK sequences, whose numbers are not needed.
 
     Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
     reads BLOCK_T * ROTARY angles in float32.
@@ -76,19 +95,21 @@ def _rope_kernel(
     token = first_token + tl.arange(0, BLOCK_T)
     exists = token < tokens
     row, column = token // columns, token % columns
-    if cu_seqlens is not None:
-        sequence = _find_sequence(cu_seqlens, token, sequences, cp_size, BLOCK)
-        start = tl.load(cu_seqlens + sequence) // cp_size
-        length = tl.load(cu_seqlens + sequence + 1) // cp_size - start
-        index = token - start
+    if MANY:
+        start, end = _find_start(cu_seqlens, token, sequences, CP_SIZE, BLOCK)
+        position, length = token - start, end - start
+    elif cu_seqlens is not None:
+        sequence = _find_sequence(cu_seqlens, token, sequences, CP_SIZE, BLOCK)
+        start = tl.load(cu_seqlens + sequence) // CP_SIZE
+        length = tl.load(cu_seqlens + sequence + 1) // CP_SIZE - start
+        position = token - start
     elif SEQ_FIRST:
-        sequence, index = column, row
+        sequence, position = column, row
     else:
-        sequence, index = row, column
-    # A sequence has 2 * cp_size chunks; this rank has chunk cp_rank and, behind it, its mirror,
-    # chunk 2 * cp_size - 1 - cp_rank. With cp_size 1 the two are the whole sequence.
-    chunk = length // 2
-    position = index + chunk * tl.where(index < chunk, cp_rank, 2 * (cp_size - 1) - cp_rank)
+        sequence, position = row, column
+    if CP_SIZE > 1:  # this rank has a sequence's chunk cp_rank and its mirror from the end
+        chunk = length // 2
+        position += chunk * tl.where(position < chunk, cp_rank, 2 * (CP_SIZE - 1) - cp_rank)
     if start_positions is not None:
         position += tl.load(start_positions + sequence, mask=exists, other=0)
 
@@ -97,10 +118,10 @@ def _rope_kernel(
     partner, first = partner_of(feature, ROTARY, INTERLEAVED)
     turns = (feature < ROTARY)[None, :]
     angle = tl.load(freqs + feature[None, :], mask=exists[:, None] & turns, other=0).to(tl.float32)
-    cos = tl.cos(angle)
+    other = angle
     if TRANSPOSED:  # backward: the sine of the partner, with the other sign
-        angle = -tl.load(freqs + partner[None, :], mask=exists[:, None] & turns, other=0)
-    sin = tl.sin(angle.to(tl.float32))
+        other = -tl.load(freqs + partner[None, :], mask=exists[:, None] & turns, other=0)
+    cos, sin = cos_sin(angle, other.to(tl.float32))
     sin = tl.where(first[None, :], -sin, sin)
     cos, sin = _for_each_head(cos, BLOCK_H), _for_each_head(sin, BLOCK_H)
     y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
@@ -111,92 +132,7 @@ def _rope_kernel(
     tl.store(out + feature[None, :], y, mask=inside)
 
 
-def _blocks(heads: int, width: int, itemsize: int) -> tuple[int, ...]:
-    """Return the number of head blocks, BLOCK_T, BLOCK_H, BLOCK and num_warps.
-
-    A program has 4 KiB of t, or a little more where a width is no power of two: more of them wait
-    for memory at once than with 8 KiB, and fewer compute the same angles than with 2 KiB. Tokens of
-    less than 2 KiB share one. A thread has at least one angle.
-    """
-    block = max(triton.next_power_of_2(width), 2)
-    rows = triton.next_power_of_2(max(4096 // (width * itemsize), 1))
-    block_h = min(triton.next_power_of_2(heads), rows)
-    block_t = rows // block_h if 2 * block_h < rows else 1
-    warps = min(max(block_t * block // 32, 1), 4)
-    return triton.cdiv(heads, block_h), block_t, block_h, block, warps
-
-
-def _arguments(
-    shape, strides, dtype, freqs_shape, freqs_row, sequences, how, transposed, in_place,
-    columns_are_heads=False,
-):  # fmt: skip
-    """Return the grid, the kernel's arguments behind its tensors, and the number of warps.
-
-    columns_are_heads: take the columns of [s, b] as further heads where they lie in memory as heads
-    do, since they share a position.
-    """
-    seq_first, interleaved, cp_size, cp_rank = how
-    if sequences is None:
-        (rows, columns, heads, width), (t_row, t_column, t_head, _) = shape, strides
-        length = rows if seq_first else columns
-    else:
-        (rows, heads, width), (t_row, t_head, _) = shape, strides
-        columns, t_column, length = 1, 0, 0
-    # int(): torch.compile may not know the sizes, and the kernel takes these as constants
-    heads, width, rotary = int(heads), int(width), int(freqs_shape[-1])
-    if columns_are_heads and seq_first and sequences is None and t_column == heads * t_head:
-        heads, columns = heads * columns, 1
-    blocks, *sizes, warps = _blocks(heads, width, dtype.itemsize)
-    tokens = rows * columns
-    numbers = (tokens, columns, heads, blocks, length, sequences or 0)
-    strides = (t_row, t_column, t_head, freqs_row)
-    constants = (width, rotary, seq_first, interleaved, transposed, *sizes)
-    rest = (*numbers, *strides, cp_size, cp_rank, *constants, 0, in_place)
-    return (triton.cdiv(tokens, sizes[0]) * blocks,), rest, warps
-
-
-@functools.lru_cache(maxsize=1024)
-def _plan(dtypes, shape, *rest):
-    """Return the plan of a launch, None for no tokens; to look it up takes a microsecond."""
-    if 0 in shape:
-        return None
-    grid, rest, warps = _arguments(shape, *rest)
-    return Plan(_rope_kernel, grid, rest, num_warps=warps)
-
-
-def _launch(t, freqs, starts, ends, how, transposed, in_place=False, kernel=None):
-    """Return t turned, by a plan, or, where there is a kernel, by an ordinary launch of that.
-
-    `how` is seq_first, interleaved, cp_size, cp_rank. In place, t has contiguous features.
-    """
-    if in_place:
-        out = t
-    elif t.is_contiguous():  # a memory format would take half a microsecond to read
-        out = torch.empty_like(t)
-    else:
-        out = torch.empty_like(t, memory_format=torch.contiguous_format)
-    strides, freqs_strides = t.stride(), freqs.stride()
-    if strides[-1] != 1:
-        t = t.contiguous()
-        strides = t.stride()
-    if freqs_strides[-1] != 1:
-        freqs = freqs.contiguous()
-        freqs_strides = freqs.stride()
-    dtypes, sequences = freqs.dtype, None
-    if starts is not None:
-        dtypes = dtypes, starts.dtype
-    if ends is not None:
-        dtypes, sequences = (dtypes, ends.dtype), ends.numel() - 1
-    row = freqs_strides[0]
-    key = t.shape, strides, t.dtype, freqs.shape, row, sequences, how, transposed, in_place
-    if kernel is None:
-        plan = _plan(dtypes, *key, starts is None)
-        if plan is not None:
-            plan(t, freqs, out, starts, ends)
-    elif t.numel():
-        grid, rest, warps = _arguments(*key)
-        kernel[grid](t, freqs, out, starts, ends, *rest, num_warps=warps)
-    return out
+_launch = Launches(_rope_kernel)
 
 
 def _trace(kernel, t, freqs, starts, ends, seq_first, interleaved, cp_size, cp_rank, transposed):
@@ -218,38 +154,16 @@ _operator = linear(
 class _Rope(torch.autograd.Function):
     @staticmethod
     def forward(ctx, t, call):
-        ctx.call, ctx.version = call, _version(call)
+        ctx.call, ctx.version = call, version(call)
         return _launch(t, *call)
 
     @staticmethod
     def backward(ctx, grad):
-        return _turned(grad, _transposed(ctx)), None
+        return _turned(grad, transposed(ctx)), None
 
 
 # Function.apply less its preparation for torch.func, which never comes here
 _apply = super(torch.autograd.Function, _Rope).apply
-
-
-def _version(call):
-    """Return a number that grows as freqs or the positions are modified.
-
-    save_for_backward keeps such a number too, but takes 3 us of a small call's 40.
-    """
-    freqs, starts, ends, _, _ = call
-    version = freqs._version
-    if starts is not None:
-        version += starts._version
-    if ends is not None:
-        version += ends._version
-    return version
-
-
-def _transposed(ctx):
-    """Return the call of backward."""
-    if _version(ctx.call) != ctx.version:
-        raise RuntimeError("freqs, or a tensor of positions, was modified before backward")
-    freqs, starts, ends, how, transposed = ctx.call
-    return freqs, starts, ends, how, not transposed
 
 
 def _turned(t, call):
@@ -277,26 +191,8 @@ def rope(
     cp_size, cp_rank: the number of context-parallel ranks and this one; t holds its two chunks of
     each sequence.
     """
-    call = _call(tensor_format, interleaved, start_positions, cu_seqlens, cp_size, cp_rank)
+    call = call_of(tensor_format, interleaved, start_positions, cu_seqlens, cp_size, cp_rank)
     if traced():
         starts, ends, how = call
         return _operator(t, freqs, starts, ends, *how, False)
     return _turned(t, (freqs, *call, False))
-
-
-def _call(
-    tensor_format="sbhd",
-    interleaved=False,
-    start_positions=None,
-    cu_seqlens=None,
-    cp_size=1,
-    cp_rank=0,
-):
-    """Return the positions, the ends of sequences and `how`, as a launch takes them."""
-    if start_positions is not None:
-        if cp_size > 1:
-            raise NotImplementedError("start_positions with context parallelism")
-        start_positions = start_positions.contiguous()
-    cu_seqlens = cu_seqlens.contiguous() if tensor_format == "thd" else None
-    how = tensor_format != "bshd", bool(interleaved), cp_size, cp_rank
-    return start_positions, cu_seqlens, how

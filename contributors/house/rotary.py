@@ -18,17 +18,9 @@ import torch
 import triton
 import triton.language as tl
 from launch import Plan
+from launching import arguments, call_of, transposed, version
 from operators import traced
-from rope import (
-    _arguments,
-    _call,
-    _launch,
-    _rope_kernel,
-    _transposed,
-    _turned,
-    _version,
-    rope,
-)  # fmt: skip
+from rope import _launch, _rope_kernel, _turned, rope
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -37,7 +29,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 def _rope_qk_kernel(
     q, k, freqs, q_out, k_out, start_positions, cu_seqlens,
     tokens, columns, q_heads, blocks, length, sequences,
-    q_row, q_column, q_head, freqs_row, cp_size, cp_rank,
+    q_row, q_column, q_head, freqs_row, CP_SIZE: tl.constexpr, cp_rank,
     k_heads, k_row, k_column, k_head,
     WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
@@ -49,14 +41,14 @@ def _rope_qk_kernel(
         _rope_kernel(
             q, freqs, q_out, start_positions, cu_seqlens,
             tokens, columns, q_heads, blocks, length, sequences, q_row, q_column, q_head,
-            freqs_row, cp_size, cp_rank, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
+            freqs_row, CP_SIZE, cp_rank, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
             BLOCK_T, Q_BLOCK_H, BLOCK, 0, False,
         )  # fmt: skip
     else:
         _rope_kernel(
             k, freqs, k_out, start_positions, cu_seqlens,
             tokens, columns, k_heads, blocks, length, sequences, k_row, k_column, k_head,
-            freqs_row, cp_size, cp_rank, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
+            freqs_row, CP_SIZE, cp_rank, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
             BLOCK_T, K_BLOCK_H, BLOCK, Q_BLOCKS, False,
         )  # fmt: skip
 
@@ -69,8 +61,8 @@ def _plan_qk(dtypes, q_shape, q_strides, q_dtype, k_shape, k_strides, k_dtype, *
         raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
     if 0 in q_shape or 0 in k_shape:
         return None
-    (programs,), q_rest, warps = _arguments(q_shape, q_strides, q_dtype, *rest, False)
-    _, k_rest, _ = _arguments(k_shape, k_strides, k_dtype, *rest, False)
+    (programs,), q_rest, warps = arguments(q_shape, q_strides, q_dtype, *rest, False)
+    _, k_rest, _ = arguments(k_shape, k_strides, k_dtype, *rest, False)
     tokens, columns, q_heads, q_blocks, *q_numbers = q_rest[:12]
     _, _, k_heads, k_blocks, _, _, *k_strides, _, _, _ = k_rest[:12]
     blocks, k_block_h = q_blocks + k_blocks, k_rest[18]
@@ -101,12 +93,12 @@ def _launch_qk(q, k, freqs, starts, ends, how, transposed):
 class _RopeQk(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, call):
-        ctx.call, ctx.version = call, _version(call)
+        ctx.call, ctx.version = call, version(call)
         return _launch_qk(q, k, *call)
 
     @staticmethod
     def backward(ctx, q_grad, k_grad):
-        return *_turned_qk(q_grad, k_grad, _transposed(ctx)), None
+        return *_turned_qk(q_grad, k_grad, transposed(ctx)), None
 
 
 def _turned_qk(q, k, call):
@@ -127,30 +119,33 @@ def rope_qk(q: torch.Tensor, k: torch.Tensor, freqs: torch.Tensor, **options: An
     """
     if traced():
         return rope(q, freqs, **options), rope(k, freqs, **options)
-    return _turned_qk(q, k, (freqs, *_call(**options), False))
+    return _turned_qk(q, k, (freqs, *call_of(**options), False))
 
 
 class _RopeInPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx, t, call):
-        ctx.call, ctx.version = call, _version(call)
+        ctx.call, ctx.version = call, version(call)
         ctx.mark_dirty(t)
         return _launch(t, *call, in_place=True)
 
     @staticmethod
     def backward(ctx, grad):
-        return _turned(grad, _transposed(ctx)), None
+        return _turned(grad, transposed(ctx)), None
 
 
 def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
     """Turn t in place as `t.copy_(rope(t, freqs, **options))` does; return t.
 
     Raises:
-        RuntimeError: t is a leaf that requires a gradient, or its elements share memory.
+        RuntimeError: t is a leaf that requires a gradient, its elements share memory, or it is of
+            inference mode, which is over.
     """
     if traced() or t.stride(-1) != 1 or 0 in t.stride():
         return t.copy_(rope(t, freqs, **options))
-    call = (freqs, *_call(**options), False)
+    if t.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError("a tensor of inference mode cannot be turned in place outside of it")
+    call = (freqs, *call_of(**options), False)
     if not (t.requires_grad and torch.is_grad_enabled()):
         torch.autograd.graph.increment_version(t)
         return _launch(t, *call, in_place=True)

@@ -34,10 +34,10 @@ def assembly(plan, *tensors):
 
 
 def of_rope(in_place, heads=32):
-    rope._plan.cache_clear()
+    rope._launch.plan.cache_clear()
     strides = (2 * heads * 128, heads * 128, 128, 1)
     of_t = (8192, 2, heads, 128), strides, DTYPE
-    plan = rope._plan(torch.float32, *of_t, FREQS, 128, None, HOW, False, in_place)
+    plan = rope._launch.plan(torch.float32, *of_t, FREQS, 128, None, HOW, False, in_place)
     return assembly(plan, DTYPE, torch.float32, DTYPE, None, None)
 
 

@@ -106,6 +106,10 @@ def test_an_inference_tensor_which_has_no_version_is_turned():
         t = torch.randn(3, 1, 2, 8)
         wanted = reference(t, FREQS)
         close(rope_(t, FREQS), wanted)
+    wanted = t.clone()
+    with pytest.raises(RuntimeError, match="inference mode"):
+        rope_(t, FREQS)
+    assert torch.equal(t, wanted)
 
 
 def test_a_leaf_is_not_turned_in_place():

@@ -19,6 +19,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 DIRECTION_WORDS = {"forward": "forward", "backward": "forward + backward"}
 BOTH = ' data-both=""'
 """Marks a column that two solutions show side by side; the text is this module's own."""
+NAMES = ' translate="no"'
+"""Marks a heading that stays in every language: a case's or a device's name, or an abbreviation."""
 
 
 def draw(template: str, **context: Any) -> str:
@@ -57,10 +59,12 @@ def _callables() -> dict[str, Any]:
         "half": table.half,
         "key": _key,
         "limit_name": lambda row: ranking.LIMITS[ranking.limit(row)[1]],
+        "limits": set(ranking.LIMITS.values()),
         "link": link,
         "median": ranking.median,
         "memory": table.memory,
         "microseconds": lambda value: f"{value:,.1f}",
+        "names": Markup(NAMES),
         "parts": parts.parts,
         "percent": table.percentage,
         "ranked_times": ranking.ranked_times,

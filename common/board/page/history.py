@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 
-from common.board.ranking import Cell, Score, Track, combined, ranked_times
+from common.board.ranking import Cell, Track, ranked_times
+from common.board.scores import Score, combined
 from common.records.fields import Summary
 from common.records.lines import Past, Record
 from common.records.runs import Results

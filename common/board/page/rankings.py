@@ -66,10 +66,11 @@ def rankings(section: Section, track: Track, about: Mapping[str, About]) -> Iter
     """
     rows = [row for row in section.rows if row.track == track.name]
     cases = list(dict.fromkeys(case for case, _ in track.cells))
+    places = {(track.op, track.name, e.solution): e.rank for e in track.entries if e.rank}
     for direction in (ALL, *directions(track)):
         for case in (ALL, *cases):
             if chosen := _chosen(rows, direction, case):
-                (of_choice,) = rank(chosen)
+                (of_choice,) = rank(chosen, {} if direction or case else places)
                 yield Ranking(direction, case, of_choice, about)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
@@ -35,11 +35,14 @@ JUMPS = {
 """The title of each part of a solution's view."""
 Part = tuple[str, str]
 """A name and a text."""
+Sweeps = Mapping[str, charts.Chart]
+"""A device's charts of the cases that plots draw, by the name of each one's part."""
 
 
 def write(site: Site, folder: Path) -> Path:
     """Write the page into a folder, and return its path."""
-    parts = dict(itertools.chain(_files(site), _charts(site), _views(site)))
+    swept = {shown.slug: dict(_swept(site, shown)) for shown in site.devices}
+    parts = dict(itertools.chain(_files(site), _charts(site, swept), _views(site, swept)))
     styles = [Markup((HERE / path).read_text()) for path in STYLES]
     scripts = [Markup((HERE / path).read_text()) for path in SCRIPTS]
     page = draw(
@@ -93,13 +96,13 @@ def _files(site: Site) -> Iterator[Part]:
         yield f"readme/{folder.name}", sources.readme(folder, site.names)
 
 
-def _charts(site: Site) -> Iterator[Part]:
+def _charts(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
     for shown in site.devices:
         for section, track in _tracks(shown):
             for direction in rankings.directions(track):
                 name = f"times/{shown.slug}/{section.op}/{track.name}/{direction}"
                 yield name, charts.times(track, direction).json
-        for name, chart in _swept(site, shown):
+        for name, chart in swept[shown.slug].items():
             yield name, chart.json
         for solution in site.solutions:
             if points := shown.history(solution):
@@ -119,16 +122,15 @@ def _tracks(shown: Shown) -> Iterator[tuple[Section, Track]]:
             yield section, track
 
 
-def _views(site: Site) -> Iterator[Part]:
+def _views(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
     yield "missing", draw("missing.html")
     yield "compare", draw("compare.html", site=site)
     timed = [shown.device for shown in site.devices if shown.timed]
     if len(site.devices) > 1:
         yield "devices", draw("devices.html", tables=side_by_side(timed, site.about))
     for shown in site.devices:
-        swept = list(_swept(site, shown))
         for section, track in _tracks(shown):
-            of_op = [(name, chart.title) for name, chart in swept
+            of_op = [(name, chart.title) for name, chart in swept[shown.slug].items()
                      if name.split("/")[2] == section.op]  # fmt: skip
             name = f"board/{shown.slug}/{section.op}/{track.name}"
             yield name, _board(site, shown, section, track, of_op)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from urllib.parse import urlencode
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -14,6 +14,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from common.board.page.drawing import link
 from common.printable import printable
 from common.solutions import Solution
 
@@ -85,6 +86,7 @@ def _shown(path: Path) -> str:
     return "\n".join(printable(line.expandtabs(4)) for line in _read(path).split("\n"))
 
 
+@functools.lru_cache(maxsize=8)
 def _tree(text: str) -> ast.Module:
     """Return the syntax tree; an empty one of a file that does not parse."""
     try:
@@ -95,16 +97,22 @@ def _tree(text: str) -> ast.Module:
 
 def _helpers(path: Path, folder: Path) -> Iterator[Path]:
     """Yield the files of the folder, which is on Python's path, that a file of it may import."""
-    for node in ast.walk(_tree(_read(path))):
-        names: list[str] = []
+    for name in _imported(_read(path)):
+        for base in dict.fromkeys((folder, path.parent)):
+            yield base / (name.replace(".", "/") + ".py")
+
+
+@functools.lru_cache(maxsize=1000)
+def _imported(text: str) -> list[str]:
+    """Return the names that the file imports; a helper's are asked for by each who imports it."""
+    found: list[str] = []
+    for node in ast.walk(_tree(text)):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             start = [node.module] if node.module else []
-            names = [*start, *(".".join([*start, alias.name]) for alias in node.names)]
-        for name in names:
-            for base in dict.fromkeys((folder, path.parent)):
-                yield base / (name.replace(".", "/") + ".py")
+            found += [*start, *(".".join([*start, alias.name]) for alias in node.names)]
+    return found
 
 
 def _kernel_lines(text: str) -> Iterator[int]:
@@ -131,7 +139,7 @@ def _redirect(token: Token, handle: str, names: Sequence[str]) -> None:
     target = str(token.attrs.get("href", ""))
     name = f"{handle}/{target.removeprefix('./').removesuffix('.py')}"
     if name in names:
-        token.attrs["href"] = "#" + urlencode({"view": "solution", "name": name})
+        token.attrs["href"] = link(view="solution", name=name)
     elif target.startswith(("https://", "http://")):
         token.attrs["rel"] = "noopener noreferrer"
     else:

@@ -48,10 +48,11 @@ function options(figure, chart, log, shown) {
       font: "11px system-ui",
     });
   }
-  if (chart.dates) Object.assign(across, { values: (_, ticks) => ticks.map(day), space: 110 });
+  if (chart.dates) Object.assign(across, { values: (_, ticks) => ticks.map(day), space: 130 });
   const span = chart.names && { range: [-0.5, chart.names.length - 0.5] };
   return {
     width,
+    padding: chart.dates ? [null, 60, null, null] : undefined, // half of the last date
     height: 280 + (chart.names ? across.size : 40),
     scales: { x: { time: chart.dates, distr: chart.log_x ? 3 : 1, log: 2, ...span }, y: { distr: log ? 3 : 1, range: (plot) => reach(plot, chart, log) } },
     axes: [across, { ...text, label: chart.y_label, size: 64, values: (_, ticks) => ticks.map(number) }],

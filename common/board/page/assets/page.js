@@ -167,6 +167,12 @@ function redraw() {
   return drawAll();
 }
 
+/** Return a text in the language: the whole of it, or each piece between commas and semicolons. */
+function inWords(text, words) {
+  const known = (each) => (Object.hasOwn(words, each) ? words[each] : each);
+  return Object.hasOwn(words, text) ? words[text] : text.replace(/[^;,\s][^;,]*/g, known);
+}
+
 /** Put the page's own words into the language; what people wrote is marked and stays. */
 function translate(place) {
   const words = WORDS[LANGUAGE.value];
@@ -177,7 +183,7 @@ function translate(place) {
     if (node.nodeType === Node.ELEMENT_NODE) {
       for (const name of NAMED) {
         const said = node.getAttribute(name);
-        if (Object.hasOwn(words, said)) node.setAttribute(name, words[said]);
+        if (said) node.setAttribute(name, inWords(said, words));
       }
     } else if (owner.translate !== false) {
       const said = node.data.trim();
