@@ -73,6 +73,10 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     """
     tier: Tier = "board"
     """`board` is ranked, `plot` is drawn."""
+    node: str = ""
+    """The name of the host that the case was run on; empty in records before it was kept."""
+    device: str = ""
+    """The UUID of its GPU; `cpu` without a GPU."""
 
     def __post_init__(self) -> None:
         """Refuse a row that the board could not show; written out, since a million rows pass.
@@ -114,7 +118,9 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         company = [f"shared with {others} other process{'es' * (others > 1)}"] * bool(others)
         reasons = [word for word in self.device_state.get("throttled", ()) if word != POWER_CAP]
         slow = ["slow probes"] * bool(self.device_state.get("slow_probes", 0))
-        return ", ".join([*reasons, *slow, *company])
+        pace = self.device_state.get("pace", 1.0)
+        apart = [f"a device {pace:.2f} times as slow as others of its kind"] * (pace != 1.0)
+        return ", ".join([*reasons, *slow, *company, *apart])
 
 
 class Counted(Line, frozen=True, kw_only=True, tag="counted"):
