@@ -48,8 +48,7 @@ def chosen(
     """
     if options.address and options.engine != "ray":
         raise UserError("--address is of a Ray cluster: add --engine ray")
-    device: Literal["cpu", "cuda"]
-    device = "cpu" if shared.device(options) == "cpu" else "cuda"
+    device = shared.found_device(options)
     if options.stations and device == "cuda":
         raise UserError("--stations is for machines without a GPU: there each GPU has one")
     from common.engines import local

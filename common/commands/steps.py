@@ -106,7 +106,8 @@ class Steps:
     def _state(self) -> list[str]:
         """Return the rate, the verdicts and the busy devices in words, as far as they are known."""
         took, measured = self._now() - self._start, self._done - self._kept
-        rate = [f"{measured / took:.2f} {self._unit}/s"] * bool(self._verdicts and took)
+        known = self._verdicts and took
+        rate = [f"{measured / took:.2f} {self._unit}/s"] if known else []
         verdicts = [f"{count} {verdict}" for verdict, count in self._verdicts.most_common()]
         busy, all_of_them = self.busy()
         devices = [f"{busy} of {all_of_them} devices busy"] * (all_of_them > 1)

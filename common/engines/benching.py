@@ -86,7 +86,7 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
                 for kind, found in engine.kinds.items()
             }
             yield Planned(sum(_rows(found[0], solutions) for found in engine.kinds.values()))
-            yield from map(Note, notes(engine))
+            yield from (Note(line.removeprefix("study: ")) for line in notes(engine))
             for each in begun.values():
                 yield from map(Kept, each.kept)
             yield from _measured(engine, begun)

@@ -38,8 +38,10 @@ class Station:
         with contextlib.redirect_stderr(io.StringIO()) as notes:
             found = tier_cases(self._solutions, job.tier, job.device, job.sample, job.memory)
             self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in found}
-        self._notes = tuple(notes.getvalue().splitlines())
         self.place = place(job.device, self._solutions, self._memory.budget, job.name)
+        self._notes = tuple(notes.getvalue().splitlines())
+        if job.device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+            self._notes += (f"{self.place.name} has no bfloat16: cases of that dtype are left out",)
         quiet = not job.verbose
         self._compiler = Compiler(job.device, quiet)
         how: dict[str, Any] = {"quiet": quiet, "overlap": True}
