@@ -257,6 +257,7 @@ def test_bench_says_it_at_its_start(monkeypatch, capsys):
         verbose=False,
         engine="local",
         address=None,
+        install=False,
         stations=None,
     )
     assert bench.run(words) == 0
