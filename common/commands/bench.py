@@ -39,9 +39,9 @@ def run(options: argparse.Namespace) -> int:
         contextlib.closing(bench(engine, selection, absent)) as events,
     ):
         steps.busy = lambda: engine.busy
-        if line := shared.missing_peers(options, absent):
-            steps.say(line)
-        for event in events:
+        for number, event in enumerate(events):
+            if not number and (line := shared.missing_peers(options, absent)):
+                steps.say(line)  # the devices have been found
             match event:
                 case Planned(rows):
                     if not rows:

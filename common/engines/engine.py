@@ -90,7 +90,7 @@ class Fleet:
 
     def __init__(self, job: Job, stations: Sequence[Station]) -> None:
         """Start nothing yet."""
-        self.job, self._stations = job, list(stations)
+        self.job, self._stations = job, stations
         self._kind: dict[str, str] = {}
         self.kinds: dict[str, list[Ready]] = defaultdict(list)
         self.memory: dict[str, dict[str, int]] = defaultdict(dict)
@@ -132,7 +132,7 @@ class Fleet:
         self._closed = True
         for work in self._work:
             work.close()
-        with ThreadPoolExecutor(len(self._stations)) as pool:
+        with ThreadPoolExecutor(max(len(self._stations), 1)) as pool:
             list(pool.map(lambda station: station.close(), self._stations))
 
     def sizes(self, kind: str) -> Sizes:

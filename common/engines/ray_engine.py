@@ -74,7 +74,8 @@ class RayStation:
         """Start nothing yet."""
         simulated = job.device == "cpu" and slot.kind
         self._job = msgspec.structs.replace(job, name=slot.kind) if simulated else job
-        self.name, self._slot, self._actor = slot.name, slot, None
+        self.name, self._slot = slot.name, slot
+        self._actor: Any = None
 
     def start(self) -> Ready:
         """Start the actor on its node, and its station; see `engine.Station`."""
@@ -88,7 +89,6 @@ class RayStation:
 
     def run(self, unit: Unit) -> Iterator[Event]:
         """Yield the events of a unit; see `engine.Station`."""
-        assert self._actor is not None
         found = self._actor.run.options(num_returns="streaming").remote(encode(unit))
         while True:
             try:
@@ -127,15 +127,13 @@ class RayFleet(Fleet):
         Raises:
             UserError: There is no cluster, no GPU in it, or no station starts.
         """
-        _connect(self._address, runtime_environment(self._install))
-        slots = slots_of(_ray().nodes(), self.job.device)
-        if not slots:
+        try:
+            _connect(self._address, runtime_environment(self._install))
+            self._stations = self._placed(slots_of(_ray().nodes(), self.job.device))
+            super().__enter__()
+        except BaseException:
             self.__exit__()
-            raise UserError("the Ray cluster has no GPU: give --device cpu to grade without one")
-        several = len(slots) > 1 and self.job.command == "bench" and self.job.device == "cuda"
-        self.job = msgspec.structs.replace(self.job, pace=several)
-        self._stations = [RayStation(self.job, slot) for slot in slots]
-        super().__enter__()
+            raise
         return self
 
     def __exit__(self, *of: object) -> None:
@@ -144,6 +142,14 @@ class RayFleet(Fleet):
             super().__exit__(*of)
         finally:
             _ray().shutdown()
+
+    def _placed(self, slots: Sequence[Slot]) -> list[RayStation]:
+        """Return a station for each slot, which times eager where there are several."""
+        if not slots:
+            raise UserError("the Ray cluster has no GPU: give --device cpu to grade without one")
+        timed = self.job.command == "bench" and self.job.device == "cuda"
+        self.job = msgspec.structs.replace(self.job, pace=timed and len(slots) > 1)
+        return [RayStation(self.job, slot) for slot in slots]
 
 
 def slots_of(nodes: Sequence[Mapping[str, Any]], device: str) -> list[Slot]:

@@ -1,4 +1,4 @@
-"""Stations as processes of this machine, without a GPU: the verdicts of one process, whatever ends."""
+"""Stations as processes, without a GPU: the verdicts of one process, whatever ends."""
 
 import os
 import signal
