@@ -64,7 +64,8 @@ class Relay:
 
     def run(self, unit: bytes) -> Iterator[bytes]:
         """Yield the events of a unit."""
-        yield from map(encode, self._station.run(msgspec.json.decode(unit, type=Unit)))
+        for event in self._station.run(msgspec.json.decode(unit, type=Unit)):
+            yield encode(event)  # Ray sends to this generator, which `yield from` would pass on
 
 
 class RayStation:
@@ -96,7 +97,7 @@ class RayStation:
             except StopIteration:
                 return
             except _ray().exceptions.RayError as error:
-                raise Lost(_short(error)) from None
+                raise _told(error) from None
             yield decode_event(_awaited(reference))
 
     def close(self) -> None:
@@ -228,17 +229,22 @@ def _awaited(reference: Any) -> bytes:
     Raises:
         Lost: The actor, its station or its node has ended.
         UserError: The user can mend the reason.
+        RuntimeError: The harness failed there.
     """
-    exceptions = _ray().exceptions
     try:
         value: bytes = _ray().get(reference)
         return value
-    except exceptions.RayTaskError as error:
-        if isinstance(error.cause, UserError):
-            raise UserError(str(error.cause)) from None
-        raise Lost(_short(error.cause)) from None
-    except exceptions.RayError as error:
-        raise Lost(_short(error)) from None
+    except _ray().exceptions.RayError as error:
+        raise _told(error) from None
+
+
+def _told(error: Any) -> Exception:
+    """Return what an error of Ray's means: the station's own, or that its actor has ended."""
+    if not isinstance(error, _ray().exceptions.RayTaskError):
+        return Lost(_short(error))
+    if isinstance(error.cause, UserError | Lost):
+        return type(error.cause)(str(error.cause))
+    return RuntimeError(f"the harness failed on a node:\n{error}")
 
 
 def _short(error: BaseException) -> str:

@@ -150,6 +150,8 @@ class Work:
     def _again(self, unit: Unit, rest: list[str]) -> Iterator[Unit]:
         """Yield the parts of a lost unit, the smaller the more often its cases were lost."""
         tries = unit.tries + 1
+        if not rest:  # lost after its last answer
+            return
         if unit.crashed:
             yield msgspec.structs.replace(unit, cases=tuple(rest))
             return

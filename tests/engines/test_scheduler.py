@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.engines.engine import Fleet
+from common.engines.engine import Fleet, Lost
 from common.engines.units import SIZES, Failed, Finished, Sizes, Unit, plan
 from common.engines.work import LIVES, TRIES, Gathered, Work
 from common.errors import UserError
@@ -92,6 +92,30 @@ def test_the_verdict_says_how_it_came():
     (crashed,) = (each for each in answers if each.found[0]["verdict"] == "CRASHED")
     words = "its harness ended in each of 4 tries, the last with this case alone"
     assert {each["reason"] for each in crashed.found} == {words}
+
+
+def test_a_station_that_is_lost_after_its_answers_costs_no_verdict(monkeypatch):
+    """As often as a case is tried, it has answered each time."""
+    answering, losses = Station.run, []
+
+    def run(self, unit):
+        for event in answering(self, unit):
+            if isinstance(event, Finished) and len(losses) < 2 * TRIES:
+                losses.append(unit)
+                raise Lost("killed")
+            yield event
+
+    monkeypatch.setattr(Station, "run", run)
+    found, lines = swept([Station("a", count=2)], count=2)
+    assert found == all_of(2)
+    assert len(lines) == 1, "nothing was done again"
+
+    work = Work(
+        [alone := Unit(op="rope", cases=("c0",), solutions=SOLUTIONS[:1], tries=TRIES)], "a"
+    )
+    assert work.take("a") == alone
+    work.lost(alone, "a", whole={"c0"})
+    assert not work.left
 
 
 def test_a_solution_that_ends_its_station_in_every_case_is_not_run_for_ever():
