@@ -44,7 +44,7 @@ def settle(source: Path) -> Path:
     """
     name = content(source)
     target = folder() / name / "study"
-    if target.exists() and content(target) == name:
+    if _intact(target, name):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=target.parent))
@@ -54,10 +54,19 @@ def settle(source: Path) -> Path:
     try:
         os.replace(fresh / "study", target)
     except OSError:  # another station of this node was first
-        if content(target) != name:
+        if not _intact(target, name):
             raise
     shutil.rmtree(fresh)
     return target
+
+
+def _intact(target: Path, name: str) -> bool:
+    """Return whether a copy is there as it was made.
+
+    A solution of another version of the project may have written to it: compiled modules too, which
+    no station writes (see `ray_engine.Relay`).
+    """
+    return target.exists() and not any(target.rglob("__pycache__")) and content(target) == name
 
 
 def content(root: Path) -> str:

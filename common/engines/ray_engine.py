@@ -18,7 +18,16 @@ import msgspec
 from common.engines import node
 from common.engines.engine import Fleet, Lost
 from common.engines.local import Process, share_cores
-from common.engines.units import Event, Job, Ready, Unit, decode_event, encode
+from common.engines.units import (
+    Event,
+    Job,
+    Ready,
+    Unit,
+    decode_event,
+    decode_job,
+    decode_unit,
+    encode,
+)
 from common.errors import UserError
 from common.paths import ROOT
 
@@ -55,8 +64,8 @@ class Relay:
         """Copy the project to where no solution may write; start nothing yet."""
         root = node.settle(Path.cwd())
         cores = share_cores(sorted(os.sched_getaffinity(0)), of)[number]
-        decoded = msgspec.json.decode(job, type=Job)
-        self._station = Process(name, decoded, root, environment, cores)
+        changed = {**environment, "PYTHONDONTWRITEBYTECODE": "1"}  # the copy stays as it was made
+        self._station = Process(name, decode_job(job), root, changed, cores)
 
     def start(self) -> bytes:
         """Start the station, and return its first event."""
@@ -64,7 +73,7 @@ class Relay:
 
     def run(self, unit: bytes) -> Iterator[bytes]:
         """Yield the events of a unit."""
-        for event in self._station.run(msgspec.json.decode(unit, type=Unit)):
+        for event in self._station.run(decode_unit(unit)):
             yield encode(event)  # Ray sends to this generator, which `yield from` would pass on
 
 

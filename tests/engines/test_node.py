@@ -53,6 +53,9 @@ def test_a_copy_is_made_once_and_again_where_it_was_changed(unpacked, copies):
     (settled / "common" / "a.py").write_text("a = 2\n")
     assert node.settle(unpacked) == settled
     assert (settled / "common" / "a.py").read_text() == "a = 1\n"
+    (settled / "common" / "__pycache__").mkdir()
+    assert node.settle(unpacked) == settled
+    assert not (settled / "common" / "__pycache__").exists(), "Python would prefer it to a source"
     (unpacked / "common" / "a.py").write_text("a = 3\n")
     assert node.settle(unpacked) != settled
     assert [each.name for each in settled.parent.iterdir()] == ["study"], "nothing else is left"

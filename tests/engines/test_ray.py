@@ -5,7 +5,6 @@ The nodes' GPUs and kinds of accelerators are labels; their stations run without
 
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,12 @@ import pytest
 from common import paths
 from common.engines import ray_engine
 from common.engines.benching import Recorded, bench
-from common.engines.ray_engine import LOOPBACK, RayFleet, Slot, slots_of
+from common.engines.ray_engine import LOOPBACK, RayFleet, RayStation, Slot, slots_of
+from common.engines.units import SIZES, Sizes
 from common.errors import UserError
 from common.records import runs
 from common.records.fields import Selection
-from tests.engines.test_local import SAMPLE, expected, folder, job_in, verdicts  # noqa: F401
+from tests.engines.test_local import expected, folder, job_in, verdicts  # noqa: F401
 
 os.environ[LOOPBACK] = "0"  # before Ray is imported
 ray = pytest.importorskip("ray", reason="the group `ray` is not installed")
@@ -65,17 +65,20 @@ def listening():
     return {line[1] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in inodes}
 
 
-def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected):  # noqa: F811
+def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monkeypatch):  # noqa: F811
+    """At the first event of its unit, which has further cases."""
+    monkeypatch.setitem(SIZES, "grade", Sizes(3, 3))
     nodes = [add(cluster, "H100") for _ in range(2)]
-    lost = []
+    run, left = RayStation.run, [nodes[0]]
 
-    def lose(found):
-        if not lost:
-            lost.append(threading.Thread(target=cluster.remove_node, args=(nodes[0], False)))
-            lost[0].start()
+    def lose(station, unit):
+        for event in run(station, unit):
+            if station._slot.node == nodes[0].node_id and left:
+                cluster.remove_node(left.pop(), allow_graceful=False)
+            yield event
 
-    found, lines = verdicts(RayFleet(job_in(folder), cluster.address), lose)
-    lost[0].join()
+    monkeypatch.setattr(RayStation, "run", lose)
+    found, lines = verdicts(RayFleet(job_in(folder), cluster.address))
     cluster.remove_node(nodes[1])
     assert found == expected
     assert any("was lost" in line for line in lines)
