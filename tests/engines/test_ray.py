@@ -5,6 +5,7 @@ The nodes' GPUs and kinds of accelerators are labels; their stations run without
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,14 @@ def add(cluster, kind):
     return cluster.add_node(num_cpus=1, num_gpus=1, resources={f"accelerator_type:{kind}": 1})
 
 
+def wait_until_dead(node):
+    """Wait until Ray has seen that a node is gone; its processes outlive it by a moment."""
+    end = time.monotonic() + 60
+    while any(each["NodeID"] == node.node_id and each["Alive"] for each in ray.nodes()):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
 def listening():
     """The addresses that this machine's Ray processes listen at, in hexadecimal digits."""
     inodes = set()
@@ -66,16 +75,18 @@ def listening():
 
 
 def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monkeypatch):  # noqa: F811
-    """At the first event of its unit, which has further cases."""
-    monkeypatch.setitem(SIZES, "grade", Sizes(3, 3))
+    """With its second unit before it, while the other node is at work."""
+    monkeypatch.setitem(SIZES, "grade", Sizes(1, 1))
     nodes = [add(cluster, "H100") for _ in range(2)]
-    run, left = RayStation.run, [nodes[0]]
+    run, units = RayStation.run, []
 
     def lose(station, unit):
-        for event in run(station, unit):
-            if station._slot.node == nodes[0].node_id and left:
-                cluster.remove_node(left.pop(), allow_graceful=False)
-            yield event
+        if station._slot.node == nodes[0].node_id:
+            units.append(unit)
+            if len(units) == 2:
+                cluster.remove_node(nodes[0], allow_graceful=False)
+                wait_until_dead(nodes[0])
+        yield from run(station, unit)
 
     monkeypatch.setattr(RayStation, "run", lose)
     found, lines = verdicts(RayFleet(job_in(folder), cluster.address))

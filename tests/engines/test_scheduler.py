@@ -163,9 +163,11 @@ def test_stations_of_several_kinds_have_units_of_their_own():
 
 def test_a_station_with_other_versions_takes_no_part():
     stations = [Station("a"), Station("b", versions={"torch": "1"})]
-    found, _ = swept(stations)
-    assert found == all_of(40)
-    assert not stations[1].asked and stations[1].closed
+    with Fleet(JOB, stations) as fleet:
+        assert [each.place.uuid for each in fleet.kinds["a-gpu"]] == ["a"]
+        assert fleet.notes == ["b takes no part: has other versions of its packages"]
+        assert stations[1].closed
+        assert fleet.busy == (0, 1)
 
 
 def test_a_failure_of_the_harness_ends_the_sweep():
