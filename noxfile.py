@@ -69,9 +69,8 @@ def cluster(session: nox.Session) -> None:
 @nox_session
 def bench(session: nox.Session) -> None:
     """Grade and time every solution on the board's cases, or continue an interrupted run."""
-    study(
-        session, "ray" if "ray" in session.posargs or "--engine=ray" in session.posargs else "run"
-    )
+    ray = {"ray", "--engine=ray"} & {*session.posargs}
+    study(session, "ray" if ray else "run")
 
 
 @nox_session

@@ -120,7 +120,7 @@ class Station:
         if self._job.command == "grade":
             one = functools.partial(Verdict, solution.name, op.name, case.name)
             found = (one(each, "CRASHED", unit.crashed) for each in case.directions)
-            return Verdicts(tuple(each.json for each in found))
+            return Verdicts.of_all(found)
         rows = (
             record_of(
                 op, case, direction, solution, run=unit.run, tier=self._job.tier,
@@ -138,7 +138,7 @@ def _left_out(unit: Unit) -> Callable[[Solution, Case], bool]:
 def _verdicts(found: Graded | graded.TooLarge) -> Answer:
     if isinstance(found, graded.TooLarge):
         return _too_large(found)
-    return Verdicts(tuple(each.json for each in found.verdicts.values()))
+    return Verdicts.of_all(found.verdicts.values())
 
 
 def _too_large(found: graded.TooLarge) -> TooLarge:

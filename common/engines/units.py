@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict, cast
 
 import msgspec
 
@@ -20,7 +20,7 @@ from common.paths import ROOT
 from common.records.lines import Record
 from common.records.writer import Samples
 from common.solutions import Solution
-from common.spec import Tier
+from common.spec import Direction, Tier
 from common.verdicts import Verdict
 
 
@@ -114,10 +114,28 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
         return self.rows[0].solution, self.rows[0].case
 
 
-class Verdicts(msgspec.Struct, frozen=True, tag="verdicts"):
-    """The verdicts of one solution on a case, as `Verdict.json` has them."""
+class Said(TypedDict):
+    """A verdict as `Verdict.json` has it."""
 
-    found: tuple[dict[str, Any], ...]
+    solution: str
+    op: str
+    case: str
+    direction: Direction
+    verdict: str
+    reason: str
+    error: float | None
+    notes: tuple[str, ...]
+
+
+class Verdicts(msgspec.Struct, frozen=True, tag="verdicts"):
+    """The verdicts of one solution on a case."""
+
+    found: tuple[Said, ...]
+
+    @classmethod
+    def of_all(cls, found: Iterable[Verdict]) -> Verdicts:
+        """Return verdicts in the form of an event."""
+        return cls(tuple(cast(Said, each.json) for each in found))
 
     @property
     def of(self) -> tuple[str, str]:
@@ -127,7 +145,7 @@ class Verdicts(msgspec.Struct, frozen=True, tag="verdicts"):
     @property
     def verdicts(self) -> list[Verdict]:
         """Return the verdicts themselves."""
-        return [Verdict(**each | {"notes": tuple(each["notes"])}) for each in self.found]
+        return [Verdict(**each) for each in self.found]
 
 
 class TooLarge(msgspec.Struct, frozen=True, tag="too_large"):

@@ -75,17 +75,15 @@ def listening():
 
 
 def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monkeypatch):  # noqa: F811
-    """With its second unit before it, while the other node is at work."""
+    """With a unit before it, while the other node is at work."""
     monkeypatch.setitem(SIZES, "grade", Sizes(1, 1))
     nodes = [add(cluster, "H100") for _ in range(2)]
-    run, units = RayStation.run, []
+    run, left = RayStation.run, [nodes[0]]
 
     def lose(station, unit):
-        if station._slot.node == nodes[0].node_id:
-            units.append(unit)
-            if len(units) == 2:
-                cluster.remove_node(nodes[0], allow_graceful=False)
-                wait_until_dead(nodes[0])
+        if station._slot.node == nodes[0].node_id and left:
+            cluster.remove_node(left.pop(), allow_graceful=False)
+            wait_until_dead(nodes[0])
         yield from run(station, unit)
 
     monkeypatch.setattr(RayStation, "run", lose)
