@@ -7,6 +7,7 @@ copies it once more, into a folder of the user's home that is no compiler's cach
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -44,19 +45,12 @@ def settle(source: Path) -> Path:
     """
     name = content(source)
     target = folder() / name / "study"
-    if _intact(target, name):
-        return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(dir=target.parent))
-    shutil.copytree(source, fresh / "study", ignore=shutil.ignore_patterns("__pycache__"))
-    if target.exists():  # changed by somebody
-        os.replace(target, fresh / "old")
-    try:
-        os.replace(fresh / "study", target)
-    except OSError:  # another station of this node was first
+    with open(target.parent / "lock", "w") as lock:  # a node's stations start at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not _intact(target, name):
-            raise
-    shutil.rmtree(fresh)
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     return target
 
 

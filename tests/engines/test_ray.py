@@ -12,7 +12,7 @@ import pytest
 
 from common import paths
 from common.engines import ray_engine
-from common.engines.benching import Recorded, bench
+from common.engines.benching import Note, Recorded, bench
 from common.engines.ray_engine import LOOPBACK, RayFleet, RayStation, Slot, slots_of
 from common.engines.units import SIZES, Sizes
 from common.errors import UserError
@@ -103,6 +103,7 @@ def test_each_kind_of_accelerator_has_its_record(cluster, folder, tmp_path, monk
     events = list(bench(RayFleet(job, cluster.address), Selection(), {}))
     for each in nodes:
         cluster.remove_node(each)
+    assert not [each for each in events if isinstance(each, Note)], "both take part"
     assert {each.path.parent.name for each in events if isinstance(each, Recorded)} == {
         "h100", "h200",
     }  # fmt: skip
