@@ -58,9 +58,19 @@ def grader(session: nox.Session) -> None:
 
 
 @nox_session
+def cluster(session: nox.Session) -> None:
+    """Prove the Ray engine on a cluster of simulated nodes."""
+    python = install(session, "test", "ray")
+    session.run(
+        python, "-m", "pytest", "tests/engines/test_ray.py", *session.posargs, external=True
+    )
+
+
+@nox_session
 def bench(session: nox.Session) -> None:
     """Grade and time every solution on the board's cases, or continue an interrupted run."""
-    study(session)
+    ray = {"ray", "--engine=ray"} & {*session.posargs}
+    study(session, "ray" if ray else "run")
 
 
 @nox_session

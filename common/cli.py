@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         sys.exit(options.run(options))
     except KeyboardInterrupt:
-        kept = "what bench or tune recorded is kept, and the same command goes on from it"
+        kept = "what bench, tune or grade --json recorded is kept: the same command goes on from it"
         _complain(f"interrupted; {kept}")
         sys.exit(130)
     except Exception as error:

@@ -14,7 +14,7 @@ import torch
 
 from common import paths, solutions
 from common.commands import bench, options
-from common.measure import recording
+from common.engines import benching
 from common.paths import ROOT
 from common.tools import peers
 
@@ -245,11 +245,20 @@ def test_nothing_is_missed_where_all_are_there_or_few_are_chosen():
 
 
 def test_bench_says_it_at_its_start(monkeypatch, capsys):
-    ended = recording.Recorded(paths.RESULTS / "cpu" / "run.jsonl", 0)
-    monkeypatch.setattr(recording, "bench", lambda *_: (each for each in [ended]))
+    ended = benching.Recorded(paths.RESULTS / "cpu" / "run.jsonl", 0)
+    monkeypatch.setattr(benching, "bench", lambda *_: (each for each in [ended]))
     monkeypatch.setattr(solutions, "peers", lambda: ([], {"quack": "the package is missing"}))
     words = argparse.Namespace(
-        op="masked_linear", only=None, device="cpu", tier="board", memory=None
+        op="masked_linear",
+        only=None,
+        device="cpu",
+        tier="board",
+        memory=None,
+        verbose=False,
+        engine="local",
+        address=None,
+        install=False,
+        stations=None,
     )
     assert bench.run(words) == 0
     (line,) = capsys.readouterr().err.splitlines()

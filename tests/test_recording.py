@@ -7,10 +7,14 @@ import shutil
 import pytest
 
 from common import paths
+from common.engines import benching
+from common.engines.benching import Kept, Planned, Recorded, Taken
+from common.engines.local import Here
+from common.engines.units import Job, Source
 from common.errors import UserError
+from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.measure import machine, recording
-from common.measure.recording import Kept, Recorded, Taken
 from common.records import runs, writer
 from common.records.fields import Selection
 from common.records.lines import Counted
@@ -74,15 +78,20 @@ def run(tmp_path, monkeypatch, fork_server):
     """Bench one plain solution into a folder of its own; with `kill`, interrupted after so many
     rows. Returns the events of this time, and the device's records."""
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(recording, "Sweep", functools.partial(Sweep, server=fork_server))
+    monkeypatch.setattr(sweep, "Sweep", functools.partial(Sweep, server=fork_server))
     source = tmp_path / "contributors" / "alice" / "rotate_half.py"
     source.parent.mkdir(parents=True)
 
     def run(text, kill=None):
         source.write_text(text)
         chosen, events = discover(tmp_path / "contributors"), []
-        with contextlib.closing(recording.bench(chosen, "cpu", Selection(), {})) as ran:
+        sources = tuple(map(Source.of, chosen))
+        engine = Here(Job(command="bench", device="cpu", sources=sources, tier="board"))
+        with contextlib.closing(benching.bench(engine, Selection(), {})) as ran:
             for event in ran:
+                if isinstance(event, Planned):
+                    assert event.rows == 2 * CASES
+                    continue
                 events.append(event)
                 if len(events) == kill:
                     break
@@ -160,7 +169,8 @@ def common(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "file",
     ["grading/new.py", "measure/new.py", "ops/new.py", "sandbox/new.py",
-     "sandbox/interpreter/new.py", "new.py", "grading/grade.py", "sandbox/clock.py"],
+     "engines/new.py", "sandbox/interpreter/new.py", "new.py", "grading/grade.py",
+     "sandbox/clock.py"],
 )  # fmt: skip
 def test_what_grades_and_times_is_the_harness(common, file):
     before = machine.harness_digest()

@@ -37,6 +37,21 @@ def test_what_an_earlier_run_did_says_nothing_of_the_time_left(clock):
     assert steps.line() == "study: 5 of 10 rows, 4 s, about 20 s left (a)"
 
 
+def test_a_line_counts_verdicts_and_busy_devices(clock):
+    now, read = clock
+    steps = Steps("rows", 0, now=read)
+    steps.total(10)
+    steps.busy = lambda: (3, 4)
+    for verdict in ("PASSED", "PASSED", "CRASHED"):
+        steps.done("a", verdicts=[verdict])
+    steps.done("b", kept=True, verdicts=["PASSED"])
+    now[0] += 6
+    state = "0.50 rows/s, 3 PASSED, 1 CRASHED, 3 of 4 devices busy"
+    assert steps.line() == f"study: 4 of 10 rows, 6 s, about 12 s left, {state} (b)"
+    steps.busy = lambda: (1, 1)
+    assert "device" not in steps.line()
+
+
 def test_what_follows_the_last_step_is_said_and_not_counted(clock):
     now, read = clock
     steps = Steps("rows", 1, now=read)

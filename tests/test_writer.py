@@ -29,6 +29,21 @@ def path(tmp_path):
     return tmp_path / "results" / "gpu" / NAME
 
 
+def test_what_a_kill_left_half_done_is_dropped_with_its_samples(file, path):
+    """One direction of a case, and samples whose row was not written."""
+    both = [row(case="whole", direction=each) for each in ("forward", "backward")]
+    samples = [replace(SAMPLES, case="whole", direction=each.direction) for each in both]
+    file.rows([*both, row(case="half")], [*samples, replace(SAMPLES, case="half")])
+    file.close()
+    before = path.read_bytes()
+    everything = {(ROW.solution, ROW.op, case) for case in ("whole", "half", ROW.case)}
+    writer.mend(path, everything)
+    assert path.read_bytes() == before
+    writer.mend(path, {(ROW.solution, ROW.op, "whole")})
+    assert [line.case for line in runs.lines(path)[1:]] == ["whole", "whole"]
+    assert [each.case for each in writer.read_samples(path)] == ["whole", "whole"]
+
+
 def test_two_writers_do_not_write_into_one_another(tmp_path):
     first = Writer(tmp_path / "a.jsonl")
     with pytest.raises(UserError, match="another run is writing"):

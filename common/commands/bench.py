@@ -7,64 +7,71 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from common import paths, solutions
+from common.commands import engines
 from common.commands import options as shared
 from common.commands.steps import Steps
 from common.errors import UserError
 from common.spec import TIMED
 
 if TYPE_CHECKING:
+    from common.engines.benching import Recorded
     from common.records.lines import Record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the device and the tier."""
+    """Add the device, the engine and the tier."""
     shared.running_arguments(parser)
+    engines.arguments(parser)
     parser.add_argument("--tier", choices=TIMED, default="board", help="default: board")
 
 
 def run(options: argparse.Namespace) -> int:
     """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
     chosen, absent = shared.chosen(options), solutions.peers()[1]
-    device = shared.device(options)
-    from common.grading.tiers import tier_cases
-    from common.measure.recording import Kept, Recorded, bench
+    engine = engines.chosen(options, "bench", chosen)
+    from common.engines.benching import Kept, Note, Planned, Recorded, Taken, bench
     from common.records.fields import Selection
     from common.records.lines import Counted, LeftOut
 
-    cases = {
-        op.name: len(cases)
-        for op, cases in tier_cases(chosen, options.tier, device, budget=options.memory)
-    }
-    if not cases:
-        raise UserError(f"{options.op or 'what is chosen'} has no cases of tier {options.tier}")
-    selection = Selection(options.op, options.only, options.tier)
-    rows, failures = 2 * sum(cases.get(each.op, 0) for each in chosen), _Failures()
+    selection, failures = Selection(options.op, options.only, options.tier), _Failures()
     with (
-        Steps("rows", rows) as steps,
-        contextlib.closing(bench(chosen, device, selection, absent, options.memory)) as events,
+        Steps("rows", 0) as steps,
+        contextlib.closing(bench(engine, selection, absent)) as events,
     ):
-        if line := shared.missing_peers(options, absent):
-            steps.say(line)
-        for event in events:
-            if isinstance(event, Recorded):
-                ended = event
-                continue
-            if isinstance(event, LeftOut):
-                steps.say(shared.left_out(event.op, event.case, event.reason))
-                steps.skip(2 * sum(each.op == event.op for each in chosen))
-                continue
-            if isinstance(event, Counted):
-                steps.doing(f"counting {event.solution} {event.case}")
-                continue
-            steps.done(f"{event.row.solution} {event.row.case}", kept=isinstance(event, Kept))
-            if line := failures.first(event.row):
-                steps.say(line)
+        steps.busy = lambda: engine.busy
+        for number, event in enumerate(events):
+            if not number and (line := shared.missing_peers(options, absent)):
+                steps.say(line)  # the devices have been found
+            match event:
+                case Planned(rows):
+                    if not rows:
+                        none = f"has no cases of tier {options.tier}"
+                        raise UserError(f"{options.op or 'what is chosen'} {none}")
+                    steps.total(rows)
+                case Note(line):
+                    steps.say(f"study: {line}")
+                case LeftOut():
+                    steps.say(shared.left_out(event.op, event.case, event.reason))
+                    steps.skip(2 * sum(each.op == event.op for each in chosen))
+                case Counted():
+                    steps.doing(f"counting {event.solution} {event.case}")
+                case Kept(row) | Taken(row):
+                    said, kept = f"{row.solution} {row.case}", isinstance(event, Kept)
+                    steps.done(said, kept, [row.verdict])
+                    if first := failures.first(row):
+                        steps.say(first)
+                case Recorded():
+                    _say_end(event)
+    return 0
+
+
+def _say_end(ended: Recorded) -> None:
+    """Say where a run is recorded, and what it kept of an earlier one."""
     if ended.kept and ended.resumed:
         print(f"study: went on with an interrupted run; {ended.kept} of its cases were kept")
     elif ended.kept:
         print(f"study: {ended.kept} cases of the same sources were kept from an earlier run")
     print(f"study: recorded in {ended.path.relative_to(paths.RESULTS.parent)}")
-    return 0
 
 
 class _Failures:

@@ -39,6 +39,21 @@ def see_only(number: int) -> None:
     os.environ[VISIBLE] = str(number) if names is None else names[number]
 
 
+def visible() -> list[str]:
+    """Return the GPUs that this process may see, as `CUDA_VISIBLE_DEVICES` names each.
+
+    Where that variable is set it lists them: numbers, or UUIDs of GPUs or of MIG's slices, of which
+    one process would see the first alone. No context is made on any of them.
+    """
+    import torch
+
+    names = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
+    count = torch.cuda.device_count()
+    if any(name.startswith("MIG") for name in names):
+        return names
+    return names[:count] or [str(number) for number in range(count)]
+
+
 def missing(number: int, environment: Mapping[str, str]) -> str:
     """Return that torch finds no such GPU, and how many it finds in this environment.
 

@@ -3,74 +3,117 @@
 from __future__ import annotations
 
 import argparse
-import itertools
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from common.commands import engines
 from common.commands import options as shared
 from common.commands.coverage import Coverage
-from common.solutions import Solution
+from common.commands.steps import Steps
 from common.spec import TIERS
 
 if TYPE_CHECKING:
+    from common.engines.engine import Engine
+    from common.engines.grading import Found
     from common.verdicts import Verdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the tier, the sample and the file for the verdicts."""
+    """Add the engine, the tier, the sample and the file for the verdicts."""
     shared.running_arguments(parser)
+    engines.arguments(parser)
     parser.add_argument("--tier", choices=TIERS, default="smoke", help="default: smoke")
     shared.sample_argument(parser)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts to this file")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the verdicts to this file; an interrupted run goes on from FILE.part",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Grade solutions, one line per solution and case; exit 0 only if no contributor failed."""
     chosen = shared.chosen(options)
     target = options.json and shared.writable(options.json)
-    device = shared.device(options)
-    verdicts: list[Verdict] = []
+    engine = engines.chosen(options, "grade", chosen)
+    from common.engines.grading import part_of
+
+    found: list[Found] = []
     coverage = Coverage()
     peers = {solution.name for solution in chosen if solution.peer}
-    for found in _graded(chosen, device, options):
-        print(_line(found), flush=True)
-        verdicts += found
-        if not options.sample and found[0].solution not in peers:
-            coverage.add(found)  # who answers nothing of a whole tier has failed
+    for each in _graded(engine, target):
+        found.append(each)
+        if not each.kept:
+            print(_line(each.verdicts), flush=True)
+        if not options.sample and each.verdicts[0].solution not in peers:
+            coverage.add(each.verdicts)  # who answers nothing of a whole tier has failed
     for line in coverage.lines():
         print(line)
     if target:
-        rows = [verdict.json for verdict in verdicts]
+        rows = _rows(found, engine)
         target.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n")
-    failed = coverage.silent | {v.solution for v in verdicts if not v.fine}
+        part_of(target).unlink(missing_ok=True)
+    failed = coverage.silent | {v.solution for each in found for v in each.verdicts if not v.fine}
     return int(bool(failed - peers))
 
 
-def _graded(
-    chosen: Sequence[Solution], device: str, options: argparse.Namespace
-) -> Iterator[list[Verdict]]:
-    """Yield the verdicts of each solution and case, one for each direction that the case has."""
-    from common.grading.compiling import Compiler
-    from common.grading.graded import TooLarge
-    from common.grading.memory import Memory
-    from common.grading.sweep import Sweep
-    from common.grading.tiers import repeats, tier_cases
+def _graded(engine: Engine, target: Path | None) -> Iterator[Found]:
+    """Yield the verdicts of each solution and case, and show how far they are."""
+    from common.engines.grading import Begins, Found, grade
+    from common.engines.units import TooLarge
 
-    todo = list(tier_cases(chosen, options.tier, device, options.sample, options.memory))
-    memory = Memory.of(device, options.memory)
-    again, quiet = repeats(options.tier, device), not options.verbose
     with (
-        Compiler(device, quiet) as compiler,
-        Sweep(device, quiet, overlap=True, memory=memory) as sweep,
+        Steps("cases", 0) as steps,
+        contextlib.closing(grade(engine, target)) as events,
     ):
-        found = (sweep.grade(op, cases, chosen, repeats=again) for op, cases in todo)
-        for graded in compiler.behind(itertools.chain.from_iterable(found)):
-            if isinstance(graded, TooLarge):
-                print(shared.left_out(graded.op.name, graded.case.name, graded.reason))
-            else:
-                yield list(graded.verdicts.values())
+        steps.busy = lambda: engine.busy
+        for event in events:
+            match event:
+                case Begins(cases, kept, notes):
+                    steps.total(cases)
+                    for note in [*notes, *[f"went on with {kept} graded cases"] * bool(kept)]:
+                        steps.say(f"study: {note.removeprefix('study: ')}")
+                case TooLarge(op, case, reason):
+                    print(shared.left_out(op, case, reason))
+                case Found():
+                    first = event.verdicts[0]
+                    said = [each.verdict for each in event.verdicts]
+                    steps.done(f"{first.solution} {first.case}", event.kept, said)
+                    yield event
+                case str():
+                    steps.say(f"study: {event}")
+
+
+def _rows(found: Sequence[Found], engine: Engine) -> list[dict[str, Any]]:
+    """Return the verdicts as JSON data in the order of the cases, whichever came first.
+
+    Where there are several kinds of devices, `device` names the kind of each.
+    """
+    places = {
+        (kind, op, case): place
+        for place, (kind, op, case) in enumerate(
+            (kind, op, case)
+            for kind, ready in engine.kinds.items()
+            for op, cases in ready[0].cases.items()
+            for case in cases
+        )
+    }
+    order = {each.name: place for place, each in enumerate(engine.job.solutions)}
+
+    def key(each: Found) -> tuple[int, int]:
+        first = each.verdicts[0]
+        return places[each.kind, first.op, first.case], order[first.solution]
+
+    several = len(engine.kinds) > 1
+    return [
+        verdict.json | ({"device": each.kind} if several else {})
+        for each in sorted(found, key=key)
+        for verdict in each.verdicts
+    ]
 
 
 def _line(found: Sequence[Verdict]) -> str:

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from common import solutions
 from common.commands import gpus
@@ -162,11 +162,30 @@ def writable(path: Path) -> Path:
 
 
 def device(options: argparse.Namespace) -> str:
+    """Return `cpu` or `cuda`, as `found_device`, and say on stderr where a GPU has no bfloat16.
+
+    Raises:
+        ModuleNotFoundError: A package that grading needs is missing.
+        UserError: A GPU is asked for and torch finds none, or not that one.
+    """
+    chosen = found_device(options)
+    if chosen == "cuda":
+        import torch
+
+        if not torch.cuda.is_bf16_supported(including_emulation=False):
+            name = torch.cuda.get_device_name()
+            print(
+                f"study: {name} has no bfloat16: cases of that dtype are left out", file=sys.stderr
+            )
+    return chosen
+
+
+def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
     """Return `cpu` or `cuda`: the device asked for, otherwise a GPU if there is one.
 
     `cuda:1` becomes the only GPU that this process and its children see, which to them is `cuda`.
-    Where a GPU has no bfloat16, a line on stderr says so. torch, whose import takes seconds, is
-    not asked where no driver is there.
+    No context is made on a GPU. torch, whose import takes seconds, is not asked where no driver is
+    there.
 
     Raises:
         ModuleNotFoundError: A package that grading needs is missing.
@@ -189,11 +208,7 @@ def device(options: argparse.Namespace) -> str:
     if kind == "cuda" and not available:
         none = "torch finds no GPU: leave --device out, or give cpu"
         raise UserError(gpus.missing(int(number), before) if number else none)
-    chosen = kind or ("cuda" if available else "cpu")
-    if chosen == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        name = torch.cuda.get_device_name()
-        print(f"study: {name} has no bfloat16: cases of that dtype are left out", file=sys.stderr)
-    return chosen
+    return "cuda" if available else "cpu"
 
 
 # --- messages -------------------------------------------------------------------------------------

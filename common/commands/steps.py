@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 from common.commands import options as shared
 
@@ -34,6 +35,9 @@ class Steps:
         self._unit, self._total, self._period, self._now = unit, total, period, now
         self._start, self._doing = now(), "starting"
         self._done = self._kept = 0
+        self._verdicts: Counter[str] = Counter()
+        self.busy: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        """Returns the devices at work, and all; they are said where there are several."""
         self._bars = shared.progress()
         self._task = self._bars.add_task(unit, total=total)
         self._end = threading.Event()
@@ -51,12 +55,20 @@ class Steps:
         self._end.set()
         self._bars.stop()
 
-    def done(self, text: str, kept: bool = False) -> None:
-        """Count a step; `kept` if an earlier run did it, which says nothing of the time left."""
+    def done(self, text: str, kept: bool = False, verdicts: Iterable[str] = ()) -> None:
+        """Count a step.
+
+        Args:
+            text: The name of the step.
+            kept: Whether an earlier run did it, which says nothing of the time left.
+            verdicts: The verdicts that it came to.
+        """
         self._done += 1
         self._kept += kept
+        self._verdicts.update(verdicts)
         self._doing = text
-        self._bars.update(self._task, advance=1, description=text)
+        shown = ", ".join([text, *self._state()])
+        self._bars.update(self._task, advance=1, description=shown)
 
     def doing(self, text: str) -> None:
         """Say what is being done once all steps are."""
@@ -72,16 +84,34 @@ class Steps:
         """Print a line on stderr, above the bar."""
         self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
+    def total(self, steps: int) -> None:
+        """Set the number of steps, once it is known."""
+        self._total = steps
+        self._bars.update(self._task, total=steps)
+
     def line(self) -> str:
         """Return the state in a line.
 
-        Example: `study: 42 of 362 rows, 1 min 10 s, about 9 min left (house/rope thd-64x16384)`.
+        Example: `study: 42 of 362 rows, 1 min 10 s, about 9 min left (house/rope thd-64x16384)`,
+        and behind the time left, where they are known, `0.60 rows/s`, `40 PASSED`, `2 CRASHED` and
+        `3 of 4 devices busy`.
         """
         took, measured = self._now() - self._start, self._done - self._kept
         left = took / measured * (self._total - self._done) if measured else None
-        about = "" if left is None else f", about {duration(left)} left"
+        about = [] if left is None else [f"about {duration(left)} left"]
         counted = f"{self._done} of {self._total} {self._unit}"
-        return f"study: {counted}, {duration(took, exact=True)}{about} ({self._doing})"
+        words = [counted, duration(took, exact=True), *about, *self._state()]
+        return f"study: {', '.join(words)} ({self._doing})"
+
+    def _state(self) -> list[str]:
+        """Return the rate, the verdicts and the busy devices in words, as far as they are known."""
+        took, measured = self._now() - self._start, self._done - self._kept
+        known = self._verdicts and took
+        rate = [f"{measured / took:.2f} {self._unit}/s"] if known else []
+        verdicts = [f"{count} {verdict}" for verdict, count in self._verdicts.most_common()]
+        busy, all_of_them = self.busy()
+        devices = [f"{busy} of {all_of_them} devices busy"] * (all_of_them > 1)
+        return [*rate, *verdicts, *devices]
 
     def _tell(self) -> None:
         while not self._end.wait(self._period):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import platform
 import re
+import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib import metadata
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import torch
 
 from common.digest import digest
@@ -19,6 +21,57 @@ from common.solutions import Solution, package_of
 
 INTERPRETER = "CPU, Triton's interpreter"
 """The name that stands for a device where there is no GPU."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of one node, as records name it."""
+
+    device: Literal["cpu", "cuda"]
+    name: str
+    """The device's name as torch has it, or one that stands for it."""
+    node: str
+    """The host's name."""
+    uuid: str
+    """The GPU's UUID; `cpu` without a GPU."""
+    versions: dict[str, str]
+    """Of Python and of the packages that take part."""
+    memory_gib: int = 0
+    """The most that a run may take of the GPU's memory, rounded; 0 without a GPU."""
+
+    @property
+    def kind(self) -> str:
+        """The folder of the records of all devices of this kind."""
+        return folder_of("cpu" if self.name == INTERPRETER else self.name)
+
+    @property
+    def words(self) -> str:
+        """The device in a message, for example `NVIDIA H200 (GPU-3f2a) of node7`."""
+        return f"{self.name} ({self.uuid[:8]}) of {self.node}"
+
+
+def place(
+    device: Literal["cpu", "cuda"],
+    solutions: Iterable[Solution],
+    budget: int,
+    name: str = "",
+) -> Place:
+    """Return the device of this process.
+
+    Args:
+        device: `cpu` or `cuda`.
+        solutions: The solutions that run on it.
+        budget: The bytes of a GPU that may be taken.
+        name: The device's name in place of its own.
+    """
+    timed = device == "cuda"
+    return Place(
+        device=device,
+        name=name or device_name(device),
+        node=socket.gethostname(),
+        uuid=str(torch.cuda.get_device_properties().uuid) if timed else "cpu",
+        versions=versions() | peer_versions(solutions),
+        memory_gib=round(budget / (1 << 30)) if timed else 0,
+    )
 
 
 def device_name(device: str) -> str:
@@ -38,8 +91,12 @@ def device_fields(device: str) -> dict[str, Any]:
 
 def results_folder(device: str) -> str:
     """Return the name of the device's folder: `nvidia-h200`, or `cpu`, which stays out of git."""
-    name = device_name(device).lower() if device == "cuda" else "cpu"
-    return re.sub(r"[^a-z0-9]+", "-", name).strip("-")
+    return folder_of(device_name(device) if device == "cuda" else "cpu")
+
+
+def folder_of(name: str) -> str:
+    """Return the name of the folder of a device's name: `nvidia-h200` for `NVIDIA H200`."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def versions() -> dict[str, str]:
@@ -72,7 +129,7 @@ HARNESS = (
     "*.py",
     "peers/*.py",
     "records/fields.py",
-    *(f"{room}/**/*.py" for room in ("ops", "sandbox", "grading", "measure")),
+    *(f"{room}/**/*.py" for room in ("ops", "sandbox", "grading", "measure", "engines")),
 )
 """The files that grade and time, by folder: a new file in one of these folders is one of them."""
 SHOWS = ("cli.py", "__main__.py", "sandbox/alone")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,25 +58,63 @@ def measure(
 
     `done` holds the solution, op and case of what is left out; `patience` is PATIENCE by default.
     """
-    patience = PATIENCE[tier] if patience is None else patience
-    calibrated: dict[ByClock, float] | None = None
+    measurement = Measurement(sweep, run, digests, tier, patience)
     for op, cases in tier_cases(solutions, tier, sweep.device, budget=sweep.room.memory.budget):
-        asked = [(solution.name, op.name) for solution in solutions if solution.op == op.name]
-        if all((*each, case.name) in done for each in asked for case in cases):
-            continue
-        worker = baseline.eager(sweep, op)
-        if calibrated is None:
-            calibrated = baseline.calibrate(worker, sweep.device)
-        beside = Baseline(worker, calibrated, sweep.worker(eager_of(op), STAND_IN))
-        rows = _Rows(beside, sweep.room, run, digests, tier, patience)
 
-        def skip(solution: Solution, case: Case, op: Op[Any] = op, rows: _Rows = rows) -> bool:
-            return (solution.name, op.name, case.name) in done or case in rows.too_large
+        def skip(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
+            return (solution.name, op.name, case.name) in done
 
-        again = round(patience * repeats(tier, sweep.device))
-        for graded in sweep.grade(op, cases, solutions, skip, again):
+        asked = [solution for solution in solutions if solution.op == op.name]
+        if not all(skip(each, case) for each in asked for case in cases):
+            yield from measurement.of(op, cases, solutions, skip)
+
+
+class Measurement:
+    """The rows of one device, op after op; an op may come in parts."""
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        run: str,
+        digests: Mapping[Solution, tuple[str, str]],
+        tier: Tier = "board",
+        patience: float | None = None,
+    ) -> None:
+        """Measure nothing yet; see `measure`."""
+        self._sweep, self._run, self._digests, self._tier = sweep, run, digests, tier
+        self._patience = PATIENCE[tier] if patience is None else patience
+        self._calibrated: dict[ByClock, float] | None = None
+        self._rows: dict[str, _Rows] = {}
+
+    def of(
+        self,
+        op: Op[Any],
+        cases: Sequence[Case],
+        solutions: Sequence[Solution],
+        skip: Callable[[Solution, Case], bool] = lambda solution, case: False,
+    ) -> Iterator[list[Measured] | TooLarge]:
+        """Yield both directions of each solution and case of an op, or a case that does not fit."""
+        rows = self._rows_of(op)
+
+        def leave_out(solution: Solution, case: Case) -> bool:
+            return skip(solution, case) or case in rows.too_large
+
+        again = round(self._patience * repeats(self._tier, self._sweep.device))
+        for graded in self._sweep.grade(op, cases, solutions, leave_out, again):
             yield from rows.of(graded)
         rows.baseline.release()
+
+    def _rows_of(self, op: Op[Any]) -> _Rows:
+        """Return the rows of an op; the first call calibrates, before any solution has run."""
+        if op.name not in self._rows:
+            sweep, worker = self._sweep, baseline.eager(self._sweep, op)
+            if self._calibrated is None:
+                self._calibrated = baseline.calibrate(worker, sweep.device)
+            beside = Baseline(worker, self._calibrated, sweep.worker(eager_of(op), STAND_IN))
+            self._rows[op.name] = _Rows(
+                beside, sweep.room, self._run, self._digests, self._tier, self._patience
+            )
+        return self._rows[op.name]
 
 
 @dataclass
@@ -86,7 +124,7 @@ class _Rows:
     baseline: Baseline
     room: Room
     run: str
-    digests: dict[Solution, tuple[str, str]]
+    digests: Mapping[Solution, tuple[str, str]]
     tier: Tier
     patience: float
     too_large: list[Case] = field(default_factory=list)
@@ -120,38 +158,67 @@ class _Rows:
     def _measured(
         self, graded: Graded, direction: Direction, name: str, reason: str, times: dict[str, Any]
     ) -> Measured:
-        solution, op, case = graded.solution, graded.problem.op, graded.case
-        error, digests = graded.verdicts[direction].error, self.digests[solution]
-        gpu, host = times.get("gpu", {}), times.get("host", {})
-        work = op.work(case, direction)
-        row = Record(
-            schema=SCHEMA,
+        solution, error = graded.solution, graded.verdicts[direction].error
+        row = record_of(
+            graded.problem.op,
+            graded.case,
+            direction,
+            solution,
             run=self.run,
-            solution=solution.name,
-            peer=solution.peer,
-            op=op.name,
-            case=case.name,
-            params=case.params,
-            track=case.track_of(direction),
-            ranked_by=case.ranked_by,
-            twin=case.twin,
-            direction=direction,
+            tier=self.tier,
+            digests=self.digests[solution],
             verdict=name,
             reason=reason,
             error=None if error is None else round(error, 5),
-            bytes=work.bytes,
-            flops=work.flops,
-            sources=digests[0],
-            harness=digests[1],
-            gpu=_summaries(gpu),
-            host=_summaries(host),
-            sustained=times.get("sustained", {}),
-            clock=CLOCK,
-            device_state=times.get("device_state", {}),
-            peak_memory=times.get("peak_memory"),
-            tier=self.tier,
+            times=times,
         )
+        gpu, host = times.get("gpu", {}), times.get("host", {})
         return Measured(row, Samples.of(row, gpu, host) if gpu or host else None, graded)
+
+
+def record_of(
+    op: Op[Any],
+    case: Case,
+    direction: Direction,
+    solution: Solution,
+    *,
+    run: str,
+    tier: Tier,
+    digests: tuple[str, str],
+    verdict: str,
+    reason: str = "",
+    error: float | None = None,
+    times: Mapping[str, Any] | None = None,
+) -> Record:
+    """Return a row: the verdict, and the times where there are any; see `timing.time_case`."""
+    times, work = times or {}, op.work(case, direction)
+    return Record(
+        schema=SCHEMA,
+        run=run,
+        solution=solution.name,
+        peer=solution.peer,
+        op=op.name,
+        case=case.name,
+        params=case.params,
+        track=case.track_of(direction),
+        ranked_by=case.ranked_by,
+        twin=case.twin,
+        direction=direction,
+        verdict=verdict,
+        reason=reason,
+        error=error,
+        bytes=work.bytes,
+        flops=work.flops,
+        sources=digests[0],
+        harness=digests[1],
+        gpu=_summaries(times.get("gpu", {})),
+        host=_summaries(times.get("host", {})),
+        sustained=times.get("sustained", {}),
+        clock=CLOCK,
+        device_state=times.get("device_state", {}),
+        peak_memory=times.get("peak_memory"),
+        tier=tier,
+    )
 
 
 def _summaries(times: dict[str, list[float]]) -> dict[str, Summary]:

@@ -38,6 +38,9 @@ class State(TypedDict, total=False):
     others: int
     slow_probes: int
     """Turns of eager or a limit that a slow probe came before; see `measure/baseline.py`."""
+    pace: float
+    """Eager's time on this device over its median on all of the run's devices of the kind, where
+    it is far from 1; see `engines/paces.py`."""
 
 
 class Line(

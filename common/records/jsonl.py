@@ -101,15 +101,15 @@ class Writer:
         """Everything that was written."""
         return bytes(self._content)
 
-    def write(self, line: msgspec.Struct | dict[str, Any]) -> None:
-        """Append one line.
+    def write(self, *lines: msgspec.Struct | dict[str, Any]) -> None:
+        """Append lines, all at once, so that a kill of this process hardly ever parts them.
 
         Raises:
             UserError: Another process changed the file; it is put back.
         """
         if self._touched() and self._changed():
             self._refuse()
-        text = msgspec.json.encode(line) + b"\n"
+        text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
         self._content += text
         self._file.write(text)
         self._left = stamp(self.path)

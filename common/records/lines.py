@@ -73,6 +73,10 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     """
     tier: Tier = "board"
     """`board` is ranked, `plot` is drawn."""
+    node: str = ""
+    """The name of the host that the case was run on; empty in records before it was kept."""
+    device: str = ""
+    """The UUID of its GPU; `cpu` without a GPU."""
 
     def __post_init__(self) -> None:
         """Refuse a row that the board could not show; written out, since a million rows pass.
@@ -116,6 +120,8 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
             reasons.append("slow probes")
         if others := state.get("others"):
             reasons.append(f"shared with {others} other process{'es' * (others > 1)}")
+        if (pace := state.get("pace", 1.0)) != 1.0:
+            reasons.append(f"a device {pace:.2f} times as slow as others of its kind")
         return ", ".join(reasons)
 
 

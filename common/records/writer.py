@@ -7,7 +7,7 @@ import math
 import os
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -142,17 +142,22 @@ class RunWriter:
         self._lines.write(run)
 
     def row(self, row: Record, samples: Samples | None = None) -> None:
-        """Write a row, and its raw samples where it was timed.
+        """Write a row, and its raw samples where it was timed; see `rows`."""
+        self.rows([row], [samples])
+
+    def rows(self, rows: Sequence[Record], samples: Sequence[Samples | None] = ()) -> None:
+        """Write rows at once, and the raw samples of those that were timed.
 
         Raises:
             UserError: Another process changed a file; it is put back.
-            ValueError: The row's error is infinite or no number, which JSON does not have.
+            ValueError: A row's error is infinite or no number, which JSON does not have.
         """
-        if row.error is not None and not math.isfinite(row.error):
-            raise ValueError(f"{row.solution} {row.case}: an error of {row.error}")
-        if samples:
-            self._open_samples().write(samples)
-        self._lines.write(row)
+        for row in rows:
+            if row.error is not None and not math.isfinite(row.error):
+                raise ValueError(f"{row.solution} {row.case}: an error of {row.error}")
+        if timed := [each for each in samples if each]:
+            self._open_samples().write(*timed)
+        self._lines.write(*rows)
 
     def counted(self, line: Counted) -> None:
         """Write the counted work of a case.
@@ -215,6 +220,29 @@ class RunWriter:
         path, packed = samples_file(self._path), archive(self._path)
         if packed.exists() and not path.exists():
             jsonl.replace(path, _unpacked(packed))
+
+
+def mend(path: Path, whole: Collection[tuple[str, str, str]]) -> None:
+    """Drop what an interrupted run holds of cases that it did not come to the end of.
+
+    Args:
+        path: The run's file.
+        whole: Solution, op and case of those that it did.
+    """
+    lines = runs.lines(path)
+    kept = [
+        line
+        for line in lines
+        if not isinstance(line, Record) or (line.solution, line.op, line.case) in whole
+    ]
+    if len(kept) < len(lines):
+        jsonl.replace(path, b"".join(msgspec.json.encode(line) + b"\n" for line in kept))
+    samples = samples_file(path)
+    cases = {(solution, case) for solution, _, case in whole}  # a solution is of one op
+    found = jsonl.read(samples, FORMAT)
+    timed = [each for each in found if (each.solution, each.case) in cases]
+    if len(timed) < len(found):
+        jsonl.replace(samples, b"".join(msgspec.json.encode(each) + b"\n" for each in timed))
 
 
 def read_samples(path: Path) -> list[Samples]:

@@ -12,10 +12,13 @@ import pytest
 import torch
 
 from common import ops, paths, solutions
+from common.engines.benching import bench
+from common.engines.local import Here
+from common.engines.units import Job, Source
 from common.errors import UserError
 from common.grading import worker
 from common.grading.sweep import Sweep
-from common.measure import limits, recording, timing
+from common.measure import limits, timing
 from common.paths import ROOT
 from common.records import jsonl, runs
 from common.records.fields import Selection
@@ -162,18 +165,22 @@ def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkey
         assert (results.read_bytes() == b"a row\n") == held
 
 
+def here(solution):
+    return Here(Job(command="bench", device="cpu", sources=(Source.of(solution),), tier="board"))
+
+
 def test_what_an_unconfined_worker_writes_is_taken_back(tmp_path, monkeypatch):
     """At the first row, so that the file holds what bench had written before: how the run began."""
     monkeypatch.setattr(worker.ForkServer, "MODULE", "tests.unconfined")
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     cheat, results = beside_results(tmp_path)
     with pytest.raises(UserError, match="changed while it was written to"):
-        list(recording.bench([cheat], "cpu", Selection(), {}))
+        list(bench(here(cheat), Selection(), {}))
     (results,) = runs.files(results.parent)
     assert results.read_text().count("\n") == len(runs.read(results.parent).runs) == 1
 
     for guard in ("_changed", "_touched"):
         monkeypatch.setattr(jsonl.Writer, guard, lambda self: False)
-    list(recording.bench([cheat], "cpu", Selection(), {}))
+    list(bench(here(cheat), Selection(), {}))
     lines = results.read_text().splitlines()
     assert len(set(lines)) < len(lines), "without that check it gets through"

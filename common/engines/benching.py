@@ -1,0 +1,154 @@
+"""A run of `bench` on every kind of device of an engine, each with a record of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from common import ops, paths
+from common.engines import paces
+from common.engines.engine import Engine, notes
+from common.engines.units import Answer, Ready, Rows, TooLarge, plan
+from common.grading.sweep import eager_of
+from common.measure.counts import counts
+from common.measure.machine import digests_of
+from common.measure.recording import Recording, recording
+from common.records import runs
+from common.records.fields import Selection
+from common.records.lines import Counted, LeftOut, Memory, Record
+from common.solutions import Solution
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The number of rows of the whole run, kept ones included."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A row that an interrupted run had measured."""
+
+    row: Record
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A row that was measured and recorded now."""
+
+    row: Record
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line for the user, on a station that was lost, say."""
+
+    line: str
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The end of a run: its file, and how many cases it kept from an earlier one.
+
+    With `resumed` the earlier one is the same run before it was interrupted.
+    """
+
+    path: Path
+    kept: int
+    resumed: bool = True
+
+
+Event = Planned | Kept | Taken | Note | LeftOut | Counted | Recorded
+
+
+def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Generator[Event]:
+    """Yield each row and what was counted, then the end of each run; close it to interrupt.
+
+    Args:
+        engine: The devices, with the job.
+        selection: The options that chose the solutions.
+        absent: The peers that do not take part, with the reason.
+
+    Raises:
+        UserError: Another run is writing, a solution changed the record, or no device is left.
+    """
+    runs.name_old_files(paths.RESULTS)
+    solutions = engine.job.solutions
+    with contextlib.ExitStack() as files:  # closed once the solutions have ended
+        with engine:
+            begun = {
+                kind: files.enter_context(recording(found[0].place, solutions, selection, absent))
+                for kind, found in engine.kinds.items()
+            }
+            yield Planned(sum(_rows(found[0], solutions) for found in engine.kinds.values()))
+            yield from (Note(line.removeprefix("study: ")) for line in notes(engine))
+            for each in begun.values():
+                yield from map(Kept, each.kept)
+            yield from _measured(engine, begun)
+            memory = {kind: dict(each) for kind, each in engine.memory.items()}
+        for kind, each in begun.items():
+            yield from _counted(each, solutions)
+            each.end(msgspec.convert(memory[kind], Memory) or None)
+    for each in begun.values():
+        yield Recorded(each.path, len(each.done), each.resumed)
+
+
+def _rows(ready: Ready, solutions: Sequence[Solution]) -> int:
+    return sum(2 * len(ready.cases.get(each.op, ())) for each in solutions)
+
+
+def _measured(engine: Engine, begun: Mapping[str, Recording]) -> Iterator[Event]:
+    """Measure and write what is not kept, case by case."""
+    units = {
+        kind: plan(
+            engine.job, engine.kinds[kind][0].cases, engine.sizes(kind), each.run.run, each.skipped
+        )
+        for kind, each in begun.items()
+    }
+    apart = {
+        kind: paces.outliers({each.place.uuid: each.pace for each in found if each.pace})
+        for kind, found in engine.kinds.items()
+    }
+    for kind, found in engine.run(units):
+        if isinstance(found, str):
+            yield Note(found)
+        else:
+            yield from _written(begun[kind], found, apart[kind])
+
+
+def _written(
+    begun: Recording, found: Sequence[Answer], apart: Mapping[str, float]
+) -> Iterator[Taken | LeftOut]:
+    """Write the answers of one case, all at once, and yield them."""
+    measured = [each for each in found if isinstance(each, Rows)]
+    rows = [_noted(row, apart) for each in measured for row in each.rows]
+    begun.rows(rows, [samples for each in measured for samples in each.samples])
+    yield from map(Taken, rows)
+    for each in found:
+        if isinstance(each, TooLarge):
+            yield begun.left_out(each.op, each.case, each.reason)
+
+
+def _noted(row: Record, apart: Mapping[str, float]) -> Record:
+    """Return the row, with its device's pace where that is not the kind's."""
+    if not row.gpu or row.device not in apart:
+        return row
+    state = row.device_state | {"pace": apart[row.device]}
+    return msgspec.structs.replace(row, device_state=state)
+
+
+def _counted(begun: Recording, solutions: Sequence[Solution]) -> Iterator[Counted]:
+    """Count and write the work of a run without a GPU, of eager too: the unit of every speed."""
+    run = begun.run
+    if run.device != "cpu" or run.selection.tier != "board":
+        return
+    eager = [eager_of(ops.load(op)) for op in sorted({each.op for each in solutions})]
+    everyone = list(dict.fromkeys([*solutions, *eager]))
+    for counted in counts(everyone, run.run, digests_of(everyone)):
+        begun.counted(counted)
+        yield counted

@@ -1,0 +1,133 @@
+"""A run of `grade` on an engine's devices, which goes on from the verdicts that a file keeps."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from common.engines.engine import Engine, notes
+from common.engines.units import Answer, TooLarge, Verdicts, plan
+from common.measure.machine import digests_of
+from common.records import jsonl
+from common.verdicts import Verdict
+
+
+@dataclass(frozen=True)
+class Begins:
+    """The number of cases of all solutions, how many of them are kept, and lines for the user."""
+
+    cases: int
+    kept: int
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The verdicts of one solution on one case, on a kind of device."""
+
+    kind: str
+    verdicts: list[Verdict]
+    kept: bool = False
+
+
+class Sources(msgspec.Struct, frozen=True, tag="sources"):
+    """The first line: a run goes on from the verdicts where all of this is the same."""
+
+    digests: dict[str, tuple[str, str]]
+    """Of each solution, and of the harness."""
+    tier: str
+    sample: int | None
+    versions: dict[str, dict[str, str]]
+    """By kind of device."""
+
+
+class Line(msgspec.Struct, frozen=True, tag="verdicts"):
+    """The verdicts of one solution on one case."""
+
+    kind: str
+    found: Verdicts
+
+
+_FORMAT: jsonl.Format[Sources | Line] = jsonl.Format(
+    msgspec.json.Decoder(Sources | Line), 1, "grade"
+)
+
+
+def part_of(target: Path) -> Path:
+    """Return the path of the verdicts so far: `verdicts.json.part` for `verdicts.json`."""
+    return target.with_name(target.name + ".part")
+
+
+def grade(engine: Engine, target: Path | None) -> Generator[Begins | Found | TooLarge | str]:
+    """Yield how much there is, then all verdicts, those of an interrupted run first.
+
+    A text is a line for the user.
+
+    Args:
+        engine: The devices, with the job.
+        target: The file that the verdicts will be written to; those so far stand beside it, as
+            JSON lines, until the caller removes them.
+
+    Raises:
+        UserError: Another run is writing, or no device is left.
+    """
+    with contextlib.ExitStack() as files, engine:
+        sources = _sources(engine)
+        kept = _kept(part_of(target), sources) if target else []
+        lines = None
+        if target:
+            lines = files.enter_context(contextlib.closing(_open(part_of(target), sources)))
+        cases = sum(_cases(engine, kind) for kind in engine.kinds)
+        yield Begins(cases, len(kept), notes(engine))
+        yield from (Found(each.kind, each.found.verdicts, kept=True) for each in kept)
+        for kind, found in _graded(engine, kept):
+            if isinstance(found, str):
+                yield found
+                continue
+            answered = [each for each in found if isinstance(each, Verdicts)]
+            if lines:
+                lines.write(*(Line(kind, each) for each in answered))
+            yield from (Found(kind, each.verdicts) for each in answered)
+            yield from (each for each in found if isinstance(each, TooLarge))
+
+
+def _graded(engine: Engine, kept: Sequence[Line]) -> Iterator[tuple[str, list[Answer] | str]]:
+    op_of = {each.name: each.op for each in engine.job.solutions}
+    units = {}
+    for kind, ready in engine.kinds.items():
+        done = {
+            (solution, op_of[solution], case)
+            for solution, case in (each.found.of for each in kept if each.kind == kind)
+        }
+        units[kind] = plan(engine.job, ready[0].cases, engine.sizes(kind), done=done)
+    yield from engine.run(units)
+
+
+def _sources(engine: Engine) -> Sources:
+    digests = {each.name: pair for each, pair in digests_of(engine.job.solutions).items()}
+    versions = {kind: found[0].place.versions for kind, found in engine.kinds.items()}
+    return Sources(digests, engine.job.tier, engine.job.sample, versions)
+
+
+def _kept(path: Path, sources: Sources) -> list[Line]:
+    """Return what an interrupted run of the same sources had found, and remove any other's."""
+    lines = jsonl.read(path, _FORMAT)
+    if lines[:1] != [sources]:
+        path.unlink(missing_ok=True)
+    return [each for each in lines[1:] if isinstance(each, Line) and lines[0] == sources]
+
+
+def _open(path: Path, sources: Sources) -> jsonl.Writer:
+    lines = jsonl.Writer(path)
+    if not lines.content:
+        lines.write(sources)
+    return lines
+
+
+def _cases(engine: Engine, kind: str) -> int:
+    cases = engine.kinds[kind][0].cases
+    return sum(len(cases.get(each.op, ())) for each in engine.job.solutions)

@@ -1,0 +1,73 @@
+"""A node's copy of the project, where no solution may write.
+
+Ray unpacks the project beneath the folder of temporary files, which solutions may write to (see
+`sandbox/landlock.py`): a solution could change the harness that judges it. Each node therefore
+copies it once more, into a folder of the user's home that is no compiler's cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from common.errors import UserError
+
+VARIABLE = "STUDY_NODE_FOLDER"
+"""The variable that names another folder for the copies."""
+FOLDER = ".triton-study"
+"""The folder in the user's home."""
+
+
+def folder() -> Path:
+    """Return the folder of the copies.
+
+    Raises:
+        UserError: It lies where solutions may write.
+    """
+    found = Path(os.environ.get(VARIABLE) or Path.home() / FOLDER).resolve()
+    if found.is_relative_to(Path(tempfile.gettempdir()).resolve()):
+        raise UserError(f"{found} lies where solutions may write: set {VARIABLE} on each node")
+    return found
+
+
+def settle(source: Path) -> Path:
+    """Copy the project's files, unless the same are there already, and return their folder.
+
+    Args:
+        source: The project as Ray has unpacked it.
+
+    Raises:
+        UserError: The copy would lie where solutions may write.
+    """
+    name = content(source)
+    target = folder() / name / "study"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target.parent / "lock", "w") as lock:  # a node's stations start at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _intact(target, name):
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    return target
+
+
+def _intact(target: Path, name: str) -> bool:
+    """Return whether a copy is there as it was made.
+
+    A solution of another version of the project may have written to it: compiled modules too, which
+    no station writes (see `ray_engine.Relay`).
+    """
+    return target.exists() and not any(target.rglob("__pycache__")) and content(target) == name
+
+
+def content(root: Path) -> str:
+    """Return sixteen hexadecimal digits that change with any file's name or content."""
+    total = hashlib.sha256()
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            raw, name = path.read_bytes(), path.relative_to(root)
+            total.update(f"{name}\0{len(raw)}\0".encode() + raw)
+    return total.hexdigest()[:16]

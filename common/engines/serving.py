@@ -1,0 +1,82 @@
+"""A station as a process: `python -m common.engines.serving FD`, started by its driver.
+
+It speaks over the socket with that descriptor, lines of JSON in both directions: the job first,
+then units. It ends when its driver does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from queue import SimpleQueue
+from socket import socket
+
+from common.engines.station import Station
+from common.engines.units import Event, Failed, Unit, decode_job, decode_unit, encode
+from common.errors import UserError
+
+BUSY = 3
+"""The exit code of a station whose driver has ended while a unit was under way."""
+
+
+class _Driver:
+    """The other end of the socket, read by a thread of its own."""
+
+    def __init__(self, control: socket) -> None:
+        """Read nothing yet."""
+        self._control, self._lines = control, control.makefile("rb")
+        self._units: SimpleQueue[bytes] = SimpleQueue()
+        self.job = decode_job(self._lines.readline())
+        self.busy = True
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        """Pass units on; at the end, end what is under way: nobody waits for it."""
+        for line in self._lines:
+            self._units.put(line)
+        if self.busy:
+            os._exit(BUSY)  # the fork servers end with their sockets
+        self._units.put(b"")
+
+    def next(self) -> Unit | None:
+        """Return the next unit, None at the end."""
+        self.busy = False
+        line = self._units.get()
+        self.busy = True
+        return decode_unit(line) if line else None
+
+    def tell(self, event: Event) -> None:
+        """Send an event."""
+        self._control.sendall(encode(event))
+
+
+def serve(driver: _Driver) -> None:
+    """Answer units until the driver has no more."""
+    with Station(driver.job) as station:
+        driver.tell(station.ready())
+        while unit := driver.next():
+            answers = station.crashed(unit) if unit.crashed else station.run([unit])
+            for answer in answers:
+                driver.tell(answer)
+            driver.tell(station.finished())
+        driver.busy = False
+
+
+def main(descriptor: int) -> None:
+    """Serve the driver at the other end of a socket; a failure of the harness is told to it."""
+    sys.stdout = sys.stderr
+    driver = _Driver(socket(fileno=descriptor))
+    try:
+        serve(driver)
+    except BrokenPipeError:
+        os._exit(BUSY)
+    except UserError as error:
+        driver.tell(Failed(str(error)))
+    except Exception as error:
+        driver.tell(Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

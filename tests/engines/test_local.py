@@ -1,0 +1,140 @@
+"""Stations as processes, without a GPU: the verdicts of one process, whatever ends."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from common.engines import local
+from common.engines.engine import Fleet
+from common.engines.grading import Found, grade
+from common.engines.local import Here, Process, share_cores
+from common.engines.units import Job, Source
+from common.errors import UserError
+from common.grading import sweep
+from common.solutions import discover
+from tests import forked
+from tests.study import RIGHT, WRONG
+
+SAMPLE = 6
+
+
+def job_in(folder, **fields):
+    for handle, text in (("alice", RIGHT), ("bob", WRONG)):
+        source = folder / "contributors" / handle / "rotate_half.py"
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(text)
+    sources = tuple(map(Source.of, discover(folder / "contributors")))
+    return Job(**{"command": "grade", "device": "cpu", "sources": sources, "tier": "smoke",
+                  "sample": SAMPLE} | fields)  # fmt: skip
+
+
+def verdicts(engine, each=lambda found: None):
+    """The verdict of each solution, case and direction, each once; and the lines for the user."""
+    found, lines = {}, []
+    for event in grade(engine, None):
+        if isinstance(event, Found):
+            for verdict in event.verdicts:
+                key = verdict.solution, verdict.case, verdict.direction
+                assert key not in found
+                found[key] = verdict.verdict
+            each(event)
+        elif isinstance(event, str):
+            lines.append(event)
+    return found, lines
+
+
+def children(pid):
+    """The processes that a process started, and those of these."""
+    own = [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").glob("*/children")
+        for child in task.read_text().split()
+    ]
+    return own + [each for child in own for each in children(child)]
+
+
+def named(pids, word):
+    return [pid for pid in pids if word in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("local")
+
+
+@pytest.fixture(scope="module")
+def expected(folder, fork_server):
+    with pytest.MonkeyPatch.context() as patch:
+        one = sweep.Sweep
+        patch.setattr(sweep, "Sweep", lambda *of, **how: one(*of, **how, server=fork_server))
+        found, _ = verdicts(Here(job_in(folder)))
+    assert len(found) == 2 * 2 * SAMPLE
+    assert {"PASSED", "INCORRECT_NUMERICAL"} <= set(found.values())
+    return found
+
+
+def test_two_stations_find_the_same_and_a_killed_one_is_replaced(folder, expected):
+    """It is killed at the first verdicts, with further cases under way."""
+    killed = []
+
+    def kill(found):
+        if not killed:
+            (first, *_) = named(children(os.getpid()), "common.engines.serving")
+            killed.append(first)
+            os.kill(first, signal.SIGKILL)
+
+    found, lines = verdicts(local.engine(job_in(folder), [], stations=2), kill)
+    assert found == expected
+    assert len(lines) == 1 and lines[0].endswith("was lost: its process ended by signal 9")
+    assert not named(children(os.getpid()), "common.engines.serving"), "all have ended"
+
+
+def drive(folder):
+    """Grade with one station, in a process that is killed meanwhile."""
+    verdicts(local.engine(job_in(folder, sample=None), [], stations=1))
+
+
+def test_stations_end_with_their_driver(folder):
+    driver = forked.CONTEXT.Process(target=drive, args=(folder,))
+    driver.start()
+    end = time.monotonic() + 60
+    while len(family := children(driver.pid)) < 4 and time.monotonic() < end:
+        time.sleep(0.05)  # the station, and behind it base, fork server and a worker
+    assert named(family, "common.engines.serving")
+    driver.kill()
+    driver.join()
+    while (left := [pid for pid in family if running(pid)]) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not left
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_job_that_no_station_can_do_is_one_line(folder):
+    job = job_in(folder, tier="matrix")
+    with pytest.raises(UserError, match=r"station 0 takes no part: tier matrix needs a GPU"):
+        verdicts(Fleet(job, [Process("station 0", job)]))
+
+
+def test_stations_have_cores_of_their_own():
+    assert share_cores(range(8), 2) == [range(4), range(4, 8)]
+    assert share_cores(range(9), 2) == [range(4), range(4, 8)]
+    assert share_cores([0, 2, 4, 6], 4) == [[0, 2, 4, 6]] * 4, "too few to be parted"
+
+
+def test_a_gpu_has_a_station_and_without_one_this_process_is_it(folder):
+    job = job_in(folder)
+    assert isinstance(local.engine(job, []), Here)
+    fleet = local.engine(job, ["3", "GPU-1a"])
+    assert [each.name for each in fleet._stations] == ["GPU 3", "GPU GPU-1a"]
+    assert [each._environment for each in fleet._stations] == [
+        {"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "GPU-1a"},
+    ]  # fmt: skip

@@ -1,0 +1,66 @@
+"""A node's copy of the project lies where no solution may write."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from common.engines import node
+from common.errors import UserError
+from common.sandbox import landlock
+
+
+@pytest.fixture
+def copies(tmp_path, monkeypatch):
+    """The folder of the copies, with the folder of temporary files beside it."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv(node.VARIABLE, raising=False)
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home" / node.FOLDER
+
+
+@pytest.fixture
+def unpacked(copies, tmp_path):
+    """The project as Ray unpacks it."""
+    root = tmp_path / "tmp" / "ray" / "package"
+    (root / "common").mkdir(parents=True)
+    (root / "common" / "a.py").write_text("a = 1\n")
+    return root
+
+
+def writable(root, monkeypatch):
+    """Whether a solution may write to a repository there."""
+    monkeypatch.setattr(landlock, "ROOT", root)
+    allowed = [each for each in landlock.writable_paths() if not each.is_symlink()]
+    return any(root.is_relative_to(each) for each in allowed)
+
+
+def test_a_solution_may_write_where_ray_unpacks_and_not_to_the_copy(unpacked, copies, monkeypatch):
+    settled = node.settle(unpacked)
+    assert settled.is_relative_to(copies)
+    assert (settled / "common" / "a.py").read_text() == "a = 1\n"
+    assert writable(unpacked, monkeypatch)
+    assert not writable(settled, monkeypatch)
+
+
+def test_a_copy_is_made_once_and_again_where_it_was_changed(unpacked, copies):
+    settled = node.settle(unpacked)
+    before = (settled / "common").stat().st_ino
+    assert node.settle(unpacked) == settled
+    assert (settled / "common").stat().st_ino == before
+    (settled / "common" / "a.py").write_text("a = 2\n")
+    assert node.settle(unpacked) == settled
+    assert (settled / "common" / "a.py").read_text() == "a = 1\n"
+    (settled / "common" / "__pycache__").mkdir()
+    assert node.settle(unpacked) == settled
+    assert not (settled / "common" / "__pycache__").exists(), "Python would prefer it to a source"
+    (unpacked / "common" / "a.py").write_text("a = 3\n")
+    assert node.settle(unpacked) != settled
+
+
+def test_a_folder_where_solutions_may_write_is_refused(unpacked, monkeypatch):
+    monkeypatch.setenv(node.VARIABLE, str(Path(tempfile.gettempdir()) / "copies"))
+    with pytest.raises(UserError, match="lies where solutions may write: set STUDY_NODE_FOLDER"):
+        node.settle(unpacked)

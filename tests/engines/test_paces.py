@@ -1,0 +1,35 @@
+"""Devices of one kind beside each other: which one is apart, and what its rows say."""
+
+import pytest
+
+from common.engines import benching, paces
+from tests.test_records import row
+
+
+@pytest.mark.parametrize(
+    ("found", "apart"),
+    [
+        ({}, {}),
+        ({"a": 100.0}, {}),
+        ({"a": 100.0, "b": 104.0}, {}),
+        ({"a": 120.0, "b": 100.0}, {"a": 1.2}),
+        ({"a": 100.0, "b": 101.0, "c": 110.0, "d": 99.0}, {"c": 1.1}),
+        ({"a": 100.0, "b": 101.0, "c": 90.0}, {"c": 0.9}),
+    ],
+)
+def test_a_device_far_from_the_kinds_median_is_apart(found, apart):
+    assert paces.outliers(found) == apart
+
+
+def test_a_row_says_that_its_device_is_apart():
+    one = row(device="GPU-a", device_state={"others": 0})
+    assert benching._noted(one, {"GPU-b": 1.2}) == one
+    noted = benching._noted(one, {"GPU-a": 1.2})
+    assert noted.device_state == {"others": 0, "pace": 1.2}
+    assert noted.disturbed == "a device 1.20 times as slow as others of its kind"
+    assert one.disturbed == ""
+
+
+def test_a_row_without_times_has_no_pace():
+    failed = row(device="GPU-a", gpu={}, host={}, verdict="CRASHED")
+    assert benching._noted(failed, {"GPU-a": 1.2}) == failed

@@ -1,0 +1,144 @@
+"""A Ray cluster of simulated nodes: the verdicts of one process, whatever node is lost.
+
+The nodes' GPUs and kinds of accelerators are labels; their stations run without a GPU.
+"""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from common import paths
+from common.engines import ray_engine
+from common.engines.benching import Note, Recorded, bench
+from common.engines.ray_engine import LOOPBACK, RayFleet, RayStation, Slot, slots_of
+from common.engines.units import SIZES, Sizes
+from common.errors import UserError
+from common.records import runs
+from common.records.fields import Selection
+from tests.engines.test_local import expected, folder, job_in, verdicts  # noqa: F401
+
+os.environ[LOOPBACK] = "0"  # before Ray is imported
+ray = pytest.importorskip("ray", reason="the group `ray` is not installed")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head without a GPU, which the driver connects to."""
+    made = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "num_gpus": 0}
+    )
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def copies():
+    """A folder for the nodes' copies that no solution may write to."""
+    made = Path.home() / ".triton-study-test"
+    os.environ["STUDY_NODE_FOLDER"] = str(made)
+    yield made
+    del os.environ["STUDY_NODE_FOLDER"]
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def add(cluster, kind):
+    return cluster.add_node(num_cpus=1, num_gpus=1, resources={f"accelerator_type:{kind}": 1})
+
+
+def wait_until_dead(node):
+    """Wait until Ray has seen that a node is gone; its processes outlive it by a moment."""
+    end = time.monotonic() + 60
+    while any(each["NodeID"] == node.node_id and each["Alive"] for each in ray.nodes()):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def listening():
+    """The addresses that this machine's Ray processes listen at, in hexadecimal digits."""
+    inodes = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if "ray" in (process / "cmdline").read_text():
+                inodes |= {os.readlink(each) for each in (process / "fd").iterdir()}
+        except OSError:  # it has ended
+            continue
+    lines = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return {line[1] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in inodes}
+
+
+def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monkeypatch):  # noqa: F811
+    """With a unit before it, while the other node is at work."""
+    monkeypatch.setitem(SIZES, "grade", Sizes(1, 1))
+    nodes = [add(cluster, "H100") for _ in range(2)]
+    run, left = RayStation.run, [nodes[0]]
+
+    def lose(station, unit):
+        if station._slot.node == nodes[0].node_id and left:
+            cluster.remove_node(left.pop(), allow_graceful=False)
+            wait_until_dead(nodes[0])
+        yield from run(station, unit)
+
+    monkeypatch.setattr(RayStation, "run", lose)
+    found, lines = verdicts(RayFleet(job_in(folder), cluster.address))
+    cluster.remove_node(nodes[1])
+    assert found == expected
+    assert any("was lost" in line for line in lines)
+    loopback = ("0100007F:", "0000000000000000FFFF00000100007F:")
+    assert all(address.startswith(loopback) for address in listening())
+
+
+def test_each_kind_of_accelerator_has_its_record(cluster, folder, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr("common.engines.benching.counts", lambda *_: iter(()))
+    nodes = [add(cluster, kind) for kind in ("H100", "H200")]
+    job = job_in(folder, command="bench", tier="board", sample=None)
+    events = list(bench(RayFleet(job, cluster.address), Selection(), {}))
+    for each in nodes:
+        cluster.remove_node(each)
+    assert not [each for each in events if isinstance(each, Note)], "both take part"
+    assert {each.path.parent.name for each in events if isinstance(each, Recorded)} == {
+        "h100", "h200",
+    }  # fmt: skip
+    both = [runs.read(tmp_path / "results" / kind) for kind in ("h100", "h200")]
+    h100, h200 = ({(row.key, row.verdict) for row in each.rows} for each in both)
+    assert h100 == h200
+    assert [len(each.rows) for each in both] == [len(h100)] * 2
+    assert [each.runs[0].device_name for each in both] == ["H100", "H200"]
+
+
+def test_a_cluster_without_a_gpu_is_one_line(cluster, folder):  # noqa: F811
+    with pytest.raises(UserError, match="the Ray cluster has no GPU"):
+        verdicts(RayFleet(job_in(folder, device="cuda"), cluster.address))
+    assert not ray.is_initialized()
+
+
+def test_slots_are_the_gpus_of_the_nodes_that_are_alive():
+    def listed(number, alive=True, **resources):
+        return {"Alive": alive, "NodeID": f"{number}" * 8, "NodeManagerHostname": f"n{number}",
+                "Resources": resources}  # fmt: skip
+
+    label = {"accelerator_type:H200": 1.0}
+    nodes = [listed(1, GPU=2.0, **label), listed(2, False, GPU=8.0), listed(3, CPU=4.0)]
+    assert slots_of(nodes, "cuda") == [
+        Slot("1" * 8, f"n1 111111 GPU {number}", "H200", number, 2, True) for number in range(2)
+    ]
+    assert slots_of(nodes[2:], "cuda") == []
+    assert slots_of(nodes[2:], "cpu") == [Slot("3" * 8, "n3 333333 station 0", "", 0, 1, False)]
+
+
+def test_a_node_gets_the_harness_and_the_solutions_alone():
+    got = ray_engine.runtime_environment(install=True)
+    assert {"/results", "/.git", "/docs", "/tests"} <= set(got["excludes"])
+    assert not {"/common", "/contributors", "/pyproject.toml"} & set(got["excludes"])
+    packages = got["pip"]["packages"]
+    assert any(each.startswith("torch==") for each in packages)
+    assert any(each.startswith("msgspec==") for each in packages), "of the group that it includes"
+    assert "pip" not in ray_engine.runtime_environment(install=False)
