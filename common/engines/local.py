@@ -1,4 +1,4 @@
-"""The engine of this machine: a station in this process, or a process for each GPU."""
+"""The engine of this machine: a station in this process, or a process for each of its GPUs."""
 
 from __future__ import annotations
 
@@ -193,11 +193,11 @@ def engine(job: Job, gpus: Sequence[str], stations: int = 0) -> Engine:
 
     Args:
         job: The job.
-        gpus: The GPUs, as CUDA_VISIBLE_DEVICES names them; a process each.
+        gpus: The GPUs, as CUDA_VISIBLE_DEVICES names them; a process each where there are several.
         stations: Without a GPU, the number of processes, which share the cores; 0 for none but
             this one.
     """
-    if not gpus and not stations:
+    if len(gpus) < 2 and not stations:  # a process more would import torch once more
         return Here(job)
     seen = [{VISIBLE: gpu} for gpu in gpus] or [{VISIBLE: ""}] * stations
     names = [f"GPU {gpu}" for gpu in gpus] or [f"station {i}" for i in range(stations)]
