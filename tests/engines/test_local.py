@@ -11,7 +11,7 @@ from common.engines import local
 from common.engines.engine import Fleet
 from common.engines.grading import Found, grade
 from common.engines.local import Here, Process, share_cores
-from common.engines.units import Job, Source
+from common.engines.units import SIZES, Job, Sizes, Source, Unit
 from common.errors import UserError
 from common.grading import sweep
 from common.solutions import discover
@@ -31,7 +31,7 @@ def job_in(folder, **fields):
                   "sample": SAMPLE} | fields)  # fmt: skip
 
 
-def verdicts(engine, each=lambda found: None):
+def verdicts(engine):
     """The verdict of each solution, case and direction, each once; and the lines for the user."""
     found, lines = {}, []
     for event in grade(engine, None):
@@ -40,7 +40,6 @@ def verdicts(engine, each=lambda found: None):
                 key = verdict.solution, verdict.case, verdict.direction
                 assert key not in found
                 found[key] = verdict.verdict
-            each(event)
         elif isinstance(event, str):
             lines.append(event)
     return found, lines
@@ -76,17 +75,19 @@ def expected(folder, fork_server):
     return found
 
 
-def test_two_stations_find_the_same_and_a_killed_one_is_replaced(folder, expected):
-    """It is killed at the first verdicts, with further cases under way."""
-    killed = []
+def test_two_stations_find_the_same_and_a_killed_one_is_replaced(folder, expected, monkeypatch):
+    """It is killed when it has been told its first unit."""
+    monkeypatch.setitem(SIZES, "grade", Sizes(3, 3))
+    send, killed = Process._send, []
 
-    def kill(found):
-        if not killed:
-            (first, *_) = named(children(os.getpid()), "common.engines.serving")
-            killed.append(first)
-            os.kill(first, signal.SIGKILL)
+    def kill(station, message):
+        send(station, message)
+        if isinstance(message, Unit) and not killed:
+            killed.append(message)
+            os.kill(station._process.pid, signal.SIGKILL)
 
-    found, lines = verdicts(local.engine(job_in(folder), [], stations=2), kill)
+    monkeypatch.setattr(Process, "_send", kill)
+    found, lines = verdicts(local.engine(job_in(folder), [], stations=2))
     assert found == expected
     assert len(lines) == 1 and lines[0].endswith("was lost: its process ended by signal 9")
     assert not named(children(os.getpid()), "common.engines.serving"), "all have ended"
