@@ -125,6 +125,18 @@ def test_a_job_that_no_station_can_do_is_one_line(folder):
         verdicts(Fleet(job, [Process("station 0", job)]))
 
 
+def test_an_exception_of_the_harness_is_no_solutions_and_is_told_whole(folder):
+    job = job_in(folder)
+    unknown = Unit(op="rotate_half", cases=("no such case",), solutions=("alice/rotate_half",))
+    with (
+        Fleet(job, [Process("station 0", job)]) as fleet,
+        pytest.raises(
+            RuntimeError, match=r"the harness failed on a device:\nTraceback[^$]*KeyError"
+        ),
+    ):
+        list(fleet.run({"cpu": [unknown]}))
+
+
 def test_stations_have_cores_of_their_own():
     assert share_cores(range(8), 2) == [range(4), range(4, 8)]
     assert share_cores(range(9), 2) == [range(4), range(4, 8)]
