@@ -77,8 +77,11 @@ class Field:
 
     def read(self, names: Container[str], always: Iterable[str] = ()) -> Results:
         """Return these solutions' records, with everyone's places; `always` does not count."""
-        found = self._outline.read({*(name for name in self.names if name in names), *always})
-        unshown = {op: line for op in set(self.names.values()) if (line := self._line(op, names))}
+        ops = set(self.names.values())
+        eager = (f"eager/{op}" for op in ops)  # counted in every run, even where it has no row
+        shown = (name for name in self.names if name in names)
+        found = self._outline.read({*shown, *eager, *always})
+        unshown = {op: line for op in ops if (line := self._line(op, names))}
         return replace(found, places=self.places, unshown=unshown)
 
     def _add(self, row: Row) -> None:

@@ -10,7 +10,6 @@ from common import paths, solutions
 from common.commands import engines
 from common.commands import options as shared
 from common.commands.steps import Steps
-from common.errors import UserError
 from common.spec import TIMED
 
 if TYPE_CHECKING:
@@ -44,9 +43,6 @@ def run(options: argparse.Namespace) -> int:
                 steps.say(line)  # the devices have been found
             match event:
                 case Planned(rows):
-                    if not rows:
-                        none = f"has no cases of tier {options.tier}"
-                        raise UserError(f"{options.op or 'what is chosen'} {none}")
                     steps.total(rows)
                 case Note(line):
                     steps.say(f"study: {line}")

@@ -79,6 +79,7 @@ def _graded(engine: Engine, target: Path | None) -> Iterator[Found]:
                         steps.say(f"study: {note.removeprefix('study: ')}")
                 case TooLarge(op, case, reason):
                     print(shared.left_out(op, case, reason))
+                    steps.skip(sum(each.op == op for each in engine.job.solutions))
                 case Found():
                     first = event.verdicts[0]
                     said = [each.verdict for each in event.verdicts]
@@ -93,22 +94,26 @@ def _rows(found: Sequence[Found], engine: Engine) -> list[dict[str, Any]]:
 
     Where there are several kinds of devices, `device` names the kind of each.
     """
+    from common.engines.engine import cases
+
     places = {
         (kind, op, case): place
         for place, (kind, op, case) in enumerate(
             (kind, op, case)
-            for kind, ready in engine.kinds.items()
-            for op, cases in ready[0].cases.items()
-            for case in cases
+            for kind in engine.kinds
+            for op, known in cases(engine, kind).items()
+            for case in known
         )
     }
     order = {each.name: place for place, each in enumerate(engine.job.solutions)}
 
     def key(each: Found) -> tuple[int, int]:
         first = each.verdicts[0]
-        return places[each.kind, first.op, first.case], order[first.solution]
+        # a kind that has left the cluster, or a case that no longer fits, stands at the end
+        place = places.get((each.kind, first.op, first.case), len(places))
+        return place, order[first.solution]
 
-    several = len(engine.kinds) > 1
+    several = len({*engine.kinds, *(each.kind for each in found)}) > 1
     return [
         verdict.json | ({"device": each.kind} if several else {})
         for each in sorted(found, key=key)

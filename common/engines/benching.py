@@ -11,8 +11,9 @@ import msgspec
 
 from common import ops, paths
 from common.engines import paces
-from common.engines.engine import Engine, notes
-from common.engines.units import Answer, Ready, Rows, TooLarge, plan
+from common.engines.engine import Engine, cases, notes
+from common.engines.units import Answer, Rows, TooLarge, plan
+from common.errors import UserError
 from common.grading.sweep import eager_of
 from common.measure.counts import counts
 from common.measure.machine import digests_of
@@ -75,17 +76,22 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
         absent: The peers that do not take part, with the reason.
 
     Raises:
-        UserError: Another run is writing, a solution changed the record, or no device is left.
+        UserError: The tier has no cases, another run is writing, a solution changed the record, or
+            no device is left.
     """
     runs.name_old_files(paths.RESULTS)
     solutions = engine.job.solutions
     with contextlib.ExitStack() as files:  # closed once the solutions have ended
         with engine:
+            rows = sum(_rows(engine, kind) for kind in engine.kinds)
+            if not rows:
+                which = selection.op or "what is chosen"
+                raise UserError(f"{which} has no cases of tier {selection.tier}")
             begun = {
                 kind: files.enter_context(recording(found[0].place, solutions, selection, absent))
                 for kind, found in engine.kinds.items()
             }
-            yield Planned(sum(_rows(found[0], solutions) for found in engine.kinds.values()))
+            yield Planned(rows)
             yield from (Note(line.removeprefix("study: ")) for line in notes(engine))
             for each in begun.values():
                 yield from map(Kept, each.kept)
@@ -98,16 +104,15 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
         yield Recorded(each.path, len(each.done), each.resumed)
 
 
-def _rows(ready: Ready, solutions: Sequence[Solution]) -> int:
-    return sum(2 * len(ready.cases.get(each.op, ())) for each in solutions)
+def _rows(engine: Engine, kind: str) -> int:
+    known = cases(engine, kind)
+    return sum(2 * len(known.get(each.op, ())) for each in engine.job.solutions)
 
 
 def _measured(engine: Engine, begun: Mapping[str, Recording]) -> Iterator[Event]:
     """Measure and write what is not kept, case by case."""
     units = {
-        kind: plan(
-            engine.job, engine.kinds[kind][0].cases, engine.sizes(kind), each.run.run, each.skipped
-        )
+        kind: plan(engine.job, cases(engine, kind), engine.sizes(kind), each.run.run, each.skipped)
         for kind, each in begun.items()
     }
     apart = {

@@ -85,6 +85,15 @@ def notes(engine: Engine) -> list[str]:
     return list(dict.fromkeys([*engine.notes, *said]))
 
 
+def cases(engine: Engine, kind: str) -> dict[str, tuple[str, ...]]:
+    """Return the cases of each op that every device of a kind has room for."""
+    first, *others = engine.kinds[kind]
+    return {
+        op: tuple(case for case in found if all(case in o.cases.get(op, ()) for o in others))
+        for op, found in first.cases.items()
+    }
+
+
 class Fleet:
     """Stations in processes or on nodes of their own, a thread for each; see `Engine`."""
 
@@ -190,6 +199,9 @@ class Fleet:
                     work.lost(unit, station.name, gathered.whole)
                     unlucky = 0 if gathered.whole else unlucky + 1
                     hopeless = unlucky >= UNLUCKY and work.others(station.name)
+                    if hopeless:
+                        said = f"{station.name} takes no part any more: it was lost again and again"
+                        self._found.put((self._kind[station.name], said))
                     if hopeless or not self._starts_again(station):
                         return
         except BaseException as error:
@@ -217,7 +229,10 @@ class Fleet:
     def _starts_again(self, station: Station) -> bool:
         ready = _started(station)
         if isinstance(ready, Ready):
-            return True
+            known = cases(self, self._kind[station.name])
+            if all({*known[op]} <= {*ready.cases.get(op, ())} for op in known):
+                return True
+            ready = "less of its memory is free than before"
         self._found.put((self._kind[station.name], f"{station.name} does not start again: {ready}"))
         return False
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from common.engines.engine import Engine, notes
+from common.engines.engine import Engine, cases, notes
 from common.engines.units import Answer, TooLarge, Verdicts, plan
 from common.measure.machine import digests_of
 from common.records import jsonl
@@ -35,7 +35,7 @@ class Found:
 
 
 class Sources(msgspec.Struct, frozen=True, tag="sources"):
-    """The first line: a run goes on from the verdicts where all of this is the same."""
+    """The first line of each run: one goes on from the verdicts where all of this is the same."""
 
     digests: dict[str, tuple[str, str]]
     """Of each solution, and of the harness."""
@@ -81,8 +81,9 @@ def grade(engine: Engine, target: Path | None) -> Generator[Begins | Found | Too
         lines = None
         if target:
             lines = files.enter_context(contextlib.closing(_open(part_of(target), sources)))
-        cases = sum(_cases(engine, kind) for kind in engine.kinds)
-        yield Begins(cases, len(kept), notes(engine))
+        absent = sum(each.kind not in engine.kinds for each in kept)
+        every = sum(_cases(engine, kind) for kind in engine.kinds) + absent
+        yield Begins(every, len(kept), notes(engine))
         yield from (Found(each.kind, each.found.verdicts, kept=True) for each in kept)
         for kind, found in _graded(engine, kept):
             if isinstance(found, str):
@@ -98,12 +99,12 @@ def grade(engine: Engine, target: Path | None) -> Generator[Begins | Found | Too
 def _graded(engine: Engine, kept: Sequence[Line]) -> Iterator[tuple[str, list[Answer] | str]]:
     op_of = {each.name: each.op for each in engine.job.solutions}
     units = {}
-    for kind, ready in engine.kinds.items():
+    for kind in engine.kinds:
         done = {
             (solution, op_of[solution], case)
             for solution, case in (each.found.of for each in kept if each.kind == kind)
         }
-        units[kind] = plan(engine.job, ready[0].cases, engine.sizes(kind), done=done)
+        units[kind] = plan(engine.job, cases(engine, kind), engine.sizes(kind), done=done)
     yield from engine.run(units)
 
 
@@ -114,20 +115,38 @@ def _sources(engine: Engine) -> Sources:
 
 
 def _kept(path: Path, sources: Sources) -> list[Line]:
-    """Return what an interrupted run of the same sources had found, and remove any other's."""
+    """Return what interrupted runs of the same sources had found, and remove any other's.
+
+    A kind of device that has since left the cluster keeps its verdicts.
+
+    Raises:
+        UserError: Another run is writing.
+    """
     lines = jsonl.read(path, _FORMAT)
-    if lines[:1] != [sources]:
-        path.unlink(missing_ok=True)
-    return [each for each in lines[1:] if isinstance(each, Line) and lines[0] == sources]
+    if not lines:
+        return []
+    if all(_agree(each, sources) for each in lines if isinstance(each, Sources)):
+        return [each for each in lines if isinstance(each, Line)]
+    with path.open("ab") as file:
+        jsonl.lock(file.fileno(), path.name)
+        path.unlink()
+    return []
+
+
+def _agree(one: Sources, other: Sources) -> bool:
+    """Return whether both are of the same work, with the same versions on kinds that both have."""
+    shared = one.versions.keys() & other.versions.keys()
+    same = [(each.digests, each.tier, each.sample) for each in (one, other)]
+    return same[0] == same[1] and all(one.versions[k] == other.versions[k] for k in shared)
 
 
 def _open(path: Path, sources: Sources) -> jsonl.Writer:
+    """Return the writer of the file, which begins a run's part with its sources."""
     lines = jsonl.Writer(path)
-    if not lines.content:
-        lines.write(sources)
+    lines.write(sources)
     return lines
 
 
 def _cases(engine: Engine, kind: str) -> int:
-    cases = engine.kinds[kind][0].cases
-    return sum(len(cases.get(each.op, ())) for each in engine.job.solutions)
+    known = cases(engine, kind)
+    return sum(len(known.get(each.op, ())) for each in engine.job.solutions)

@@ -20,12 +20,10 @@ from common.engines.units import (
     Job,
     Ready,
     Sizes,
-    TooLarge,
     Unit,
     decode_event,
     encode,
 )
-from common.engines.work import Gathered
 from common.errors import UserError
 from common.paths import ROOT
 
@@ -69,17 +67,12 @@ class Here:
         return int(self._running), 1
 
     def run(self, units: Mapping[str, Sequence[Unit]]) -> Iterator[tuple[str, Found]]:
-        """Yield the answers of each case, with the kind of device."""
+        """Yield each answer as it comes, with the kind of device: no other station repeats any."""
         ((kind, mine),) = units.items()
-        gathered = {unit.op: Gathered(unit) for unit in mine}
-        op_of = {solution: unit.op for unit in mine for solution in unit.solutions}
         self._running = True
         for answer in self._station.run(mine):
-            op = answer.op if isinstance(answer, TooLarge) else op_of[answer.of[0]]
-            yield from ((kind, found) for found in gathered[op].take(answer))
+            yield kind, [answer]
         self.memory[kind] = self._station.finished().memory
-        for each in gathered.values():
-            yield from ((kind, found) for found in each.take(Finished()))
         self._running = False
 
 

@@ -6,6 +6,7 @@ then units. It ends when its driver does.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -34,8 +35,9 @@ class _Driver:
 
     def _read(self) -> None:
         """Pass units on; at the end, end what is under way: nobody waits for it."""
-        for line in self._lines:
-            self._units.put(line)
+        with contextlib.suppress(OSError):  # the driver was killed amid an answer
+            for line in self._lines:
+                self._units.put(line)
         if self.busy:
             os._exit(BUSY)  # the fork servers end with their sockets
         self._units.put(b"")

@@ -43,11 +43,6 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         """The folder of the records of all devices of this kind."""
         return folder_of("cpu" if self.name == INTERPRETER else self.name)
 
-    @property
-    def words(self) -> str:
-        """The device in a message, for example `NVIDIA H200 (GPU-3f2a) of node7`."""
-        return f"{self.name} ({self.uuid[:8]}) of {self.node}"
-
 
 def place(
     device: Literal["cpu", "cuda"],

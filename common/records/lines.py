@@ -121,7 +121,7 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         if others := state.get("others"):
             reasons.append(f"shared with {others} other process{'es' * (others > 1)}")
         if (pace := state.get("pace", 1.0)) != 1.0:
-            reasons.append(f"a device {pace:.2f} times as slow as others of its kind")
+            reasons.append(f"a device where eager takes {pace:.2f} of its kind's time")
         return ", ".join(reasons)
 
 

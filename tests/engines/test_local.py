@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from common.errors import UserError
 from common.grading import sweep
 from common.solutions import discover
 from tests import forked
+from tests.engines.made_up import JOB
 from tests.study import RIGHT, WRONG
 
 SAMPLE = 6
@@ -151,3 +153,15 @@ def test_a_gpu_has_a_station_and_without_one_this_process_is_it(folder):
     assert [each._environment for each in fleet._stations] == [
         {"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "GPU-1a"},
     ]  # fmt: skip
+
+
+def test_one_device_yields_each_answer_as_it_comes():
+    """A kill then loses the answers under way alone, not those of a whole op."""
+    answers = iter(["first", "second"])
+    engine = Here(JOB)
+    engine._station = SimpleNamespace(
+        run=lambda units: answers, finished=lambda: SimpleNamespace(memory={})
+    )
+    found = engine.run({"cpu": []})
+    assert next(found) == ("cpu", ["first"])
+    assert next(answers) == "second"

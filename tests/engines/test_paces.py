@@ -26,7 +26,7 @@ def test_a_row_says_that_its_device_is_apart():
     assert benching._noted(one, {"GPU-b": 1.2}) == one
     noted = benching._noted(one, {"GPU-a": 1.2})
     assert noted.device_state == {"others": 0, "pace": 1.2}
-    assert noted.disturbed == "a device 1.20 times as slow as others of its kind"
+    assert noted.disturbed == "a device where eager takes 1.20 of its kind's time"
     assert one.disturbed == ""
 
 
