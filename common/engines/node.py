@@ -1,4 +1,4 @@
-"""A node's copy of the project, where no solution may write.
+"""A node's files: what travels to it, and its copy of the project, where no solution may write.
 
 Ray unpacks the project beneath the folder of temporary files, which solutions may write to (see
 `sandbox/landlock.py`): a solution could change the harness that judges it. Each node therefore
@@ -12,14 +12,38 @@ import hashlib
 import os
 import shutil
 import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from common.errors import UserError
+from common.paths import ROOT
 
+TRAVELS = ("common", "contributors", "pyproject.toml")
+"""The entries of the repository that a node needs."""
 VARIABLE = "STUDY_NODE_FOLDER"
 """The variable that names another folder for the copies."""
 FOLDER = ".triton-study"
 """The folder in the user's home."""
+
+
+def runtime_environment(install: bool) -> dict[str, Any]:
+    """Return what each node gets: the project's files, and packages if they are to be installed."""
+    excluded = [f"/{each.name}" for each in ROOT.iterdir() if each.name not in TRAVELS]
+    files = {"working_dir": str(ROOT), "excludes": [*excluded, "__pycache__"]}
+    if not install:
+        return files
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    return {**files, "pip": {"packages": _packages(groups, "run"), "pip_check": False}}
+
+
+def _packages(groups: Mapping[str, Sequence[Any]], group: str) -> list[str]:
+    """Return the packages of a dependency group, those of the groups that it includes too."""
+    found = []
+    for each in groups[group]:
+        found += [each] if isinstance(each, str) else _packages(groups, each["include-group"])
+    return found
 
 
 def folder() -> Path:

@@ -7,7 +7,7 @@ come. The project's files travel as Ray's runtime environment.
 from __future__ import annotations
 
 import os
-import tomllib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,20 +29,21 @@ from common.engines.units import (
     encode,
 )
 from common.errors import UserError
-from common.paths import ROOT
 
-TRAVELS = ("common", "contributors", "pyproject.toml")
-"""The entries of the repository that a node needs."""
 LABEL = "accelerator_type:"
 """How Ray's resources begin that name a node's kind of accelerator."""
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """The variable by which Ray binds to the loopback address alone, on Linux too; otherwise each of
 its processes listens on every interface. It is read when Ray is imported."""
+LONGEST_PLACING = 120.0
+"""Seconds in which the cluster places an actor on its GPU; otherwise another job has the GPU."""
+LONGEST_INSTALLATION = 1800.0
+"""The same where the nodes install the packages first, for which an actor waits too."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One GPU of one node, or one node without a GPU."""
+    """One GPU of one node."""
 
     node: str
     """Ray's id of the node."""
@@ -54,21 +55,22 @@ class Slot:
     """The slot's place on its node."""
     of: int
     """The number of the node's slots."""
-    gpu: bool
 
 
 class Relay:
     """The actor: a station's process on this node, and what it says."""
 
-    def __init__(self, job: bytes, name: str, environment: Mapping[str, str], number: int, of: int):
-        """Copy the project to where no solution may write; start nothing yet."""
+    def start(
+        self, job: bytes, name: str, environment: Mapping[str, str], number: int, of: int
+    ) -> bytes:
+        """Copy the project to where no solution may write, and return the station's first event.
+
+        Here, as Ray tells an error of `__init__` as the actor's death alone.
+        """
         root = node.settle(Path.cwd())
         cores = share_cores(sorted(os.sched_getaffinity(0)), of)[number]
         changed = {**environment, "PYTHONDONTWRITEBYTECODE": "1"}  # the copy stays as it was made
         self._station = Process(name, decode_job(job), root, changed, cores)
-
-    def start(self) -> bytes:
-        """Start the station, and return its first event."""
         return encode(self._station.start())
 
     def run(self, unit: bytes) -> Iterator[bytes]:
@@ -80,20 +82,32 @@ class Relay:
 class RayStation:
     """The driver's hold on an actor; see `engine.Station`."""
 
-    def __init__(self, job: Job, slot: Slot) -> None:
-        """Start nothing yet."""
-        simulated = job.device == "cpu" and slot.kind
-        self._job = msgspec.structs.replace(job, name=slot.kind) if simulated else job
-        self.name, self._slot = slot.name, slot
+    def __init__(self, job: Job, slot: Slot, limit: float = LONGEST_PLACING) -> None:
+        """Start nothing yet; the actor is to be placed within `limit` seconds."""
+        self.name, self._job, self._slot, self._limit = slot.name, job, slot, limit
         self._actor: Any = None
+        self._begun: tuple[Any, Any] | None = None
 
-    def start(self) -> Ready:
-        """Start the actor on its node, and its station; see `engine.Station`."""
+    def begin(self) -> tuple[Any, Any]:
+        """Ask for the actor and its station, and wait for neither.
+
+        Returns:
+            Ray's references to be waited for: the actor is placed, the station has started.
+        """
         self.close()
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self._job.device == "cpu" else {}
         words = encode(self._job), self.name, hidden, self._slot.number, self._slot.of
-        self._actor = _actor(self._slot).remote(*words)
-        ready = decode_event(_awaited(self._actor.start.remote()))
+        self._actor, self._end = _actor(self._slot).remote(), time.monotonic() + self._limit
+        self._begun = self._actor.__ray_ready__.remote(), self._actor.start.remote(*words)
+        return self._begun
+
+    def start(self) -> Ready:
+        """Wait for the actor and its station, begun here if they are not; see `engine.Station`."""
+        placed, started = self._begun or self.begin()
+        self._begun = None
+        if not _ray().wait([placed], timeout=max(self._end - time.monotonic(), 0))[0]:
+            raise Lost(f"its GPU is taken: no place on it within {self._limit:.0f} s")
+        ready = decode_event(_awaited(started))
         assert isinstance(ready, Ready)
         return ready
 
@@ -113,13 +127,15 @@ class RayStation:
         """End the actor; its station ends with it."""
         if self._actor is not None and _ray().is_initialized():
             _ray().kill(self._actor)
-        self._actor = None
+        self._actor = self._begun = None
 
 
 class RayFleet(Fleet):
     """The stations of a cluster."""
 
-    def __init__(self, job: Job, address: str | None, install: bool = False) -> None:
+    def __init__(
+        self, job: Job, address: str | None, install: bool = False, simulated: bool = False
+    ) -> None:
         """Connect to nothing yet.
 
         Args:
@@ -127,9 +143,18 @@ class RayFleet(Fleet):
             address: HOST:PORT of the cluster's head; None for a cluster of this machine alone,
                 which only it can reach.
             install: Whether each node installs the packages of the group `run` first.
+            simulated: For tests: whether the cluster's GPUs are labels alone, by which stations
+                without a GPU are named.
+
+        Raises:
+            UserError: The job is for the CPU: its rows would come under a GPU's name.
         """
+        if job.device == "cpu" and not simulated:
+            raise UserError(
+                "--engine ray needs GPUs: leave --device cpu out, or take --engine local"
+            )
         super().__init__(job, [])
-        self._address, self._install = address, install
+        self._address, self._install, self._simulated = address, install, simulated
 
     def __enter__(self) -> RayFleet:
         """Connect, and start a station on each GPU.
@@ -138,8 +163,9 @@ class RayFleet(Fleet):
             UserError: There is no cluster, no GPU in it, or no station starts.
         """
         try:
-            _connect(self._address, runtime_environment(self._install))
-            self._stations = self._placed(slots_of(_ray().nodes(), self.job.device))
+            _connect(self._address, node.runtime_environment(self._install))
+            self._stations = stations = self._placed(slots_of(_ray().nodes()))
+            _wait(stations, self._limit)
             super().__enter__()
         except BaseException:
             self.__exit__()
@@ -153,57 +179,53 @@ class RayFleet(Fleet):
         finally:
             _ray().shutdown()
 
+    @property
+    def _limit(self) -> float:
+        """The seconds in which an actor is to be placed."""
+        return LONGEST_INSTALLATION if self._install else LONGEST_PLACING
+
     def _placed(self, slots: Sequence[Slot]) -> list[RayStation]:
         """Return a station for each slot, which times eager where there are several."""
         if not slots:
-            raise UserError("the Ray cluster has no GPU: give --device cpu to grade without one")
+            raise UserError("the Ray cluster has no GPU: take --engine local")
         timed = self.job.command == "bench" and self.job.device == "cuda"
         self.job = msgspec.structs.replace(self.job, pace=timed and len(slots) > 1)
-        return [RayStation(self.job, slot) for slot in slots]
+        return [RayStation(self._job_at(slot), slot, self._limit) for slot in slots]
+
+    def _job_at(self, slot: Slot) -> Job:
+        return msgspec.structs.replace(self.job, name=slot.kind) if self._simulated else self.job
 
 
-def slots_of(nodes: Sequence[Mapping[str, Any]], device: str) -> list[Slot]:
-    """Return the GPUs of the nodes that are alive, as `ray.nodes()` lists them.
-
-    Without a GPU anywhere and for the device `cpu`, each node is one slot.
-    """
-    alive = [each for each in nodes if each["Alive"]]
-    gpus = any(each["Resources"].get("GPU") for each in alive)
+def slots_of(nodes: Sequence[Mapping[str, Any]]) -> list[Slot]:
+    """Return the GPUs of the nodes that are alive, as `ray.nodes()` lists them, taken or not."""
     found = []
-    for each in alive:
+    for each in nodes:
         resources, host = each["Resources"], each["NodeManagerHostname"]
-        count = int(resources.get("GPU", 0)) if gpus else int(device == "cpu")
+        count = int(resources.get("GPU", 0)) if each["Alive"] else 0
         kinds = [name.removeprefix(LABEL) for name in resources if name.startswith(LABEL)]
         for number in range(count):
-            name = f"{host} {each['NodeID'][:6]} {'GPU' if gpus else 'station'} {number}"
-            kind = kinds[0] if gpus and kinds else ""
-            found.append(Slot(each["NodeID"], name, kind, number, count, gpus))
+            name = f"{host} {each['NodeID'][:6]} GPU {number}"
+            found.append(Slot(each["NodeID"], name, kinds[0] if kinds else "", number, count))
     return found
 
 
-def runtime_environment(install: bool) -> dict[str, Any]:
-    """Return what each node gets: the project's files, and packages if they are to be installed."""
-    excluded = [f"/{each.name}" for each in ROOT.iterdir() if each.name not in TRAVELS]
-    files = {"working_dir": str(ROOT), "excludes": [*excluded, "__pycache__"]}
-    if not install:
-        return files
-    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
-    return {**files, "pip": {"packages": _packages(groups, "run"), "pip_check": False}}
+def _wait(stations: Sequence[RayStation], limit: float) -> None:
+    """Begin the stations, and wait for those that are placed within the limit, in seconds.
 
-
-def _packages(groups: Mapping[str, Sequence[Any]], group: str) -> list[str]:
-    """Return the packages of a dependency group, those of the groups that it includes too."""
-    found = []
-    for each in groups[group]:
-        found += [each] if isinstance(each, str) else _packages(groups, each["include-group"])
-    return found
+    In the main thread, where Ctrl-C ends it: `Fleet.__enter__` joins the threads that it waits in.
+    """
+    begun = [each.begin() for each in stations]
+    wait = _ray().wait
+    placed, _ = wait([each for each, _ in begun], num_returns=len(begun), timeout=limit)
+    if started := [each for first, each in begun if first in placed]:
+        wait(started, num_returns=len(started))
 
 
 def _connect(address: str | None, environment: Mapping[str, Any]) -> None:
     """Connect to a cluster, or start one that only this machine can reach.
 
     Raises:
-        UserError: There is none at the address.
+        UserError: There is none at the address, or it has another version or token.
     """
     if address is None:
         os.environ.setdefault(LOOPBACK, "0")
@@ -216,8 +238,9 @@ def _connect(address: str | None, environment: Mapping[str, Any]) -> None:
             log_to_driver=False,
             logging_level="ERROR",
         )
-    except ConnectionError as error:
-        raise UserError(f"no Ray cluster at {address}: {_short(error)}") from None
+    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+        where, why = address or "this machine", " ".join(str(error).split())
+        raise UserError(f"no connection to a Ray cluster at {where}: {why}") from None
 
 
 def _actor(slot: Slot) -> Any:
@@ -225,8 +248,8 @@ def _actor(slot: Slot) -> Any:
     ray = _ray()
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    place: dict[str, Any] = {"num_cpus": 1, "num_gpus": int(slot.gpu), "max_restarts": 0}
-    if slot.gpu and slot.kind:
+    place: dict[str, Any] = {"num_cpus": 1, "num_gpus": 1, "max_restarts": 0}
+    if slot.kind:
         place["accelerator_type"] = slot.kind
     here = NodeAffinitySchedulingStrategy(slot.node, soft=False)
     return ray.remote(Relay).options(scheduling_strategy=here, **place)

@@ -5,13 +5,15 @@ The nodes' GPUs and kinds of accelerators are labels; their stations run without
 
 import os
 import shutil
+import signal
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from common import paths
-from common.engines import ray_engine
+from common.engines import node, ray_engine
 from common.engines.benching import Note, Recorded, bench
 from common.engines.ray_engine import LOOPBACK, RayFleet, RayStation, Slot, slots_of
 from common.engines.units import SIZES, Sizes
@@ -87,7 +89,7 @@ def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monke
         yield from run(station, unit)
 
     monkeypatch.setattr(RayStation, "run", lose)
-    found, lines = verdicts(RayFleet(job_in(folder), cluster.address))
+    found, lines = verdicts(RayFleet(job_in(folder), cluster.address, simulated=True))
     cluster.remove_node(nodes[1])
     assert found == expected
     assert any("was lost" in line for line in lines)
@@ -100,7 +102,7 @@ def test_each_kind_of_accelerator_has_its_record(cluster, folder, tmp_path, monk
     monkeypatch.setattr("common.engines.benching.counts", lambda *_: iter(()))
     nodes = [add(cluster, kind) for kind in ("H100", "H200")]
     job = job_in(folder, command="bench", tier="board", sample=None)
-    events = list(bench(RayFleet(job, cluster.address), Selection(), {}))
+    events = list(bench(RayFleet(job, cluster.address, simulated=True), Selection(), {}))
     for each in nodes:
         cluster.remove_node(each)
     assert not [each for each in events if isinstance(each, Note)], "both take part"
@@ -127,18 +129,90 @@ def test_slots_are_the_gpus_of_the_nodes_that_are_alive():
 
     label = {"accelerator_type:H200": 1.0}
     nodes = [listed(1, GPU=2.0, **label), listed(2, False, GPU=8.0), listed(3, CPU=4.0)]
-    assert slots_of(nodes, "cuda") == [
-        Slot("1" * 8, f"n1 111111 GPU {number}", "H200", number, 2, True) for number in range(2)
+    assert slots_of(nodes) == [
+        Slot("1" * 8, f"n1 111111 GPU {number}", "H200", number, 2) for number in range(2)
     ]
-    assert slots_of(nodes[2:], "cuda") == []
-    assert slots_of(nodes[2:], "cpu") == [Slot("3" * 8, "n3 333333 station 0", "", 0, 1, False)]
+
+
+def test_the_cpu_is_refused_as_its_rows_would_come_under_a_gpus_name(folder):  # noqa: F811
+    for address in (None, "127.0.0.1:1"):
+        with pytest.raises(UserError, match="--engine ray needs GPUs: leave --device cpu out"):
+            RayFleet(job_in(folder), address)
+
+
+@pytest.mark.parametrize("error", [
+    RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.9"),
+    ray.exceptions.AuthenticationError("Invalid token:\n    Ray: 2.9"),
+    ConnectionError("Could not connect to\n    Ray: 2.9"),
+])  # fmt: skip
+def test_a_cluster_that_does_not_let_in_is_one_line(folder, monkeypatch, error):  # noqa: F811
+    def init(**_):
+        raise error
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(UserError, match=r"cluster at 127.0.0.1:1: .*Ray: 2.9") as told:
+        verdicts(RayFleet(job_in(folder), "127.0.0.1:1", simulated=True))
+    assert "\n" not in str(told.value)
+
+
+@ray.remote(num_gpus=1)
+class Other:
+    """Another job's actor."""
+
+    def here(self):
+        """Return once it has its GPU."""
+
+
+def test_a_taken_gpu_takes_no_part(cluster, folder, monkeypatch):  # noqa: F811
+    """Of a node's two, the other one does the work."""
+    monkeypatch.setattr(ray_engine, "LONGEST_PLACING", 20.0)
+    made = cluster.add_node(num_cpus=4, num_gpus=2, resources={"accelerator_type:H100": 1})
+    wait = ray_engine._wait
+
+    def late(stations, limit):
+        late.other = Other.remote()
+        ray.get(late.other.here.remote())
+        wait(stations, limit)
+
+    monkeypatch.setattr(ray_engine, "_wait", late)
+    with RayFleet(job_in(folder), cluster.address, simulated=True) as fleet:
+        assert fleet.busy == (0, 1)
+        (note,) = fleet.notes
+    cluster.remove_node(made)
+    assert "takes no part: its GPU is taken" in note
+
+
+def test_ctrl_c_ends_the_wait_for_a_gpu(cluster, folder, monkeypatch):  # noqa: F811
+    made = cluster.add_node(num_cpus=4, num_gpus=1, resources={"accelerator_type:H100": 1})
+    wait = ray_engine._wait
+
+    def late(stations, limit):
+        late.other = Other.remote()
+        ray.get(late.other.here.remote())
+        late.asked = time.monotonic()
+        threading.Timer(3, os.kill, [os.getpid(), signal.SIGINT]).start()
+        wait(stations, limit)
+
+    monkeypatch.setattr(ray_engine, "_wait", late)
+    with pytest.raises(KeyboardInterrupt):
+        RayFleet(job_in(folder), cluster.address, simulated=True).__enter__()
+    assert time.monotonic() - late.asked < ray_engine.LONGEST_PLACING / 3
+    cluster.remove_node(made)
+
+
+def test_what_the_user_can_mend_on_a_node_keeps_its_line(cluster, folder, monkeypatch, tmp_path):  # noqa: F811
+    monkeypatch.setenv("STUDY_NODE_FOLDER", str(tmp_path))
+    made = add(cluster, "H100")
+    with pytest.raises(UserError, match="lies where solutions may write: set STUDY_NODE_FOLDER"):
+        verdicts(RayFleet(job_in(folder), cluster.address, simulated=True))
+    cluster.remove_node(made)
 
 
 def test_a_node_gets_the_harness_and_the_solutions_alone():
-    got = ray_engine.runtime_environment(install=True)
+    got = node.runtime_environment(install=True)
     assert {"/results", "/.git", "/docs", "/tests"} <= set(got["excludes"])
     assert not {"/common", "/contributors", "/pyproject.toml"} & set(got["excludes"])
     packages = got["pip"]["packages"]
     assert any(each.startswith("torch==") for each in packages)
     assert any(each.startswith("msgspec==") for each in packages), "of the group that it includes"
-    assert "pip" not in ray_engine.runtime_environment(install=False)
+    assert "pip" not in node.runtime_environment(install=False)
