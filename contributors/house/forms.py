@@ -116,15 +116,18 @@ def overlapping(form):
 
 @functools.cache
 def _gpu():
-    """Return the backend and architecture that kernels are made for, and its multiprocessors."""
+    """Return the backend and architecture that kernels are made for, and its multiprocessors.
+
+    Where there is no GPU they are an H100's: as many programs are counted as it would run.
+    """
     if triton.knobs.runtime.interpret:
-        return None, None, 4
+        return None, None, 132
     try:
         driver = triton.runtime.driver.active
         target = driver.get_current_target()
         device = driver.utils.get_device_properties(driver.get_current_device())
     except (RuntimeError, ImportError):
-        return None, None, 4
+        return None, None, 132
     return target.backend, target.arch, device["multiprocessor_count"]
 
 
