@@ -27,9 +27,9 @@ WHOLE, BEST = 5_000, 2_000
 """Rows of the board's tier, of all devices together: so many are all drawn, of more so many."""
 DEVICES = 8
 """The most devices that are drawn: each takes a second of its plots."""
-Brief = tuple[str, int, Pair | None]
+Timing = tuple[str, int, Pair | None]
 """A row's track, the version of the clock that timed it, or 0, and its times where it passed."""
-Rows = dict[Cell, Brief]
+Rows = dict[Cell, Timing]
 
 
 class Field:
