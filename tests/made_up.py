@@ -16,8 +16,8 @@ DEVICES = ("GPU A", "GPU B", "GPU C")
 RUNS = 20
 CASES = {"core": 9, "extended": 2}
 DIRECTIONS = ("forward", "backward")
-SOURCES = ("rope.py", "launch.py", "pairs.py", "README.md")
-"""The house's files, of which each member's are copies."""
+SOURCES = ("rope.py", "launching.py", "pairs.py", "launch.py", "README.md")
+"""The house's files, of which each member's are copies; helpers in the order of their imports."""
 FIRST = datetime(2026, 1, 5, 8, 30, tzinfo=UTC)
 
 

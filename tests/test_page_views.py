@@ -6,6 +6,7 @@ import pytest
 
 from common.board.page import rankings
 from common.board.page.drawing import link
+from tests import made_up
 from tests.browsing import READY, settle, texts
 
 CASE = "sbhd-128x2x32x128-bfloat16"
@@ -205,7 +206,7 @@ def test_each_side_of_a_comparison_is_a_whole_source(group, opened):
     one, other = "member04/rope", "member04/masked_linear"
     page = opened(group.path, link(view="compare", one=one, other=other))
     folder = group.path.parents[1] / "contributors" / "member04"
-    helpers = ["launch.py", "pairs.py"]
+    helpers = [name for name in made_up.SOURCES[1:] if name.endswith(".py")]
     for side, first in ((2, "rope.py"), (4, "masked_linear.py")):
         cells = page.locator(f".diff tbody td:nth-child({side}):not(.none)").all_text_contents()
         source = "\n".join((folder / name).read_text() for name in (first, *helpers))

@@ -69,7 +69,8 @@ def _draw(options: argparse.Namespace) -> int:
     from common.board.devices import further
 
     everyone = solutions.everyone(installed=False)
-    asked = {each.name for each in _selected(everyone, options)} if options.only else set()
+    chosen = _selected(everyone, options)
+    asked = {each.name for each in chosen} if options.only else set()
     found = field.drawn({each.name for each in everyone}, asked)
     if not found.boards:
         raise UserError(NOTHING)
