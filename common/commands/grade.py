@@ -76,7 +76,7 @@ def _graded(engine: Engine, target: Path | None) -> Iterator[Found]:
                 case Begins(cases, kept, notes):
                     steps.total(cases)
                     for note in [*notes, *[f"went on with {kept} graded cases"] * bool(kept)]:
-                        steps.say(f"study: {note.removeprefix('study: ')}")
+                        steps.say(f"study: {note}")
                 case TooLarge(op, case, reason):
                     print(shared.left_out(op, case, reason))
                     steps.skip(sum(each.op == op for each in engine.job.solutions))

@@ -170,13 +170,10 @@ def device(options: argparse.Namespace) -> str:
     """
     chosen = found_device(options)
     if chosen == "cuda":
-        import torch
+        from common.grading.tiers import no_bfloat16
 
-        if not torch.cuda.is_bf16_supported(including_emulation=False):
-            name = torch.cuda.get_device_name()
-            print(
-                f"study: {name} has no bfloat16: cases of that dtype are left out", file=sys.stderr
-            )
+        if line := no_bfloat16(chosen):
+            print(f"study: {line}", file=sys.stderr)
     return chosen
 
 

@@ -92,7 +92,7 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
                 for kind, found in engine.kinds.items()
             }
             yield Planned(rows)
-            yield from (Note(line.removeprefix("study: ")) for line in notes(engine))
+            yield from map(Note, notes(engine))
             for each in begun.values():
                 yield from map(Kept, each.kept)
             yield from _measured(engine, begun)

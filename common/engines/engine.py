@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Protocol
@@ -80,18 +80,24 @@ class Engine(Protocol):
 
 
 def notes(engine: Engine) -> list[str]:
-    """Return the lines of an engine and of its stations, each once."""
+    """Return the lines of an engine and of its stations, each once, without `study: ` before."""
     said = [note for found in engine.kinds.values() for each in found for note in each.notes]
-    return list(dict.fromkeys([*engine.notes, *said]))
+    return list(dict.fromkeys(note.removeprefix("study: ") for note in [*engine.notes, *said]))
 
 
 def cases(engine: Engine, kind: str) -> dict[str, tuple[str, ...]]:
     """Return the cases of each op that every device of a kind has room for."""
     first, *others = engine.kinds[kind]
     return {
-        op: tuple(case for case in found if all(case in o.cases.get(op, ()) for o in others))
+        op: _in_all(found, [each.cases.get(op, ()) for each in others])
         for op, found in first.cases.items()
     }
+
+
+def _in_all(names: Sequence[str], others: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Return the names that all others have too, in their order; there may be 12,600."""
+    shared = set(names).intersection(*others)
+    return tuple(name for name in names if name in shared)
 
 
 class Fleet:

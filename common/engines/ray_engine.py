@@ -17,7 +17,7 @@ import msgspec
 
 from common.engines import node
 from common.engines.engine import Fleet, Lost
-from common.engines.local import Process, share_cores
+from common.engines.local import VISIBLE, Process, share_cores
 from common.engines.units import (
     Event,
     Job,
@@ -95,7 +95,7 @@ class RayStation:
             Ray's references to be waited for: the actor is placed, the station has started.
         """
         self.close()
-        hidden = {"CUDA_VISIBLE_DEVICES": ""} if self._job.device == "cpu" else {}
+        hidden = {VISIBLE: ""} if self._job.device == "cpu" else {}
         words = encode(self._job), self.name, hidden, self._slot.number, self._slot.of
         self._actor, self._end = _actor(self._slot).remote(), time.monotonic() + self._limit
         self._begun = self._actor.__ray_ready__.remote(), self._actor.start.remote(*words)

@@ -20,7 +20,7 @@ from common.grading import graded, sweep
 from common.grading.compiling import Compiler
 from common.grading.graded import Graded
 from common.grading.memory import Memory
-from common.grading.tiers import repeats, tier_cases
+from common.grading.tiers import no_bfloat16, repeats, tier_cases
 from common.measure.machine import digests_of, place
 from common.measure.rows import Measured, Measurement, record_of
 from common.solutions import Solution
@@ -40,8 +40,8 @@ class Station:
             self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in found}
         self.place = place(job.device, self._solutions, self._memory.budget, job.name)
         self._notes = tuple(notes.getvalue().splitlines())
-        if job.device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-            self._notes += (f"{self.place.name} has no bfloat16: cases of that dtype are left out",)
+        if lacking := no_bfloat16(job.device):
+            self._notes += (lacking,)
         quiet = not job.verbose
         self._compiler = Compiler(job.device, quiet)
         how: dict[str, Any] = {"quiet": quiet, "overlap": True}

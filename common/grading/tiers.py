@@ -57,10 +57,15 @@ def tier_cases(
 
 
 def _has(case: Case, device: str) -> bool:
-    """Return whether the device computes in the case's dtype: GPUs before Ampere lack bfloat16."""
-    if device == "cpu" or case.dtype != "bfloat16":
-        return True
-    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    """Return whether the device computes in the case's dtype."""
+    return case.dtype != "bfloat16" or no_bfloat16(device) is None
+
+
+def no_bfloat16(device: str) -> str | None:
+    """Return a line on the cases that a GPU without bfloat16, one before Ampere, does not get."""
+    if device == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False):
+        return None
+    return f"{torch.cuda.get_device_name()} has no bfloat16: cases of that dtype are left out"
 
 
 def _holds(memory: int, op: Op[Any], case: Case) -> bool:

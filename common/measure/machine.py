@@ -14,6 +14,7 @@ import msgspec
 import torch
 
 from common.digest import digest
+from common.grading.memory import GIB
 from common.measure.limits import MEASURED
 from common.paths import COMMON
 from common.peaks import peak_of
@@ -41,7 +42,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kind(self) -> str:
         """The folder of the records of all devices of this kind."""
-        return folder_of("cpu" if self.name == INTERPRETER else self.name)
+        return folder_of(self.name)
 
 
 def place(
@@ -65,7 +66,7 @@ def place(
         node=socket.gethostname(),
         uuid=str(torch.cuda.get_device_properties().uuid) if timed else "cpu",
         versions=versions() | peer_versions(solutions),
-        memory_gib=round(budget / (1 << 30)) if timed else 0,
+        memory_gib=round(budget / GIB) if timed else 0,
     )
 
 
@@ -86,11 +87,13 @@ def device_fields(device: str) -> dict[str, Any]:
 
 def results_folder(device: str) -> str:
     """Return the name of the device's folder: `nvidia-h200`, or `cpu`, which stays out of git."""
-    return folder_of(device_name(device) if device == "cuda" else "cpu")
+    return folder_of(device_name(device))
 
 
 def folder_of(name: str) -> str:
-    """Return the name of the folder of a device's name: `nvidia-h200` for `NVIDIA H200`."""
+    """Return the folder of a device's name: `nvidia-h200` for `NVIDIA H200`, `cpu` for none."""
+    if name == INTERPRETER:
+        return "cpu"
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
