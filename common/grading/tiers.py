@@ -58,12 +58,17 @@ def tier_cases(
 
 def _has(case: Case, device: str) -> bool:
     """Return whether the device computes in the case's dtype."""
-    return case.dtype != "bfloat16" or no_bfloat16(device) is None
+    return case.dtype != "bfloat16" or _has_bfloat16(device)
+
+
+def _has_bfloat16(device: str) -> bool:
+    """Return whether the device computes in bfloat16, as GPUs do from Ampere on."""
+    return device == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def no_bfloat16(device: str) -> str | None:
-    """Return a line on the cases that a GPU without bfloat16, one before Ampere, does not get."""
-    if device == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False):
+    """Return a line on the cases that a GPU without bfloat16 does not get."""
+    if _has_bfloat16(device):
         return None
     return f"{torch.cuda.get_device_name()} has no bfloat16: cases of that dtype are left out"
 
