@@ -20,6 +20,7 @@ from common.measure.baseline import (
     Ready,
     sustained,
 )
+from common.measure.cores import Elapsed
 from common.measure.timed_process import Failed
 from common.measure.timing import ATTEMPTS, Forged
 from common.spec import Work
@@ -255,9 +256,9 @@ def test_the_sustained_times_of_a_case_are_measured_once():
     class Long:
         inputs, runs = 2, itertools.count()
 
-        def seconds(self, name, rounds):
+        def run_on(self, name, rounds):
             next(self.runs)
-            return {"solution": 30e-6, "dense": 5e-6}[name] * rounds * self.inputs
+            return Elapsed({"solution": 30e-6, "dense": 5e-6}[name] * rounds * self.inputs, 0.0)
 
     made = of(10.0)
     made._ready = Ready("case", False, None, timed={"forward": Long()})
@@ -270,9 +271,9 @@ def test_a_sustained_run_lasts_half_a_second_though_its_calls_wait_for_the_host(
     class HostBound:
         inputs, lasted = 2, []
 
-        def seconds(self, name, rounds):
+        def run_on(self, name, rounds):
             self.lasted.append(60e-6 * rounds * self.inputs)
-            return self.lasted[-1]
+            return Elapsed(self.lasted[-1], 0.0)
 
     assert sustained(HostBound(), "solution", 20.0) == 60.0
     assert HostBound.lasted == pytest.approx([3 * TRIAL, SUSTAINED], rel=0.01)

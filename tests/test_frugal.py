@@ -35,7 +35,7 @@ def rotate_half(x):
 class Worker:
     """A process that answers everything; `asked` holds the requests."""
 
-    solution = SimpleNamespace(peer=False)
+    solution, pid = SimpleNamespace(peer=False), 0
 
     def __init__(self, **replies):
         self.asked, self.replies = [], replies
@@ -115,12 +115,12 @@ def test_a_process_gives_its_memory_back_after_each_turn_where_it_is_scarce(frug
     worker = Worker()
     process, _ = timed(worker, frugal)
     process.turn("solution", "gpu")(1)
-    process.seconds("solution", 1)
+    process.run_on("solution", 1)
     back, ready = ["give_back"] * frugal, ["get_ready"] * frugal
     turns = ["turn", *back, *ready, "run_on", *back]
     assert worker.asked == ["begin_timing", *back, *turns]
     worker.asked.clear()
-    process.seconds("dense", 1)
+    process.run_on("dense", 1)
     assert worker.asked == ["get_ready", "run_on", *back], "its memory is there before"
 
 
@@ -129,7 +129,7 @@ def test_a_frugal_process_answers_as_any_other(fork_server, tmp_path):
         process, laid = timed(start(TURNED, "rotate_half"), frugal=True)
         for name in ("solution", "no_grad"):
             assert len(process.turn(name, "host", burst=2)(3)) == 3
-        assert process.seconds("solution", 2, renew=True) > 0
+        assert process.run_on("solution", 2, renew=True).wall > 0
         assert process.changed() is None
     assert {*process.kept} == {"sample", "no_grad", "run on"}
     for kept in process.kept.values():

@@ -5,22 +5,31 @@ from __future__ import annotations
 import pytest
 
 from common.measure import stopwatch
+from common.measure.cores import Elapsed
 from common.measure.stopwatch import Stopwatch
 
 
 class Process:
-    """A process whose calls take the host and the GPU so many seconds, and the changes `change`."""
+    """A process whose calls take the host and the GPU so many seconds, and the changes `change`.
 
-    def __init__(self, host, gpu=0.0, change=0.0, hiccups=()):
-        self.host, self.gpu, self.change, self.hiccups = host, gpu, change, iter(hiccups)
+    `hiccups` lengthen one run after the other, and `waits` are the waits for a core in each; a call
+    is `blocked` for so many seconds without the processor.
+    """
+
+    def __init__(self, host, gpu=0.0, change=0.0, hiccups=(), waits=(), blocked=0.0):
+        self.host, self.gpu, self.change, self.blocked = host, gpu, change, blocked
+        self.hiccups, self.waits = iter(hiccups), iter(waits)
         self.runs, self.inputs = [], 2
 
-    def seconds(self, name, rounds, renew, run=True, wait=True):
+    def run_on(self, name, rounds, renew, run=True, wait=True):
         assert renew, "else a call could return an earlier one's results"
         calls = rounds * self.inputs
         self.runs.append((calls, wait))
         each = max(self.host, self.gpu) if wait else self.host
-        return calls * (each * run + self.change) + next(self.hiccups, 0.0)
+        busy = calls * (each * run + self.change)
+        waited = next(self.waits, 0.0)
+        wall = busy + calls * self.blocked * run + next(self.hiccups, 0.0) + waited
+        return Elapsed(wall, busy, waited)
 
 
 @pytest.mark.parametrize("change", [0.0, 40e-6])
@@ -61,6 +70,42 @@ def test_runs_that_were_disturbed_accuse_nobody():
     late = [0.1, 0.1, 0.1, 0.0, 0.1, 0.0]
     assert Stopwatch(Process(20e-6, hiccups=late), "host").forged(20.0) is None
     assert Stopwatch(Process(20e-6, hiccups=[0.1, 0.0] * 99), "host").forged(20.0) is not None
+
+
+def test_on_a_busy_machine_a_run_counts_by_the_processor():
+    busy = {"waits": [0.1] * 999}
+    assert Stopwatch(Process(20e-6, **busy), "host").forged(20.0 / 1.29) is None
+    assert "takes 20 us at least" in Stopwatch(Process(20e-6, **busy), "host").forged(20.0 / 1.32)
+    asleep = Stopwatch(Process(20e-6, blocked=80e-6, **busy), "host")
+    assert asleep.forged(20.0) is None, "only a quiet run shows that"
+
+
+def test_a_quiet_run_counts_by_the_wall():
+    watch = Stopwatch(Process(20e-6, blocked=80e-6, waits=[0.1] * 4), "host")
+    for _ in range(3):
+        watch.measure(20.0)
+    assert "takes 100 us at least" in watch.forged(20.0)
+    assert watch.forged(100.0) is None
+
+
+def test_what_eager_takes_beyond_its_samples_is_allowed_and_asked_for_last():
+    asked = []
+
+    def allowed():
+        asked.append(1)
+        return 5.0
+
+    assert Stopwatch(Process(20e-6), "host").forged(20.0, allowed) is None and not asked
+    assert Stopwatch(Process(20e-6), "host").forged(15.1 / 1.3, allowed) is None and asked
+    assert Stopwatch(Process(20e-6), "host").forged(14.9 / 1.3, allowed) is not None
+
+
+def test_the_overhead_is_what_the_host_takes_beyond_the_report():
+    watch = Stopwatch(Process(20e-6), "host")
+    watch.measure(15.0)
+    assert round(watch.overhead(15.0), 6) == 5.0
+    assert watch.overhead(25.0) == 0.0
+    assert Stopwatch(Process(20e-6), "host").overhead(15.0) == 0.0, "nothing was measured"
 
 
 def test_changes_that_take_longer_than_the_calls_with_them_hide_nothing():

@@ -10,7 +10,7 @@ from common.measure.timed_process import LaidCalls, TimedProcess
 class Worker:
     """A process that answers every request, and the requests' names."""
 
-    solution = SimpleNamespace(peer=True)
+    solution, pid = SimpleNamespace(peer=True), 0
 
     def __init__(self):
         self.asked = []
@@ -44,31 +44,31 @@ def names(asked):
 def test_what_was_timed_last_is_ready_for_a_long_run(process):
     timed, asked = process()
     timed.turn("solution", "gpu")(1)
-    timed.seconds("solution", 1)
-    timed.seconds("solution", 1, run=False)
+    timed.run_on("solution", 1)
+    timed.run_on("solution", 1, run=False)
     assert names(asked) == ["turn", "run_on", "run_on"]
 
 
 def test_a_run_that_does_not_wait_is_waited_for_before_the_next(process):
     timed, asked = process()
     timed.turn("solution", "gpu")(1)
-    timed.seconds("solution", 1, wait=False)
-    timed.seconds("solution", 1)
+    timed.run_on("solution", 1, wait=False)
+    timed.run_on("solution", 1)
     assert names(asked) == ["turn", "run_on", "get_ready", "run_on"]
 
 
 def test_another_contestant_gets_ready_before_its_long_run(process):
     timed, asked = process()
     timed.turns(["copy", "solution"], rounds=2)
-    timed.seconds("solution", 1)
-    timed.seconds("dense", 1)
+    timed.run_on("solution", 1)
+    timed.run_on("dense", 1)
     assert names(asked) == ["turns", "run_on", "get_ready", "run_on"]
 
 
 def test_what_gives_its_memory_back_gets_ready_each_time(process):
     timed, asked = process(frugal=True)
     timed.turn("solution", "gpu")(1)
-    timed.seconds("solution", 1)
+    timed.run_on("solution", 1)
     assert names(asked) == ["turn", "give_back", "get_ready", "run_on", "give_back"]
 
 
@@ -76,6 +76,6 @@ def test_each_request_says_the_direction_whose_clock_it_means(process):
     timed, asked = process("backward", frugal=True)
     timed.turn("solution", "gpu")(1)
     timed.turns(["copy"], rounds=1)
-    timed.seconds("dense", 1)
+    timed.run_on("dense", 1)
     timed.capture()
     assert {direction for _, direction in asked} == {True}

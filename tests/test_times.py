@@ -9,6 +9,7 @@ import pytest
 from common import ops
 from common.measure import limits, rows, stopping, timing
 from common.measure.baseline import Baseline
+from common.measure.cores import Elapsed
 
 ROPE = ops.load("rope")
 BY = {case.ranked_by: case for case in reversed(list(ROPE.cases("board")))}
@@ -36,8 +37,9 @@ class Timed:
         self.asked.append(("capture", "gpu", 0))
         return True
 
-    def seconds(self, name, rounds, renew=False, run=True, wait=True):
-        return 1e-6 * self.each * rounds * self.inputs * run
+    def run_on(self, name, rounds, renew=False, run=True, wait=True):
+        seconds = 1e-6 * self.each * rounds * self.inputs * run
+        return Elapsed(seconds, seconds)
 
 
 @pytest.fixture

@@ -139,6 +139,21 @@ def test_threads_do_not_shorten_the_deadline(monkeypatch, deadline):
     later.join()
 
 
+def test_an_answer_counts_though_its_process_has_ended(monkeypatch):
+    """It may answer and end before the harness goes on after sending."""
+    ours, theirs = socket.socketpair()
+    send = socket.send_fds
+
+    def send_and_be_slow(*message):
+        sent = send(*message)
+        theirs.sendall(theirs.recv(1 << 20))
+        theirs.close()
+        return sent
+
+    monkeypatch.setattr(socket, "send_fds", send_and_be_slow)
+    assert channel.Channel(ours, os.getpid()).ask({"right": 1}, 1.0) == {"right": 1}
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -74,7 +74,8 @@ class Channel:
         self._connection.settimeout(longest)
         line = json.dumps(message).encode() + b"\n"
         sent = socket.send_fds(self._connection, [line], fds)
-        self._connection.sendall(line[sent:])
+        if rest := line[sent:]:  # sending nothing fails where the process has answered and ended
+            self._connection.sendall(rest)
 
     def _receive(self, worked: float, deadline: float, longest: float) -> bytes:
         start = time.monotonic()

@@ -128,6 +128,11 @@ class Worker:
             self._alone = False
 
     @property
+    def pid(self) -> int:
+        """Return the id of the latest process; 0 before the first."""
+        return self._pids[1]
+
+    @property
     def alive(self) -> bool:
         """Whether the process has not ended since the last request."""
         return self._channel is not None

@@ -127,14 +127,14 @@ class Baseline:
             or self._worker.changes != ready.changes
         ):
             self._ready = None  # for good, if what follows fails
-            with _eagers_own_faults():
+            with eagers_own_faults():
                 self._worker.release()
                 ready = Ready(problem.case, frugal, self._laid(problem))
         if direction not in ready.timed:
             limits = {
                 "copy_bytes": work.bytes, "products": work.products, "dtype": problem.case.dtype,
             }  # fmt: skip
-            with _eagers_own_faults():
+            with eagers_own_faults():
                 ready.timed[direction] = TimedProcess(
                     self._worker,
                     ready.laid,
@@ -180,7 +180,7 @@ class Baseline:
         """Return the samples of one round, and those of the probes around them."""
         order = random.sample(names, len(names))
         look = LOOK if clock in self.calibrated else 0
-        with _eagers_own_faults():
+        with eagers_own_faults():
             samples, probes = self._timed.turns(
                 [_in_its_process(name) for name in order],
                 clock=clock, rounds=rounds, burst=burst, look=look,
@@ -223,7 +223,7 @@ class Baseline:
         if self._direction not in known:
             if self.patient:
                 self._await_quick_probe("gpu")
-            with _eagers_own_faults():
+            with eagers_own_faults():
                 known[self._direction] = {
                     name: sustained(timed, _in_its_process(name), each)
                     for name, each in times.items()
@@ -255,12 +255,12 @@ def sustained(timed: TimedProcess, name: str, expected: float) -> float:
     calls, took = timed.inputs, expected
     for seconds in (TRIAL, SUSTAINED):
         rounds = max(round(1e6 * seconds / took / calls), 1)
-        took = 1e6 * timed.seconds(name, rounds) / (rounds * calls)
+        took = 1e6 * timed.run_on(name, rounds).wall / (rounds * calls)
     return round(took, 2)
 
 
 def _probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
-    with _eagers_own_faults():
+    with eagers_own_faults():
         reply = worker.ask("probe", clock=clock, rounds=rounds)
         if not is_samples(reply.get("samples"), rounds):
             raise Failed("CRASHED", str(reply.get("reason", "the probe has no samples")))
@@ -268,7 +268,7 @@ def _probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
 
 
 @contextlib.contextmanager
-def _eagers_own_faults() -> Iterator[None]:
+def eagers_own_faults() -> Iterator[None]:
     """Raise BaselineFailed for a failure of eager's process, which no solution answers for."""
     try:
         yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 
 from common.grading.problem import OUTPUT
 from common.grading.worker import Worker
+from common.measure.cores import Elapsed, look
 from common.measure.laid_calls import LaidCalls
 from common.spec import ByClock, Direction
 from common.wire import Reply
@@ -125,16 +125,16 @@ class TimedProcess:
         """Return whether the replay of forward's CUDA graphs can be timed, as `graph`."""
         return self._ask("capture", **self._direction).get("captured") is True
 
-    def seconds(
+    def run_on(
         self, name: str, rounds: int, renew: bool = False, run: bool = True, wait: bool = True
-    ) -> float:
-        """Return the seconds of a long run, by the harness's own clock; see `Clock.run_on`."""
+    ) -> Elapsed:
+        """Return the time of a long run, by the harness's own clocks; see `Clock.run_on`."""
         if name != self._at or name != "solution":  # a limit has no memory outside of its turns
             self._ask("get_ready", name=name, **self._direction)
         how = {"name": name, "rounds": rounds, "renew": renew, "run": run, "wait": wait}
-        start = time.perf_counter()
+        start = look(self._worker.pid)
         reply = self._ask("run_on", **how, frugal=self.frugal, **self._direction)
-        elapsed = time.perf_counter() - start
+        elapsed = look(self._worker.pid).since(start)
         if run and wait:
             self._keep("run on", reply)
         self._at = name if wait else None  # a run that does not wait may leave work

@@ -9,6 +9,7 @@ with the harness's own stopwatch.
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +24,13 @@ from common.grading.problem import OUTPUT, Problem
 from common.grading.room import Room
 from common.grading.worker import Worker
 from common.measure import checks, device, limits, stopping
-from common.measure.baseline import Baseline, BaselineFailed, Disturbed, sustained
+from common.measure.baseline import (
+    Baseline,
+    BaselineFailed,
+    Disturbed,
+    eagers_own_faults,
+    sustained,
+)
 from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Failed, TimedProcess, Turn
@@ -51,6 +58,8 @@ PRECISION = {"gpu": 0.01, "host": 0.02}
 """The widest 95 % interval of a median that is known well enough, as a share of the median."""
 ATTEMPTS = 3
 """How often a fault must show in a row before it is the solution's, since others cause some."""
+TURNS_OF_EAGER = 5
+"""Turns of eager in the place of a solution whose time seems forged."""
 RECOVERY = 0.2
 """Seconds in which the GPU ends the work of a process that was ended."""
 
@@ -236,9 +245,28 @@ def _times(
         if direction == "forward" and not (timed.slow or timed.frugal) and timed.capture():
             graph = {"graph": timed.turn("graph", "gpu")}
             gpu |= take_turns(graph, patience * REPLAYS, PRECISION["gpu"], first=first)
-    if reason := watch.forged(median(times[clocks[-1]]["solution"])):
+    eagers = functools.partial(_eagers_overhead, problem, baseline, direction)
+    allowed = [eagers] if case.ranked_by == "host" else []
+    if reason := watch.forged(median(times[clocks[-1]]["solution"]), *allowed):
         raise Forged("TAMPERED", reason)
     return times
+
+
+def _eagers_overhead(problem: Problem, baseline: Baseline, direction: Direction) -> float:
+    """Return the microseconds of a call by the stopwatch that eager's samples do not show.
+
+    Eager is timed in the solution's place, in a process of its own.
+    """
+    stand_in, burst = baseline.stand_in, BURST["host"]
+    try:
+        with eagers_own_faults():
+            timed = TimedProcess(stand_in, _laid(problem, stand_in, direction), direction)
+            watch = Stopwatch(timed, "host")
+            take = watch.beside(timed.turn("solution", "host", burst))
+            samples = [take(stopping.TURNS.start) for _ in range(TURNS_OF_EAGER)]
+    finally:
+        stand_in.close()
+    return watch.overhead(median([*itertools.chain(*samples)]))
 
 
 def _own(

@@ -19,6 +19,8 @@ from common.errors import UserError
 from common.grading import worker
 from common.grading.sweep import Sweep
 from common.measure import limits, timing
+from common.measure.cores import Elapsed
+from common.measure.timed_process import TimedProcess
 from common.paths import ROOT
 from common.records import jsonl, runs
 from common.records.fields import Selection
@@ -72,6 +74,25 @@ def test_is_caught_when_timed(solution, timed):
 @pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)
 def test_an_honest_one_is_timed(solution, timed):
     assert timed[solution] == "PASSED"
+
+
+@pytest.mark.parametrize("eager_is_asked", [True, False])
+def test_what_lengthens_every_run_is_no_forgery(fork_server, monkeypatch, eager_is_asked):
+    run_on = TimedProcess.run_on
+
+    def longer(self, name, rounds, renew=False, run=True, wait=True):
+        took = run_on(self, name, rounds, renew, run, wait)
+        more = 50e-6 * rounds * self.inputs * run
+        return Elapsed(took.wall + more, took.busy + more, took.waited)
+
+    monkeypatch.setattr(timing, "SECONDS", SHORT)
+    monkeypatch.setattr(TimedProcess, "run_on", longer)
+    if not eager_is_asked:
+        monkeypatch.setattr(timing, "_eagers_overhead", lambda *_: 0.0)
+    named = {each.handle: each for each in CHEATS}
+    honest, forger = named["calls_the_reference"], named["changes_the_end_alone"]
+    found = corpus.timed("cpu", [honest, forger], server=fork_server)
+    assert found == {honest: "PASSED" if eager_is_asked else "TAMPERED", forger: "TAMPERED"}
 
 
 class Event:

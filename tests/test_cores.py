@@ -1,0 +1,63 @@
+"""The three clocks of a process: the wall's, its cores', and its wait for a core."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from common.measure.cores import Elapsed, look
+
+ENDLESS = "while True: pass"
+
+
+@pytest.fixture
+def process():
+    """Return a function that starts Python on some code, on one core where that is asked for."""
+    started = []
+
+    def start(code, core=None):
+        pinned = f"import os; os.sched_setaffinity(0, {{{core}}}); " if core is not None else ""
+        code = f"{pinned}print(flush=True)\n{code}"
+        started.append(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE))
+        started[-1].stdout.readline()  # it is at work
+        return started[-1].pid
+
+    yield start
+    for each in started:
+        each.kill()
+        each.communicate()
+
+
+def over(pid, seconds=0.3):
+    start = look(pid)
+    time.sleep(seconds)
+    return look(pid).since(start)
+
+
+def test_a_process_that_sleeps_takes_no_processor_time(process):
+    asleep = over(process("import time; time.sleep(60)"))
+    assert asleep.wall >= 0.3
+    assert asleep.busy < 0.05
+
+
+def test_a_process_that_shares_its_core_waits_for_the_rest_of_the_time(process):
+    core = min(os.sched_getaffinity(0))
+    shared = [process(ENDLESS, core) for _ in range(3)]
+    found = over(shared[0], 1.0)
+    assert 0 < found.busy < 0.6 * found.wall
+    assert found.waited > 0.3 * found.wall, "a wait counts once it has ended"
+
+
+def test_a_process_that_has_ended_has_no_times(process):
+    pid = process("")
+    os.waitpid(pid, 0)
+    ended = look(pid)
+    assert (ended.busy, ended.since(ended).wall) == (0.0, 0.0)
+
+
+def test_times_are_told_from_an_earlier_look_on():
+    assert Elapsed(5.0, 3.0, 2.0).since(Elapsed(1.0, 2.0, 0.5)) == Elapsed(4.0, 1.0, 1.5)
