@@ -56,11 +56,11 @@ PICTURES = {
 
 
 @contextmanager
-def _opened(browser: Any, picture: Picture) -> Iterator[Page]:
+def _opened(browser: Any, site: Path, picture: Picture) -> Iterator[Page]:
     size = {"viewport": {"width": 1280, "height": picture.height}}
     context = browser.new_context(offline=True, **{"locale": "en-US"} | size | picture.options)
     page = context.new_page()
-    page.goto(SITE.as_uri() + picture.address)
+    page.goto(site.as_uri() + picture.address)
     page.wait_for_selector(READY, state="attached")
     yield page
     context.close()
@@ -78,17 +78,17 @@ def _taken(page: Page, picture: Picture) -> bytes:
     return content.getvalue()
 
 
-def draw(folder: Path = FOLDER) -> None:
-    """Draw every picture of the page in site/."""
-    if not SITE.exists():
+def draw(site: Path, pictures: Mapping[str, Picture], folder: Path) -> None:
+    """Draw pictures of the page into a folder."""
+    if not site.exists():
         raise SystemExit("site/index.html is missing: run nox -s leaderboard")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        for name, picture in PICTURES.items():
-            with _opened(browser, picture) as page:
+        for name, picture in pictures.items():
+            with _opened(browser, site, picture) as page:
                 (folder / f"{name}.png").write_bytes(_taken(page, picture))
         browser.close()
 
 
 if __name__ == "__main__":
-    draw()
+    draw(SITE, PICTURES, FOLDER)
