@@ -79,12 +79,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         clone = Path(temporary, "study")
         subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
-        draw("new", "nox -s new -- alice rotate_half", printed(clone, "new", "alice", "rotate_half"))
+        draw(
+            "new", "nox -s new -- alice rotate_half", printed(clone, "new", "alice", "rotate_half")
+        )
         kernel = clone / "contributors" / "alice" / "rotate_half.py"
         right = kernel.read_text()
         assert RIGHT in right, "the template has changed"
         kernel.write_text(right.replace(RIGHT, WRONG))
-        draw("wrong", "nox -s check -- alice", printed(clone, "check", "alice"), lines=20)
+        draw("wrong", "nox -s check -- alice", printed(clone, "check", "alice"), lines=14)
         kernel.write_text(right)
         draw("check", "nox -s check -- alice", printed(clone, "check", "alice"))
         printed(clone, "bench", "--op", "rotate_half", "--device", "cpu")
