@@ -7,6 +7,7 @@ come. The project's files travel as Ray's runtime environment.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import msgspec
 
 from common.engines import node
 from common.engines.engine import Fleet, Lost
-from common.engines.local import VISIBLE, Process, share_cores
+from common.engines.process import VISIBLE, Process, share_cores
 from common.engines.units import (
     Event,
     Job,
@@ -35,6 +36,10 @@ LABEL = "accelerator_type:"
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """The variable by which Ray binds to the loopback address alone, on Linux too; otherwise each of
 its processes listens on every interface. It is read when Ray is imported."""
+QUICK = {"RAY_py_gcs_connect_timeout_s": "5", "RAY_NUM_REDIS_GET_RETRIES": "2"}
+"""The variables by which Ray gives up a head that does not answer after half a minute, not five."""
+LONGEST_ANSWER = 10.0
+"""Seconds in which the head's port must answer."""
 LONGEST_PLACING = 120.0
 """Seconds in which the cluster places an actor on its GPU; otherwise another job has the GPU."""
 LONGEST_INSTALLATION = 1800.0
@@ -106,7 +111,7 @@ class RayStation:
         placed, started = self._begun or self.begin()
         self._begun = None
         if not _ray().wait([placed], timeout=max(self._end - time.monotonic(), 0))[0]:
-            raise Lost(f"its GPU is taken: no place on it within {self._limit:.0f} s")
+            raise Lost(f"its GPU is taken, or no core is free, for {self._limit:.0f} s")
         ready = decode_event(_awaited(started))
         assert isinstance(ready, Ready)
         return ready
@@ -229,7 +234,10 @@ def _connect(address: str | None, environment: Mapping[str, Any]) -> None:
     """
     if address is None:
         os.environ.setdefault(LOOPBACK, "0")
+    os.environ.update(QUICK)
     ray = _ray()
+    if address:
+        _reach(address)
     try:
         ray.init(
             address=address or "local",
@@ -241,6 +249,23 @@ def _connect(address: str | None, environment: Mapping[str, Any]) -> None:
     except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
         where, why = address or "this machine", " ".join(str(error).split())
         raise UserError(f"no connection to a Ray cluster at {where}: {why}") from None
+
+
+def _reach(address: str) -> None:
+    """Connect to the head's port, and leave it: Ray itself would try for minutes, in many lines.
+
+    Raises:
+        UserError: Nothing listens there.
+    """
+    host, _, port = address.rpartition(":")
+    if host in ("localhost", "127.0.0.1"):
+        host = _ray().util.get_node_ip_address()  # as Ray does
+    at = address if address.startswith(host) else f"{address}, which Ray takes for {host}"
+    try:
+        socket.create_connection((host, int(port)), LONGEST_ANSWER).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"no Ray cluster at {at}: {why}") from None
 
 
 def _actor(slot: Slot) -> Any:

@@ -15,7 +15,7 @@ from common.engines.units import (
     Verdicts,
     plan,
 )
-from common.measure.machine import Place
+from common.records.places import Place
 
 SOLUTIONS = ("ada/rope", "bob/rope")
 JOB = Job(

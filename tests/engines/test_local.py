@@ -11,7 +11,8 @@ import pytest
 from common.engines import local
 from common.engines.engine import Fleet
 from common.engines.grading import Found, grade
-from common.engines.local import Here, Process, share_cores
+from common.engines.local import Here
+from common.engines.process import Process, share_cores
 from common.engines.units import SIZES, Job, Sizes, Source, Unit
 from common.errors import UserError
 from common.grading import sweep
