@@ -2,7 +2,10 @@
 
 import pytest
 
+from common import paths
 from common.engines import benching, paces
+from common.records.fields import Selection
+from tests.engines import killed
 from tests.test_records import row
 
 
@@ -33,3 +36,16 @@ def test_a_row_says_that_its_device_is_apart():
 def test_a_row_without_times_has_no_pace():
     failed = row(device="GPU-a", gpu={}, host={}, verdict="CRASHED")
     assert benching._noted(failed, {"GPU-a": 1.2}) == failed
+
+
+def test_the_record_of_a_device_apart_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(killed, "COUNT", 6)
+    fleet = killed.fleet(tmp_path, "bench")
+    for station, pace in zip(fleet._stations, (100.0, 120.0), strict=True):
+        station.pace = pace
+    rows = [each.row for each in benching.bench(fleet, Selection(), {})
+            if isinstance(each, benching.Taken)]  # fmt: skip
+    assert len(rows) == 4 * killed.COUNT
+    assert all(each.device_state.get("pace") == {"b": 1.2}.get(each.device) for each in rows)
+    assert {each.device for each in rows} == {"a", "b"}
