@@ -21,6 +21,7 @@ from common.engines.station import Station
 from common.engines.units import SIZES, Job, Sizes, Source, Unit
 from common.errors import UserError
 from common.grading import sweep
+from common.grading.worker import DEADLINE
 from common.measure.rows import Measured
 from common.paths import ROOT
 from common.solutions import discover
@@ -32,8 +33,8 @@ from tests.test_records import row
 SAMPLE = 6
 
 
-def job_in(folder, **fields):
-    for handle, text in (("alice", RIGHT), ("bob", WRONG)):
+def job_in(folder, texts=(RIGHT, WRONG), **fields):
+    for handle, text in zip(("alice", "bob"), texts, strict=True):
         source = folder / "contributors" / handle / "rotate_half.py"
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(text)
@@ -106,11 +107,15 @@ def test_two_stations_find_the_same_and_a_killed_one_is_replaced(folder, expecte
 
 def drive(folder):
     """Grade with one station, in a process that is killed meanwhile."""
-    verdicts(local.engine(job_in(folder, sample=None), [], stations=1))
+    asleep = RIGHT.replace(
+        "    x1, x2", f"    import time; time.sleep({DEADLINE['cpu']})\n    x1, x2"
+    )
+    verdicts(local.engine(job_in(folder, (asleep, asleep), sample=None), [], stations=1))
 
 
-def test_stations_end_with_their_driver(folder):
-    driver = forked.CONTEXT.Process(target=drive, args=(folder,))
+def test_stations_end_with_their_driver(tmp_path):
+    """At once: they do not wait for an answer that nobody hears."""
+    driver = forked.CONTEXT.Process(target=drive, args=(tmp_path,))
     driver.start()
     end = time.monotonic() + 60
     while len(family := children(driver.pid)) < 4 and time.monotonic() < end:
@@ -118,6 +123,7 @@ def test_stations_end_with_their_driver(folder):
     assert named(family, "common.engines.serving")
     driver.kill()
     driver.join()
+    end = time.monotonic() + DEADLINE["cpu"] / 2
     while (left := [pid for pid in family if running(pid)]) and time.monotonic() < end:
         time.sleep(0.05)
     assert not left
