@@ -219,12 +219,20 @@ HONEST = {
         ),
     ),
     "an outlier's rows say so": (
-        benching, "_measured", "apart[kind])", "{})",
+        benching, "_measured", "apart[kind], first", "{}, first",
         test_paces.test_the_record_of_a_device_apart_says_so,
     ),
     "only the outlier's do": (
-        benching, "_noted", "row.device not in apart", "False",
+        benching, "_noted", "row.device in apart", "apart",
         test_paces.test_a_row_says_that_its_device_is_apart,
+    ),
+    "a case's row from another device says so": (
+        benching, "_noted", "other != row.device", "False",
+        test_paces.test_a_row_from_another_device_than_its_cases_first_says_so,
+    ),
+    "an interrupted run's rows too": (
+        benching, "_measured", "in each.kept", "in ()",
+        test_paces.test_a_run_that_goes_on_on_another_device_says_so,
     ),
     "stations of a kind have the same versions": (
         Fleet, "_agrees", "first.place.versions == ready.place.versions", "True",
