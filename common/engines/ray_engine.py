@@ -36,6 +36,8 @@ LABEL = "accelerator_type:"
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """The variable by which Ray binds to the loopback address alone, on Linux too; otherwise each of
 its processes listens on every interface. It is read when Ray is imported."""
+TOKEN = "RAY_AUTH_MODE"
+"""The variable by which Ray sends a token; without it, none to a cluster that has an address."""
 QUICK = {"RAY_py_gcs_connect_timeout_s": "5", "RAY_NUM_REDIS_GET_RETRIES": "2"}
 """The variables by which Ray gives up a head that does not answer after half a minute, not five."""
 LONGEST_ANSWER = 10.0
@@ -248,7 +250,9 @@ def _connect(address: str | None, environment: Mapping[str, Any]) -> None:
         )
     except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
         where, why = address or "this machine", " ".join(str(error).split())
-        raise UserError(f"no connection to a Ray cluster at {where}: {why}") from None
+        told = f"no connection to a Ray cluster at {where}: {why}"
+        hint = "" if TOKEN in os.environ else f"; if it asks for a token, set {TOKEN}=token"
+        raise UserError(told + hint) from None
 
 
 def _reach(address: str) -> None:

@@ -70,6 +70,22 @@ def test_without_an_address_a_cluster_listens_at_the_loopback_address_alone(begu
     assert (begun["address"], begun["include_dashboard"]) == ("local", False)
 
 
+def test_a_cluster_that_asks_for_a_token_is_told(begun, monkeypatch):
+    """Ray says no more than that it failed to connect."""
+
+    def init(**_):
+        raise ConnectionError("Failed to connect")
+
+    fake = SimpleNamespace(init=init, exceptions=SimpleNamespace(RayError=OSError))
+    monkeypatch.setattr(ray_engine, "_ray", lambda: fake)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(UserError, match=r"a token, set RAY_AUTH_MODE=token$"):
+        ray_engine._connect(None, {})
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with pytest.raises(UserError, match=r"Failed to connect$"):
+        ray_engine._connect(None, {})
+
+
 def test_an_address_is_asked_before_ray_is(begun):
     with socket.create_server(("127.0.0.2", 0)) as server:
         address = "{}:{}".format(*server.getsockname())
