@@ -309,8 +309,11 @@ def _told(error: Any) -> Exception:
 
 
 def _short(error: BaseException) -> str:
-    """Return the first line of an error."""
-    return str(error).partition("\n")[0].strip() or type(error).__name__
+    """Return the first line of an error, and the last where a node's environment is not made."""
+    first, *others = str(error).strip().split("\n")
+    if others and isinstance(error, _ray().exceptions.RuntimeEnvSetupError):
+        return f"{first} {others[-1].strip()}"
+    return first.strip() or type(error).__name__
 
 
 def _ray() -> Any:

@@ -138,6 +138,12 @@ def test_a_cluster_that_does_not_let_in_is_one_line(folder, monkeypatch, error):
     assert "\n" not in str(told.value)
 
 
+def test_packages_that_a_node_cannot_install_are_told_in_one_line():
+    error = ray.exceptions.RuntimeEnvSetupError("Traceback\n  in pip\nERROR: No matching package\n")
+    said = str(ray_engine._told(error))
+    assert said == "Failed to set up runtime environment. ERROR: No matching package"
+
+
 @ray.remote(num_gpus=1)
 class Other:
     """Another job's actor."""
