@@ -11,7 +11,18 @@ import textwrap
 import pytest
 
 from common.commands import engines as options
-from common.engines import benching, engine, grading, local, node, paces, process, ray_engine, units
+from common.engines import (
+    benching,
+    cluster,
+    engine,
+    grading,
+    local,
+    node,
+    paces,
+    process,
+    ray_engine,
+    units,
+)
 from common.engines import station as one
 from common.engines import work as waiting
 from common.engines.engine import Fleet
@@ -269,11 +280,11 @@ WALLS = {
         test_ray_engine.test_a_node_gets_the_harness_and_the_solutions_alone,
     ),
     "a cluster of its own listens at the loopback address": (
-        ray_engine, "_connect", "if address is None:", "if False:",
+        cluster, "connect", "if address is None:", "if False:",
         test_ray_engine.test_without_an_address_a_cluster_listens_at_the_loopback_address_alone,
     ),
     "an address that nothing listens at is one line": (
-        ray_engine, "_connect", "if address:", "if False:",
+        cluster, "connect", "if address:", "if False:",
         test_ray_engine.test_an_address_is_asked_before_ray_is,
     ),
 }  # fmt: skip

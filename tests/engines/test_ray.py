@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from common import paths
+from common.engines import cluster as cluster_of_ray
 from common.engines import ray_engine
 from common.engines.benching import Note, Recorded, bench
-from common.engines.ray_engine import LOOPBACK, RayFleet, RayStation
+from common.engines.cluster import LOOPBACK
+from common.engines.ray_engine import RayFleet, RayStation
 from common.engines.units import SIZES, Sizes
 from common.errors import UserError
 from common.records import runs
@@ -132,7 +134,7 @@ def test_a_cluster_that_does_not_let_in_is_one_line(folder, monkeypatch, error):
         raise error
 
     monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(ray_engine, "_reach", lambda address: None)
+    monkeypatch.setattr(cluster_of_ray, "_reach", lambda address: None)
     with pytest.raises(UserError, match=r"cluster at 127.0.0.1:1: .*Ray: 2.9") as told:
         verdicts(RayFleet(job_in(folder), "127.0.0.1:1", simulated=True))
     assert "\n" not in str(told.value)

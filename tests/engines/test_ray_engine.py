@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from common.engines import node, ray_engine
-from common.engines.ray_engine import LOOPBACK, RayFleet, Slot, slots_of
+from common.engines import cluster, node
+from common.engines.cluster import LOOPBACK
+from common.engines.ray_engine import RayFleet, Slot, slots_of
 from common.errors import UserError
 from tests.engines.made_up import JOB
 
@@ -57,15 +58,15 @@ def begun(monkeypatch):
     """What Ray is started with, in place of Ray."""
     asked = {}
     fake = SimpleNamespace(init=lambda **how: asked.update(how))
-    monkeypatch.setattr(ray_engine, "_ray", lambda: fake)
-    for name in (LOOPBACK, *ray_engine.QUICK):
+    monkeypatch.setattr(cluster, "module", lambda: fake)
+    for name in (LOOPBACK, *cluster.QUICK):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     return asked
 
 
 def test_without_an_address_a_cluster_listens_at_the_loopback_address_alone(begun):
-    ray_engine._connect(None, {})
+    cluster.connect(None, {})
     assert os.environ[LOOPBACK] == "0"
     assert (begun["address"], begun["include_dashboard"]) == ("local", False)
 
@@ -77,21 +78,21 @@ def test_a_cluster_that_asks_for_a_token_is_told(begun, monkeypatch):
         raise ConnectionError("Failed to connect")
 
     fake = SimpleNamespace(init=init, exceptions=SimpleNamespace(RayError=OSError))
-    monkeypatch.setattr(ray_engine, "_ray", lambda: fake)
+    monkeypatch.setattr(cluster, "module", lambda: fake)
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     with pytest.raises(UserError, match=r"a token, set RAY_AUTH_MODE=token$"):
-        ray_engine._connect(None, {})
+        cluster.connect(None, {})
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     with pytest.raises(UserError, match=r"Failed to connect$"):
-        ray_engine._connect(None, {})
+        cluster.connect(None, {})
 
 
 def test_an_address_is_asked_before_ray_is(begun):
     with socket.create_server(("127.0.0.2", 0)) as server:
         address = "{}:{}".format(*server.getsockname())
-        ray_engine._connect(address, {})
+        cluster.connect(address, {})
         assert begun["address"] == address and LOOPBACK not in os.environ
     begun.clear()
     with pytest.raises(UserError, match=f"no Ray cluster at {address}: Connection refused"):
-        ray_engine._connect(address, {})
+        cluster.connect(address, {})
     assert not begun
