@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from common.commands.options import NEEDED
+from common.importing import NEEDED
 from common.spec import TIERS
 
 if missing := [

@@ -1,6 +1,11 @@
 """`python -m common` is `study`."""
 
-from common.cli import main
+import sys
+
+try:
+    from common.cli import main
+except KeyboardInterrupt:  # nothing has begun
+    sys.exit(130)
 
 if __name__ == "__main__":
     main()

@@ -49,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     A mistake of the user is one line on stderr and exit code 2; Ctrl-C is exit code 130.
     """
-    options = _parser().parse_args(arguments)
     # at its end Python would look for garbage among all objects of torch, for half a second
     atexit.register(gc.freeze)
     try:
+        options = _parser().parse_args(arguments)
         sys.exit(options.run(options))
     except KeyboardInterrupt:
         kept = "what bench, tune or grade --json recorded is kept: the same command goes on from it"

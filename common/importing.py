@@ -1,8 +1,23 @@
-"""The import of torch, in the harness and in the base that fork servers are forked from."""
+"""The packages that grading needs, and the import of torch.
+
+The harness imports it, and so does the base that fork servers are forked from.
+"""
 
 from __future__ import annotations
 
 import gc
+import importlib.util
+from collections.abc import Iterable
+
+NEEDED = ("torch", "triton", "numpy", "msgspec", "allpairspy")
+"""Packages without which nothing can be graded."""
+
+
+def require(packages: Iterable[str] = NEEDED) -> None:
+    """Raise ModuleNotFoundError for the first of the packages that is not installed."""
+    for package in packages:
+        if not importlib.util.find_spec(package):
+            raise ModuleNotFoundError(name=package)
 
 
 def import_torch() -> None:

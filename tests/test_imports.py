@@ -35,7 +35,7 @@ MAY = {
     "sandbox": f"{SHARED} importing ops",
     "grading": f"{SHARED} ops",
     "measure": f"{GRADING}",
-    "engines": f"{GRADING} measure",
+    "engines": f"{GRADING} importing measure",
     "board": "digest errors paths peaks printable records solutions stats",
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",

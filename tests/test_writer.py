@@ -1,12 +1,13 @@
 """A run's files have one writer: another's changes are refused, and put back."""
 
+import errno
 import os
 import shutil
 
 import pytest
 
 from common.errors import UserError
-from common.records import runs, writer
+from common.records import jsonl, runs, writer
 from common.records.jsonl import Writer
 from common.records.writer import RunWriter, Samples
 from tests.test_ranking import replace
@@ -207,3 +208,44 @@ def test_a_file_that_appears_is_set_aside(earlier, file, path):
     assert forged.with_name(forged.name + ".unexpected").read_bytes() == earlier.read_bytes()
     file.close()
     assert runs.files(path.parent) == [earlier, path]
+
+
+class Full:
+    """A file on a disk with room for some bytes more."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def write(self, text):
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken, self.room = text[: self.room], self.room - len(text[: self.room])
+        return self.file.write(taken)
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+@pytest.mark.parametrize("room", [0, 10])
+def test_a_full_disk_is_one_line_and_leaves_whole_lines(file, path, room):
+    before = path.read_bytes()
+    file._lines._file = Full(file._lines._file, room)
+    with pytest.raises(UserError, match=r"jsonl: No space left on device: make room there"):
+        file.row(row(case="c2"))
+    assert path.read_bytes() == before
+    file._lines._file.room = 1 << 20
+    file.row(row(case="c3"))
+    file.close()
+    assert [each.case for each in runs.read(path.parent).rows] == [ROW.case, "c3"]
+
+
+def test_a_file_that_cannot_be_replaced_is_named_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(path, content):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(type(tmp_path), "write_bytes", full)
+    with pytest.raises(OSError, match="No space left") as told:
+        jsonl.replace(tmp_path / "record", b"")
+    assert told.value.filename == str(tmp_path / "record")
+    assert not [*tmp_path.iterdir()]

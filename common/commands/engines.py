@@ -26,6 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--address",
+        type=address,
         metavar="HOST:PORT",
         help="the head of the Ray cluster; default: one of this machine's own",
     )
@@ -40,6 +41,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="without a GPU, processes that share the cores; default: this one alone",
     )
+
+
+def address(text: str) -> str:
+    """Return the text if it is a host and a port, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT")
+    return text
 
 
 def chosen(

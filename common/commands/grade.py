@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
     target = options.json and shared.writable(options.json)
     engine = engines.chosen(options, "grade", chosen)
     from common.engines.grading import part_of
+    from common.records import jsonl
 
     found: list[Found] = []
     coverage = Coverage()
@@ -55,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
         print(line)
     if target:
         rows = _rows(found, engine)
-        target.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n")
+        text = json.dumps(rows, indent=1, allow_nan=False) + "\n"
+        jsonl.replace(target, text.encode())
         part_of(target).unlink(missing_ok=True)
     failed = coverage.silent | {v.solution for each in found for v in each.verdicts if not v.fine}
     return int(bool(failed - peers))

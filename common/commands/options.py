@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import re
 import sys
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from common import solutions
 from common.commands import gpus
 from common.errors import UserError
+from common.importing import require
 from common.paths import PEERS, ROOT
 from common.solutions import Solution
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from common.board.table import About
-
-NEEDED = ("torch", "triton", "numpy", "msgspec", "allpairspy")
-"""Packages without which nothing can be graded."""
-
 
 # --- arguments ------------------------------------------------------------------------------------
 
@@ -188,9 +184,7 @@ def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
         ModuleNotFoundError: A package that grading needs is missing.
         UserError: A GPU is asked for and torch finds none, or not that one.
     """
-    for package in NEEDED:
-        if not importlib.util.find_spec(package):
-            raise ModuleNotFoundError(name=package)
+    require()
     # torch would warn at exit about shared memory that killed workers had mapped
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     kind, _, number = (options.device or "").partition(":")

@@ -64,6 +64,8 @@ class Recorded:
     resumed: bool = True
 
 
+Devices = dict[tuple[str, str], str]
+"""The device of each op and case."""
 Event = Planned | Kept | Taken | Note | LeftOut | Counted | Recorded
 
 
@@ -119,19 +121,23 @@ def _measured(engine: Engine, begun: Mapping[str, Recording]) -> Iterator[Event]
         kind: paces.outliers({each.place.uuid: each.pace for each in found if each.pace})
         for kind, found in engine.kinds.items()
     }
+    first: dict[str, Devices] = {kind: {} for kind in begun}
+    for kind, each in begun.items():
+        for row in each.kept:
+            _noted(row, {}, first[kind])
     for kind, found in engine.run(units):
         if isinstance(found, str):
             yield Note(found)
         else:
-            yield from _written(begun[kind], found, apart[kind])
+            yield from _written(begun[kind], found, apart[kind], first[kind])
 
 
 def _written(
-    begun: Recording, found: Sequence[Answer], apart: Mapping[str, float]
+    begun: Recording, found: Sequence[Answer], apart: Mapping[str, float], first: Devices
 ) -> Iterator[Taken | LeftOut]:
     """Write the answers of one case, all at once, and yield them."""
     measured = [each for each in found if isinstance(each, Rows)]
-    rows = [_noted(row, apart) for each in measured for row in each.rows]
+    rows = [_noted(row, apart, first) for each in measured for row in each.rows]
     begun.rows(rows, [samples for each in measured for samples in each.samples])
     yield from map(Taken, rows)
     for each in found:
@@ -139,11 +145,21 @@ def _written(
             yield begun.left_out(each.op, each.case, each.reason)
 
 
-def _noted(row: Record, apart: Mapping[str, float]) -> Record:
-    """Return the row, with its device's pace where that is not the kind's."""
-    if not row.gpu or row.device not in apart:
+def _noted(row: Record, apart: Mapping[str, float], first: Devices) -> Record:
+    """Return a timed row with its device's pace, and the case's other device, where they differ.
+
+    Args:
+        row: The row.
+        apart: The paces that are not the kind's, by device.
+        first: The device of each case's first timed row, to which this one is added.
+    """
+    if not row.gpu:
         return row
-    state = row.device_state | {"pace": apart[row.device]}
+    state, other = row.device_state, first.setdefault((row.op, row.case), row.device)
+    if row.device in apart:
+        state = state | {"pace": apart[row.device]}
+    if other != row.device:
+        state = state | {"elsewhere": other}
     return msgspec.structs.replace(row, device_state=state)
 
 

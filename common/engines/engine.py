@@ -123,12 +123,14 @@ class Fleet:
         Raises:
             UserError: None of them starts.
         """
+        pool = ThreadPoolExecutor(len(self._stations))
         try:
-            with ThreadPoolExecutor(len(self._stations)) as pool:
-                started = list(pool.map(_started, self._stations))
-        except BaseException:
+            started = list(pool.map(_started, self._stations))
+        except BaseException:  # Ctrl-C too: no thread then waits for a station that starts
             self.__exit__()
             raise
+        finally:
+            pool.shutdown()
         for station, ready in zip(self._stations, started, strict=True):
             if isinstance(ready, Ready) and self._agrees(ready):
                 self._kind[station.name] = ready.place.kind

@@ -11,14 +11,13 @@ import fcntl
 import hashlib
 import os
 import shutil
-import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from common.paths import ROOT
+from common.paths import ROOT, scratch
 
 TRAVELS = ("common", "contributors", "pyproject.toml")
 """The entries of the repository that a node needs."""
@@ -53,7 +52,7 @@ def folder() -> Path:
         UserError: It lies where solutions may write.
     """
     found = Path(os.environ.get(VARIABLE) or Path.home() / FOLDER).resolve()
-    if found.is_relative_to(Path(tempfile.gettempdir()).resolve()):
+    if any(found.is_relative_to(each.resolve()) for each in scratch()):
         raise UserError(f"{found} lies where solutions may write: set {VARIABLE} on each node")
     return found
 
@@ -65,17 +64,33 @@ def settle(source: Path) -> Path:
         source: The project as Ray has unpacked it.
 
     Raises:
-        UserError: The copy would lie where solutions may write.
+        UserError: The copy would lie where solutions may write, or cannot be made.
     """
     name = content(source)
     target = folder() / name / "study"
+    try:
+        _copied(source, target, name)
+    except OSError as error:
+        why = f"{target.parent}: {_reason(error)}"
+        raise UserError(f"{why}: make room there, or set {VARIABLE} on each node") from None
+    return target
+
+
+def _copied(source: Path, target: Path, name: str) -> None:
+    """Make the copy, unless it is there as it was made."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target.parent / "lock", "w") as lock:  # a node's stations start at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _intact(target, name):
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-    return target
+
+
+def _reason(error: OSError) -> str:
+    """Return the reason of an error; a copy of a tree has one for each file."""
+    if isinstance(error, shutil.Error):
+        return str(error.args[0][0][-1])
+    return error.strerror or str(error)
 
 
 def _intact(target: Path, name: str) -> bool:

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from common.engines import node
+from common.engines import cluster, node
 from common.engines.engine import Fleet, Lost
-from common.engines.local import VISIBLE, Process, share_cores
+from common.engines.process import VISIBLE, Process, share_cores
 from common.engines.units import (
     Event,
     Job,
@@ -32,9 +32,6 @@ from common.errors import UserError
 
 LABEL = "accelerator_type:"
 """How Ray's resources begin that name a node's kind of accelerator."""
-LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""The variable by which Ray binds to the loopback address alone, on Linux too; otherwise each of
-its processes listens on every interface. It is read when Ray is imported."""
 LONGEST_PLACING = 120.0
 """Seconds in which the cluster places an actor on its GPU; otherwise another job has the GPU."""
 LONGEST_INSTALLATION = 1800.0
@@ -105,8 +102,8 @@ class RayStation:
         """Wait for the actor and its station, begun here if they are not; see `engine.Station`."""
         placed, started = self._begun or self.begin()
         self._begun = None
-        if not _ray().wait([placed], timeout=max(self._end - time.monotonic(), 0))[0]:
-            raise Lost(f"its GPU is taken: no place on it within {self._limit:.0f} s")
+        if not cluster.module().wait([placed], timeout=max(self._end - time.monotonic(), 0))[0]:
+            raise Lost(f"its GPU is taken, or no core is free, for {self._limit:.0f} s")
         ready = decode_event(_awaited(started))
         assert isinstance(ready, Ready)
         return ready
@@ -119,14 +116,14 @@ class RayStation:
                 reference = next(found)
             except StopIteration:
                 return
-            except _ray().exceptions.RayError as error:
+            except cluster.module().exceptions.RayError as error:
                 raise _told(error) from None
             yield decode_event(_awaited(reference))
 
     def close(self) -> None:
         """End the actor; its station ends with it."""
-        if self._actor is not None and _ray().is_initialized():
-            _ray().kill(self._actor)
+        if self._actor is not None and cluster.module().is_initialized():
+            cluster.module().kill(self._actor)
         self._actor = self._begun = None
 
 
@@ -163,8 +160,8 @@ class RayFleet(Fleet):
             UserError: There is no cluster, no GPU in it, or no station starts.
         """
         try:
-            _connect(self._address, node.runtime_environment(self._install))
-            self._stations = stations = self._placed(slots_of(_ray().nodes()))
+            cluster.connect(self._address, node.runtime_environment(self._install))
+            self._stations = stations = self._placed(slots_of(cluster.module().nodes()))
             _wait(stations, self._limit)
             super().__enter__()
         except BaseException:
@@ -177,7 +174,7 @@ class RayFleet(Fleet):
         try:
             super().__exit__(*of)
         finally:
-            _ray().shutdown()
+            cluster.module().shutdown()
 
     @property
     def _limit(self) -> float:
@@ -215,37 +212,15 @@ def _wait(stations: Sequence[RayStation], limit: float) -> None:
     In the main thread, where Ctrl-C ends it: `Fleet.__enter__` joins the threads that it waits in.
     """
     begun = [each.begin() for each in stations]
-    wait = _ray().wait
+    wait = cluster.module().wait
     placed, _ = wait([each for each, _ in begun], num_returns=len(begun), timeout=limit)
     if started := [each for first, each in begun if first in placed]:
         wait(started, num_returns=len(started))
 
 
-def _connect(address: str | None, environment: Mapping[str, Any]) -> None:
-    """Connect to a cluster, or start one that only this machine can reach.
-
-    Raises:
-        UserError: There is none at the address, or it has another version or token.
-    """
-    if address is None:
-        os.environ.setdefault(LOOPBACK, "0")
-    ray = _ray()
-    try:
-        ray.init(
-            address=address or "local",
-            runtime_env=dict(environment),
-            include_dashboard=False if address is None else None,
-            log_to_driver=False,
-            logging_level="ERROR",
-        )
-    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
-        where, why = address or "this machine", " ".join(str(error).split())
-        raise UserError(f"no connection to a Ray cluster at {where}: {why}") from None
-
-
 def _actor(slot: Slot) -> Any:
     """Return the actor's class with its place."""
-    ray = _ray()
+    ray = cluster.module()
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     place: dict[str, Any] = {"num_cpus": 1, "num_gpus": 1, "max_restarts": 0}
@@ -264,15 +239,15 @@ def _awaited(reference: Any) -> bytes:
         RuntimeError: The harness failed there.
     """
     try:
-        value: bytes = _ray().get(reference)
+        value: bytes = cluster.module().get(reference)
         return value
-    except _ray().exceptions.RayError as error:
+    except cluster.module().exceptions.RayError as error:
         raise _told(error) from None
 
 
 def _told(error: Any) -> Exception:
     """Return what an error of Ray's means: the station's own, or that its actor has ended."""
-    if not isinstance(error, _ray().exceptions.RayTaskError):
+    if not isinstance(error, cluster.module().exceptions.RayTaskError):
         return Lost(_short(error))
     if isinstance(error.cause, UserError | Lost):
         return type(error.cause)(str(error.cause))
@@ -280,16 +255,8 @@ def _told(error: Any) -> Exception:
 
 
 def _short(error: BaseException) -> str:
-    """Return the first line of an error."""
-    return str(error).partition("\n")[0].strip() or type(error).__name__
-
-
-def _ray() -> Any:
-    """Return the module, which takes a second to import.
-
-    Raises:
-        ModuleNotFoundError: It is not installed.
-    """
-    import ray
-
-    return ray
+    """Return the first line of an error, and the last where a node's environment is not made."""
+    first, *others = str(error).strip().split("\n")
+    if others and isinstance(error, cluster.module().exceptions.RuntimeEnvSetupError):
+        return f"{first} {others[-1].strip()}"
+    return first.strip() or type(error).__name__

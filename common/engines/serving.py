@@ -14,9 +14,10 @@ import traceback
 from queue import SimpleQueue
 from socket import socket
 
-from common.engines.station import Station
-from common.engines.units import Event, Failed, Unit, decode_job, decode_unit, encode
+from common.engines.units import Event, Failed, Job, Unit, decode_job, decode_unit, encode
 from common.errors import UserError
+from common.importing import NEEDED, require
+from common.solutions import package_of
 
 BUSY = 3
 """The exit code of a station whose driver has ended while a unit was under way."""
@@ -29,7 +30,9 @@ class _Driver:
         """Read nothing yet."""
         self._control, self._lines = control, control.makefile("rb")
         self._units: SimpleQueue[bytes] = SimpleQueue()
-        self.job = decode_job(self._lines.readline())
+        if not (line := self._lines.readline()):
+            os._exit(BUSY)  # the driver was interrupted before it had told the job
+        self.job = decode_job(line)
         self.busy = True
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -55,7 +58,15 @@ class _Driver:
 
 
 def serve(driver: _Driver) -> None:
-    """Answer units until the driver has no more."""
+    """Answer units until the driver has no more.
+
+    Raises:
+        ModuleNotFoundError: A package of the harness or of a peer is not installed.
+    """
+    require(NEEDED)
+    require(_peers(driver.job))
+    from common.engines.station import Station  # for seconds, in which the driver may end
+
     with Station(driver.job) as station:
         driver.tell(station.ready())
         while unit := driver.next():
@@ -64,6 +75,11 @@ def serve(driver: _Driver) -> None:
                 driver.tell(answer)
             driver.tell(station.finished())
         driver.busy = False
+
+
+def _peers(job: Job) -> list[str]:
+    """Return the packages of the job's peers."""
+    return sorted({package_of(each.handle) for each in job.solutions if each.peer})
 
 
 def main(descriptor: int) -> None:
@@ -76,6 +92,8 @@ def main(descriptor: int) -> None:
         os._exit(BUSY)
     except UserError as error:
         driver.tell(Failed(str(error)))
+    except ModuleNotFoundError as error:
+        driver.tell(Failed(f"it lacks the package {error.name}: install it there"))
     except Exception as error:
         driver.tell(Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
 

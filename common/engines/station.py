@@ -16,6 +16,7 @@ import torch
 
 from common.engines import paces
 from common.engines.units import Answer, Finished, Job, Ready, Rows, TooLarge, Unit, Verdicts
+from common.errors import UserError
 from common.grading import graded, sweep
 from common.grading.compiling import Compiler
 from common.grading.graded import Graded
@@ -32,7 +33,13 @@ class Station:
     """The sweep of one device, and all that stays between two units; a context manager."""
 
     def __init__(self, job: Job) -> None:
-        """Find the device and the cases that it has room for, and start a fork server."""
+        """Find the device and the cases that it has room for, and start a fork server.
+
+        Raises:
+            UserError: There is no such device, or the tier is not for it.
+        """
+        if job.device == "cuda" and not torch.cuda.is_available():
+            raise UserError("torch finds no GPU: it is built without CUDA, or lacks the driver")
         self._job, self._solutions = job, job.solutions
         self._memory = Memory.of(job.device, job.memory)
         with contextlib.redirect_stderr(io.StringIO()) as notes:

@@ -15,9 +15,9 @@ from typing import Literal, TypedDict, cast
 
 import msgspec
 
-from common.measure.machine import Place
 from common.paths import ROOT
 from common.records.lines import Record
+from common.records.places import Place
 from common.records.writer import Samples
 from common.solutions import Solution
 from common.spec import Direction, Tier

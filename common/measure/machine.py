@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import platform
-import re
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from typing import Any, Literal
 
-import msgspec
 import torch
 
 from common.digest import digest
@@ -18,31 +16,8 @@ from common.grading.memory import GIB
 from common.measure.limits import MEASURED
 from common.paths import COMMON
 from common.peaks import peak_of
+from common.records.places import INTERPRETER, Place, folder_of
 from common.solutions import Solution, package_of
-
-INTERPRETER = "CPU, Triton's interpreter"
-"""The name that stands for a device where there is no GPU."""
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """One device of one node, as records name it."""
-
-    device: Literal["cpu", "cuda"]
-    name: str
-    """The device's name as torch has it, or one that stands for it."""
-    node: str
-    """The host's name."""
-    uuid: str
-    """The GPU's UUID; `cpu` without a GPU."""
-    versions: dict[str, str]
-    """Of Python and of the packages that take part."""
-    memory_gib: int = 0
-    """The most that a run may take of the GPU's memory, rounded; 0 without a GPU."""
-
-    @property
-    def kind(self) -> str:
-        """The folder of the records of all devices of this kind."""
-        return folder_of(self.name)
 
 
 def place(
@@ -88,13 +63,6 @@ def device_fields(device: str) -> dict[str, Any]:
 def results_folder(device: str) -> str:
     """Return the name of the device's folder: `nvidia-h200`, or `cpu`, which stays out of git."""
     return folder_of(device_name(device))
-
-
-def folder_of(name: str) -> str:
-    """Return the folder of a device's name: `nvidia-h200` for `NVIDIA H200`, `cpu` for none."""
-    if name == INTERPRETER:
-        return "cpu"
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def versions() -> dict[str, str]:

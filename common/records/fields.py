@@ -41,6 +41,8 @@ class State(TypedDict, total=False):
     pace: float
     """Eager's time on this device over its median on all of the run's devices of the kind, where
     it is far from 1; see `engines/paces.py`."""
+    elsewhere: str
+    """The device of the case's first timed row in the run, where it is another than this row's."""
 
 
 class Line(

@@ -105,14 +105,26 @@ class Writer:
         """Append lines, all at once, so that a kill of this process hardly ever parts them.
 
         Raises:
-            UserError: Another process changed the file; it is put back.
+            UserError: Another process changed the file, and it is put back; or the disk is full.
         """
         if self._touched() and self._changed():
             self._refuse()
         text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
         self._content += text
-        self._file.write(text)
-        self._left = stamp(self.path)
+        try:
+            self._append(text)
+        except OSError as error:
+            del self._content[-len(text) :]
+            os.truncate(self.path, len(self._content))
+            fix = "make room there, and the same command goes on"
+            raise UserError(f"{self.path}: {error.strerror}: {fix}") from None
+        finally:
+            self._left = stamp(self.path)
+
+    def _append(self, text: bytes) -> None:
+        """Write all of the text: a disk that fills up first takes a part of it without an error."""
+        while text:
+            text = text[self._file.write(text) :]
 
     def check(self) -> None:
         """Compare the whole content.
@@ -174,7 +186,11 @@ def put_back(path: Path, content: bytes | bytearray) -> None:
 def replace(path: Path, content: bytes | bytearray) -> None:
     """Write a file whole or not at all: a full disk or a kill leaves what was there."""
     fresh = path.with_name(path.name + ".tmp")
-    fresh.write_bytes(content)
+    try:
+        fresh.write_bytes(content)
+    except OSError as error:  # which does not name the file
+        fresh.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from None
     os.replace(fresh, path)
 
 

@@ -7,22 +7,16 @@ import ctypes
 import itertools
 import os
 import struct
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.paths import ROOT
+from common.paths import ROOT, scratch
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _SIGNALS = 1 << 1
 _WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
 _WRITES = _WRITE_FILE | sum(1 << bit for bit in range(4, 14)) | _TRUNCATE
 """The rights to write, to remove, to make anything, to move and to cut short."""
-_CACHES = (
-    "TRITON_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR",
-    "CUDA_CACHE_PATH", "XDG_CACHE_HOME",
-)  # fmt: skip
-_CACHES_AT_HOME = (".cache", ".nv", ".triton")
 
 
 def landlock_version(libc: ctypes.CDLL) -> int:
@@ -58,12 +52,10 @@ def writable_paths() -> Iterator[Path]:
     For a repository at `/home/ada/study` these are the other entries of `/home/ada`, of `/home` and
     of `/`.
     """
-    yield Path(tempfile.gettempdir())
-    caches = [Path(os.environ[name]) for name in _CACHES if os.environ.get(name)]
     home = Path(os.path.expanduser("~")).resolve()
     # a cache made later, in a folder that the repository lies in, would be beside nothing
-    if home in ROOT.parents or home.is_relative_to(ROOT):
-        caches += [home / name for name in _CACHES_AT_HOME]
+    temporary, *caches = scratch(at_home=home in ROOT.parents or home.is_relative_to(ROOT))
+    yield temporary
     for cache in caches:
         with contextlib.suppress(OSError):
             cache.mkdir(parents=True, exist_ok=True)

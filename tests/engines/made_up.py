@@ -15,7 +15,7 @@ from common.engines.units import (
     Verdicts,
     plan,
 )
-from common.measure.machine import Place
+from common.records.places import Place
 
 SOLUTIONS = ("ada/rope", "bob/rope")
 JOB = Job(
@@ -24,6 +24,8 @@ JOB = Job(
     sources=tuple(Source(f"contributors/{name}.py", "rope") for name in SOLUTIONS),
     tier="smoke",
 )
+ENDLESS = 50
+"""More often than that no station is asked for a solution on a case."""
 
 
 def cases(count):
@@ -35,10 +37,16 @@ class Station:
     """Answers each due solution and case, unless `loses` says that it is lost in it."""
 
     def __init__(
-        self, name, loses=lambda station, solution, case: False, count=40, kind="A GPU", **place
+        self,
+        name,
+        loses=lambda station, solution, case: False,
+        count=40,
+        kind="A GPU",
+        pace=None,
+        **place,
     ):
         """The kind is `a-gpu`, or what `place` says."""
-        self.name, self.loses, self.cases = name, loses, cases(count)
+        self.name, self.loses, self.cases, self.pace = name, loses, cases(count), pace
         self.place = {"device": "cpu", "name": kind, "versions": {"torch": "2"}} | place
         self.starts, self.asked, self.closed = 0, Counter(), False
         self.units, self.starts_again = [], True
@@ -51,7 +59,7 @@ class Station:
         if self.starts > 1 and not self.starts_again:
             raise Lost("it stays away")
         place = Place(node="here", uuid=self.name, **self.place)
-        return Ready(place, self.cases)
+        return Ready(place, self.cases, pace=self.pace)
 
     def run(self, unit):
         self.units.append(unit)
@@ -67,6 +75,7 @@ class Station:
     def answer(self, unit, solution, case):
         if not unit.crashed:
             self.asked[solution, case] += 1
+            assert self.asked[solution, case] <= ENDLESS, "a loop"
             if self.loses(self, solution, case):
                 raise Lost("killed")
         verdict = "CRASHED" if unit.crashed else "PASSED"

@@ -5,7 +5,11 @@ import pytest
 from common.engines.engine import Fleet
 from common.engines.engine import cases as cases_of
 from common.engines.grading import Begins, Found, grade, part_of
+from common.measure import recording
+from common.records.runs import Results
+from common.spec import DIRECTIONS
 from tests.engines.made_up import JOB, SOLUTIONS, Station, cases
+from tests.test_records import row
 
 KINDS = ("A GPU", "Another GPU")
 
@@ -50,6 +54,12 @@ def test_other_versions_of_a_kind_begin_anew(target):
     assert kept == [0]
     assert len(found) == 3 * len(SOLUTIONS)
     assert b'"3"' in part_of(target).read_bytes()
+
+
+def test_a_case_without_all_its_rows_is_done_again():
+    whole = [row(case="whole", direction=each) for each in DIRECTIONS]
+    earlier = Results(None, rows=[*whole, row(case="half")])
+    assert recording._whole(earlier) == whole
 
 
 def test_devices_of_a_kind_take_the_cases_that_all_have_room_for():

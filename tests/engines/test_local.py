@@ -2,29 +2,39 @@
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from common.engines import local
-from common.engines.engine import Fleet
+from common.engines import local, serving
+from common.engines.engine import Fleet, Lost
 from common.engines.grading import Found, grade
-from common.engines.local import Here, Process, share_cores
+from common.engines.local import Here
+from common.engines.process import Process, share_cores
+from common.engines.station import Station
 from common.engines.units import SIZES, Job, Sizes, Source, Unit
 from common.errors import UserError
 from common.grading import sweep
+from common.grading.worker import DEADLINE
+from common.measure.rows import Measured
+from common.paths import ROOT
 from common.solutions import discover
 from tests import forked
 from tests.engines.made_up import JOB
-from tests.study import RIGHT, WRONG
+from tests.study import HIDE, RIGHT, WRONG
+from tests.test_records import row
 
 SAMPLE = 6
 
 
-def job_in(folder, **fields):
-    for handle, text in (("alice", RIGHT), ("bob", WRONG)):
+def job_in(folder, texts=(RIGHT, WRONG), **fields):
+    for handle, text in zip(("alice", "bob"), texts, strict=True):
         source = folder / "contributors" / handle / "rotate_half.py"
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(text)
@@ -97,11 +107,15 @@ def test_two_stations_find_the_same_and_a_killed_one_is_replaced(folder, expecte
 
 def drive(folder):
     """Grade with one station, in a process that is killed meanwhile."""
-    verdicts(local.engine(job_in(folder, sample=None), [], stations=1))
+    asleep = RIGHT.replace(
+        "    x1, x2", f"    import time; time.sleep({DEADLINE['cpu']})\n    x1, x2"
+    )
+    verdicts(local.engine(job_in(folder, (asleep, asleep), sample=None), [], stations=1))
 
 
-def test_stations_end_with_their_driver(folder):
-    driver = forked.CONTEXT.Process(target=drive, args=(folder,))
+def test_stations_end_with_their_driver(tmp_path):
+    """At once: they do not wait for an answer that nobody hears."""
+    driver = forked.CONTEXT.Process(target=drive, args=(tmp_path,))
     driver.start()
     end = time.monotonic() + 60
     while len(family := children(driver.pid)) < 4 and time.monotonic() < end:
@@ -109,6 +123,7 @@ def test_stations_end_with_their_driver(folder):
     assert named(family, "common.engines.serving")
     driver.kill()
     driver.join()
+    end = time.monotonic() + DEADLINE["cpu"] / 2
     while (left := [pid for pid in family if running(pid)]) and time.monotonic() < end:
         time.sleep(0.05)
     assert not left
@@ -130,13 +145,55 @@ def test_a_job_that_no_station_can_do_is_one_line(folder):
 def test_an_exception_of_the_harness_is_no_solutions_and_is_told_whole(folder):
     job = job_in(folder)
     unknown = Unit(op="rotate_half", cases=("no such case",), solutions=("alice/rotate_half",))
-    with (
-        Fleet(job, [Process("station 0", job)]) as fleet,
-        pytest.raises(
-            RuntimeError, match=r"the harness failed on a device:\nTraceback[^$]*KeyError"
-        ),
-    ):
+    told = r"the harness failed on a device:\nTraceback[^$]*KeyError"
+    with Fleet(job, [Process("s", job)]) as fleet, pytest.raises(RuntimeError, match=told):
         list(fleet.run({"cpu": [unknown]}))
+
+
+def test_a_station_without_a_package_is_one_line(folder, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(HIDE)
+    hidden = {"PYTHONPATH": str(tmp_path), "HIDDEN": "triton"}
+    with pytest.raises(UserError, match=r"s takes no part: it lacks the package triton: install"):
+        Fleet(JOB, [Process("s", JOB, environment=hidden)]).__enter__()
+
+
+def test_a_station_needs_the_packages_of_the_jobs_peers(folder):
+    job = job_in(folder, sources=(Source("common/peers/quack/rope.py", "rope"),))
+    assert serving._peers(job) == ["quack"]
+    assert serving._peers(job_in(folder)) == []
+
+
+def test_a_station_without_a_gpu_is_one_line(folder, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match="torch finds no GPU"):
+        Station(job_in(folder, device="cuda"))
+
+
+def test_a_station_whose_driver_was_interrupted_at_once_ends_without_a_word():
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "common.engines.serving", str(theirs.fileno())]
+    with theirs:
+        started = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()],
+                                   stderr=subprocess.PIPE)  # fmt: skip
+    ours.close()
+    assert started.communicate(timeout=60) == (None, b"")
+    assert started.returncode == serving.BUSY
+
+
+def test_a_row_tells_its_node_and_device():
+    place = SimpleNamespace(node="n1", uuid="GPU-a")
+    found = Station._rows(SimpleNamespace(place=place), [Measured(row(), None, None)])
+    assert [(each.node, each.device) for each in found.rows] == [("n1", "GPU-a")]
+
+
+def test_a_station_keeps_to_its_cores(monkeypatch):
+    kept = {}
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: kept.update({pid: cores}))
+    station = Process("s", JOB, cores=[3, 4])
+    with pytest.raises(Lost, match="exit code 0"):
+        station.start()
+    assert kept == {station._process.pid: [3, 4]}
 
 
 def test_stations_have_cores_of_their_own():

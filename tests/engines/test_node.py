@@ -1,5 +1,6 @@
 """A node's copy of the project lies where no solution may write."""
 
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -60,7 +61,26 @@ def test_a_copy_is_made_once_and_again_where_it_was_changed(unpacked, copies):
     assert node.settle(unpacked) != settled
 
 
-def test_a_folder_where_solutions_may_write_is_refused(unpacked, monkeypatch):
-    monkeypatch.setenv(node.VARIABLE, str(Path(tempfile.gettempdir()) / "copies"))
+@pytest.mark.parametrize("where", ["{tmp}/copies", "{home}/.cache/copies", "{cache}"])
+def test_a_folder_where_solutions_may_write_is_refused(unpacked, tmp_path, monkeypatch, where):
+    """Beneath a compiler's cache too."""
+    cache = str(tmp_path / "cache")
+    monkeypatch.setenv("TRITON_CACHE_DIR", cache)
+    found = where.format(tmp=tempfile.gettempdir(), home=Path.home(), cache=cache)
+    monkeypatch.setenv(node.VARIABLE, found)
     with pytest.raises(UserError, match="lies where solutions may write: set STUDY_NODE_FOLDER"):
+        node.settle(unpacked)
+
+
+def test_a_copy_that_cannot_be_made_is_one_line(unpacked, copies, monkeypatch):
+    copies.write_text("a file in its place")
+    with pytest.raises(UserError, match="Not a directory: make room there, or set STUDY_NODE"):
+        node.settle(unpacked)
+    copies.unlink()
+
+    def full(source, target, **_):
+        raise shutil.Error([(source, target, "[Errno 28] No space left on device")])
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(UserError, match=r"No space left on device: make room there"):
         node.settle(unpacked)

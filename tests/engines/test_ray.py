@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from common import paths
-from common.engines import node, ray_engine
+from common.engines import cluster as cluster_of_ray
+from common.engines import ray_engine
 from common.engines.benching import Note, Recorded, bench
-from common.engines.ray_engine import LOOPBACK, RayFleet, RayStation, Slot, slots_of
+from common.engines.cluster import LOOPBACK
+from common.engines.ray_engine import RayFleet, RayStation
 from common.engines.units import SIZES, Sizes
 from common.errors import UserError
 from common.records import runs
@@ -122,24 +124,6 @@ def test_a_cluster_without_a_gpu_is_one_line(cluster, folder):  # noqa: F811
     assert not ray.is_initialized()
 
 
-def test_slots_are_the_gpus_of_the_nodes_that_are_alive():
-    def listed(number, alive=True, **resources):
-        return {"Alive": alive, "NodeID": f"{number}" * 8, "NodeManagerHostname": f"n{number}",
-                "Resources": resources}  # fmt: skip
-
-    label = {"accelerator_type:H200": 1.0}
-    nodes = [listed(1, GPU=2.0, **label), listed(2, False, GPU=8.0), listed(3, CPU=4.0)]
-    assert slots_of(nodes) == [
-        Slot("1" * 8, f"n1 111111 GPU {number}", "H200", number, 2) for number in range(2)
-    ]
-
-
-def test_the_cpu_is_refused_as_its_rows_would_come_under_a_gpus_name(folder):  # noqa: F811
-    for address in (None, "127.0.0.1:1"):
-        with pytest.raises(UserError, match="--engine ray needs GPUs: leave --device cpu out"):
-            RayFleet(job_in(folder), address)
-
-
 @pytest.mark.parametrize("error", [
     RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.9"),
     ray.exceptions.AuthenticationError("Invalid token:\n    Ray: 2.9"),
@@ -150,9 +134,16 @@ def test_a_cluster_that_does_not_let_in_is_one_line(folder, monkeypatch, error):
         raise error
 
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(cluster_of_ray, "_reach", lambda address: None)
     with pytest.raises(UserError, match=r"cluster at 127.0.0.1:1: .*Ray: 2.9") as told:
         verdicts(RayFleet(job_in(folder), "127.0.0.1:1", simulated=True))
     assert "\n" not in str(told.value)
+
+
+def test_packages_that_a_node_cannot_install_are_told_in_one_line():
+    error = ray.exceptions.RuntimeEnvSetupError("Traceback\n  in pip\nERROR: No matching package\n")
+    said = str(ray_engine._told(error))
+    assert said == "Failed to set up runtime environment. ERROR: No matching package"
 
 
 @ray.remote(num_gpus=1)
@@ -206,13 +197,3 @@ def test_what_the_user_can_mend_on_a_node_keeps_its_line(cluster, folder, monkey
     with pytest.raises(UserError, match="lies where solutions may write: set STUDY_NODE_FOLDER"):
         verdicts(RayFleet(job_in(folder), cluster.address, simulated=True))
     cluster.remove_node(made)
-
-
-def test_a_node_gets_the_harness_and_the_solutions_alone():
-    got = node.runtime_environment(install=True)
-    assert {"/results", "/.git", "/docs", "/tests"} <= set(got["excludes"])
-    assert not {"/common", "/contributors", "/pyproject.toml"} & set(got["excludes"])
-    packages = got["pip"]["packages"]
-    assert any(each.startswith("torch==") for each in packages)
-    assert any(each.startswith("msgspec==") for each in packages), "of the group that it includes"
-    assert "pip" not in node.runtime_environment(install=False)

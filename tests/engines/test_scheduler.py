@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.engines.engine import Fleet, Lost
+from common.engines.engine import UNLUCKY, Fleet, Lost
 from common.engines.units import SIZES, Failed, Finished, Sizes, Unit, plan
-from common.engines.work import LIVES, TRIES, Gathered, Work
+from common.engines.work import LIVES, SUSPECTS, TRIES, Gathered, Work
 from common.errors import UserError
 from tests.engines.made_up import JOB, SOLUTIONS, Station, cases, swept
 
@@ -147,6 +147,24 @@ def test_a_station_that_does_not_start_again_leaves_its_part_to_the_others():
     )  # fmt: skip
 
 
+def test_a_station_that_is_lost_again_and_again_leaves_its_part_to_the_others():
+    """The machine may be at fault; the other one begins when it has left."""
+
+    def waits(*_):
+        end = time.monotonic() + 5
+        while stations[0].starts < UNLUCKY and time.monotonic() < end:
+            time.sleep(0.01)
+        if not stations[1].asked.total() > 1:
+            time.sleep(0.1)  # in which the first one would start again
+        return False
+
+    stations = [Station("a", lambda *_: True, count=400), Station("b", waits, count=400)]
+    found, lines = swept(stations, count=400)
+    assert found == all_of(400)
+    assert stations[0].starts == UNLUCKY
+    assert lines[-1] == "a takes no part any more: it was lost again and again"
+
+
 def test_where_no_station_is_left_the_same_command_goes_on():
     station = Station("a", lambda _, solution, case: case == "c9")
     station.starts_again = False
@@ -184,6 +202,46 @@ def test_a_unit_that_ends_without_an_answer_is_an_error():
     unit = Unit(op="rope", cases=("c0",), solutions=SOLUTIONS)
     with pytest.raises(RuntimeError, match=r"no answer for c0 of ada/rope, bob/rope"):
         list(Gathered(unit).take(Finished()))
+
+
+def test_all_solutions_answer_a_case_on_one_device():
+    units = plan(JOB, cases(40), SIZES["bench"])
+    assert {unit.solutions for unit in units} == {SOLUTIONS}
+    assert [case for unit in units for case in unit.cases] == list(cases(40)["rope"])
+
+
+def test_a_lost_case_stays_on_one_device():
+    work = Work([Unit(op="rope", cases=("c0",), solutions=SOLUTIONS)], "ab")
+    work.lost(work.take("a"), "a", whole=())
+    assert work.take("b").solutions == SOLUTIONS
+
+
+def test_what_waited_behind_a_loss_is_not_suspected():
+    every = cases(SUSPECTS + 4)["rope"]
+    work = Work([Unit(op="rope", cases=every, solutions=SOLUTIONS)], "ab")
+    work.lost(work.take("a"), "a", whole=())
+    units = [work.take("b") for _ in range(SUSPECTS + 1)]
+    assert [unit.cases for unit in units] == [*((each,) for each in every[:-4]), every[-4:]]
+    assert {(unit.tries, unit.lost_on) for unit in units[:-1]} == {(1, ("a",))}
+    assert (units[-1].tries, units[-1].lost_on) == (0, ())
+
+
+def test_ctrl_c_waits_for_no_station_that_starts(monkeypatch):
+    ended = threading.Event()
+    stations = [Station(name) for name in "ab"]
+    monkeypatch.setattr(stations[0], "start", raises(KeyboardInterrupt))
+    monkeypatch.setattr(stations[1], "start", lambda: ended.wait(10) or pytest.fail("waited"))
+    monkeypatch.setattr(stations[1], "close", ended.set)
+    with pytest.raises(KeyboardInterrupt):
+        Fleet(JOB, stations).__enter__()
+    assert ended.is_set() and stations[0].closed
+
+
+def raises(error):
+    def start():
+        raise error
+
+    return start
 
 
 def test_an_end_in_the_midst_ends_the_stations():

@@ -120,6 +120,22 @@ def test_options_that_do_not_go_together_are_said(given, monkeypatch):
         engines.chosen(options(**given), "grade", [])
 
 
+@pytest.mark.parametrize("text", ["head", "head:", ":6379", "auto", "ray://head:10001"])
+def test_an_address_is_a_host_and_a_port(text, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["grade", "--engine", "ray", "--address", text])
+    assert f"--address: {text!r} is no HOST:PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "seen", "asked"), [
+    ("bench", ["0", "1"], True), ("bench", ["0"], False), ("grade", ["0", "1"], False),
+])  # fmt: skip
+def test_several_gpus_are_compared_before_they_are_timed(monkeypatch, command, seen, asked):
+    monkeypatch.setattr(engines.shared, "found_device", lambda options: "cuda")
+    monkeypatch.setattr(gpus, "visible", lambda: seen)
+    assert engines.chosen(options(device=None), command, []).job.pace == asked
+
+
 def test_a_cluster_needs_ray(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SystemExit) as ended:
