@@ -8,13 +8,13 @@ leader's: with scores 2.0 ± 0.1, 1.9 ± 0.1 and 1.8 ± 0.1, two entries are fir
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
-from common import stats
 from common.board.scores import Pair, Score, numbers, scores
 from common.records.fields import Summary
 from common.records.lines import Record
@@ -163,7 +163,7 @@ def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
             groups[row.run, row.tier, row.op, row.case, row.direction].append(row)
     found = set()
     for group in groups.values():
-        middle = stats.median([median(row, "eager") for row in group])
+        middle = statistics.median([median(row, "eager") for row in group])
         for row in group:
             far = abs(median(row, "eager") / middle - 1) > APART[row.ranked_by]
             found |= {row.id} if far and len(group) >= FEW else set()
