@@ -24,6 +24,7 @@ from common.board import field
 from common.paths import RESULTS
 from common.records import runs
 from common.records.lines import End, Record
+from common.records.outline import Outline
 from common.records.writer import RunWriter, read_samples
 from tests import crowd
 
@@ -73,7 +74,7 @@ def costs(folder):
         "a run begun beside older ones":
             (lambda: RunWriter(path.parent / "2-s.jsonl").close(), 1, KEPT),
         "a record merged, read in full": (lambda: runs.read(path.parent), 1, KEPT),
-        "a record ranked": (lambda: field.Field(path.parent, known).places, 1, KEPT),
+        "a record ranked": (lambda: field.Field(Outline.of(path.parent), known).places, 1, KEPT),
     }  # fmt: skip
     found = {name: measured(call, calls) / rows for name, (call, calls, rows) in steps.items()}
     found[SYNC] = measured(synced(folder / "synced", raw), SYNCS, time.perf_counter)

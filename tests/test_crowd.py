@@ -8,10 +8,11 @@ import sys
 import pytest
 
 from common.board import field
+from common.board.devices import newest
 from common.board.ranking import rank
 from common.board.sections import sections
 from common.errors import UserError
-from common.records import runs
+from common.records import outline, runs
 from common.records.outline import Outline
 from tests import crowd
 from tests.test_ranking import RUN, replace
@@ -117,14 +118,35 @@ def test_some_devices_of_many_are_drawn(results):
 # --- the outline ----------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=[outline.PART, 100], ids=["at once", "in parts"])
+def size(request, monkeypatch):
+    """Files are scanned at once, or by several processes in parts that are shorter than a line."""
+    monkeypatch.setattr(outline, "PART", request.param)
+
+
+@pytest.mark.usefixtures("size")
 def test_an_outline_reads_the_lines_of_some_solutions_and_one_of_each_case(tmp_path):
     written(tmp_path, *ROWS, *PEERS)
-    outline = Outline.of(tmp_path)
-    found = {row.solution for row in outline.read([NAMES[5]]).rows}
-    assert found == {NAMES[0], NAMES[5]}
-    assert outline.read(KNOWN) == runs.read(tmp_path)
+    found = Outline.of(tmp_path)
+    assert {row.solution for row in found.read([NAMES[5]]).rows} == {NAMES[0], NAMES[5]}
+    assert found.read(KNOWN) == runs.read(tmp_path)
 
 
+@pytest.mark.usefixtures("size")
+def test_the_places_of_parts_are_those_of_the_whole(results):
+    written(results / "gpu", *ROWS, *PEERS)
+    assert drawn().places == places(rank([*ROWS, *PEERS]))
+
+
+@pytest.mark.usefixtures("size")
+def test_the_gist_of_a_device_tells_its_order(tmp_path):
+    written(tmp_path, *ROWS, *PEERS)
+    gist, whole = Outline.of(tmp_path).gist(), runs.read(tmp_path)
+    assert gist.rows == ROWS[:1]
+    assert newest(gist) == newest(whole) != newest(runs.Results(tmp_path))
+
+
+@pytest.mark.usefixtures("size")
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -144,11 +166,12 @@ def test_a_line_that_is_drawn_is_validated_whole(tmp_path):
     path = written(tmp_path, *ROWS[:2], end=False)
     last = json.loads(path.read_text().splitlines()[-1]) | {"unheard": "of"}
     path.write_text(path.read_text() + json.dumps(last) + "\n")
-    outline = Outline.of(tmp_path)
+    found = Outline.of(tmp_path)
     with pytest.raises(UserError, match=r"line 4 is no record of schema 2 .*unheard"):
-        outline.read([NAMES[0]])
+        found.read([NAMES[0]])
 
 
+@pytest.mark.usefixtures("size")
 def test_a_torn_line_is_left_out(tmp_path, capsys):
     path = written(tmp_path, *ROWS[:2], end=False)
     path.write_text(path.read_text()[:-5])

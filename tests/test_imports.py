@@ -13,12 +13,16 @@ import pytest
 
 from common.paths import ROOT
 
-SHARED = "errors digest kept spec paths peaks printable wire verdicts source stats solutions arena"
+SHARED = (
+    "errors digest kept spec paths peaks printable processes wire verdicts source stats solutions"
+    " arena"
+)
 GRADING = f"{SHARED} ops records grading"
 MAY = {
     "errors": "",
     "digest": "",
     "kept": "digest paths",
+    "processes": "",
     "importing": "",
     "spec": "",
     "paths": "",
@@ -56,6 +60,7 @@ NO_TORCH = (
     "paths",
     "peaks",
     "printable",
+    "processes",
     "records",
     "solutions",
     "source",
