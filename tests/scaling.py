@@ -68,7 +68,7 @@ def costs(folder):
     steps = {
         "a worker's answer decoded": (lambda: msgspec.json.decode(raw, type=Record), KEPT, 1),
         "a row written, with its raw samples":
-            (lambda: file.row(row, next(waiting)), len(sampled), 1),
+            (lambda: file.rows([row], [next(waiting)]), len(sampled), 1),
         "the run's end, which compresses the samples":
             (lambda: file.end(begun.run), 1, len(sampled)),
         "a run begun beside older ones":
