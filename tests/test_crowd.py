@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import accumulate, chain
 
 import pytest
 
@@ -12,7 +13,7 @@ from common.board.devices import newest
 from common.board.ranking import rank
 from common.board.sections import sections
 from common.errors import UserError
-from common.records import outline, runs
+from common.records import outline, runs, scan
 from common.records.outline import Outline
 from tests import crowd
 from tests.test_ranking import RUN, replace
@@ -132,6 +133,14 @@ def test_an_outline_reads_the_lines_of_some_solutions_and_one_of_each_case(tmp_p
     assert found.read(KNOWN) == runs.read(tmp_path)
 
 
+def test_each_line_is_of_the_part_that_it_begins_in(tmp_path):
+    path = written(tmp_path, *ROWS)
+    starts = list(accumulate(map(len, path.read_bytes().splitlines(keepends=True)), initial=0))[:-1]
+    for size in (starts[1] - 1, starts[1], starts[1] + 1, starts[-1], path.stat().st_size):
+        scans = list(map(scan.scan, scan.parts(path, size)))
+        assert list(chain.from_iterable(each.starts for each in scans)) == starts
+
+
 @pytest.mark.usefixtures("size")
 def test_the_places_of_parts_are_those_of_the_whole(results):
     written(results / "gpu", *ROWS, *PEERS)
@@ -190,10 +199,11 @@ try:
     cli.main(["leaderboard"])
 except SystemExit as end:
     code = end.code
-used = resource.getrusage(resource.RUSAGE_SELF)
+used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+seconds = sum(each.ru_utime + each.ru_stime for each in used)
 # ru_maxrss would begin with the parent's
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
-print(code, used.ru_utime + used.ru_stime, peak, file=sys.stderr)
+print(code, seconds, peak, file=sys.stderr)
 """
 
 
