@@ -9,9 +9,11 @@ after the other.
 """
 
 import argparse
+import contextlib
 import heapq
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,7 @@ from common.board import field
 from common.paths import RESULTS
 from common.records import runs
 from common.records.lines import End, Record
+from common.records.outline import Outline
 from common.records.writer import RunWriter, read_samples
 from tests import crowd
 
@@ -33,6 +36,8 @@ BOARDS = ((100, 1), (1000, 1), (10_000, 1), (10, 1000))
 """Solutions and devices; each pair has 100 rows a solution and device."""
 SPREAD = 0.5
 """The deviation of the logarithm of a case's time."""
+PAUSE = 0.1
+"""Seconds between two looks at a board's memory."""
 SYNC, SYNCS = "a row synced to the disk, by the wall", 200
 KEPT = 10_000
 """The rows of the record that costs are measured with."""
@@ -67,13 +72,13 @@ def costs(folder):
     steps = {
         "a worker's answer decoded": (lambda: msgspec.json.decode(raw, type=Record), KEPT, 1),
         "a row written, with its raw samples":
-            (lambda: file.row(row, next(waiting)), len(sampled), 1),
+            (lambda: file.rows([row], [next(waiting)]), len(sampled), 1),
         "the run's end, which compresses the samples":
             (lambda: file.end(begun.run), 1, len(sampled)),
         "a run begun beside older ones":
             (lambda: RunWriter(path.parent / "2-s.jsonl").close(), 1, KEPT),
         "a record merged, read in full": (lambda: runs.read(path.parent), 1, KEPT),
-        "a record ranked": (lambda: field.Field(path.parent, known).places, 1, KEPT),
+        "a record ranked": (lambda: field.Field(Outline.of(path.parent), known).places, 1, KEPT),
     }  # fmt: skip
     found = {name: measured(call, calls) / rows for name, (call, calls, rows) in steps.items()}
     found[SYNC] = measured(synced(folder / "synced", raw), SYNCS, time.perf_counter)
@@ -131,13 +136,27 @@ def simulate(devices, cases, seconds, driver, seed=0):
 
 
 def board(root):
-    """The wall time, the processor's time and the peak memory of a board, in s, s and MB."""
+    """The wall time, the processor's time and the peak memory of a board's processes: s, s, MB."""
     began = time.perf_counter()
     child = subprocess.Popen([sys.executable, "-m", "common", "leaderboard"], cwd=root,
                              stdout=subprocess.DEVNULL)  # fmt: skip
-    _, code, used = os.wait4(child.pid, 0)
+    peak, ended = 0, 0
+    while not ended:
+        time.sleep(PAUSE)
+        peak = max(peak, memory(child.pid))
+        ended, code, used = os.wait4(child.pid, os.WNOHANG)
     assert code == 0
-    return time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss >> 10
+    return time.perf_counter() - began, used.ru_utime + used.ru_stime, peak >> 10
+
+
+def memory(process):
+    """The KiB of a process and of its children; what several share counts once."""
+    folder = Path("/proc", str(process))
+    with contextlib.suppress(OSError):  # it ends
+        own = re.search(r"^Pss: +(\d+)", (folder / "smaps_rollup").read_text(), re.MULTILINE)
+        children = (folder / "task" / str(process) / "children").read_text().split()
+        return (int(own[1]) if own else 0) + sum(map(memory, children))
+    return 0
 
 
 def table(header, rows):

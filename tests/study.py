@@ -163,7 +163,7 @@ def recorded(repository):
         absent={},
     )  # fmt: skip
     writer.begin(begun)
-    writer.row(row)
+    writer.rows([row])
     writer.close()
     yield path
     for drawn in ("results", "docs", "site"):

@@ -4,14 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from itertools import accumulate, chain
 
 import pytest
 
 from common.board import field
+from common.board.devices import newest
 from common.board.ranking import rank
 from common.board.sections import sections
 from common.errors import UserError
-from common.records import runs
+from common.records import outline, runs, scan
 from common.records.outline import Outline
 from tests import crowd
 from tests.test_ranking import RUN, replace
@@ -117,14 +119,43 @@ def test_some_devices_of_many_are_drawn(results):
 # --- the outline ----------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=[outline.PART, 100], ids=["at once", "in parts"])
+def size(request, monkeypatch):
+    """Files are scanned at once, or by several processes in parts that are shorter than a line."""
+    monkeypatch.setattr(outline, "PART", request.param)
+
+
+@pytest.mark.usefixtures("size")
 def test_an_outline_reads_the_lines_of_some_solutions_and_one_of_each_case(tmp_path):
     written(tmp_path, *ROWS, *PEERS)
-    outline = Outline.of(tmp_path)
-    found = {row.solution for row in outline.read([NAMES[5]]).rows}
-    assert found == {NAMES[0], NAMES[5]}
-    assert outline.read(KNOWN) == runs.read(tmp_path)
+    found = Outline.of(tmp_path)
+    assert {row.solution for row in found.read([NAMES[5]]).rows} == {NAMES[0], NAMES[5]}
+    assert found.read(KNOWN) == runs.read(tmp_path)
 
 
+def test_each_line_is_of_the_part_that_it_begins_in(tmp_path):
+    path = written(tmp_path, *ROWS)
+    starts = list(accumulate(map(len, path.read_bytes().splitlines(keepends=True)), initial=0))[:-1]
+    for size in (starts[1] - 1, starts[1], starts[1] + 1, starts[-1], path.stat().st_size):
+        scans = list(map(scan.scan, scan.parts(path, size)))
+        assert list(chain.from_iterable(each.starts for each in scans)) == starts
+
+
+@pytest.mark.usefixtures("size")
+def test_the_places_of_parts_are_those_of_the_whole(results):
+    written(results / "gpu", *ROWS, *PEERS)
+    assert drawn().places == places(rank([*ROWS, *PEERS]))
+
+
+@pytest.mark.usefixtures("size")
+def test_the_gist_of_a_device_tells_its_order(tmp_path):
+    written(tmp_path, *ROWS, *PEERS)
+    gist, whole = Outline.of(tmp_path).gist(), runs.read(tmp_path)
+    assert gist.rows == ROWS[:1]
+    assert newest(gist) == newest(whole) != newest(runs.Results(tmp_path))
+
+
+@pytest.mark.usefixtures("size")
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -144,11 +175,12 @@ def test_a_line_that_is_drawn_is_validated_whole(tmp_path):
     path = written(tmp_path, *ROWS[:2], end=False)
     last = json.loads(path.read_text().splitlines()[-1]) | {"unheard": "of"}
     path.write_text(path.read_text() + json.dumps(last) + "\n")
-    outline = Outline.of(tmp_path)
+    found = Outline.of(tmp_path)
     with pytest.raises(UserError, match=r"line 4 is no record of schema 2 .*unheard"):
-        outline.read([NAMES[0]])
+        found.read([NAMES[0]])
 
 
+@pytest.mark.usefixtures("size")
 def test_a_torn_line_is_left_out(tmp_path, capsys):
     path = written(tmp_path, *ROWS[:2], end=False)
     path.write_text(path.read_text()[:-5])
@@ -167,10 +199,11 @@ try:
     cli.main(["leaderboard"])
 except SystemExit as end:
     code = end.code
-used = resource.getrusage(resource.RUSAGE_SELF)
+used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+seconds = sum(each.ru_utime + each.ru_stime for each in used)
 # ru_maxrss would begin with the parent's
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
-print(code, used.ru_utime + used.ru_stime, peak, file=sys.stderr)
+print(code, seconds, peak, file=sys.stderr)
 """
 
 

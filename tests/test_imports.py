@@ -13,11 +13,16 @@ import pytest
 
 from common.paths import ROOT
 
-SHARED = "errors digest spec paths peaks printable wire verdicts source stats solutions arena"
+SHARED = (
+    "errors digest kept spec paths peaks printable processes wire verdicts source stats solutions"
+    " arena"
+)
 GRADING = f"{SHARED} ops records grading"
 MAY = {
     "errors": "",
     "digest": "",
+    "kept": "digest paths",
+    "processes": "",
     "importing": "",
     "spec": "",
     "paths": "",
@@ -36,7 +41,7 @@ MAY = {
     "grading": f"{SHARED} ops",
     "measure": f"{GRADING}",
     "engines": f"{GRADING} importing measure",
-    "board": "digest errors paths peaks printable records solutions stats",
+    "board": "digest errors kept paths peaks printable records solutions stats",
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",
     "commands": f"{GRADING} importing measure engines board tuning tools",
@@ -51,9 +56,11 @@ NO_TORCH = (
     "cli",
     "digest",
     "errors",
+    "kept",
     "paths",
     "peaks",
     "printable",
+    "processes",
     "records",
     "solutions",
     "source",

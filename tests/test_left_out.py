@@ -37,7 +37,7 @@ def shown(rows, lines, *of):
 def test_a_case_left_out_the_peak_memory_and_the_harness_memory_are_read_as_written(tmp_path):
     file = RunWriter(tmp_path / NAME)
     file.begin(RUN)
-    file.row(row(peak_memory=3 << 20))
+    file.rows([row(peak_memory=3 << 20)])
     file.left_out(WIDE)
     file.end(RUN.run, MEMORY)
     file.close()
@@ -50,7 +50,7 @@ def test_a_case_left_out_the_peak_memory_and_the_harness_memory_are_read_as_writ
 def test_a_run_without_a_gpu_records_no_memory(tmp_path):
     file = RunWriter(tmp_path / NAME)
     file.begin(RUN)
-    file.row(row())
+    file.rows([row()])
     file.end(RUN.run)
     file.close()
     *_, plain, end = map(json.loads, (tmp_path / NAME).read_text().splitlines())

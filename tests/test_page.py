@@ -189,6 +189,23 @@ def test_the_lines_of_kernels_are_marked(alice):
     assert [bool(kernel) for kernel, _ in lines] == [False] * 3 + [True] * 3 + [False] * 2
 
 
+def test_lines_are_highlighted_again_where_something_behind_them_changed(alice, monkeypatch):
+    one, other = alice.path, alice.path.with_name("tiles.py")
+    monkeypatch.setattr(sources, "CACHE", one.parent / "cache")
+    expected, done, lines = sources.lines(other), [], sources.lines
+    monkeypatch.setattr(sources, "lines", lambda path: (done.append(path), lines(path))[1])
+    for change, due in (
+        (lambda: None, [one, other]),
+        (lambda: None, []),
+        (lambda: one.write_text("x = 2\n"), [one]),
+        (lambda: monkeypatch.setattr(sources, "foundation", lambda *of: "newer"), [one, other]),
+    ):
+        change()
+        assert sources.all_lines([one, other])[1] == expected
+        assert done == due
+        done.clear()
+
+
 @pytest.mark.parametrize("text", ["def broken(:\n", "\0", "x = '" + "(" * 300])
 def test_a_file_that_does_not_parse_is_shown_as_it_is(alice, text):
     alice.path.write_text(text)

@@ -204,9 +204,17 @@ def text_of(path):
     return {e.text.strip() for e in tree.iter() if e.tag is ElementTree.Comment}
 
 
+def written(drawn, folder, device="A GPU"):
+    """Draw what is due, and return the files that were written."""
+    due = drawing.due(drawn, device, folder)
+    for each in due:
+        each.write()
+    return [each.path for each in due]
+
+
 def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
     rows = [*everybody(), failed(bandwidth(32), "dave/rope")]
-    paths = drawing.draw(sweeps.plots(rows), "A GPU", tmp_path)
+    paths = written(sweeps.plots(rows), tmp_path)
     by_name = {path.stem: text_of(path) for path in paths}
     assert set(by_name) == {"rope-bandwidth", "rope-host", "masked_ffn-tokens"}
     texts = by_name["rope-bandwidth"]
@@ -228,19 +236,16 @@ def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
 
 def test_the_same_records_draw_the_same_files(tmp_path):
     drawn = sweeps.plots(everybody())
-    one = [p.read_bytes() for p in drawing.draw(drawn, "A GPU", tmp_path / "one")]
-    other = [p.read_bytes() for p in drawing.draw(drawn, "A GPU", tmp_path / "other")]
+    one = [p.read_bytes() for p in written(drawn, tmp_path / "one")]
+    other = [p.read_bytes() for p in written(drawn, tmp_path / "other")]
     assert one == other
     assert b"<dc:date>" not in one[0]
 
 
 def test_a_file_is_drawn_again_where_anything_behind_it_changed(tmp_path, monkeypatch):
     drawn = sweeps.plots(everybody())
-    written = []
-    write = drawing._write
-    monkeypatch.setattr(drawing, "_write", lambda *args: (written.append(args[1]), write(*args)))
-    paths = drawing.draw(drawn, "A GPU", tmp_path)
-    assert written == paths
+    paths = written(drawn, tmp_path)
+    assert paths == [tmp_path / f"{each.name}.svg" for each in drawn]
     for change, due in (
         (lambda: None, 0),
         (lambda: paths[0].unlink(), 1),
@@ -248,17 +253,13 @@ def test_a_file_is_drawn_again_where_anything_behind_it_changed(tmp_path, monkey
         (lambda: monkeypatch.setattr(drawing, "digest", lambda files: "other code"), len(paths)),
         (lambda: monkeypatch.setattr(drawing.metadata, "version", lambda name: "9"), len(paths)),
     ):
-        written.clear()
         change()
-        drawing.draw(drawn, "A GPU", tmp_path)
-        assert len(written) == due
-    written.clear()
-    drawing.draw(drawn, "Another GPU", tmp_path)
-    assert written == paths
+        assert len(written(drawn, tmp_path)) == due
+    assert written(drawn, tmp_path, "Another GPU") == paths
 
 
 def test_the_background_is_white_whatever_the_page(tmp_path):
-    (path, *_) = drawing.draw(sweeps.plots(everybody()), "A GPU", tmp_path)
+    (path, *_) = written(sweeps.plots(everybody()), tmp_path)
     head = path.read_text()[:4000]
     assert "fill: #ffffff" in head
 

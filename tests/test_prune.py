@@ -36,7 +36,7 @@ def record(folder, run, *rows, only=None, tier="board", end=True):
     for each in rows:
         ours = replace(each, run=run, tier=tier)
         samples = {name: [time.median] * 50 for name, time in ours.gpu.items()}
-        file.row(ours, Samples.of(ours, samples, {}) if samples else None)
+        file.rows([ours], [Samples.of(ours, samples, {}) if samples else None])
     if end:
         file.end(run)
     file.close()
@@ -119,7 +119,7 @@ def test_cases_left_out_and_the_memory_of_a_run_stay(tmp_path):
     for run in ("r1", "r2", "r3"):
         file = RunWriter(path_of(folder, run))
         file.begin(replace(GPU_RUN, run=run))
-        file.row(row(run=run))
+        file.rows([row(run=run)])
         file.left_out(LeftOut(schema=SCHEMA, run=run, op="rope", case="c2", reason="too large"))
         file.end(run, {"harness": 1})
         file.close()

@@ -27,8 +27,7 @@ def written(folder, *rows, run=RUN, name=NAME, end=True):
     """The file of a run with these rows."""
     file = RunWriter(folder / name)
     file.begin(run)
-    for each in rows:
-        file.row(each)
+    file.rows(rows)
     if end:
         file.end(run.run)
     file.close()
@@ -93,7 +92,7 @@ def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, 
     assert NAME in notice
 
     file = RunWriter(path)
-    file.row(row(case="c3"))
+    file.rows([row(case="c3")])
     file.end("r1")
     file.close()
     results = runs.read(tmp_path)
@@ -166,7 +165,7 @@ def test_a_number_that_json_does_not_have_is_not_written(tmp_path):
     file = RunWriter(tmp_path / NAME)
     for error in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match="an error of"):
-            file.row(row(error=error))
+            file.rows([row(error=error)])
     file.close()
     assert not (tmp_path / NAME).read_bytes()
 
@@ -241,7 +240,7 @@ def test_samples_come_back_in_their_order_and_a_board_does_not_open_them(tmp_pat
     assert samples.gpu == {"solution": [205, 0, -1, 2], "eager": [300, 0]}
     file = RunWriter(tmp_path / NAME)
     file.begin(RUN)
-    file.row(ROW, samples)
+    file.rows([ROW], [samples])
     plain = tmp_path / "20261121T082930Z-r1.samples.jsonl"
     assert writer.read_samples(tmp_path / NAME) == jsonl.read(plain, writer.FORMAT)
     file.end("r1")
@@ -261,7 +260,7 @@ def test_a_run_that_is_continued_keeps_its_samples(tmp_path):
         file = RunWriter(path)
         if case == "c1":
             file.begin(RUN)
-        file.row(row(case=case), Samples.of(row(case=case), GPU, {}))
+        file.rows([row(case=case)], [Samples.of(row(case=case), GPU, {})])
         file.close()
     RunWriter(path).close()
     file = RunWriter(path)

@@ -21,7 +21,7 @@ def file(tmp_path):
     """A run under way, with one timed row."""
     opened = RunWriter(tmp_path / "results" / "gpu" / NAME)
     opened.begin(RUN)
-    opened.row(ROW, SAMPLES)
+    opened.rows([ROW], [SAMPLES])
     return opened
 
 
@@ -78,7 +78,7 @@ def change(path, before, how):
 
 
 @pytest.mark.parametrize("how", CHANGES)
-@pytest.mark.parametrize("write", [lambda f: f.row(row(case="c2")), lambda f: f.end(RUN.run)])
+@pytest.mark.parametrize("write", [lambda f: f.rows([row(case="c2")]), lambda f: f.end(RUN.run)])
 def test_what_another_writes_meanwhile_is_taken_back(file, path, how, write):
     before = path.read_bytes()
     forged = change(path, before, how)
@@ -98,7 +98,7 @@ def test_the_samples_are_guarded_too(file, path, how, ends):
     before = samples.read_bytes()
     change(samples, before, how)
     with pytest.raises(UserError, match="changed while it was written to"):
-        file.end(RUN.run) if ends else file.row(row(case="c2"), SAMPLES)
+        file.end(RUN.run) if ends else file.rows([row(case="c2")], [SAMPLES])
     assert samples.read_bytes() == before
     change(samples, before, how)
     file.close()
@@ -149,7 +149,7 @@ def earlier(path):
     """The file of a run that ended before."""
     opened = RunWriter(path.with_name("20261121T082929Z-r0.jsonl"))
     opened.begin(replace(RUN, run="r0"))
-    opened.row(row(run="r0"), SAMPLES)
+    opened.rows([row(run="r0")], [SAMPLES])
     opened.end("r0")
     opened.close()
     return path.with_name("20261121T082929Z-r0.jsonl")
@@ -173,7 +173,7 @@ def test_another_time_alone_is_no_change(earlier, file, path):
     """As a backup by hard links leaves it."""
     for touched in (earlier, path):
         os.utime(touched, (1, 1))
-    file.row(row(case="c2"))
+    file.rows([row(case="c2")])
     file.end(RUN.run)
     file.close()
     assert {each.name for each in path.parent.iterdir()} >= {earlier.name, path.name}

@@ -45,26 +45,27 @@ def further(number: int) -> list[str]:
 
 
 def ordered(boards: Iterable[Results]) -> list[Results]:
-    """Return the device with the newest whole measurement first, and those without times last.
+    """Return the device with the newest whole measurement first, and those without times last."""
+    return sorted(boards, key=newest, reverse=True)
 
-    A device is measured whole once finished runs over all solutions cover every op. The time of the
-    measurement is the oldest that still counts among them: an op measured again by itself does not
-    make the others newer. Devices that lack an op stand behind those that lack fewer.
+
+def newest(results: Results) -> tuple[bool, int, str]:
+    """Return a key that is greatest for the device with the newest whole measurement.
+
+    It holds whether anything is timed, the number of ops that whole runs cover, and the oldest of
+    those runs by its file. A device is measured whole once finished runs over all solutions cover
+    every op: an op measured again by itself does not make the others newer. Devices that lack an op
+    stand behind those that lack fewer.
     """
-    return sorted(boards, key=lambda each: (each.timed, *_measured(each)), reverse=True)
-
-
-def _measured(results: Results) -> tuple[int, str]:
-    """Return the number of ops that whole runs cover, and the oldest of those runs by its file."""
     whole = {run.run for run in results.runs if run.whole and run.run in results.finished}
     lines: Iterable[Record | Past | LeftOut] = chain(
         results.rows, results.past, results.left_out_lines
     )
     asked = {(line.op, line.run) for line in lines if line.tier == "board" and line.run in whole}
-    newest: dict[str, str] = {}
+    latest: dict[str, str] = {}
     for op, run in asked:
-        newest[op] = max(newest.get(op, ""), results.names.get(run, ""))
-    return len(newest), min(newest.values(), default="")
+        latest[op] = max(latest.get(op, ""), results.names.get(run, ""))
+    return results.timed, len(latest), min(latest.values(), default="")
 
 
 def date(results: Results) -> str:

@@ -8,68 +8,66 @@ full. A group of 50 solutions with 22 rows each on 3 GPUs is drawn whole; of 10,
 from __future__ import annotations
 
 import math
-import sys
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+
+import numpy as np
 
 from common import paths
-from common.board.devices import ordered
-from common.board.ranking import Cell
-from common.board.scores import Pair, Score, numbers, scores
+from common.board.devices import newest
+from common.board.scores import Floats, ranked
 from common.records import runs
-from common.records.outline import Outline, Row
+from common.records.fields import timing
+from common.records.outline import Integers, Outline, outlines
 from common.records.runs import Results
 
 WHOLE, BEST = 5_000, 2_000
 """Rows of the board's tier, of all devices together: so many are all drawn, of more so many."""
 DEVICES = 8
 """The most devices that are drawn: each takes a second of its plots."""
-Timing = tuple[str, int, Pair | None]
-"""A row's track, the version of the clock that timed it, or 0, and its times where it passed."""
-Rows = dict[Cell, Timing]
 
 
 class Field:
     """Everyone on a device, as far as the board's tier ranks them."""
 
-    def __init__(self, folder: Path, known: Container[str]) -> None:
-        """Go over the records of the solutions that are known, those in this tree."""
-        self._outline = Outline(folder)
-        self._ops: dict[str, dict[str, Rows]] = defaultdict(dict)
-        self._peers: set[str] = set()
-        self._cells: dict[Cell, Cell] = {}  # so that a million rows have few cells between them
-        for row in self._outline.rows():
-            if row.tier == "board" and row.solution in known:
-                self._add(row)
-        self.results = self._outline.read(())
-        """The runs, and a few rows that tell which cases count."""
+    def __init__(self, outline: Outline, known: Container[str]) -> None:
+        """Take the latest rows of the solutions that are known, those in this tree."""
+        self.outline = outline
+        self._everyone = list(outline.names)
+        self._cells = list(outline.cells)
+        latest = _latest(outline, known)
+        self._solutions = outline.rows.solutions[latest]
+        self._of_cells = outline.rows.cells[latest]
+        self._timings = outline.rows.timings[latest]
 
     @cached_property
     def names(self) -> dict[str, str]:
         """The op of each solution that has a row."""
-        return {name: op for op, solutions in self._ops.items() for name in solutions}
+        _, first = np.unique(self._solutions, return_index=True)
+        return {
+            self._everyone[self._solutions[row]]: self._cells[self._of_cells[row]][0]
+            for row in first.tolist()
+        }
 
-    @cached_property
+    @property
     def size(self) -> int:
         """The rows that the board's tier would show of everyone."""
-        return sum(len(rows) for solutions in self._ops.values() for rows in solutions.values())
+        return len(self._solutions)
 
     @cached_property
     def places(self) -> dict[tuple[str, str, str], int]:
         """Everyone's place, by op, track and solution."""
         return {
-            (op, track, name): place
-            for op, solutions in self._ops.items()
-            for track, found in self._scores(op, solutions)
-            for name, place in zip(found, numbers(list(found.values())), strict=True)
+            (op, track, self._everyone[solutions[number]]): place
+            for op, track, solutions, timings in self._tracks()
+            for number, (_, place) in ranked(timings).items()
         }
 
     def best(self, share: float) -> set[str]:
         """Return the peers, and the best share of each op's solutions."""
-        found, order = set(self._peers), self._order()
+        found, order = self.names.keys() & self.outline.peers, self._order()
         for op in set(self.names.values()):
             names = [name for name in order if self.names[name] == op]
             found.update(names[: math.ceil(share * len(names))])
@@ -80,47 +78,35 @@ class Field:
         ops = set(self.names.values())
         eager = (f"eager/{op}" for op in ops)  # counted in every run, even where it has no row
         shown = (name for name in self.names if name in names)
-        found = self._outline.read({*shown, *eager, *always})
+        found = self.outline.read({*shown, *eager, *always})
         unshown = {op: line for op in ops if (line := self._line(op, names))}
         return replace(found, places=self.places, unshown=unshown)
 
-    def _add(self, row: Row) -> None:
-        named: Cell = (row.case, row.direction)
-        cell, times = self._cells.setdefault(named, named), row.times
-        passed = times if row.verdict == "PASSED" else None
-        rows = self._ops[row.op].setdefault(row.solution, {})
-        rows[cell] = sys.intern(row.track), row.clock if times else 0, passed
-        if row.peer:
-            self._peers.add(row.solution)
-
-    def _scores(
-        self, op: str, solutions: Mapping[str, Rows]
-    ) -> Iterator[tuple[str, dict[str, Score]]]:
-        """Yield each track's scores, the best first; see `ranking.rank`."""
-        counting = {row.case for row in self.results.latest() if row.op == op}
-        clocks: dict[str, dict[Cell, int]] = defaultdict(dict)
-        for rows in solutions.values():
-            for cell, (track, clock, _) in rows.items():
-                if cell[0] in counting and clock >= clocks[track].get(cell, 0):
-                    clocks[track][cell] = clock
-        for track, cells in clocks.items():
-            clock = max(cells.values())
-            pairs = {name: _pairs(rows, cells, track, clock) for name, rows in solutions.items()}
-            whole = {name: each for name, each in pairs.items() if len(each) == len(cells)}
-            scored = zip(whole, scores(list(whole.values())), strict=True)
-            yield track, dict(sorted(scored, key=lambda each: -each[1].value))
+    def _tracks(self) -> Iterator[tuple[str, str, Integers, Floats]]:
+        """Yield each track with its solutions and their timings by case; see `ranking.rank`."""
+        counting = {(row.op, row.case) for row in self.outline.read(()).latest()}
+        tracks: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for number in np.unique(self._of_cells).tolist():
+            op, track, case, _ = self._cells[number]
+            if (op, case) in counting:
+                tracks[op, track].append(number)
+        for (op, track), cells in tracks.items():
+            rows = np.flatnonzero(np.isin(self._of_cells, cells))
+            solutions, lines = np.unique(self._solutions[rows], return_inverse=True)
+            timings = np.tile(timing(), (len(solutions), len(cells), 1))
+            timings[lines, np.searchsorted(cells, self._of_cells[rows])] = self._timings[rows]
+            yield op, track, solutions, timings
 
     def _order(self) -> list[str]:
         """Return the contributors' solutions by their best place in any track, then by coverage."""
         best = dict.fromkeys(self.names, math.inf)
         for (_, _, name), place in self.places.items():
             best[name] = min(best[name], place)
-        passed: dict[str, int] = defaultdict(int)
-        for solutions in self._ops.values():
-            for name, rows in solutions.items():
-                passed[name] += sum(bool(times) for _, _, times in rows.values())
+        timed = self._solutions[~np.isnan(self._timings[:, 1])]
+        passed = np.bincount(timed, minlength=len(self._everyone)).tolist()
         return sorted(
-            self.names.keys() - self._peers, key=lambda name: (best[name], -passed[name], name)
+            self.names.keys() - self.outline.peers,
+            key=lambda name: (best[name], -passed[self.outline.names[name]], name),
         )
 
     def _line(self, op: str, names: Container[str]) -> str:
@@ -132,10 +118,17 @@ class Field:
         return f"{shown}; on the page, a single case or direction ranks these alone."
 
 
-def _pairs(rows: Rows, cells: Iterable[Cell], track: str, clock: int) -> list[Pair]:
-    """Return the times of the track's cells that the solution passed, by this clock."""
-    found = [rows[cell] for cell in cells if cell in rows]
-    return [times for of, by, times in found if times and of == track and by == clock]
+def _latest(outline: Outline, known: Container[str]) -> Integers:
+    """Return the last row of each known solution, case and direction, whatever its track."""
+    spots: dict[tuple[str, str, str], int] = {}
+    spot = [spots.setdefault((op, case, way), len(spots)) for op, _, case, way in outline.cells]
+    ours = np.array([name in known for name in outline.names], dtype=bool)
+    rows = np.flatnonzero(ours[outline.rows.solutions])
+    solutions, cells = outline.rows.solutions[rows], outline.rows.cells[rows]
+    keys = solutions.astype(np.int64) * len(spots) + np.array(spot, dtype=np.int64)[cells]
+    _, from_the_end = np.unique(keys[::-1], return_index=True)
+    latest: Integers = np.sort(rows[len(rows) - 1 - from_the_end])
+    return latest
 
 
 @dataclass(frozen=True)
@@ -169,14 +162,13 @@ def drawn(known: Container[str], always: Iterable[str] = ()) -> Drawn:
 
 def _first(known: Container[str]) -> tuple[list[Field], int, set[str]]:
     """Return the first devices in the order of boards, the number of all, and their solutions."""
-    kept: dict[Path, Field] = {}
+    first: list[tuple[tuple[bool, int, str], Field]] = []
     devices, everyone = 0, set[str]()
-    for folder in sorted(paths.RESULTS.glob("*/")):
-        field = Field(folder, known)
-        if field.results.rows:
+    for outline in outlines(sorted(paths.RESULTS.glob("*/"))):
+        gist, field = outline.gist(), Field(outline, known)
+        if gist.rows:
             devices += 1
             everyone |= field.names.keys()
-            kept[field.results.path] = field
-            first = ordered(each.results for each in kept.values())[:DEVICES]
-            kept = {each.path: kept[each.path] for each in first}
-    return list(kept.values()), devices, everyone
+            first.append((newest(gist), field))
+            first = sorted(first, key=lambda each: each[0], reverse=True)[:DEVICES]
+    return [field for _, field in first], devices, everyone

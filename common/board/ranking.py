@@ -8,15 +8,17 @@ leader's: with scores 2.0 ± 0.1, 1.9 ± 0.1 and 1.8 ± 0.1, two entries are fir
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
-from common import stats
-from common.board.scores import Pair, Score, numbers, scores
-from common.records.fields import Summary
+import numpy as np
+
+from common.board.scores import Score, ranked
+from common.records.fields import Pair, Summary, Timing, timing
 from common.records.lines import Record
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
@@ -163,7 +165,7 @@ def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
             groups[row.run, row.tier, row.op, row.case, row.direction].append(row)
     found = set()
     for group in groups.values():
-        middle = stats.median([median(row, "eager") for row in group])
+        middle = statistics.median([median(row, "eager") for row in group])
         for row in group:
             far = abs(median(row, "eager") / middle - 1) > APART[row.ranked_by]
             found |= {row.id} if far and len(group) >= FEW else set()
@@ -178,16 +180,17 @@ def _track(
     places: Places,
 ) -> Track:
     cells = tuple(dict.fromkeys(cell for found in solutions.values() for cell in found))
-    timed = [row for found in solutions.values() for row in found.values() if row.gpu]
-    clock = max((row.clock for row in timed), default=0)
-    entries = _scored(
-        [_entry(solution, found, cells, clock, apart) for solution, found in solutions.items()]
-    )
-    ranked = sorted((e for e in entries if e.score), key=lambda e: -_value(e))
+    timings = np.array([[_timing(found.get(c)) for c in cells] for found in solutions.values()])
+    clock = int(timings[..., 0].max())
+    entries = [_entry(name, found, cells, clock, apart) for name, found in solutions.items()]
+    best = {number: replace(entries[number], score=score,
+                            rank=places.get((op, name, entries[number].solution), place))
+            for number, (score, place) in ranked(timings).items()}  # fmt: skip
     others = sorted(
-        (e for e in entries if not e.score), key=lambda e: (-e.covered, e.peer, e.solution)
+        (entry for number, entry in enumerate(entries) if number not in best),
+        key=lambda entry: (-entry.covered, entry.peer, entry.solution),
     )
-    return Track(op, name, cells, (*_numbered(op, name, ranked, places), *others), clock)
+    return Track(op, name, cells, (*best.values(), *others), clock)
 
 
 def _entry(
@@ -209,15 +212,11 @@ def _entry(
     return Entry(solution, peer, found, missing, apart=disturbed)
 
 
-def _scored(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries with the scores of those that were timed in every cell of the track."""
-    times = {
-        entry.solution: [pair(row) for row in entry.cells.values()]
-        for entry in entries
-        if not entry.missing and all(row.gpu for row in entry.cells.values())
-    }
-    found = dict(zip(times, scores(list(times.values())), strict=True))
-    return [replace(entry, score=found.get(entry.solution)) for entry in entries]
+def _timing(row: Record | None) -> Timing:
+    """Return what counts of a cell's row; see `scores.ranked`."""
+    if not row or not row.gpu:
+        return timing()
+    return timing(row.clock, pair(row) if row.verdict == "PASSED" else None)
 
 
 def pair(row: Record) -> Pair:
@@ -260,16 +259,3 @@ def sustained_share(row: Record) -> float | None:
     """Return the share of dense products that the row reached where both run on and on."""
     known = row.sustained
     return known["dense"] / known["solution"] if known else None
-
-
-def _value(entry: Entry) -> float:
-    return entry.score.value if entry.score else 0.0
-
-
-def _numbered(op: str, name: str, entries: Sequence[Entry], places: Places) -> list[Entry]:
-    """Return the entries, best first, with their ranks; those of one group have its leader's."""
-    ranks = numbers([entry.score for entry in entries if entry.score])
-    return [
-        replace(entry, rank=places.get((op, name, entry.solution), number))
-        for entry, number in zip(entries, ranks, strict=True)
-    ]

@@ -9,11 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from common import stats
-from common.records.fields import Summary
+from common.records.fields import Pair, timing
 
-Pair = tuple[Summary, Summary]
-"""The solution's time and eager's."""
-Logs = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -27,20 +25,34 @@ class Score:
 
 def combined(times: Sequence[Pair]) -> Score:
     """Return the score of these times."""
-    (score,) = scores([times])
+    (score,) = _scores(np.array([[timing(times=pair)[1:] for pair in times]]))
     return score
 
 
-def scores(found: Sequence[Sequence[Pair]]) -> list[Score]:
-    """Return the score of each of several solutions, all of which have the same number of times.
+def ranked(timings: Floats) -> dict[int, tuple[Score, int]]:
+    """Return score and place of those that the latest clock timed in every case, best first.
+
+    Those whose intervals overlap with a leader's share the leader's place; see `stats.leaders`.
+
+    Args:
+        timings: By solution and case, the seven numbers of `timing`.
+    """
+    latest = timings[..., 0].max(initial=0)
+    counts = (timings[..., 0] == latest) & ~np.isnan(timings[..., 1])
+    whole = np.flatnonzero(counts.all(axis=1)).tolist()
+    found = zip(whole, _scores(timings[whole, :, 1:]), strict=True)
+    best = dict(sorted(found, key=lambda each: -each[1].value))
+    leaders = stats.leaders(list(best.values()))
+    return {each: (best[each], leader + 1) for each, leader in zip(best, leaders, strict=True)}
+
+
+def _scores(times: Floats) -> list[Score]:
+    """Return the score of each of several solutions, whose times stand in the last axis.
 
     The times are independent, so that the variances of the logarithms add. The interval of a median
     need not be symmetric: each side is combined by itself.
     """
-    if not found:
-        return []
-    logs = np.log([[_values(pair) for pair in times] for times in found])
-    mine, low, high, eager, eager_low, eager_high = np.moveaxis(logs, 2, 0)
+    mine, low, high, eager, eager_low, eager_high = np.moveaxis(np.log(times), 2, 0)
     ratio = (eager - mine).mean(axis=1)
     above = _quadrature(eager_high - eager, mine - low)
     below = _quadrature(eager - eager_low, high - mine)
@@ -48,17 +60,7 @@ def scores(found: Sequence[Sequence[Pair]]) -> list[Score]:
     return [Score(*each) for each in bounds]
 
 
-def _values(pair: Pair) -> tuple[float, ...]:
-    mine, eager = pair
-    return mine.median, mine.low, mine.high, eager.median, eager.low, eager.high
-
-
-def _quadrature(one: Logs, other: Logs) -> Logs:
+def _quadrature(one: Floats, other: Floats) -> Floats:
     """Return the deviation of each row's mean, from those of the two sides of its cells."""
-    found: Logs = np.sqrt((one**2 + other**2).sum(axis=1)) / one.shape[1]
+    found: Floats = np.sqrt((one**2 + other**2).sum(axis=1)) / one.shape[1]
     return found
-
-
-def numbers(scores: Sequence[Score]) -> list[int]:
-    """Return the places of scores, best first, counted from 1."""
-    return [leader + 1 for leader in stats.leaders(scores)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,10 @@ from common import paths, solutions
 from common.commands import bench
 from common.commands import options as shared
 from common.errors import UserError
+from common.processes import cores, processes
 
 if TYPE_CHECKING:
+    from common.board.plots.drawing import Drawing
     from common.board.table import About
     from common.records.runs import Results
     from common.solutions import Solution
@@ -79,13 +82,15 @@ def _draw(options: argparse.Namespace) -> int:
     if options.serve:
         return _serve(found.boards, shown)
     # a record that nothing was timed for stays on its machine
-    if timed := [results for results in found.boards if results.timed]:
-        _write(timed, about, found.more)
-    page = _draw_page(found.boards, shown)
-    console = terminal.console()
-    about |= shared.about_of(each for each in everyone if each.name in asked - about.keys())
-    for results in found.boards:
-        terminal.show(results.of_op(options.op), about, console, options.only or "")
+    timed = [results for results in found.boards if results.timed]
+    with _drawn_beside(_plots(timed, about)):
+        if timed:
+            _write(timed, about, found.more)
+        page = _draw_page(found.boards, shown)
+        console = terminal.console()
+        about |= shared.about_of(each for each in everyone if each.name in asked - about.keys())
+        for results in found.boards:
+            terminal.show(results.of_op(options.op), about, console, options.only or "")
     for line in further(found.more):
         console.print(line)
     console.print(f"the page: {page}", style="dim")
@@ -189,20 +194,42 @@ def _serve(boards: Sequence[Results], everyone: Sequence[Solution]) -> int:
     return 0
 
 
+def _plots(timed: Sequence[Results], about: Mapping[str, About]) -> list[Drawing]:
+    """Return the plots that are not as they were drawn before."""
+    from common.board.plots import drawing, sweeps
+
+    due = []
+    for results in timed:
+        plots = sweeps.plots(sweeps.rows_of(results, about))
+        folder = paths.PLOTS / results.path.name
+        due += drawing.due(plots, results.runs[-1].device_name, folder)
+    return due
+
+
+@contextmanager
+def _drawn_beside(plots: Sequence[Drawing]) -> Iterator[None]:
+    """Draw plots in other processes, on the cores that this one leaves to them."""
+    if not plots:
+        yield
+        return
+    with processes(min(max(cores() - 1, 1), len(plots))) as pool:
+        waiting = [pool.submit(each.write) for each in plots]
+        yield
+        for each in waiting:
+            each.result()
+
+
 def _write(timed: Sequence[Results], about: Mapping[str, About], more: int) -> None:
-    """Write LEADERBOARD.md, the READMEs' board and the plots."""
+    """Write LEADERBOARD.md, the READMEs' board and their picture."""
     from common.board import markdown, readme
-    from common.board.plots import drawing, overview, sweeps
+    from common.board.plots import overview
 
     (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about, more))
     for name in READMES:
         readme.insert(paths.ROOT / name, readme.board(timed, about, more))
         readme.insert(paths.ROOT / name, readme.picture(timed, about), readme.PICTURE)
     for results in timed:
-        folder = paths.PLOTS / results.path.name
-        overview.draw(results, about, folder)
-        if drawn := sweeps.plots(sweeps.rows_of(results, about)):
-            drawing.draw(drawn, results.runs[-1].device_name, folder)
+        overview.draw(results, about, paths.PLOTS / results.path.name)
 
 
 def _draw_page(boards: Sequence[Results], everyone: Sequence[Solution]) -> Path:

@@ -22,12 +22,12 @@ from common.grading.calls import CallSlots, Drawn, call_json, call_tensors, rese
 from common.grading.fork_server import TARGET, ForkServer, ServerEnded
 from common.grading.grade import grade
 from common.grading.graded import TooLarge
-from common.grading.kept import Kept
 from common.grading.known import Faults, bound, known
 from common.grading.pools import threads
 from common.grading.problem import OUTPUT, Problem
 from common.grading.second_try import Verdicts
 from common.grading.worker import DEADLINE, Worker
+from common.kept import Kept
 from common.ops._draw import draw
 from common.solutions import Solution
 from common.spec import Case, Op

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import ops
+from common import kept, ops
 from common.digest import digest
-from common.grading import kept
 from common.grading.fork_server import TARGET, ForkServer, ServerEnded
-from common.grading.kept import Kept
 from common.grading.worker import Worker
+from common.kept import Kept
 from common.paths import CACHE
 from common.solutions import Solution
 from common.spec import Case, Direction, Op

@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from common.grading import kept
-from common.grading.kept import Kept
+from common import kept
+from common.kept import Kept
 from common.paths import CACHE
 from common.solutions import Solution
 from common.spec import Direction

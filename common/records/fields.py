@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
@@ -26,6 +27,26 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Return the summary of samples in microseconds, its bounds to the nanosecond."""
         low, high = stats.interval(samples)
         return cls(stats.median(samples), round(low, 3), round(high, 3))
+
+
+Pair = tuple[Summary, Summary]
+"""The solution's time and eager's."""
+Timing = tuple[float, ...]
+"""The clock's version; and the median, low and high of the solution and of eager."""
+NO_TIMES = (math.nan,) * 6
+
+
+def timing(clock: int = 0, times: Pair | None = None) -> Timing:
+    """Return what counts of a row for a ranking, in seven numbers.
+
+    Args:
+        clock: The version of the clock; 0 where nothing was timed.
+        times: None where the solution did not pass.
+    """
+    if times is None:
+        return (clock, *NO_TIMES)
+    mine, eager = times
+    return clock, mine.median, mine.low, mine.high, eager.median, eager.low, eager.high
 
 
 class State(TypedDict, total=False):

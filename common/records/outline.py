@@ -1,110 +1,101 @@
 """A device's records in outline: as much of each row as ranks it, and the place of each line.
 
-A row in full takes five microseconds and three kilobytes, its outline a third and a tenth of that.
 A board of thousands of solutions ranks all from the outline, and reads in full what it draws:
 
-    outline = Outline(folder)
-    for row in outline.rows(): ...
+    outline = Outline.of(folder)
+    outline.rows.timings
     results = outline.read({"house/rope"})
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from functools import partial
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any, TypeVar
 
-import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from common.errors import UserError
+from common.processes import cores, processes
 from common.records import jsonl, runs
-from common.records.fields import Line, Summary
-from common.records.lines import FORMAT, Anything, End, LeftOut, Run
+from common.records.lines import FORMAT, Anything
 from common.records.runs import Results
-from common.spec import ByClock, Direction, Tier
+from common.records.scan import NOBODY, Cell, Part, Scan, Witness, invalid, parts, scan
+
+PART = 32 << 20
+"""Bytes that a process scans at a time; less than that is scanned here."""
+TURNS = 16
+"""Small files go to a process together, so that each takes about so many turns."""
+T = TypeVar("T")
+Integers = npt.NDArray[np.signedinteger[Any]]
+Floats = npt.NDArray[np.float64]
 
 
-class Times(msgspec.Struct, frozen=True, gc=False):
-    """The two times of a row that rank it."""
+@dataclass(frozen=True)
+class Rows:
+    """The columns of the board's rows, in the order of time."""
 
-    solution: Summary
-    eager: Summary
-
-
-class Brief(Line, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=False, tag="brief"):
-    """A line of a solution."""
-
-    solution: str
-    op: str
-    case: str
-    tier: Tier = "board"
+    solutions: Integers
+    """Numbers of `Outline.names`."""
+    cells: Integers
+    """Numbers of `Outline.cells`."""
+    timings: Floats
+    """By row, the seven numbers of `fields.timing`."""
 
 
-class Row(Brief, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=False, tag="row"):
-    """A `Record` without what a ranking does not ask for."""
+@dataclass(frozen=True)
+class Lines:
+    """The lines of one run's file."""
 
-    track: str
-    direction: Direction
-    verdict: str
-    ranked_by: ByClock
-    peer: bool = False
-    gpu: Times | None = None
-    host: Times | None = None
-    clock: int = 1
-
-    @property
-    def times(self) -> tuple[Summary, Summary] | None:
-        """The times of the solution and of eager that rank the row; None without them."""
-        found = self.host if self.ranked_by == "host" else self.gpu
-        return (found.solution, found.eager) if found else None
-
-
-class Past(Brief, frozen=True, kw_only=True, forbid_unknown_fields=False, tag="past"):
-    """A line of history."""
-
-
-class Counted(Brief, frozen=True, kw_only=True, forbid_unknown_fields=False, tag="counted"):
-    """Counted work."""
-
-
-class Compiled(Brief, frozen=True, kw_only=True, forbid_unknown_fields=False, tag="compiled"):
-    """A compiled kernel."""
-
-
-Outlined = Run | Row | LeftOut | Past | Counted | Compiled | End
-OUTLINED = msgspec.json.Decoder(Outlined)
-NEWLINE = ord("\n")
-ALWAYS = ""
-"""The name under which the lines stand that are read whoever is drawn."""
+    starts: Integers
+    solutions: Integers
+    """The number of each line's solution; `NOBODY` where the line is read whoever is drawn."""
+    gist: Integers
+    """The places of the lines that tell the runs, and one of each kind, op and tier."""
 
 
 class Outline:
-    """The lines of a device by solution; `rows` goes over them once, before `read`."""
+    """The lines of a device by solution, and the rows of its board."""
 
-    def __init__(self, folder: Path) -> None:
-        """Begin the outline of a folder."""
-        self._folder = folder
-        self._places: dict[Path, dict[str, array[int]]] = {}
+    def __init__(self, folder: Path, scans: Iterable[Scan]) -> None:
+        """Join the scans of the folder's files.
+
+        Raises:
+            UserError: A file holds the lines of several runs.
+        """
+        self.folder = folder
+        self.names: dict[str, int] = {}
+        """The number of each solution."""
+        self.cells: dict[Cell, int] = {}
+        self.peers: set[str] = set()
+        by_file: dict[Path, list[Scan]] = {}
+        for each in scans:
+            by_file.setdefault(each.path, []).append(each)
+            self.peers |= each.peers
+        self._lines = {path: self._joined(found) for path, found in by_file.items()}
+        every = list(chain.from_iterable(by_file.values()))
+        self.rows = Rows(
+            _column([self._solutions(each, each.row_solutions) for each in every]),
+            _column([_renumbered(each.cells, self.cells, each.row_cells) for each in every]),
+            np.concatenate([np.zeros(0), *(each.timings for each in every)]).reshape(-1, 7),
+        )
 
     @classmethod
     def of(cls, folder: Path) -> Outline:
-        """Return the outline of a folder, whose rows are not asked for."""
-        found = cls(folder)
-        for _ in found.rows():
-            pass
-        return found
-
-    def rows(self) -> Iterator[Row]:
-        """Yield every row in the order of time, and note the place of each line.
+        """Return the outline of a folder.
 
         Raises:
             UserError: A line is not valid, as far as the outline reads it.
         """
-        for path in runs.files(self._folder):
-            yield from self._rows(path)
+        (found,) = outlines([folder])
+        return found
+
+    def gist(self) -> Results:
+        """Return what tells this device's runs from another's: their first and last lines, too."""
+        return self._read({path: lines.gist for path, lines in self._lines.items()})
 
     def read(self, names: Iterable[str]) -> Results:
         """Return the records of these solutions in full.
@@ -114,41 +105,78 @@ class Outline:
         Raises:
             UserError: One of these lines is not valid.
         """
-        results, wanted = Results(self._folder), sorted({ALWAYS, *names})
-        for path, places in self._places.items():
-            found = chain.from_iterable(places[name] for name in wanted if name in places)
+        wanted = [NOBODY, *(self.names[name] for name in names if name in self.names)]
+        return self._read({
+            path: lines.starts[np.isin(lines.solutions, wanted)]
+            for path, lines in self._lines.items()
+        })  # fmt: skip
+
+    def _read(self, places: dict[Path, Integers]) -> Results:
+        results = Results(self.folder)
+        for path, wanted in places.items():
             with path.open("rb") as file:
-                for place in sorted(found):
+                for place in wanted.tolist():
                     file.seek(place)
                     runs.add(results, path, _decoded(file.readline(), path, place))
         return results
 
-    def _rows(self, path: Path) -> Iterator[Row]:
-        """Yield the rows of a run's file; see `runs.lines`. In one piece: a million lines pass."""
-        places = self._places[path] = defaultdict(partial(array, "Q"))
-        witnesses: set[tuple[str, str, str, type[Outlined]]] = set()
-        decode, place, run = OUTLINED.decode, 0, None
-        with path.open("rb", buffering=1 << 18) as file:
-            for raw in file:
-                if raw[-1] != NEWLINE:
-                    return jsonl.notice_torn(path)
-                try:
-                    line = decode(raw)
-                except ValueError as error:
-                    raise _invalid(path, place, str(error)) from None
-                kind, run, name = type(line), run or line.run, ALWAYS
-                if line.run != run or (kind is Run) != (place == 0):
-                    raise _invalid(path, place, runs.FOREIGN)
-                if isinstance(line, Brief):
-                    witness = line.case, line.op, line.tier, kind
-                    if witness in witnesses:
-                        name = line.solution
-                    else:
-                        witnesses.add(witness)
-                places[name].append(place)
-                place += len(raw)
-                if kind is Row:
-                    yield line
+    def _joined(self, scans: Sequence[Scan]) -> Lines:
+        """Return the lines of the parts of one file."""
+        if any(each.torn for each in scans):
+            jsonl.notice_torn(scans[0].path)
+        for each in scans:
+            if each.run not in ("", scans[0].run):
+                raise invalid(each.path, each.starts[0], runs.FOREIGN)
+        starts = _column([np.array(each.starts) for each in scans])
+        solutions = _column([self._solutions(each, each.solutions) for each in scans])
+        witnesses: dict[Witness, int] = {}
+        before = 0
+        for each in scans:
+            for witness, line in each.witnesses.items():
+                witnesses.setdefault(witness, before + line)
+            before += len(each.starts)
+        of_nobody = np.flatnonzero(solutions == NOBODY)
+        gist = {witness[:3]: line for witness, line in reversed(witnesses.items())}
+        solutions[list(witnesses.values())] = NOBODY
+        told = sorted({*of_nobody.tolist(), *gist.values()})
+        return Lines(starts, solutions, starts[told])
+
+    def _solutions(self, found: Scan, column: array[int]) -> Integers:
+        return _renumbered(found.names, self.names, column)
+
+
+def outlines(folders: Iterable[Path]) -> Iterator[Outline]:
+    """Yield the outline of each folder; where there is much to read, all cores scan.
+
+    Raises:
+        UserError: A line is not valid, as far as the outline reads it.
+    """
+    of = {folder: [part for path in runs.files(folder) for part in parts(path, PART)]
+          for folder in folders}  # fmt: skip
+    every = list(chain.from_iterable(of.values()))
+    scans = _scanned(every)
+    for folder, found in of.items():
+        yield Outline(folder, islice(scans, len(found)))
+
+
+def _scanned(every: Sequence[Part]) -> Iterator[Scan]:
+    if sum(part.stop - part.start for part in every) <= PART:
+        yield from map(scan, every)
+        return
+    workers = min(cores(), len(every))
+    with processes(workers) as pool:
+        yield from pool.map(scan, every, chunksize=max(1, len(every) // (TURNS * workers)))
+
+
+def _column(found: Sequence[Integers]) -> Integers:
+    return np.concatenate([np.zeros(0, np.int32), *found])
+
+
+def _renumbered(own: Sequence[T], known: dict[T, int], column: array[int]) -> Integers:
+    """Return a column whose numbers are places in `known`, where what is new is added."""
+    numbers = [known.setdefault(each, len(known)) for each in own]
+    found: Integers = np.array([*numbers, NOBODY], np.int32)[np.array(column)]
+    return found
 
 
 def _decoded(raw: bytes, path: Path, place: int) -> Anything:
@@ -156,11 +184,4 @@ def _decoded(raw: bytes, path: Path, place: int) -> Anything:
         line: Anything = FORMAT.decoder.decode(raw)
         return line
     except ValueError as error:
-        raise _invalid(path, place, str(error)) from None
-
-
-def _invalid(path: Path, place: int, reason: str) -> UserError:
-    """Return the error for the line at a place, which is the number of bytes before it."""
-    with path.open("rb") as file:
-        number = file.read(place).count(b"\n") + 1
-    return FORMAT.invalid(path, number, reason)
+        raise invalid(path, place, str(error)) from None

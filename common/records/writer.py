@@ -141,10 +141,6 @@ class RunWriter:
         """Write the first line."""
         self._lines.write(run)
 
-    def row(self, row: Record, samples: Samples | None = None) -> None:
-        """Write a row, and its raw samples where it was timed; see `rows`."""
-        self.rows([row], [samples])
-
     def rows(self, rows: Sequence[Record], samples: Sequence[Samples | None] = ()) -> None:
         """Write rows at once, and the raw samples of those that were timed.
 

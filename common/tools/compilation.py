@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from common.grading.fork_server import ForkServer, ServerEnded
-from common.grading.kept import Kept
 from common.grading.known import bound, foundation
 from common.grading.worker import DEADLINE, Worker
+from common.kept import Kept
 from common.paths import CACHE
 from common.records.fields import SCHEMA
 from common.records.lines import Compiled

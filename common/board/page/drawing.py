@@ -35,6 +35,7 @@ def _environment() -> Environment:
         autoescape=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
         undefined=StrictUndefined,
+        auto_reload=False,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -42,6 +43,7 @@ def _environment() -> Environment:
     return environment
 
 
+@functools.cache
 def link(**fields: str) -> str:
     """Return the link to a view; empty fields are left out.
 

@@ -49,8 +49,9 @@ class Ranking:
         row = self.track.row(entry, self.track.cells[0])
         return ranked_times(row)["solution"] if row and row.gpu else None
 
+    @cached_property
     def memory(self) -> bool:
-        """Return whether any entry's peak memory is known."""
+        """Whether any entry's peak memory is known."""
         return any(entry.peak_memory is not None for entry in self.track.entries)
 
     def stale(self, entry: Entry) -> bool:

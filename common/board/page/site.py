@@ -90,8 +90,9 @@ def _pair(site: Site) -> tuple[str, str]:
 
 
 def _files(site: Site) -> Iterator[Part]:
-    for name, path in site.files().items():
-        yield f"file/{name}", sources.lines(path)
+    files = site.files()
+    for name, text in zip(files, sources.all_lines(files.values()), strict=True):
+        yield f"file/{name}", text
     for folder in dict.fromkeys(each.path.parent for each in site.solutions):
         yield f"readme/{folder.name}", sources.readme(folder, site.names)
 

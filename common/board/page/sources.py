@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from common.board.page.drawing import link
+from common.kept import Kept, foundation
+from common.paths import CACHE
 from common.printable import printable
 from common.solutions import Solution
 
@@ -40,6 +43,26 @@ def files(solution: Solution) -> dict[str, Path]:
             found[name] = path
             waiting += _helpers(path, folder)
     return found
+
+
+def all_lines(paths: Iterable[Path]) -> list[Markup]:
+    """Return `lines` of each file; of those that an earlier page had too, as it had them."""
+    kept = Kept(CACHE / "page" / "sources.json", "lines", _foundation)
+    of = {path: _key(path) for path in paths}
+    found = {key: kept.found.get(key) or lines(path) for path, key in of.items()}
+    if found != kept.found:
+        kept.found = found
+        kept.save()
+    return [Markup(found[key]) for key in of.values()]
+
+
+def _key(path: Path) -> str:
+    """Return the digest of all of the file that its lines rest on."""
+    return hashlib.sha256(f"{_read(path)}\0{_shown(path)}".encode()).hexdigest()
+
+
+def _foundation() -> str:
+    return foundation(("board/page",), ("pygments",))
 
 
 def lines(path: Path) -> Markup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -132,14 +133,17 @@ class Site:
 
     def standings(self, solution: Solution) -> list[Standing]:
         """Return the solution's place in each track of each device that has a row of it."""
-        return [
-            Standing(shown, track, entry)
-            for shown in self.devices
-            for section in shown.sections
-            for track in section.tracks
-            for entry in track.entries
-            if entry.solution == solution.name
-        ]
+        return self._standings.get(solution.name, [])
+
+    @cached_property
+    def _standings(self) -> dict[str, list[Standing]]:
+        found: dict[str, list[Standing]] = defaultdict(list)
+        for shown in self.devices:
+            for section in shown.sections:
+                for track in section.tracks:
+                    for entry in track.entries:
+                        found[entry.solution].append(Standing(shown, track, entry))
+        return found
 
     def stale(self, entry: Entry) -> bool:
         """Return whether the source in this tree is not the one that was measured."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,27 +20,36 @@ from common.board.plots.sweeps_figure import sweep_figure
 from common.digest import digest
 
 
-def draw(drawn: Sequence[Plot | HostPlot], device: str, folder: Path) -> list[Path]:
-    """Write each plot as `folder/<name>.svg`, and return the files.
+@dataclass(frozen=True)
+class Drawing:
+    """A plot that is to be drawn."""
 
-    Args:
-        drawn: the plots of one device.
-        device: the device's name, for the subtitles.
-        folder: made where it is missing.
-    """
-    look = looks(drawn)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{plot.name}.svg" for plot in drawn]
-    marks = [_fingerprint(plot, look, device) for plot in drawn]
-    due = [each for each in zip(drawn, paths, marks, strict=True) if not _states(*each[1:])]
-    if due:
+    plot: Plot | HostPlot
+    look: Mapping[str, Look]
+    device: str
+    """The device's name, for the subtitle."""
+    path: Path
+    mark: str
+    """The fingerprint of all of the above."""
+
+    def write(self) -> None:
+        """Draw the file, in a folder that is made where it is missing."""
         import matplotlib
 
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         matplotlib.use("svg")
         with matplotlib.rc_context(STYLE):
-            for plot, path, mark in due:
-                _write(figure(plot, look, device), path, mark)
-    return paths
+            _write(figure(self.plot, self.look, self.device), self.path, self.mark)
+
+
+def due(drawn: Sequence[Plot | HostPlot], device: str, folder: Path) -> list[Drawing]:
+    """Return the plots of a device whose file, `folder/<name>.svg`, is not as they are now."""
+    look = looks(drawn)
+    every = [
+        Drawing(plot, look, device, folder / f"{plot.name}.svg", _fingerprint(plot, look, device))
+        for plot in drawn
+    ]
+    return [each for each in every if not _states(each.path, each.mark)]
 
 
 def _fingerprint(plot: Plot | HostPlot, look: Mapping[str, Look], device: str) -> str:

@@ -1,4 +1,4 @@
-"""What an earlier run found of a solution, kept in `.cache/` for as long as nothing changes."""
+"""Findings of an earlier run, kept in `.cache/` while nothing that they rest on changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from common.paths import COMMON
 
 
 class Kept:
-    """The findings of one solution by case, in a file."""
+    """Findings by name, in a file: of one solution by case, say."""
 
     def __init__(self, path: Path, name: str, rests_on: Callable[[], str]) -> None:
         """Read the file, if what its findings rest on is as it was.

@@ -1,0 +1,36 @@
+"""Work for several processes, forked from this one: they begin with all that it holds."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def processes(number: int) -> Iterator[Executor]:
+    """Start at most so many processes; Ctrl-C ends them after what they are at."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    forked = multiprocessing.get_context("fork")
+    pool = ProcessPoolExecutor(number, forked, initializer=_leave_interrupts)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C to the process that waits for this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
