@@ -10,14 +10,18 @@ A tape holds as long as Python decides the same. It decides on a value only by r
 program with another value there, or whose operation raises, leaves the tape: the kernel's Python
 runs once more, is given the results that are there already, and goes on by itself. So an exception
 has the kernel's own frames, and a second branch is on the tape next time.
+
+A later launch of the kernel replays the same tape (see `tapes`). Its pointers and integers are then
+other ones: they have slots as the results of operations have. What depends on them alone is
+computed once a launch.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton.language as tl
 from triton.runtime import interpreter
@@ -26,10 +30,12 @@ from triton.runtime.interpreter import BlockPointerHandle, InterpreterBuilder, T
 Method = Callable[..., Any]
 MOST_LEAVES = 8
 """Programs that may leave a launch's tape before all others run without it."""
-EFFECTS = re.compile("load|store|atomic|gather|scatter|program_id|print|assert|assume|barrier")
+EFFECTS = re.compile("load|store|atomic|gather|scatter|program|print|assert|assume|barrier")
 """The operations that are more than a function of their operands, by a part of their name."""
 NAMES: dict[Method, str] = {}
 """The name of each operation that a tape may hold."""
+COUNT = "create_get_num_programs"
+"""The one of them that gives the same in each program of a launch."""
 _HANDLES = (TensorHandle, BlockPointerHandle, interpreter.TensorDescHandle)
 
 
@@ -42,6 +48,8 @@ class Traced(TensorHandle):  # type: ignore[misc]
 
     tape: Tape
     slot: int | None
+    uniform: bool
+    """Whether the value is the same in all programs of the launch."""
 
     @property
     def data(self) -> Any:
@@ -65,16 +73,28 @@ class Guard:
     branches: dict[bytes, list[Step | Guard]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+class Form(NamedTuple):
+    """What an operand's array was like when it was recorded."""
+
+    shape: tuple[int, ...]
+    contiguous: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """A call of the builder: its arguments, and the places of those that earlier calls gave."""
 
     method: Method
     args: tuple[Any, ...]
+    """The arguments, None where an earlier call gave one."""
     places: tuple[tuple[int, int], ...]
     """The position of an argument, and its slot."""
+    forms: dict[int, Form]
+    """The form of each tensor among them, by position."""
     nested: tuple[tuple[int, Any], ...]
     """The position of an argument that holds such handles, and how to make it."""
+    uniform: bool
+    """Whether the result is the same in all programs of a launch."""
 
     def __call__(self, slots: list[Any]) -> Any:
         """Return the result in the program whose values the slots hold."""
@@ -87,7 +107,7 @@ class Step:
 
 
 class Tape:
-    """The operations of one launch, recorded and replayed."""
+    """The operations of a kernel's launches, recorded and replayed."""
 
     def __init__(self) -> None:
         """Begin with an empty tape."""
@@ -98,7 +118,24 @@ class Tape:
         """Whether the kernel's own Python runs, outside of any operation of the builder."""
         self.start: list[Step | Guard] = []
         """The first operations; those behind a decision are a branch of its guard."""
-        self._leaves = 0
+        self.length = 0
+        """All operations."""
+        self.seen: dict[Callable[..., Any], tuple[Any, ...]] = {}
+        """The functions whose Python is on the tape, and what it saw of their globals."""
+        self.open(())
+
+    def open(self, inputs: Sequence[Any]) -> None:
+        """Begin a launch with these handles, which may differ from those of other launches."""
+        self._leaves, self.inputs = 0, list(inputs)
+        self._once: dict[int, Any] = {}
+        self._begin([], [])
+        for slot, handle in enumerate(inputs):
+            handle.uniform = True
+            self._trace(handle, slot)
+
+    def close(self) -> None:
+        """Let go of the launch's values."""
+        self.open(())
 
     def _begin(self, results: list[Any], slots: list[Any]) -> None:
         self._results, self._slots = results, slots
@@ -111,7 +148,7 @@ class Tape:
             program()
             return
         if not self.start:
-            self._begin([], [])
+            self._begin([], list(self.inputs))
         elif self._replay():
             return
         self._leaves += 1
@@ -127,7 +164,7 @@ class Tape:
     def _replay(self) -> bool:
         """Make the calls on the tape; return whether they were the whole program."""
         results: list[Any] = []
-        slots: list[Any] = []
+        slots = list(self.inputs)
         self.replaying = True
         try:
             whole = self._play(self.start, results, slots)
@@ -146,14 +183,25 @@ class Tape:
             for entry in entries:
                 if isinstance(entry, Guard):
                     break
-                results.append(result := entry(slots))
-                slots.extend([result] if type(result) is TensorHandle else _handles(result))
+                results.append(result := self.once(entry, slots) if entry.uniform else entry(slots))
+                slots.extend([result] if type(result) is TensorHandle else handles(result))
             else:
                 return True
             branch = entry.branches.get(_value(slots[entry.slot]))
             if branch is None:
                 return False
             entries = branch
+
+    def once(self, step: Step, slots: list[Any]) -> Any:
+        """Return the result of a step that gives the same in all programs of the launch."""
+        if id(step) not in self._once:
+            self._add_once(step, step(slots))
+        return self._once[id(step)]
+
+    def _add_once(self, step: Step, result: Any) -> None:
+        for handle in handles(result):
+            handle.uniform = True
+        self._once[id(step)] = result
 
     # --- recording --------------------------------------------------------------------------------
 
@@ -166,11 +214,13 @@ class Tape:
             return method(*args)
         self.listening = False
         try:
-            self._keep(method, args)
+            step = self._keep(method, effect, args)
             if self._asked == self._known:
                 self._results.append(method(*args))
                 self._known += 1
-                for handle in _handles(self._results[-1]):
+                if step and step.uniform:
+                    self._add_once(step, self._results[-1])
+                for handle in handles(self._results[-1]):
                     self._trace(handle, len(self._slots))
                     self._slots.append(handle)
             self._asked += 1
@@ -199,13 +249,17 @@ class Tape:
             raise RuntimeError("the kernel's Python does not do the same in each program")
         self.off, self.listening = True, False
 
-    def _keep(self, method: Method, args: tuple[Any, ...]) -> None:
+    def _keep(self, method: Method, effect: bool, args: tuple[Any, ...]) -> Step | None:
+        """Return the step of this operation, None once the tape is left for good."""
         if self._position == len(self._entries):
-            self._entries.append(_step(method, args))
+            self._entries.append(_step(method, effect, args))
+            self.length += 1
         entry = self._entries[self._position]
         self._position += 1
         if not isinstance(entry, Step) or entry.method is not method or any(map(_is_lost, args)):
             self.leave()
+            return None
+        return entry
 
     def _trace(self, handle: Any, slot: int | None) -> None:
         """Have the tape told of each read of the handle, and of copies that it holds."""
@@ -221,7 +275,7 @@ def _value(handle: Any) -> bytes:
     return value
 
 
-def _handles(result: Any) -> Iterator[Any]:
+def handles(result: Any) -> Iterator[Any]:
     """Yield the handles that a result consists of."""
     if isinstance(result, _HANDLES):
         yield result
@@ -229,12 +283,12 @@ def _handles(result: Any) -> Iterator[Any]:
         yield result.handle
     elif isinstance(result, tuple | list):
         for each in result:
-            yield from _handles(each)
+            yield from handles(each)
 
 
 def _varies(operand: Any) -> bool:
     """Return whether an operand depends on the program."""
-    return any(hasattr(handle, "tape") for handle in _handles(operand))
+    return any(hasattr(handle, "tape") for handle in handles(operand))
 
 
 def _is_lost(operand: Any) -> bool:
@@ -246,11 +300,25 @@ def _is_lost(operand: Any) -> bool:
     return not known or getattr(handle, "slot", 0) is None
 
 
-def _step(method: Method, args: tuple[Any, ...]) -> Step:
+def _step(method: Method, effect: bool, args: tuple[Any, ...]) -> Step:
     varying = {position: each for position, each in enumerate(args) if _varies(each)}
     direct = {at: each.slot for at, each in varying.items() if isinstance(each, _HANDLES)}
     nested = tuple((at, _maker(each)) for at, each in varying.items() if at not in direct)
-    return Step(method, args, tuple(direct.items()), nested)
+    uniform = not nested and all(getattr(args[at], "uniform", False) for at in direct)
+    return Step(
+        method,
+        tuple(None if at in direct else each for at, each in enumerate(args)),
+        tuple(direct.items()),
+        {at: form_of(args[at]) for at in direct if isinstance(args[at], TensorHandle)},
+        nested,
+        uniform and (not effect or NAMES[method] == COUNT),
+    )
+
+
+def form_of(handle: TensorHandle) -> Form:
+    """Return the form of a tensor, of which a tape is not told."""
+    array = vars(handle)["data"]
+    return Form(array.shape, array.flags.c_contiguous)
 
 
 def _maker(operand: Any) -> Callable[[list[Any]], Any]:
