@@ -102,8 +102,8 @@ def _is_as_before(function: Function, was: tuple[Any, ...]) -> bool:
 
 def _globals_of(function: Function) -> tuple[Any, ...]:
     """Return what the names in a function's code stand for outside of it."""
-    known = function.__globals__  # type: ignore[attr-defined]
-    cells = (cell.cell_contents for cell in function.__closure__ or ())  # type: ignore[attr-defined]
+    known = function.__globals__
+    cells = (cell.cell_contents for cell in function.__closure__ or ())
     return (*(known.get(name, _MISSING) for name in _names(function.__code__)), *cells)
 
 

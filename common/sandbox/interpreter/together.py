@@ -22,7 +22,8 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
-from common.sandbox.interpreter.tape import NAMES, Form, Guard, Step, Tape, form_of, handles
+from common.sandbox.interpreter.steps import NAMES, Form, Step, form_of, handles
+from common.sandbox.interpreter.tape import Guard, Tape
 
 MOST = 1 << 22
 """The most elements of one operation's result in all programs."""
@@ -101,7 +102,8 @@ class _Together:
     def _decision(self, guard: Guard) -> bytes:
         """Return the value that Python decides on, if all programs have the same."""
         read = self._slots[guard.slot]
-        rows = {row.tobytes() for row in ([read.data] if _is_uniform(read) else read.data)}
+        several = [read.data] if _is_uniform(read) else read.data
+        rows: set[bytes] = {row.tobytes() for row in several}
         if len(rows) > 1:
             raise Refused
         return rows.pop()
