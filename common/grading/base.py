@@ -48,7 +48,8 @@ class Base:
         self._process = subprocess.Popen(
             [sys.executable, "-m", self.MODULE, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
-            env=os.environ | {
+            env=os.environ
+            | {
                 "PYTHONPATH": os.pathsep.join([str(ROOT), *_python_path()]),
                 **ONE_THREAD,
             },
