@@ -25,6 +25,7 @@ PYTHON = {
     "blocks": 1,
     "descriptors": 1,
     "in_order": 1,
+    "transposed": 1,
 }
 """The times that a kernel's Python runs: once for each way through it."""
 
