@@ -43,6 +43,23 @@ def test_what_a_worker_inherits_is_no_work_for_its_collections(halves, fork_serv
     assert int(found.reason.split()[0]) > 100_000
 
 
+THREADS = """
+import os
+import numpy
+
+def rotate_half(x):
+    factor = numpy.ones((512, 512), dtype=numpy.float32)
+    numpy.matmul(factor, factor)
+    raise NotImplementedError(f"{len(os.listdir('/proc/self/task'))} threads")
+"""
+
+
+def test_a_product_of_numpy_takes_one_thread(halves, fork_server):
+    with Sweep("cpu", server=fork_server) as sweep:
+        ((_, found),) = halves(sweep, {"threads": THREADS}, 1)
+    assert found.reason == "1 threads"
+
+
 def test_workers_die_with_their_server(tmp_path):
     server = ForkServer("cpu")
     _, pid, connection = server.fork()

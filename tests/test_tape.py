@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from triton.runtime.interpreter import InterpreterBuilder
 
-from common.sandbox.interpreter import tape
+from common.sandbox.interpreter import steps
 
 KERNELS = Path(__file__).parent / "kernels"
 PROGRAMS = 12
@@ -25,6 +25,7 @@ PYTHON = {
     "blocks": 1,
     "descriptors": 1,
     "in_order": 1,
+    "transposed": 1,
 }
 """The times that a kernel's Python runs: once for each way through it."""
 
@@ -92,6 +93,39 @@ def test_python_runs_once_for_each_way_through_the_kernel(taped, live, name):
     assert taped[name]["python"] == PYTHON[name.partition(" ")[0]]
 
 
+@pytest.fixture(scope="module")
+def again():
+    return run("again")
+
+
+AGAIN = {
+    "first": 1,
+    "other memory": 0,
+    "other integers": 0,
+    "two programs": 0,
+    "one more turn": 1,
+    "one turn": 1,
+    "one turn again": 0,
+    "another dtype": 1,
+    "another argument": 1,
+    "another constant": 1,
+    "a float": 1,
+    "another float": 1,
+    "another global": 1,
+    "and again": 0,
+}
+"""The times that Python runs in launches one after the other: not where it decides the same."""
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_a_later_launch_replays_the_tape_of_one_whose_python_decides_the_same(again, name):
+    assert again["launches"][name] == [AGAIN[name], True]
+
+
+def test_a_launch_that_fails_leaves_no_tape(again):
+    assert again["failing"] == [1, 1, 0]
+
+
 def test_a_tape_that_seldom_holds_is_given_up(taped):
     assert taped["rows_of_lengths"]["python"] == PROGRAMS
 
@@ -120,6 +154,6 @@ def test_each_operation_that_is_no_function_of_its_operands_has_a_name_that_says
     found = {name for name, code in codes.items() if any(map(telling.match, code.co_names))}
     while more := {n for n, c in codes.items() if found & set(c.co_names)} - found:
         found |= more
-    unnamed = {name for name in found if not tape.EFFECTS.search(name)}
+    unnamed = {name for name in found if not steps.EFFECTS.search(name)}
     assert found >= {"create_masked_load", "create_tensor_pointer_store", "create_atomic_cas"}
     assert unnamed <= {"set_grid_idx"}

@@ -25,6 +25,10 @@ STEP = 0.005
 """Seconds between two looks at whether a process has ended."""
 UNREAD = {"PYTEST_CURRENT_TEST"}
 """Variables that change while the harness runs, and that no library reads when it is imported."""
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+"""numpy reads it when it is imported. Several solutions run at once, and the interpreter's products
+are small: on two threads one of 128x64x128 took a hundred times the processor time that it takes on
+one, where other processes kept the cores busy."""
 Key = tuple[object, ...]
 
 
@@ -44,7 +48,11 @@ class Base:
         self._process = subprocess.Popen(
             [sys.executable, "-m", self.MODULE, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *_python_path()])},
+            env=os.environ
+            | {
+                "PYTHONPATH": os.pathsep.join([str(ROOT), *_python_path()]),
+                **ONE_THREAD,
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -70,7 +70,7 @@ def watching(log: bounds.AccessLog | None) -> tuple[Held, ...]:
     """Return the watch and its log as they are now, to be compared when the call returns."""
     if log is None:
         return ()
-    watch = hold(bounds.WATCH, "the watch", "inputs", "backwards", "launch", "log")
+    watch = hold(bounds.WATCH, "the watch", "inputs", "backwards", "launch", "log", "tapes")
     return watch, hold(log, "the watch's log", "faults", "tally")
 
 

@@ -1,11 +1,13 @@
 """Launches of many programs, `live`, `taped` or `together`: prints what each wrote, how often
-Python ran, and whether all programs but the first ran at once.
+Python ran, and whether all programs but the first ran at once; `again`: how often Python runs in a
+launch like an earlier one.
 
 A kernel's Python counts itself: `PYTHON.append(1)` runs in the interpreter alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -16,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from common.sandbox.interpreter import bounds, patches, program
+from common.sandbox.interpreter import bounds, patches, program, tapes
 
 PYTHON: list[int] = []
 TOGETHER: list[bool] = []
@@ -206,6 +208,7 @@ def launched(kernel, backwards):
     out, _, x = torch.zeros(3, N * B)  # in one storage, so that a fault names the same neighbour
     x.normal_()
     log = bounds.WATCH.begin_call({"x": x, "out": out}, backwards)
+    bounds.WATCH.tapes = tapes.Tapes()
     PYTHON.clear()
     TOGETHER.clear()
     try:
@@ -226,11 +229,94 @@ def launched(kernel, backwards):
     }
 
 
+# --- further launches -----------------------------------------------------------------------------
+
+STEP = tl.constexpr(2)
+
+
+@triton.jit
+def scaled(x, y, out, n, factor, B: tl.constexpr):
+    PYTHON.append(1)
+    for step in range(0, tl.cdiv(n, B * tl.num_programs(0))):
+        lanes = (step * tl.num_programs(0) + tl.program_id(0)) * B + tl.arange(0, B)
+        row = tl.load(x + lanes, mask=lanes < n) * factor * STEP
+        if y is not None:
+            row += tl.load(y + lanes, mask=lanes < n)
+        tl.store(out + lanes, row.to(out.dtype.element_ty), mask=lanes < n)
+
+
+@triton.jit
+def aligned(x, out, n, B: tl.constexpr):
+    """It raises after its first operations, if B is no multiple of four."""
+    PYTHON.append(1)
+    lanes = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + lanes, tl.load(x + lanes, mask=lanes < n), mask=lanes < n)
+    _maybe_raise()
+
+
+RAISING: list[bool] = []
+
+
+def _maybe_raise():
+    if RAISING:
+        raise ValueError("a kernel's own")
+
+
+def again() -> dict[str, object]:
+    """Return, for each launch of a sequence, how often Python ran, and whether it was right."""
+    global STEP
+    found = {}
+
+    def launch(name, n=90, programs=4, factor=3, dtype=torch.float32, y=False, offset=0, B=8):
+        memory = torch.randn(n + offset).to(dtype)
+        x, out = memory[offset:], torch.empty(n, dtype=dtype)
+        added = torch.randn(n).to(dtype) if y else None
+        log = bounds.WATCH.begin_call({"x": x, "out": out, **({"y": added} if y else {})})
+        PYTHON.clear()
+        scaled[(programs,)](x, added, out, n, factor, B=B)
+        expected = (x * (factor * STEP.value)).to(dtype) + (added if y else 0)
+        found[name] = [len(PYTHON), log.fault() is None and torch.allclose(out, expected)]
+
+    launch("first")
+    launch("other memory", offset=3)
+    launch("other integers", n=81, factor=5)
+    launch("two programs", n=48, programs=2)
+    launch("one more turn", n=100)
+    launch("one turn", n=30)
+    launch("one turn again", n=17)
+    launch("another dtype", dtype=torch.float64)
+    launch("another argument", y=True)
+    launch("another constant", B=16)
+    launch("a float", factor=2.5)
+    launch("another float", factor=1.5)
+    STEP = tl.constexpr(4)
+    launch("another global")
+    launch("and again")
+    return found
+
+
+def failing() -> list[int]:
+    """Return how often Python runs in a launch that fails and in the next two."""
+    counts = []
+    for raises in (True, False, False):
+        RAISING[:] = [True] * raises
+        PYTHON.clear()
+        x, out = torch.randn(40), torch.zeros(40)
+        bounds.WATCH.begin_call({"x": x, "out": out})
+        with contextlib.suppress(Exception):
+            aligned[(5,)](x, out, 40, B=8)
+        counts.append(len(PYTHON))
+    return counts
+
+
 def main(how: str) -> None:
     patches.install()
     rest = bounds.Watch.rest
+    if how == "again":
+        print(json.dumps({"launches": again(), "failing": failing()}))
+        return
     if how == "live":
-        program.FEW = N
+        program.Program.__call__ = lambda self, **arguments: self._function(**arguments)
     if how == "together":
         bounds.Watch.rest = lambda *what: TOGETHER.append(rest(*what)) or TOGETHER[-1]
     else:

@@ -22,7 +22,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from common.sandbox.interpreter import provenance, tape, together
+from common.sandbox.interpreter import provenance, tape, tapes, together
 from common.sandbox.interpreter.access_log import AccessLog as AccessLog
 from common.sandbox.interpreter.access_log import kernel_line
 from common.sandbox.interpreter.conflicts import ATOMIC, Access, Conflicts
@@ -50,7 +50,7 @@ class Launch(NamedTuple):
     patched: set[Any]
     """The functions whose language Triton has patched in this launch."""
     tape: tape.Tape
-    """The operations of the first program, which the others replay."""
+    """The operations of one program, which the others replay."""
 
     def holds(self, addresses: np.ndarray, width: int) -> bool:
         """Return whether all addresses lie in one span; each is that of `width` bytes."""
@@ -83,6 +83,8 @@ class Watch:
     log: AccessLog = field(default_factory=AccessLog)
     conflicts: Conflicts | None = None
     """Conflicts of programs, if the call is made to find them."""
+    tapes: tapes.Tapes = field(default_factory=tapes.Tapes)
+    """The tapes of earlier launches."""
 
     def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> AccessLog:
         """Begin a graded call with these arguments; return the log that it fills."""
@@ -125,7 +127,7 @@ class Watch:
         return not addresses.size or self.launch.holds(addresses, width)
 
     def rest(self, count: int) -> bool:
-        """Run all programs of the launch but the first few together; return whether they ran."""
+        """Run all programs of the launch but so many together; return whether they ran."""
         if self.launch is None:  # the kernel replaced it, which is a fault
             return False
         sizes = interpreter.interpreter_builder.grid_dim
@@ -246,14 +248,17 @@ def _watch_launches() -> None:
         spans = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))
         live = functools.cache(functools.partial(alive, spans, inputs))
         integers = _integers(arguments, self.constexprs)
-        WATCH.launch = launch = Launch(spans, integers, live, set(), tape.Tape())
+        key = tapes.key_of(self.fn, arguments, self.constexprs)
+        taken = tape.Tape() if WATCH.conflicts else WATCH.tapes.take(key)
+        WATCH.launch = launch = Launch(spans, integers, live, set(), taken)
         if WATCH.conflicts:
             WATCH.conflicts.begin_launch(spans)
         else:  # the line of an access is known while the kernel's own Python runs
-            self.fn = Program(self.fn, launch.tape, WATCH.rest)
+            self.fn = Program(self.fn, taken, key is not None, WATCH.rest)
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn of a NaN either
-                return run(self, *args, **kwargs)
+                run(self, *args, **kwargs)
+            WATCH.tapes.keep(key, taken, launch.patched)
         finally:
             if WATCH.launch is not launch:
                 WATCH.log.add("the kernel replaced what its launch may touch")

@@ -87,7 +87,7 @@ def _cast(method: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
             return TensorHandle(to_bfloat16(values), tl.bfloat16)
         # a comparison of int32 gives a handle of int32 that holds booleans
         if src.dtype.scalar == dst_type.scalar and src.data.dtype != np.bool_:
-            return src
+            return TensorHandle(src.data, src.dtype)  # a tape takes each result for a new handle
         return method(self, src, dst_type, *rounding)
 
     return patched

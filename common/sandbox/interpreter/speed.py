@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from common.sandbox.interpreter.bounds import WATCH
 def install() -> None:
     """Apply these patches; call this once, before any kernel runs."""
     interpreter._patch_lang = _once_a_launch(interpreter._patch_lang)
+    interpreter._patch_builtin = _patch_builtin
+    interpreter._patch_lang_tensor = _transposed_by_an_operation(interpreter._patch_lang_tensor)
     interpreter._get_np_dtype = _once_a_type(interpreter._get_np_dtype)
     tl.block_type.__init__ = _once_a_block(tl.block_type.__init__)
     tl.tensor.__init__ = _once_a_kind(tl.tensor.__init__)
@@ -54,6 +57,33 @@ def _once_a_launch(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return interpreter._LangPatchScope() if WATCH.launch else patch(fn)
         WATCH.launch.patched.add(fn)
         return patch(fn)
+
+    return patched
+
+
+@functools.cache
+def _builtins_of(owner: Any) -> list[tuple[str, Any]]:
+    """Return a module's or a class's builtins, before they were patched, by name."""
+    return [each for each in inspect.getmembers(owner) if tl.core.is_builtin(each[1])]
+
+
+def _patch_builtin(owner: Any, builder: Any, scope: Any) -> None:
+    """Patch an owner's builtins, which Triton looks for among all its members in each launch."""
+    for name, member in _builtins_of(owner):
+        interpreter._patch_attr(owner, name, member, builder, scope)
+
+
+def _transposed_by_an_operation(patch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Let `T` be the operation that Triton's compiler makes of it.
+
+    Triton's interpreter reads the block in Python, so that no other program could replay it.
+    """
+
+    @functools.wraps(patch)
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        turned = property(lambda self: interpreter.interpreter_semantic.permute(self, (1, 0)))
+        scope.set_attr(tensor, "T", turned)
 
     return patched
 

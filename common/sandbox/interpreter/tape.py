@@ -10,27 +10,34 @@ A tape holds as long as Python decides the same. It decides on a value only by r
 program with another value there, or whose operation raises, leaves the tape: the kernel's Python
 runs once more, is given the results that are there already, and goes on by itself. So an exception
 has the kernel's own frames, and a second branch is on the tape next time.
+
+A later launch of the kernel replays the same tape (see `tapes`). Its pointers and integers are then
+other ones: they have slots as the results of operations have. What depends on them alone is
+computed once a launch.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import triton.language as tl
 from triton.runtime import interpreter
-from triton.runtime.interpreter import BlockPointerHandle, InterpreterBuilder, TensorHandle
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-Method = Callable[..., Any]
+from common.sandbox.interpreter.steps import (
+    EFFECTS,
+    NAMES,
+    Method,
+    Step,
+    handles,
+    is_lost,
+    step_of,
+    varies,
+)
+
 MOST_LEAVES = 8
 """Programs that may leave a launch's tape before all others run without it."""
-EFFECTS = re.compile("load|store|atomic|gather|scatter|program_id|print|assert|assume|barrier")
-"""The operations that are more than a function of their operands, by a part of their name."""
-NAMES: dict[Method, str] = {}
-"""The name of each operation that a tape may hold."""
-_HANDLES = (TensorHandle, BlockPointerHandle, interpreter.TensorDescHandle)
 
 
 class Left(Exception):
@@ -42,6 +49,8 @@ class Traced(TensorHandle):  # type: ignore[misc]
 
     tape: Tape
     slot: int | None
+    uniform: bool
+    """Whether the value is the same in all programs of the launch."""
 
     @property
     def data(self) -> Any:
@@ -65,29 +74,8 @@ class Guard:
     branches: dict[bytes, list[Step | Guard]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Step:
-    """A call of the builder: its arguments, and the places of those that earlier calls gave."""
-
-    method: Method
-    args: tuple[Any, ...]
-    places: tuple[tuple[int, int], ...]
-    """The position of an argument, and its slot."""
-    nested: tuple[tuple[int, Any], ...]
-    """The position of an argument that holds such handles, and how to make it."""
-
-    def __call__(self, slots: list[Any]) -> Any:
-        """Return the result in the program whose values the slots hold."""
-        args = list(self.args)
-        for position, slot in self.places:
-            args[position] = slots[slot]
-        for position, made in self.nested:
-            args[position] = made(slots)
-        return self.method(*args)
-
-
 class Tape:
-    """The operations of one launch, recorded and replayed."""
+    """The operations of a kernel's launches, recorded and replayed."""
 
     def __init__(self) -> None:
         """Begin with an empty tape."""
@@ -98,7 +86,24 @@ class Tape:
         """Whether the kernel's own Python runs, outside of any operation of the builder."""
         self.start: list[Step | Guard] = []
         """The first operations; those behind a decision are a branch of its guard."""
-        self._leaves = 0
+        self.length = 0
+        """All operations."""
+        self.seen: dict[Callable[..., Any], tuple[Any, ...]] = {}
+        """The functions whose Python is on the tape, and what it saw of their globals."""
+        self.open(())
+
+    def open(self, inputs: Sequence[Any]) -> None:
+        """Begin a launch with these handles, which may differ from those of other launches."""
+        self._leaves, self.inputs = 0, list(inputs)
+        self._once: dict[int, Any] = {}
+        self._begin([], [])
+        for slot, handle in enumerate(inputs):
+            handle.uniform = True
+            self._trace(handle, slot)
+
+    def close(self) -> None:
+        """Let go of the launch's values."""
+        self.open(())
 
     def _begin(self, results: list[Any], slots: list[Any]) -> None:
         self._results, self._slots = results, slots
@@ -111,7 +116,7 @@ class Tape:
             program()
             return
         if not self.start:
-            self._begin([], [])
+            self._begin([], list(self.inputs))
         elif self._replay():
             return
         self._leaves += 1
@@ -127,7 +132,7 @@ class Tape:
     def _replay(self) -> bool:
         """Make the calls on the tape; return whether they were the whole program."""
         results: list[Any] = []
-        slots: list[Any] = []
+        slots = list(self.inputs)
         self.replaying = True
         try:
             whole = self._play(self.start, results, slots)
@@ -146,14 +151,25 @@ class Tape:
             for entry in entries:
                 if isinstance(entry, Guard):
                     break
-                results.append(result := entry(slots))
-                slots.extend([result] if type(result) is TensorHandle else _handles(result))
+                results.append(result := self.once(entry, slots) if entry.uniform else entry(slots))
+                slots.extend([result] if type(result) is TensorHandle else handles(result))
             else:
                 return True
             branch = entry.branches.get(_value(slots[entry.slot]))
             if branch is None:
                 return False
             entries = branch
+
+    def once(self, step: Step, slots: list[Any]) -> Any:
+        """Return the result of a step that gives the same in all programs of the launch."""
+        if id(step) not in self._once:
+            self._add_once(step, step(slots))
+        return self._once[id(step)]
+
+    def _add_once(self, step: Step, result: Any) -> None:
+        for handle in handles(result):
+            handle.uniform = True
+        self._once[id(step)] = result
 
     # --- recording --------------------------------------------------------------------------------
 
@@ -162,15 +178,17 @@ class Tape:
         if named:  # as no operation of Triton 3.6 and 3.7 is asked
             self.leave()
             return method(*args, **named)
-        if not effect and not any(map(_varies, args)):
+        if not effect and not any(map(varies, args)):
             return method(*args)
         self.listening = False
         try:
-            self._keep(method, args)
+            step = self._keep(method, effect, args)
             if self._asked == self._known:
                 self._results.append(method(*args))
                 self._known += 1
-                for handle in _handles(self._results[-1]):
+                if step and step.uniform:
+                    self._add_once(step, self._results[-1])
+                for handle in handles(self._results[-1]):
                     self._trace(handle, len(self._slots))
                     self._slots.append(handle)
             self._asked += 1
@@ -199,13 +217,17 @@ class Tape:
             raise RuntimeError("the kernel's Python does not do the same in each program")
         self.off, self.listening = True, False
 
-    def _keep(self, method: Method, args: tuple[Any, ...]) -> None:
+    def _keep(self, method: Method, effect: bool, args: tuple[Any, ...]) -> Step | None:
+        """Return the step of this operation, None once the tape is left for good."""
         if self._position == len(self._entries):
-            self._entries.append(_step(method, args))
+            self._entries.append(step_of(method, effect, args))
+            self.length += 1
         entry = self._entries[self._position]
         self._position += 1
-        if not isinstance(entry, Step) or entry.method is not method or any(map(_is_lost, args)):
+        if not isinstance(entry, Step) or entry.method is not method or any(map(is_lost, args)):
             self.leave()
+            return None
+        return entry
 
     def _trace(self, handle: Any, slot: int | None) -> None:
         """Have the tape told of each read of the handle, and of copies that it holds."""
@@ -219,51 +241,6 @@ class Tape:
 def _value(handle: Any) -> bytes:
     value: bytes = vars(handle)["data"].tobytes()
     return value
-
-
-def _handles(result: Any) -> Iterator[Any]:
-    """Yield the handles that a result consists of."""
-    if isinstance(result, _HANDLES):
-        yield result
-    elif isinstance(result, tl.tensor):
-        yield result.handle
-    elif isinstance(result, tuple | list):
-        for each in result:
-            yield from _handles(each)
-
-
-def _varies(operand: Any) -> bool:
-    """Return whether an operand depends on the program."""
-    return any(hasattr(handle, "tape") for handle in _handles(operand))
-
-
-def _is_lost(operand: Any) -> bool:
-    """Return whether an operand may depend on the program in a way that no replay repeats."""
-    if isinstance(operand, tuple | list):
-        return any(map(_is_lost, operand))
-    handle = operand.handle if isinstance(operand, tl.tensor) else operand
-    known = isinstance(handle, tl.constexpr) or not isinstance(handle, tl.core.base_value)
-    return not known or getattr(handle, "slot", 0) is None
-
-
-def _step(method: Method, args: tuple[Any, ...]) -> Step:
-    varying = {position: each for position, each in enumerate(args) if _varies(each)}
-    direct = {at: each.slot for at, each in varying.items() if isinstance(each, _HANDLES)}
-    nested = tuple((at, _maker(each)) for at, each in varying.items() if at not in direct)
-    return Step(method, args, tuple(direct.items()), nested)
-
-
-def _maker(operand: Any) -> Callable[[list[Any]], Any]:
-    """Return a function from a program's slots to this operand."""
-    if isinstance(operand, tl.tensor):
-        made = _maker(operand.handle)
-        return lambda slots: tl.tensor(made(slots), operand.type)
-    if isinstance(operand, tuple | list):
-        several, kind = [_maker(each) for each in operand], type(operand)
-        return lambda slots: kind(each(slots) for each in several)
-    if (slot := getattr(operand, "slot", None)) is not None:
-        return lambda slots: slots[slot]
-    return lambda slots: operand
 
 
 def install(recorded: Callable[[Method, bool], Method]) -> None:

@@ -1,4 +1,4 @@
-"""All further programs of a launch at once: its tape, played on arrays with a row for each program.
+"""Many programs of a launch at once: its tape, played on arrays with a row for each program.
 
 Where the interpreter replays a tape of 30 operations in each of 100 programs, it makes 3,000 calls
 of numpy on a few elements each. Here it makes 30, of which each computes all programs. A program's
@@ -12,15 +12,18 @@ has happened, and the programs run one after the other, as their order may matte
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
-from common.sandbox.interpreter.tape import NAMES, Guard, Step, Tape
+from common.sandbox.interpreter.steps import NAMES, Form, Step, form_of, handles
+from common.sandbox.interpreter.tape import Guard, Tape
 
 MOST = 1 << 22
 """The most elements of one operation's result in all programs."""
@@ -39,6 +42,7 @@ ACCESSES = {
     "create_masked_store": (3, 3),
 }
 """The last operand that has an element for each lane, and the mask's position; 0 for none."""
+Shape = tuple[int, ...]
 Within = Callable[[TensorHandle, np.ndarray | None], bool]
 
 
@@ -50,14 +54,14 @@ def play(tape: Tape, programs: np.ndarray, within: Within) -> bool:
     """Run the programs, if their tape allows it; otherwise do nothing.
 
     Args:
-        tape: The operations of the launch, as its first program left them.
+        tape: The operations of the launch, as its first program or an earlier launch left them.
         programs: The grid index of each program, `[programs, 3]`.
         within: Whether all active lanes of pointers lie in memory that the launch may touch.
 
     Returns:
         Whether they ran.
     """
-    together = _Together(programs, within)
+    together = _Together(tape, programs, within)
     try:
         together.play(tape.start)
         together.require_independence()
@@ -71,9 +75,9 @@ def play(tape: Tape, programs: np.ndarray, within: Within) -> bool:
 class _Together:
     """The values of all programs, and their stores so far."""
 
-    def __init__(self, programs: np.ndarray, within: Within) -> None:
+    def __init__(self, tape: Tape, programs: np.ndarray, within: Within) -> None:
         self._programs, self._count, self._within = programs, len(programs), within
-        self._slots: list[TensorHandle] = []
+        self._tape, self._slots = tape, list[Any](tape.inputs)
         # the addresses of the active lanes, and the bytes of an element
         self._loaded: list[tuple[np.ndarray, int]] = []
         self._stored: list[tuple[np.ndarray, int]] = []
@@ -83,23 +87,45 @@ class _Together:
         """Make each operation once; follow a decision if it is the same in all programs."""
         for entry in entries:
             if isinstance(entry, Guard):
-                rows = {row.tobytes() for row in self._slots[entry.slot].data}
-                if len(rows) > 1:
-                    raise Refused
-                self.play(entry.branches[rows.pop()])
+                self.play(entry.branches[self._decision(entry)])
                 return
-            result = self._made(entry)
+            if entry.uniform:
+                self._slots += handles(self._tape.once(entry, self._slots))
+                continue
+            result = self._made(self._bound(entry))
             several = result if isinstance(result, tuple) else (result,)
             for each in several if result is not None else ():
                 if type(each) is not TensorHandle or len(each.data) != self._count:
                     raise Refused
                 self._slots.append(each)
 
+    def _decision(self, guard: Guard) -> bytes:
+        """Return the value that Python decides on, if all programs have the same."""
+        read = self._slots[guard.slot]
+        several = [read.data] if _is_uniform(read) else read.data
+        rows: set[bytes] = {row.tobytes() for row in several}
+        if len(rows) > 1:
+            raise Refused
+        return rows.pop()
+
+    def _bound(self, step: Step) -> Step:
+        """Return the step with what is the same in all programs among its own arguments."""
+        same = {at for at, slot in step.places if _is_uniform(self._slots[slot])}
+        if not same:
+            return step
+        args = list(step.args)
+        for at, slot in step.places:
+            if at in same:
+                args[at] = self._slots[slot]
+        places = tuple(place for place in step.places if place[0] not in same)
+        return replace(step, args=tuple(args), places=places)
+
     def _made(self, step: Step) -> Any:
         name = NAMES[step.method]
         if (
             step.nested
-            or max((_single(step, at).size for at, _ in step.places), default=1) * (self._count)
+            or max((math.prod(_single(step, at).shape) for at, _ in step.places), default=1)
+            * self._count
             > MOST
         ):
             raise Refused
@@ -114,7 +140,7 @@ class _Together:
             (position, _), *others = step.places
             if others:
                 raise Refused
-            moved = MOVES[name](args[position].data, _single(step, position), args)
+            moved = MOVES[name](args[position].data, _single(step, position).shape, args)
             return TensorHandle(moved, args[position].dtype.scalar)
         if name in ("create_join", "create_split"):  # along the last dimension
             if len(step.places) < len(args) - 1:
@@ -129,7 +155,7 @@ class _Together:
     def _one_by_one(self, step: Step, args: list[Any]) -> TensorHandle:
         several = [position for position, _ in step.places]
         for at in several:
-            if not (_single(step, at).flags.c_contiguous and args[at].data.flags.c_contiguous):
+            if not (_single(step, at).contiguous and args[at].data.flags.c_contiguous):
                 raise Refused
         results = []
         for row in range(self._count):
@@ -188,9 +214,14 @@ def _bare(operand: Any) -> np.ndarray:
     return array
 
 
-def _single(step: Step, position: int) -> np.ndarray:
-    """Return an operand as the first program had it."""
-    return _bare(step.args[position])
+def _single(step: Step, position: int) -> Form:
+    """Return the form of an operand as one program has it."""
+    handle = step.args[position]
+    return step.forms[position] if handle is None else form_of(handle)
+
+
+def _is_uniform(handle: Any) -> bool:
+    return getattr(handle, "uniform", False)
 
 
 def _aligned(step: Step, args: list[Any]) -> list[Any]:
@@ -198,11 +229,11 @@ def _aligned(step: Step, args: list[Any]) -> list[Any]:
 
     For example a scalar of each program `[100, 1]` beside blocks `[16, 8]` becomes `[100, 1, 1]`.
     """
-    handles = [at for at, each in enumerate(step.args) if isinstance(each, TensorHandle)]
-    most = max(_single(step, at).ndim for at in handles)
+    blocks = [at for at, each in enumerate(args) if isinstance(each, TensorHandle)]
+    most = max(len(_single(step, at).shape) for at in blocks)
     aligned = list(args)
     for at, _ in step.places:
-        data, rank = args[at].data, _single(step, at).ndim
+        data, rank = args[at].data, len(_single(step, at).shape)
         if rank < most:
             shape = (len(data), *[1] * (most - rank), *data.shape[1:])
             aligned[at] = TensorHandle(data.reshape(shape), args[at].dtype)
@@ -217,34 +248,34 @@ def _units(addresses: np.ndarray, width: int, unit: int) -> np.ndarray:
     return (first[:, None] + np.arange(width // unit, dtype=np.uint64)).ravel()
 
 
-def _splat(data: np.ndarray, single: np.ndarray, args: list[Any]) -> np.ndarray:
-    if single.shape != (1,):
+def _splat(data: np.ndarray, single: Shape, args: list[Any]) -> np.ndarray:
+    if single != (1,):
         raise Refused
     shape = tuple(args[1].shape)
     wide = data.reshape(len(data), *[1] * len(shape))
     return np.ascontiguousarray(np.broadcast_to(wide, (len(data), *shape)))
 
 
-def _expand(data: np.ndarray, single: np.ndarray, args: list[Any]) -> np.ndarray:
+def _expand(data: np.ndarray, single: Shape, args: list[Any]) -> np.ndarray:
     axis = args[2]
     return np.expand_dims(data, axis + 1 if axis >= 0 else axis)
 
 
-def _broadcast(data: np.ndarray, single: np.ndarray, args: list[Any]) -> np.ndarray:
+def _broadcast(data: np.ndarray, single: Shape, args: list[Any]) -> np.ndarray:
     shape = tuple(args[2])
-    wide = data.reshape(len(data), *[1] * (len(shape) - single.ndim), *single.shape)
+    wide = data.reshape(len(data), *[1] * (len(shape) - len(single)), *single)
     return np.broadcast_to(wide, (len(data), *shape))
 
 
-def _reshape(data: np.ndarray, single: np.ndarray, args: list[Any]) -> np.ndarray:
+def _reshape(data: np.ndarray, single: Shape, args: list[Any]) -> np.ndarray:
     return data.reshape(len(data), *args[2])
 
 
-def _transpose(data: np.ndarray, single: np.ndarray, args: list[Any]) -> np.ndarray:
+def _transpose(data: np.ndarray, single: Shape, args: list[Any]) -> np.ndarray:
     return np.transpose(data, (0, *(axis + 1 for axis in args[2])))
 
 
-MOVES: dict[str, Callable[[np.ndarray, np.ndarray, list[Any]], np.ndarray]] = {
+MOVES: dict[str, Callable[[np.ndarray, Shape, list[Any]], np.ndarray]] = {
     "create_splat": _splat,
     "create_expand_dims": _expand,
     "create_broadcast": _broadcast,
