@@ -1,7 +1,6 @@
 """Every kernel of tests/wrong gets its promised verdict, is told no wrong cause and harms nobody.
 
-All are graded as `check` does, on every other smoke case; cheats with wrong results on some. With
-`--rounds 2` or `--write-docs` it is every smoke case.
+All are graded on every smoke case, as `check` does; cheats with wrong results on some.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CHEATS = [
     if "INCORRECT_NUMERICAL" in expected(solution).values()
 ]
 EVERY = 5
-"""One of the cases in so many is asked of a cheat."""
+"""One smoke case in so many is asked of a cheat."""
 NAMED = 0.9
 """The least share of kernels whose mistake a line names."""
 
@@ -39,17 +38,15 @@ def promised(solution):
 
 
 @pytest.fixture(scope="module")
-def answers(fork_server, pytestconfig):
+def answers(fork_server):
     """Return every answer of the kernels, and some of the cheats and of the bystanders."""
-    every = pytestconfig.getoption("rounds") > 1 or pytestconfig.getoption("write_docs")
-    step = 1 if every else 2
     found = []
     everyone = [*WRONG, *CHEATS, *BYSTANDERS]
     with Compiler("cpu") as compiler:
         judge = functools.partial(compiler.grade, keep=True)
         with Sweep("cpu", deadline=corpus.DEADLINE, server=fork_server, grade=judge) as sweep:
             for op in map(ops.load, sorted({solution.op for solution in everyone})):
-                cases = list(corpus.smoke(op))[::step]
+                cases = list(corpus.smoke(op))
                 some = {**dict.fromkeys(CHEATS, cases[::EVERY]),
                         **dict.fromkeys(BYSTANDERS, cases[:WITNESSED])}  # fmt: skip
 
