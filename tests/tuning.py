@@ -22,7 +22,6 @@ DEADLINE = 20.0
 # BLOCK says what becomes of a call: below 100 it is right, and from there on it is as named.
 SOLUTION = '''"""x turned in plain torch, as a configuration has it"""
 import os
-import time
 
 import torch
 from configs import Tuned
@@ -51,7 +50,7 @@ def _run(kernel, x):
     if 101 <= block <= 104:
         os.abort()
     while block == 105:
-        time.sleep(1)
+        pass
     if block == 106:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
     x1, x2 = x.chunk(2, dim=-1)
