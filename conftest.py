@@ -21,6 +21,8 @@ if missing := [
 
 # must be set before torch is imported; see common/commands/options.py
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+# Tests fill the cores; threads of torch that wait for each other there only take time from them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
@@ -32,7 +34,9 @@ from common.grading.graded import TooLarge
 from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 
-pytest_plugins = ["tests.browsing", "tests.compilers", "tests.study", "tests.tuning"]
+pytest_plugins = [
+    "tests.browsing", "tests.compilers", "tests.scheduling", "tests.study", "tests.tuning",
+]  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,7 +46,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--tier", choices=TIERS, default="smoke")
     group.addoption("--write-docs", action="store_true", help="write the tables of docs/grading.md")
     group.addoption(
-        "--rounds", type=int, default=1, help="grade the honest set so often; see there"
+        "--rounds",
+        type=int,
+        default=1,
+        help="grade the honest set so often; see there",
     )
     group.addoption("--device", choices=("cpu", "cuda"), help="default: a GPU if there is one")
 

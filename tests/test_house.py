@@ -1,4 +1,4 @@
-"""The house's own promises: each file of tests/house runs in a process of its own."""
+"""The house's own promises: the files of tests/house, in two processes of their own."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import pytest
 
 from common.paths import ROOT
 
-FILES = sorted((ROOT / "tests" / "house").glob("*.py"))
-COMPILED = ("compiled", "graphs")
+FOLDER = ROOT / "tests" / "house"
+COMPILED = ["compiled", "graphs"]
 """The files that look at Triton's compiler; the others run kernels in its interpreter."""
+INTERPRETED = sorted({file.stem for file in FOLDER.glob("*.py")} - {*COMPILED, "conftest"})
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_house(file):
+@pytest.mark.parametrize("files", [COMPILED, INTERPRETED], ids="-".join)
+def test_house(files):
     """The interpreter is chosen when Triton is imported, and its patches cannot be taken back."""
     folders = os.pathsep.join(map(str, (ROOT, ROOT / "contributors" / "house")))
-    interpreted = str(int(file.stem not in COMPILED))
+    paths = [FOLDER / f"{stem}.py" for stem in files]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", file],
-        env=os.environ | {"TRITON_INTERPRET": interpreted, "PYTHONPATH": folders},
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *paths],
+        env=os.environ | {"TRITON_INTERPRET": str(int(files != COMPILED)), "PYTHONPATH": folders},
         cwd=ROOT,
         capture_output=True,
         text=True,

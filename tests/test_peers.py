@@ -136,11 +136,11 @@ def test_what_is_prepared_is_left_out_of_the_timed_call():
 
 
 @pytest.fixture(scope="module")
-def verdicts():
+def verdicts(fork_server):
     """Verdicts of the peers of torch on every smoke case, by (op, peer, case, direction)."""
     found = {}
     plain = [peer for peer in solutions.discover(PEERS) if peer.handle in OF_TORCH]
-    with Sweep("cpu") as sweep:
+    with Sweep("cpu", server=fork_server) as sweep:
         for name in ("masked_linear", "masked_ffn"):
             op = ops.load(name)
             for graded in sweep.grade(op, op.cases("smoke"), plain):

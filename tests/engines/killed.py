@@ -21,7 +21,7 @@ from common.solutions import discover
 from tests.engines.made_up import Station
 from tests.test_records import row
 
-COUNT = 60
+COUNT = 30
 """Cases of each of the two solutions."""
 STEP = 0.004
 """Seconds of an answer."""

@@ -18,12 +18,26 @@ MISTAKES = [(op, name) for op in ops.names() for name in ops.load_mistakes(op)]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Small tensors take longer on two."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def computed_once():
+    """What a mistake makes of a case is the same whoever is asked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_results_of", "_budgets_of"):
+            patch.setattr(what._Judged, name, once(getattr(what._Judged, name)))
+        yield
+
+
+def once(method):
+    """Keep what a method returns for a case, a direction and a mistake."""
+    known = {}
+
+    def look_up(judged, mistake, *results):
+        problem = judged.problem
+        key = problem.op.name, problem.case, judged.verdict.direction, mistake
+        if key not in known:
+            known[key] = method(judged, mistake, *results)
+        return known[key]
+
+    return look_up
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from rotate_half import rotate_half
 
 CLOSE = {"atol": 2e-5, "rtol": 2e-5}
 few = settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 
 
