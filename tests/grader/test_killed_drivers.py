@@ -12,7 +12,7 @@ from common.records import runs, writer
 from tests import forked
 from tests.engines import killed
 
-KILLS = {"bench": 10, "grade": 5}
+KILLS = {"bench": 20, "grade": 5}
 LINES = {"bench": 4 * killed.COUNT, "grade": 2 * killed.COUNT}
 """Of a whole record, less its first line."""
 LONGEST = 60
