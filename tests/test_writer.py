@@ -231,10 +231,10 @@ def test_a_full_disk_is_one_line_and_leaves_whole_lines(file, path, room):
     before = path.read_bytes()
     file._lines._file = Full(file._lines._file, room)
     with pytest.raises(UserError, match=r"jsonl: No space left on device: make room there"):
-        file.row(row(case="c2"))
+        file.rows([row(case="c2")])
     assert path.read_bytes() == before
     file._lines._file.room = 1 << 20
-    file.row(row(case="c3"))
+    file.rows([row(case="c3")])
     file.close()
     assert [each.case for each in runs.read(path.parent).rows] == [ROW.case, "c3"]
 
