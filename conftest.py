@@ -46,10 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--tier", choices=TIERS, default="smoke")
     group.addoption("--write-docs", action="store_true", help="write the tables of docs/grading.md")
     group.addoption(
-        "--rounds",
-        type=int,
-        default=1,
-        help="grade the honest set so often; see there",
+        "--rounds", type=int, default=1, help="grade the honest set so often; see there"
     )
     group.addoption("--device", choices=("cpu", "cuda"), help="default: a GPU if there is one")
 

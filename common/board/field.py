@@ -17,10 +17,10 @@ import numpy as np
 
 from common import paths
 from common.board.devices import newest
-from common.board.scores import Floats, ranked
+from common.board.scores import ranked
 from common.records import runs
 from common.records.fields import timing
-from common.records.outline import Integers, Outline, outlines
+from common.records.outline import Floats, Integers, Outline, outlines
 from common.records.runs import Results
 
 WHOLE, BEST = 5_000, 2_000

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from common import stats
 from common.records.fields import Pair, timing
-
-Floats = npt.NDArray[np.float64]
+from common.records.outline import Floats
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-_LIBC = ctypes.CDLL(None)
+from common.grading.channel import processor_time
+
 SELF = "thread-self"
 """In the place of a process's id: the calling thread."""
 
@@ -31,18 +31,7 @@ class Elapsed:
 
 def look(pid: int) -> Elapsed:
     """Return a process's seconds so far, to be compared with a later look."""
-    return Elapsed(time.perf_counter(), _busy(pid), _waited(pid) + _waited(SELF))
-
-
-def _busy(pid: int) -> float:
-    """Return the seconds of the processor that a process has taken; 0 if it has ended."""
-    clock = ctypes.c_int()
-    if _LIBC.clock_getcpuclockid(pid, ctypes.byref(clock)):
-        return 0.0
-    try:
-        return time.clock_gettime(clock.value)
-    except OSError:
-        return 0.0
+    return Elapsed(time.perf_counter(), processor_time(pid), _waited(pid) + _waited(SELF))
 
 
 def _waited(process: int | str) -> float:

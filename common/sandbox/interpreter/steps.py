@@ -22,7 +22,7 @@ HANDLES = (TensorHandle, BlockPointerHandle, interpreter.TensorDescHandle)
 
 
 class Form(NamedTuple):
-    """What an operand's array was like when it was recorded."""
+    """The shape and layout of an operand's array, as it was recorded."""
 
     shape: tuple[int, ...]
     contiguous: bool
