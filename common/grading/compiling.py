@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
@@ -29,6 +28,7 @@ from common.grading.second_try import Verdicts
 from common.grading.worker import DEADLINE, Worker
 from common.kept import Kept
 from common.ops._draw import draw
+from common.processes import cores
 from common.solutions import Solution
 from common.spec import Case, Op
 from common.verdicts import ENDED, Verdict
@@ -66,7 +66,7 @@ class Compiler:
         self._free: dict[Solution, list[Worker]] = defaultdict(list)
         self._known: dict[Solution, Kept] = {}
         self._lock = threading.Lock()
-        self._pool = threads(len(os.sched_getaffinity(0)))
+        self._pool = threads(cores())
 
     def __enter__(self) -> Compiler:
         """Return the compiler."""

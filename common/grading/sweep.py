@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +25,7 @@ from common.grading.sharing import require_sharing
 from common.grading.undecided import Undecided
 from common.grading.worker import LIVES, Worker
 from common.paths import PEERS
+from common.processes import cores
 from common.solutions import Solution
 from common.spec import Case, Op
 
@@ -90,7 +90,7 @@ class Sweep:
         if self._owns_server and device == "cuda":
             require_sharing(self._server)
         self._workers: dict[tuple[Solution, int], Worker] = {}
-        self._cores = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
+        self._cores = min(cores(), MOST_AT_ONCE)
         # on a GPU they mostly wait for processes that compile
         self._graders = threads(self._cores * (2 if device == "cuda" else 1))
         # threads of their own: graders wait for problems, and could keep them all from being made

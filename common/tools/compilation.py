@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from common.grading.known import bound, foundation
 from common.grading.worker import DEADLINE, Worker
 from common.kept import Kept
 from common.paths import CACHE
+from common.processes import cores
 from common.records.fields import SCHEMA
 from common.records.lines import Compiled
 from common.solutions import Solution
@@ -35,7 +35,7 @@ class Compilation:
         """Start nothing yet; with `quiet`, drop the output of the processes."""
         self._server: ForkServer | None = None
         self._quiet = quiet
-        self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+        self._pool = ThreadPoolExecutor(cores())
 
     def __enter__(self) -> Compilation:
         """Return the compilation."""
