@@ -21,9 +21,10 @@ class Kernel:
     """A kernel that notes how Triton would specialise it, and how each launch was made."""
 
     debug, pre_run_hooks = False, ()
+    arg_names = ("x", "y", "z", "n", "stride")
 
-    def __init__(self, scratch=0):
-        self.compiled, self.launches, self.scratch = [], [], scratch
+    def __init__(self, scratch=0, version=(3, 7)):
+        self.compiled, self.launches, self.scratch, self.version = [], [], scratch, version
 
     def __getitem__(self, grid):
         def launch(*arguments, **options):
@@ -38,7 +39,7 @@ class Kernel:
 
 
 class Launcher:
-    """The launcher of a kernel that was compiled for these arguments, as Triton 3.7 has it."""
+    """The launcher of a kernel that was compiled for these arguments, as in Triton 3.6 and 3.7."""
 
     launch_cooperative_grid, launch_pdl, profile_scratch_size = False, True, 0
     arg_annotations, kernel_signature = "annotations", b"signature"
@@ -47,10 +48,14 @@ class Launcher:
         self.kernel, self.how = kernel, how
         self.global_scratch_size = kernel.scratch
 
-    def launch(self, x, y, z, stream, function, cooperative, pdl, metadata, *given):
-        *nothing, annotations, signature, arguments = given
-        assert (cooperative, pdl, nothing) == (False, True, [None] * 5)
-        assert (annotations, signature) == ("annotations", b"signature")
+    def launch(self, x, y, z, stream, function, cooperative, pdl, *given):
+        assert (cooperative, pdl) == (False, True)
+        if self.kernel.version < (3, 7):
+            nothing, metadata, arguments = (*given[:2], *given[3:6]), given[2], given[6:]
+        else:
+            metadata, *nothing, annotations, signature, arguments = given
+            assert (annotations, signature) == ("annotations", b"signature")
+        assert [*nothing] == [None] * 5
         self._note("direct", (x, y, z), stream, function, metadata, arguments)
 
     def __call__(self, x, y, z, stream, function, metadata, told, enter, leave, *arguments):
@@ -114,15 +119,15 @@ def test_a_direct_launch_gets_the_addresses(plan):
     assert tuple(arguments) == (y.data_ptr(), None, x.data_ptr(), 3, 16)
 
 
-@pytest.mark.parametrize("why", ["scratch memory", "Triton 3.6"])
-def test_a_launcher_that_does_more_is_called_whole(plan, monkeypatch, why):
-    kernel, x = Kernel(scratch=64 * (why == "scratch memory")), torch.zeros(4)
+@pytest.mark.parametrize("version", [(3, 6), (3, 7)])
+@pytest.mark.parametrize(("scratch", "way"), [(64, "called"), (0, "direct")])
+def test_a_launcher_that_allocates_is_called_whole(plan, monkeypatch, version, scratch, way):
+    kernel, x = Kernel(scratch, version), torch.zeros(4)
     planned = plan(kernel)
-    if why == "Triton 3.6":
-        monkeypatch.setitem(type(planned).__init__.__globals__, "VERSION", (3, 6))
+    monkeypatch.setitem(type(planned).__init__.__globals__, "VERSION", version)
     planned(x, None, x)
     planned(x, None, x)
-    assert [how for how, *_ in kernel.launches] == ["ordinary", "called"]
+    assert [how for how, *_ in kernel.launches] == ["ordinary", way]
 
 
 def test_a_tensor_of_the_cpu_is_left_to_triton(plan, monkeypatch):

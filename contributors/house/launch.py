@@ -48,15 +48,24 @@ class Plan:
                 joined = 1
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
         if joined & 15 or not self._direct or watched(self._kernel):
-            self._kernel[self._grid](*tensors, *self._rest, **self._options)
+            self._launch(tensors)
             return
         device = torch._C._cuda_getDevice()
         launch = self._ready.get(device)
         if launch is None:
-            compiled = self._kernel[self._grid](*tensors, *self._rest, **self._options)
-            self._ready[device] = direct(compiled, self._grid, self._rest)
+            named = self._kernel.arg_names[len(tensors) + len(self._rest) :]
+            rest = (*self._rest, *map(self._options.get, named))  # a launcher skips constants
+            self._ready[device] = self._directly(self._launch(tensors), rest)
         else:
             launch(torch._C._cuda_getCurrentRawStream(device), addresses)
+
+    def _launch(self, tensors):
+        """Launch in the ordinary way; return the compiled kernel."""
+        return self._kernel[self._grid](*tensors, *self._rest, **self._options)
+
+    def _directly(self, compiled, rest):
+        """Return how to launch a compiled kernel from now on; None: in the ordinary way."""
+        return direct(compiled, self._grid, rest)
 
 
 def can_launch_directly(kernel):
@@ -66,24 +75,33 @@ def can_launch_directly(kernel):
     return type(triton.runtime.driver.active).__module__ == "triton.backends.nvidia.driver"
 
 
-def direct(compiled, grid, rest):
+def direct(compiled, grid, rest, launch=None):
     """Return a function of a stream and the tensors' addresses that launches a compiled kernel.
 
-    A launcher takes an address in the place of a tensor, and asks the driver about neither.
+    A launcher takes an address in the place of a tensor, and asks the driver about neither. One may
+    be given in the place of the kernel's own.
     """
     run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
-    scratch = run.global_scratch_size or run.profile_scratch_size
-    if VERSION < (3, 7) or scratch:
+    if allocates(run):
         # the three None are a launch's two hooks and the metadata that they are given
         return lambda stream, addresses: run(
             *grid, stream, function, metadata, None, None, None, *addresses, *rest
         )
     # what `run` would call, less its allocation of scratch memory
-    c, x, y, z = run.launch, *grid
-    before = (function, run.launch_cooperative_grid, run.launch_pdl, metadata)
-    # the metadata and the hooks, as above; two scratch buffers; how to read the arguments
-    behind = (None, None, None, None, None, run.arg_annotations, run.kernel_signature)
+    c, x, y, z = launch or run.launch, *grid
+    before = (function, run.launch_cooperative_grid, run.launch_pdl)
+    if VERSION < (3, 7):
+        # two scratch buffers; the metadata and the hooks, as above
+        behind = (None, None, metadata, None, None, None)
+        return lambda stream, addresses: c(x, y, z, stream, *before, *behind, *addresses, *rest)
+    # the metadata and the hooks; two scratch buffers; how to read the arguments
+    behind = (metadata, None, None, None, None, None, run.arg_annotations, run.kernel_signature)
     return lambda stream, addresses: c(x, y, z, stream, *before, *behind, (*addresses, *rest))
+
+
+def allocates(run):
+    """Return whether a launcher allocates memory for each launch."""
+    return run.global_scratch_size or run.profile_scratch_size
 
 
 def watched(kernel):
