@@ -24,7 +24,8 @@ class Kernel:
     arg_names = ("x", "y", "z", "n", "stride")
 
     def __init__(self, scratch=0, version=(3, 7)):
-        self.compiled, self.launches, self.scratch, self.version = [], [], scratch, version
+        self.compiled, self.launches, self.scratch = [], [], scratch
+        self.launcher = Launcher if version == (3, 7) else OldLauncher
 
     def __getitem__(self, grid):
         def launch(*arguments, **options):
@@ -32,14 +33,14 @@ class Kernel:
             self.compiled.append(how)
             self.launches.append(("ordinary", grid, arguments, options))
             return SimpleNamespace(
-                run=Launcher(self, how), function="function", packed_metadata="packed"
+                run=self.launcher(self, how), function="function", packed_metadata="packed"
             )
 
         return launch
 
 
 class Launcher:
-    """The launcher of a kernel that was compiled for these arguments, as in Triton 3.6 and 3.7."""
+    """The launcher of a kernel that was compiled for these arguments, as Triton 3.7 has it."""
 
     launch_cooperative_grid, launch_pdl, profile_scratch_size = False, True, 0
     arg_annotations, kernel_signature = "annotations", b"signature"
@@ -48,14 +49,10 @@ class Launcher:
         self.kernel, self.how = kernel, how
         self.global_scratch_size = kernel.scratch
 
-    def launch(self, x, y, z, stream, function, cooperative, pdl, *given):
-        assert (cooperative, pdl) == (False, True)
-        if self.kernel.version < (3, 7):
-            nothing, metadata, arguments = (*given[:2], *given[3:6]), given[2], given[6:]
-        else:
-            metadata, *nothing, annotations, signature, arguments = given
-            assert (annotations, signature) == ("annotations", b"signature")
-        assert [*nothing] == [None] * 5
+    def launch(self, x, y, z, stream, function, cooperative, pdl, metadata, *given):
+        *nothing, annotations, signature, arguments = given
+        assert (cooperative, pdl, nothing) == (False, True, [None] * 5)
+        assert (annotations, signature) == ("annotations", b"signature")
         self._note("direct", (x, y, z), stream, function, metadata, arguments)
 
     def __call__(self, x, y, z, stream, function, metadata, told, enter, leave, *arguments):
@@ -68,6 +65,16 @@ class Launcher:
             assert how is None or how[1] == (address % 16 == 0), "compiled for other arguments"
         assert (stream, function, metadata) == ("stream", "function", "packed")
         self.kernel.launches.append((way, grid, arguments, {}))
+
+
+class OldLauncher(Launcher):
+    """The same, as Triton 3.6 has it."""
+
+    def launch(self, x, y, z, stream, function, cooperative, pdl, *given):
+        first, second, metadata, told, enter, leave, *arguments = given
+        assert (cooperative, pdl) == (False, True)
+        assert first is second is told is enter is leave is None
+        self._note("direct", (x, y, z), stream, function, metadata, arguments)
 
 
 def specialised(tensors):
@@ -109,9 +116,11 @@ def drawn(dice, dtype):
     return torch.zeros(64, dtype=dtype)[dice.choice((0, 0, 0, 3)) :]
 
 
-def test_a_direct_launch_gets_the_addresses(plan):
-    kernel, x, y = Kernel(), torch.zeros(4), torch.zeros(4)
+@pytest.mark.parametrize("version", [(3, 6), (3, 7)])
+def test_a_direct_launch_gets_the_addresses(plan, monkeypatch, version):
+    kernel, x, y = Kernel(version=version), torch.zeros(4), torch.zeros(4)
     planned = plan(kernel)
+    monkeypatch.setitem(type(planned).__init__.__globals__, "VERSION", version)
     planned(x, None, x)
     planned(y, None, x)
     way, grid, arguments, _ = kernel.launches[-1]
@@ -120,14 +129,13 @@ def test_a_direct_launch_gets_the_addresses(plan):
 
 
 @pytest.mark.parametrize("version", [(3, 6), (3, 7)])
-@pytest.mark.parametrize(("scratch", "way"), [(64, "called"), (0, "direct")])
-def test_a_launcher_that_allocates_is_called_whole(plan, monkeypatch, version, scratch, way):
-    kernel, x = Kernel(scratch, version), torch.zeros(4)
+def test_a_launcher_that_allocates_scratch_memory_is_called_whole(plan, monkeypatch, version):
+    kernel, x = Kernel(64, version), torch.zeros(4)
     planned = plan(kernel)
     monkeypatch.setitem(type(planned).__init__.__globals__, "VERSION", version)
     planned(x, None, x)
     planned(x, None, x)
-    assert [how for how, *_ in kernel.launches] == ["ordinary", way]
+    assert [how for how, *_ in kernel.launches] == ["ordinary", "called"]
 
 
 def test_a_tensor_of_the_cpu_is_left_to_triton(plan, monkeypatch):
