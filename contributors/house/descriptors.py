@@ -65,7 +65,7 @@ def _kept(tiles, how):
         shape=tiles.shape, strides=tiles.strides, padding="zero", round_f32_to_tf32=False
     )
 
-    @functools.lru_cache(maxsize=1024)
+    @functools.lru_cache(maxsize=256)
     def map_of(address):
         make_context_current(torch.device("cuda", torch.cuda.current_device()))
         base = SimpleNamespace(data_ptr=lambda: address)

@@ -220,6 +220,6 @@ def is_pair(matrix, distance):
 
 
 def tiles_of_pair(matrix, distance, rows, columns):
-    """Return the tiles of two turned matrices as one, the first of which comes first in memory."""
+    """Return the tiles of two turned matrices as one, which begins where the lower one does."""
     shape, strides, block = tiles_of(matrix, rows, columns)
     return Tiles((2, *shape), (abs(distance), *strides), (2, *block))

@@ -100,16 +100,13 @@ def pack(plan, *factors):
     Those that are PIECES already, and matrices that no descriptor describes, stay as they are.
     """
     factors = [each._replace(matrix=by_rows(plan, each.matrix)) for each in factors]
-    layouts = [layout_of(each.matrix) for each in factors]
-    chosen = [
-        at for at, each in enumerate(factors)
-        if each.how == GATHERED and form_of(layouts[at].dtype, layouts[at], height=plan.tile)["TMA"]
-    ]  # fmt: skip
+    layouts = (layout_of(each.matrix) for each in factors)
+    hows = tuple(each.how for each in factors)
+    chosen, launch = _plan(plan.tile, plan.rows, hows, *layouts)
     if chosen:
         given = [factors[at].matrix for at in chosen]
         copies = [each.new_empty(plan.rows, each.shape[1]) for each in given]
         none = [None] * (2 - len(chosen))
-        launch = _plan(plan.tile, plan.rows, *(layouts[at] for at in chosen))
         launch(*given, *none, *copies, *none, plan.order, plan.ends)
         for at, copy in zip(chosen, copies, strict=True):
             factors[at] = Rows(factors[at].matrix, PIECES, copy)
@@ -117,13 +114,18 @@ def pack(plan, *factors):
 
 
 @planned
-def _plan(tile, rows, *matrices):
-    """Return the launch that packs one matrix or two."""
-    columns, strides = zip(*((each.shape[1], each.strides[0]) for each in matrices), strict=True)
-    none, block = [0] * (2 - len(matrices)), 128
+def _plan(tile, rows, hows, *matrices):
+    """Return which of one or two factors are to be packed, and the launch that does it."""
+    chosen = [
+        at for at, each in enumerate(matrices)
+        if hows[at] == GATHERED and form_of(each.dtype, each, height=tile)["TMA"]
+    ]  # fmt: skip
+    columns = [matrices[at].shape[1] for at in chosen]
+    strides = [matrices[at].strides[0] for at in chosen]
+    none, block = [0] * (2 - len(chosen)), 128
     grid = rows // tile, sum(ceil_div(each, block) for each in columns)
     rest = *columns, *none, *strides, *none
-    return Plan(_pack_kernel, grid, rest, TILE=tile, COLUMNS=block, num_warps=8)
+    return chosen, Plan(_pack_kernel, grid, rest, TILE=tile, COLUMNS=block, num_warps=8)
 
 
 def by_rows(plan, matrix):
