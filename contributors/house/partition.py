@@ -172,7 +172,7 @@ def plan_of(mask: torch.Tensor, tile: int) -> Partition:
     global _last
     if mask.is_inference() or (mask.is_cuda and torch.cuda.is_current_stream_capturing()):
         return partition(mask, tile)
-    stream = torch.cuda.current_stream(mask.device).cuda_stream if mask.is_cuda else None
+    stream = torch._C._cuda_getCurrentRawStream(mask.device.index) if mask.is_cuda else None
     plan, key = _last
     wanted = (mask._version, mask.data_ptr(), tile, stream)
     if plan is None or key[0]() is not mask or key[1:] != wanted:
