@@ -70,6 +70,29 @@ def test_several_cases_are_under_way_at_once(seen_at_each_yield):
     assert max(seen) > 0
 
 
+def test_a_slow_case_keeps_no_lane_idle(monkeypatch, tmp_path, fork_server):
+    """The first case ends after all others, and its results come first all the same."""
+    last, held = threading.Event(), []
+
+    def grade(problem, worker, repeats):
+        held.append(problem)
+        if problem.case is CASES[0]:
+            assert last.wait(60), "the other lane waits for this case"
+        elif problem.case is CASES[-1]:
+            last.set()
+        return {}
+
+    monkeypatch.setattr(
+        sweep, "make_problem", lambda op, case, *_: SimpleNamespace(case=case, outline=made(case))
+    )
+    several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
+    with Sweep("cpu", overlap=True, server=fork_server, grade=grade) as one:
+        one._cores = 2
+        found = [graded.problem for graded in one.grade(HALF, CASES, several)]
+    assert [each.case for each in found] == CASES
+    assert not any(each is problem for each in found for problem in held), "each is an outline"
+
+
 SELDOM = """
 import itertools
 import torch

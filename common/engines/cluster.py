@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import socket
 from collections.abc import Mapping
@@ -70,4 +69,6 @@ def ray() -> Any:
     Raises:
         ModuleNotFoundError: It is not installed.
     """
-    return importlib.import_module("ray")
+    import ray as found
+
+    return found
