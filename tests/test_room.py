@@ -200,7 +200,7 @@ def test_the_boards_cases_fit_the_cards_that_people_own(gib, large):
 @pytest.mark.parametrize(
     ("free", "solutions", "overlap", "lanes", "ahead"),
     [(1e6, 1, True, 8, 16), (1e6, 3, True, 2, 4), (1e6, 16, True, 1, 2), (3.5, 1, True, 3, 3),
-     (3.5, 2, True, 1, 1), (0.1, 1, True, 1, 1), (1e6, 16, False, 3, 3), (2.5, 1, False, 2, 2),
+     (3.5, 2, True, 1, 1), (0.1, 1, True, 1, 1), (1e6, 16, False, 4, 4), (2.5, 1, False, 2, 2),
      (0.1, 1, False, 1, 1)],
 )  # fmt: skip
 def test_cases_at_once_have_the_memory_for_it(free, solutions, overlap, lanes, ahead):

@@ -45,7 +45,7 @@ def seen_at_each_yield(monkeypatch, tmp_path, fork_server):
         several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
         seen, done, cases = [], [], []
         with Sweep("cpu", overlap=overlap, server=fork_server, grade=grade) as one:
-            one._cores = 3
+            one._cores = sweep.AHEAD
             one.device = "cpu" if overlap else "cuda"
             for graded in one.grade(HALF, CASES, several):
                 seen.append(active[0])

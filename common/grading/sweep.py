@@ -34,7 +34,7 @@ STAND_IN = -2
 MOST_AT_ONCE = 8
 """Cases that are graded at the same time, however many cores there are."""
 Grade = Callable[[Problem, Worker, int], Verdicts]
-AHEAD = 3
+AHEAD = 4
 """Cases that are graded before they are timed: mostly torch.compile's compilation is waited for."""
 LATE = 100
 """Cases under way and cases that are done, but wait for an older one, whose results come first."""
