@@ -25,7 +25,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 MASKED_SLACK = {**SLACK, "float32": 16.0}
 PLOTTED = (2048, 4096, 8192, 16384, 32768, 63488)
 """Token counts between the least and the most that the seed measured."""
-SPANS, PERCENTAGES = (4, 16, 64, 256, 1024), (0, 1, 10, 25, 50, 75, 90, 99, 100)
+SPANS, PERCENTAGES = (4, 16, 64, 256, 1024), (0, 5, 25, 50, 75, 95, 100)
 """The masks that are plotted, of 16,384 tokens: so many spans, or so many random tokens."""
 
 
