@@ -11,7 +11,7 @@ import pytest
 from common.paths import ROOT
 
 FOLDER = ROOT / "tests" / "house"
-COMPILED = ["compiled", "graphs"]
+COMPILED = ["compiled", "graphs", "planned"]
 """The files that look at Triton's compiler; the others run kernels in its interpreter."""
 INTERPRETED = sorted({file.stem for file in FOLDER.glob("*.py")} - {*COMPILED, "conftest"})
 

@@ -7,11 +7,11 @@ takes a form that is compiled once for a dtype and serves all sizes and strides.
 """
 
 import functools
-import threading
+from typing import NamedTuple
 
 import torch
 import triton
-from triton.tools.tensor_descriptor import TensorDescriptor
+from descriptors import TilePlan, Tiles
 
 # Two groups of warps each add up 64 x 256 products, the most that registers hold; four stages of
 # both factors and a quarter of a tile to store fill the shared memory.
@@ -75,8 +75,8 @@ def form_of(dtype, *matrices, pairs=(), height=128, shape=None):
 
     Args:
         dtype: The factors' type.
-        matrices: Those that descriptors would describe.
-        pairs: Pairs of matrices, each of which one descriptor would describe.
+        matrices: The layouts of those that descriptors would describe.
+        pairs: Pairs of which one descriptor would describe each: a layout and their distance.
         height: The rows of a tile of the partition.
         shape: That of the product, where it may be narrow.
     """
@@ -102,6 +102,16 @@ def _of_all_sizes(kernel):
 def kernel_of(kernel, tile):
     """Return what to launch for a partition with tiles of so many rows."""
     return _of_all_sizes(kernel) if is_small(tile) else kernel
+
+
+def plan_for(kernel, tile, form, grid, rest, tiles, **options):
+    """Return a plan of a launch in a form, for a partition with tiles of so many rows.
+
+    The first tensors have these tiles, if the form has descriptors; None stands for a tensor that
+    has none.
+    """
+    tiles = {place: each for place, each in enumerate(tiles) if each} if form["TMA"] else {}
+    return TilePlan(kernel_of(kernel, tile), grid, rest, tiles, **form, **options)
 
 
 def is_whole(form, *lengths):
@@ -148,23 +158,37 @@ def programs_for(tiles, form):
     return min(tiles, processors() * (2 if form is NARROW else 1))
 
 
+class Layout(NamedTuple):
+    """A tensor as a plan of a launch knows it: all but the address."""
+
+    shape: torch.Size
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    aligned: bool
+    """Whether 16 divides its address."""
+
+
+def layout_of(tensor):
+    """Return a tensor's layout."""
+    return Layout(tensor.shape, tensor.stride(), tensor.dtype, tensor.data_ptr() % 16 == 0)
+
+
+def planned(function):
+    """Keep what a function plans, by its arguments and by the form that tests ask for."""
+    kept = functools.lru_cache(maxsize=1024)(lambda form, *arguments: function(*arguments))
+    return lambda *arguments: kept(forced, *arguments)
+
+
 def is_describable(matrix):
     """Return whether descriptors describe it: contiguous rows or columns, multiples of 16 bytes."""
-    unit = 16 // matrix.element_size()
-    short, long = sorted(matrix.stride())
-    aligned = long % unit == 0 and matrix.data_ptr() % 16 == 0
-    return short == 1 and aligned and matrix.numel() > 0
-
-
-def is_pair(first, second):
-    """Return whether one descriptor can describe both: a dimension's stride is below 2^40 bytes."""
-    distance = abs(first.data_ptr() - second.data_ptr())
-    return is_turned(first) and first.stride() == second.stride() and 0 < distance < 1 << 40
+    short, long = sorted(matrix.strides)
+    multiple = long * matrix.dtype.itemsize % 16 == 0
+    return short == 1 and multiple and matrix.aligned and 0 not in matrix.shape
 
 
 def is_turned(factor):
     """Return whether a right factor [depths, columns] lies in memory as its transpose."""
-    return factor.stride(0) == 1
+    return factor.strides[0] == 1
 
 
 def alike(*weights):
@@ -174,37 +198,28 @@ def alike(*weights):
     return weights
 
 
-def described(matrix, rows, columns, form):
-    """Return what a kernel takes for a matrix whose tiles are rows x columns."""
-    if not form["TMA"]:
-        return matrix
-    _make_context_current(matrix.device)
+def tiles_of(matrix, rows, columns):
+    """Return the tiles, rows x columns, of a matrix."""
+    shape, strides, block = matrix.shape, matrix.strides, (rows, columns)
     if is_turned(matrix):
-        matrix, rows, columns = matrix.T, columns, rows
-    return TensorDescriptor(matrix, matrix.shape, matrix.stride(), [rows, columns])
+        shape, strides, block = shape[::-1], strides[::-1], block[::-1]
+    return Tiles(tuple(shape), strides, block)
 
 
-def described_pair(first, second, rows, columns):
-    """Return a descriptor of two turned matrices as one, and 1 if the second one comes first.
+def distance(first, second):
+    """Return how many elements behind the first matrix the second one begins."""
+    return (second.data_ptr() - first.data_ptr()) // first.element_size()
 
-    The first dimension is the choice between the two, and its stride is the distance between them
-    in memory. So one copy fetches a tile of both, and no other address is ever made.
+
+def is_pair(matrix, distance):
+    """Return whether one descriptor describes two such turned matrices at a distance.
+
+    The stride of a dimension is below 2^40 bytes.
     """
-    _make_context_current(first.device)
-    distance = (second.data_ptr() - first.data_ptr()) // first.element_size()
-    low = (first if distance > 0 else second).T
-    shape, strides = [2, *low.shape], [abs(distance), *low.stride()]
-    return TensorDescriptor(low, shape, strides, [2, columns, rows]), int(distance < 0)
+    return is_turned(matrix) and 0 < abs(distance) * matrix.dtype.itemsize < 1 << 40
 
 
-_threads = threading.local()
-
-
-def _make_context_current(device):
-    """Launch something once in each thread, such as autograd's, before a descriptor is made there.
-
-    CUDA makes a context a thread's own at the thread's first launch; making a descriptor needs it.
-    """
-    if device.type == "cuda" and getattr(_threads, "device", None) != device:
-        torch.zeros(1, device=device)
-        _threads.device = device
+def tiles_of_pair(matrix, distance, rows, columns):
+    """Return the tiles of two turned matrices as one, which begins where the lower one does."""
+    shape, strides, block = tiles_of(matrix, rows, columns)
+    return Tiles((2, *shape), (abs(distance), *strides), (2, *block))

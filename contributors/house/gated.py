@@ -7,16 +7,19 @@ from forms import (
     HOPPER,
     alike,
     ceil_div,
-    described,
-    described_pair,
+    distance,
     form_of,
     is_turned,
     is_whole,
-    kernel_of,
+    layout_of,
     overlapping,
+    plan_for,
+    planned,
     programs_for,
+    tiles_of,
+    tiles_of_pair,
 )
-from rows import blocks_of, operands, start_of
+from rows import blocks_of, matrices, start_of, tiles_of_rows
 from tiles import (
     choose,
     halves,
@@ -205,28 +208,39 @@ def up(x, weights, plan, keep):
     x, Rows of [tokens, depths]; the weights w1, w3, u1, u3 [depths, columns].
     """
     w1, w3, u1, u3 = weights = alike(*weights)
-    depths, columns = w1.shape
-    form = form_of(w1.dtype, *weights, x.matrix, pairs=((w1, w3), (u1, u3)), height=plan.tile)
-    if (
-        form is HOPPER and depths <= 2048
-    ):  # epilogues are often: fewer loads are under way amid them
+    apart = distance(w1, w3), distance(u1, u3)
+    layouts = layout_of(x.matrix), *map(layout_of, weights)
+    launch, how, by_pairs = _plan_up(x.how, keep, plan.tile, plan.rows, apart, *layouts)
+    if by_pairs:
+        (to_w, to_u) = apart
+        weights = w1 if to_w > 0 else w3, None, u1 if to_u > 0 else u3, None
+    hidden = x.matrix.new_empty(1, plan.rows, w1.shape[1])
+    gates = x.matrix.new_empty(2, plan.rows, w1.shape[1]) if keep else None
+    launch(*matrices(x, how), *weights, gates, hidden, plan.order, plan.ends)
+    return hidden, gates
+
+
+@planned
+def _plan_up(how, keep, tile, rows, apart, x, *weights):
+    """Return the launch of `up`, how x is loaded, and whether pairs of weights are described."""
+    depths, columns = weights[0].shape
+    pairs = (weights[0], apart[0]), (weights[2], apart[1])
+    form = form_of(x.dtype, *weights, x, pairs=pairs, height=tile)
+    if form is HOPPER and depths <= 2048:  # epilogues are often: fewer loads are under way in them
         form = {**form, "num_stages": 3}
     m, half, k = form["BLOCK_M"], form["BLOCK_N"] // 2, form["BLOCK_K"]
-    swapped = 0, 0
+    how, tiles = tiles_of_rows(x, how, rows, m, k, form)
     if form["TMA"]:
-        both = described_pair(w1, w3, k, half), described_pair(u1, u3, k, half)
-        (w, u), swapped = zip(*both, strict=True)
-        weights = w, None, u, None
-    hidden = x.matrix.new_empty(1, plan.rows, columns)
-    gates = x.matrix.new_empty(2, plan.rows, columns) if keep else None
-    a, apart, how = operands(x, m, k, form)
-    grid = (programs_for(plan.rows // m * ceil_div(columns, half), form),)
-    kernel_of(_up_kernel, plan.tile)[grid](
-        a, apart, *weights, gates, hidden, plan.order, plan.ends, plan.rows, depths, columns,
-        *x.matrix.stride(), *w1.stride(), *swapped,
-        HOW=how, WHOLE=is_whole(form, (depths, k)), **form, **overlapping(form),
+        w, u = (tiles_of_pair(*pair, k, half) for pair in pairs)
+        tiles = *tiles, w, None, u
+    swapped = (int(form["TMA"] and each < 0) for each in apart)
+    grid = (programs_for(rows // m * ceil_div(columns, half), form),)
+    launch = plan_for(
+        _up_kernel, tile, form, grid,
+        (rows, depths, columns, *x.strides, *weights[0].strides, *swapped), tiles,
+        HOW=how, WHOLE=is_whole(form, (depths, k)), **overlapping(form),
     )  # fmt: skip
-    return hidden, gates
+    return launch, how, form["TMA"]
 
 
 def down_gradient(g, weights, gates, plan):
@@ -235,17 +249,26 @@ def down_gradient(g, weights, gates, plan):
     g, Rows of [tokens, depths]; the weights w2, u2 [depths, columns]; gates [2, rows, columns].
     """
     weights = alike(*weights)
-    depths, columns = weights[0].shape
+    layouts = layout_of(g.matrix), *map(layout_of, weights)
+    launch, how = _plan_down_gradient(g.how, plan.tile, plan.rows, *layouts)
     d_gates, hidden = torch.empty_like(gates), torch.empty_like(gates[:1])
-    form = form_of(g.matrix.dtype, *weights, g.matrix, height=plan.tile)
-    m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
-    a, apart, how = operands(g, m, k, form)
-    grid = (programs_for(plan.rows // m * ceil_div(columns, n), form),)
-    kernel_of(_down_gradient_kernel, plan.tile)[grid](
-        a, apart, *(described(w, k, n, form) for w in weights), gates, d_gates, hidden,
-        plan.order, plan.ends, plan.rows, depths, columns, *g.matrix.stride(),
-        *weights[0].stride(),
-        HOW=how, WHOLE=is_whole(form, (depths, k)), TURNED=form["TMA"] and is_turned(weights[0]),
-        **form, **overlapping(form),
-    )  # fmt: skip
+    launch(*matrices(g, how), *weights, gates, d_gates, hidden, plan.order, plan.ends)
     return d_gates, hidden
+
+
+@planned
+def _plan_down_gradient(how, tile, rows, g, *weights):
+    """Return the launch of `down_gradient`, and how g is loaded."""
+    depths, columns = weights[0].shape
+    form = form_of(g.dtype, *weights, g, height=tile)
+    m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
+    how, tiles = tiles_of_rows(g, how, rows, m, k, form)
+    grid = (programs_for(rows // m * ceil_div(columns, n), form),)
+    launch = plan_for(
+        _down_gradient_kernel, tile, form, grid,
+        (rows, depths, columns, *g.strides, *weights[0].strides),
+        (*tiles, *(tiles_of(w, k, n) for w in weights)),
+        HOW=how, WHOLE=is_whole(form, (depths, k)), TURNED=form["TMA"] and is_turned(weights[0]),
+        **overlapping(form),
+    )  # fmt: skip
+    return launch, how

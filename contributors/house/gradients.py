@@ -9,10 +9,14 @@ from forms import (
     height_of_sums,
     is_whole,
     kernel_of,
+    layout_of,
+    plan_for,
+    planned,
     processors,
     programs_for,
 )
-from rows import SORTED, operands, start_of
+from launch import Plan
+from rows import SORTED, matrices, start_of, tiles_of_rows
 from tiles import choose, halves, load_rows, load_tile, rows_of, tile_of, turns
 
 
@@ -206,24 +210,35 @@ def weight_gradients(g, x, plan):
     outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
     if not plan.tokens:
         return x.matrix.new_zeros(2, pairs, outputs, inputs)
-    form = form_of(g.matrix.dtype, g.matrix, x.matrix, height=height_of_sums(plan.tile))
-    m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
-    g_rows, g_apart, g_how = operands(g, k, m, form)
-    x_rows, x_apart, x_how = operands(x, k, n, form)
-    tiles = pairs * ceil_div(outputs, m) * ceil_div(inputs, n)
-    shares = shares_of(tiles, plan.rows // k)
-    d_w = x.matrix.new_empty(2, pairs, outputs, inputs)
-    slots = d_w
+    layouts = layout_of(g.matrix), layout_of(x.matrix)
+    launch, add, hows, shares = _plan(g.how, x.how, pairs, plan.tile, plan.rows, *layouts)
+    slots = d_w = x.matrix.new_empty(2, pairs, outputs, inputs)
     if shares > 1:
         slots = d_w.new_empty(shares + 1, *d_w.shape[1:], dtype=torch.float32)
-    kernel_of(_weight_kernel, plan.tile)[(programs_for(tiles * shares, form),)](
-        g_rows, g_apart, x_rows, x_apart, slots, plan.order, plan.ends,
-        plan.rows, outputs, inputs, *g.matrix.stride(), *x.matrix.stride(), shares, PAIRS=pairs,
-        G=g_how, X=x_how, TILE=plan.tile, WHOLE=is_whole(form, (outputs, m), (inputs, n)), **form,
-    )  # fmt: skip
+    launch(*matrices(g, hows[0]), *matrices(x, hows[1]), slots, plan.order, plan.ends)
     if shares > 1:
-        size, block = d_w[0].numel(), 2048
-        kernel_of(_sum_kernel, plan.tile)[(ceil_div(size, block), 2)](
-            slots, d_w, plan.ends, shares, size, k, block
-        )
+        add(slots, d_w, plan.ends)
     return d_w
+
+
+@planned
+def _plan(g_how, x_how, pairs, tile, rows, g, x):
+    """Return the launches of the sums and of adding their parts, how g and x are loaded, and
+    the number of shares.
+    """
+    outputs, inputs = g.shape[1], x.shape[1]
+    form = form_of(g.dtype, g, x, height=height_of_sums(tile))
+    m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
+    g_how, g_tiles = tiles_of_rows(g, g_how, rows, k, m, form)
+    x_how, x_tiles = tiles_of_rows(x, x_how, rows, k, n, form)
+    tiles = pairs * ceil_div(outputs, m) * ceil_div(inputs, n)
+    shares = shares_of(tiles, rows // k)
+    launch = plan_for(
+        _weight_kernel, tile, form, (programs_for(tiles * shares, form),),
+        (rows, outputs, inputs, *g.strides, *x.strides, shares), (*g_tiles, *x_tiles), PAIRS=pairs,
+        G=g_how, X=x_how, TILE=tile, WHOLE=is_whole(form, (outputs, m), (inputs, n)),
+    )  # fmt: skip
+    size, block = pairs * outputs * inputs, 2048
+    grid = ceil_div(size, block), 2
+    add = Plan(kernel_of(_sum_kernel, tile), grid, (shares, size), STEP=k, BLOCK=block)
+    return launch, add, (g_how, x_how), shares

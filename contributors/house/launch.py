@@ -36,27 +36,32 @@ class Plan:
 
         Each launch gets tensors of the same dtypes, and None in the same places.
         """
-        addresses, joined = [], 0
+        joined, addresses = 0, []
         for each in tensors:
-            if each is None:
-                addresses.append(None)
-            elif each.is_cuda:
-                address = each.data_ptr()
-                addresses.append(address)
-                joined |= address
-            else:
-                joined = 1
+            if each is not None:
+                each = each.data_ptr() if each.is_cuda else 1
+                joined |= each
+            addresses.append(each)
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
         if joined & 15 or not self._direct or watched(self._kernel):
-            self._kernel[self._grid](*tensors, *self._rest, **self._options)
+            self._launch(tensors)
             return
         device = torch._C._cuda_getDevice()
         launch = self._ready.get(device)
         if launch is None:
-            compiled = self._kernel[self._grid](*tensors, *self._rest, **self._options)
-            self._ready[device] = direct(compiled, self._grid, self._rest)
+            named = self._kernel.arg_names[len(tensors) + len(self._rest) :]
+            rest = (*self._rest, *map(self._options.get, named))  # a launcher skips constants
+            self._ready[device] = self._directly(self._launch(tensors), rest)
         else:
             launch(torch._C._cuda_getCurrentRawStream(device), addresses)
+
+    def _launch(self, tensors):
+        """Launch in the ordinary way; return the compiled kernel."""
+        return self._kernel[self._grid](*tensors, *self._rest, **self._options)
+
+    def _directly(self, compiled, rest):
+        """Return how to launch a compiled kernel from now on; None: in the ordinary way."""
+        return direct(compiled, self._grid, rest)
 
 
 def can_launch_directly(kernel):
@@ -66,24 +71,31 @@ def can_launch_directly(kernel):
     return type(triton.runtime.driver.active).__module__ == "triton.backends.nvidia.driver"
 
 
-def direct(compiled, grid, rest):
+def direct(compiled, grid, rest, launcher=None):
     """Return a function of a stream and the tensors' addresses that launches a compiled kernel.
 
-    A launcher takes an address in the place of a tensor, and asks the driver about neither.
+    A launcher takes an address in the place of a tensor, and asks the driver about neither. One may
+    be given in the place of the kernel's own.
     """
     run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
-    scratch = run.global_scratch_size or run.profile_scratch_size
-    if VERSION < (3, 7) or scratch:
-        # the three None are a launch's two hooks and the metadata that they are given
-        return lambda stream, addresses: run(
-            *grid, stream, function, metadata, None, None, None, *addresses, *rest
-        )
+    (x, y, z), hooks = grid, (None, None)
+    if allocates(run):
+        before = (function, metadata, None, *hooks)  # None: the metadata that hooks are given
+        return lambda stream, addresses: run(x, y, z, stream, *before, *addresses, *rest)
     # what `run` would call, less its allocation of scratch memory
-    c, x, y, z = run.launch, *grid
-    before = (function, run.launch_cooperative_grid, run.launch_pdl, metadata)
-    # the metadata and the hooks, as above; two scratch buffers; how to read the arguments
-    behind = (None, None, None, None, None, run.arg_annotations, run.kernel_signature)
-    return lambda stream, addresses: c(x, y, z, stream, *before, *behind, (*addresses, *rest))
+    c, before = launcher or run.launch, (function, run.launch_cooperative_grid, run.launch_pdl)
+    scratch = (None, None)
+    if VERSION < (3, 7):
+        before = (*before, *scratch, metadata, None, *hooks)
+        return lambda stream, addresses: c(x, y, z, stream, *before, *addresses, *rest)
+    # the last two say how to read the arguments
+    before = (*before, metadata, None, *hooks, *scratch, run.arg_annotations, run.kernel_signature)
+    return lambda stream, addresses: c(x, y, z, stream, *before, (*addresses, *rest))
+
+
+def allocates(run):
+    """Return whether a launcher allocates memory for each launch."""
+    return run.global_scratch_size or run.profile_scratch_size
 
 
 def watched(kernel):

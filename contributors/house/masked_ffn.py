@@ -7,29 +7,29 @@ from gradients import weight_gradients
 from operators import unused
 from partition import plan_of, rows_of_plan
 from products import product
-from rows import SORTED, Rows, rows_for, unpacked
+from rows import SORTED, Rows, kept, pack, rows_for
 
 
 def _plan(x, w1, mask):
     return plan_of(mask, height_of(*x.shape, 2 * w1.shape[0]))
 
 
-def _forward(x, w1, w2, w3, u1, u2, u3, plan, keep, keep_x=False):
+def _forward(x, w1, w2, w3, u1, u2, u3, plan, keep):
     """Return the output [tokens, width], the gates [2, rows, inner] to keep, and x's copy."""
-    x = rows_for(plan, x, 2 * w1.shape[0], keep_x)
+    x = rows_for(plan, x, 2 * w1.shape[0])
     hidden, gates = up(x, (w1.T, w3.T, u1.T, u3.T), plan, keep)
     return product(Rows(hidden, SORTED), (w2.T, u2.T), plan), gates, x.packed
 
 
 def _backward(g, x, w1, w2, w3, u1, u2, u3, gates, packed, plan, of_x, of_up, of_down):
     """Return d_x, those of w1 and w3 [2, 2, inner, width], and of w2 [2, width, inner], or None."""
-    g = rows_for(plan, g, w1.shape[0], kept=True)
+    g, *x = pack(plan, Rows(g), *([kept(x, packed)] if of_up else []))
     d_gates, hidden = down_gradient(g, (w2, u2), gates, plan)
     d_gates = Rows(d_gates, SORTED)
     d_down = weight_gradients(g, Rows(hidden, SORTED), plan)[:, 0] if of_down else None
     del g, hidden
     d_x = product(d_gates, (w1, u1, w3, u3), plan) if of_x else None
-    d_up = weight_gradients(d_gates, unpacked(plan, x, packed), plan) if of_up else None
+    d_up = weight_gradients(d_gates, *x, plan) if of_up else None
     return d_x, d_up, d_down
 
 
@@ -44,9 +44,7 @@ class _MaskedFFN(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w1, w2, w3, u1, u2, u3, mask):
         ctx.plan, weights = _plan(x, w1, mask), (w1, w2, w3, u1, u2, u3)
-        needed = ctx.needs_input_grad
-        of_up = needed[1] or needed[3] or needed[4] or needed[6]
-        out, gates, packed = _forward(x, *weights, ctx.plan, any(needed), of_up)
+        out, gates, packed = _forward(x, *weights, ctx.plan, any(ctx.needs_input_grad))
         ctx.save_for_backward(x, *weights, gates, packed)
         return out
 

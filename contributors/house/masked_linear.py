@@ -6,24 +6,27 @@ from gradients import weight_gradients
 from operators import unused
 from partition import plan_of
 from products import product
-from rows import rows_for, unpacked
+from rows import Rows, kept, pack, rows_for
 
 
 def _plan(x, w_v, mask):
     return plan_of(mask, height_of(*x.shape, w_v.shape[0]))
 
 
-def _forward(x, w_v, w_t, plan, kept=False):
+def _forward(x, w_v, w_t, plan):
     """Return the output [tokens, out] and x's packed copy, if there is one."""
-    x = rows_for(plan, x, w_v.shape[0], kept)
+    x = rows_for(plan, x, w_v.shape[0])
     return product(x, (w_v.T, w_t.T), plan), x.packed
 
 
 def _backward(g, x, w_v, w_t, packed, plan, of_x, of_weights):
     """Return d_x [tokens, in] and d_w [2, out, in], or None for what is not wanted."""
-    g = rows_for(plan, g, w_v.shape[1], of_weights)
+    if of_weights:
+        g, x = pack(plan, Rows(g), kept(x, packed))
+    else:
+        g = rows_for(plan, g, w_v.shape[1])
     d_x = product(g, (w_v, w_t), plan) if of_x else None
-    d_w = weight_gradients(g, unpacked(plan, x, packed), plan)[:, 0] if of_weights else None
+    d_w = weight_gradients(g, x, plan)[:, 0] if of_weights else None
     return d_x, d_w
 
 
@@ -31,7 +34,7 @@ class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w_v, w_t, mask):
         ctx.plan = _plan(x, w_v, mask)
-        out, packed = _forward(x, w_v, w_t, ctx.plan, any(ctx.needs_input_grad[1:]))
+        out, packed = _forward(x, w_v, w_t, ctx.plan)
         ctx.save_for_backward(x, w_v, w_t, packed)
         return out
 

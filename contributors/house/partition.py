@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
-from forms import ceil_div, is_small, kernel_of, on_hopper
+from forms import ceil_div, is_small, kernel_of, layout_of, on_hopper, planned
+from launch import Plan
 
 LONGEST = 32768
 """Tokens that a program counts at once."""
@@ -138,14 +139,23 @@ def partition(mask: torch.Tensor, tile: int) -> Partition:
     rows = rows_of_plan(tokens, tile)
     order = torch.empty(rows, dtype=torch.int32, device=mask.device)
     ends = torch.empty(4, dtype=torch.int32, device=mask.device)
-    block = 1024
-    few = tokens <= 4 * block and is_small(tile)
-    at_once = block if few else min(max(1 << (tokens - 1).bit_length(), block), LONGEST)
-    kernel_of(_partition_kernel, tile)[(max(ceil_div(tokens, block), 1),)](
-        mask, order, ends, tokens, mask.stride(0), rows, block, at_once, tile,
-        num_warps=16 if at_once >= 16384 else 8, PDL=on_hopper(),
-    )  # fmt: skip
+    _plan(layout_of(mask), tile)(mask, order, ends)
     return Partition(tokens, order, ends, tile)
+
+
+@planned
+def _plan(mask, tile):
+    """Return the launch that sorts a mask of this layout."""
+    (tokens,), (stride,) = mask.shape, mask.strides
+    small = is_small(tile)
+    block, warps = (256, 4) if tokens <= 2048 and not small else (1024, 8)
+    few = tokens <= 4 * block and small
+    at_once = block if few else min(max(1 << (tokens - 1).bit_length(), block), LONGEST)
+    return Plan(
+        kernel_of(_partition_kernel, tile), (max(ceil_div(tokens, block), 1),),
+        (tokens, stride, rows_of_plan(tokens, tile), block, at_once, tile),
+        PDL=on_hopper(), num_warps=16 if at_once >= 16384 else warps,
+    )  # fmt: skip
 
 
 _last = None, ()

@@ -5,15 +5,17 @@ import triton.language as tl
 from forms import (
     alike,
     ceil_div,
-    described,
     form_of,
     is_turned,
     is_whole,
-    kernel_of,
+    layout_of,
     overlapping,
+    plan_for,
+    planned,
     programs_for,
+    tiles_of,
 )
-from rows import blocks_of, operands
+from rows import blocks_of, matrices, tiles_of_rows
 from tiles import (
     choose,
     load_factor,
@@ -126,21 +128,28 @@ def product(a, weights, plan):
             two, whose products are added.
         plan: The mask's partition.
     """
-    weights = alike(*weights)
-    (depths, columns), pairs = weights[0].shape, len(weights) // 2
-    matrix = a.matrix.flatten(0, -2)
-    shape = plan.rows, columns
-    form = form_of(matrix.dtype, *weights, matrix, height=plan.tile, shape=shape)
-    m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
-    a, apart, how = operands(a._replace(matrix=matrix), m, k, form)
-    out = matrix.new_empty(plan.tokens, columns)
-    grid = (programs_for(plan.rows // m * ceil_div(columns, n), form),)
-    kernel_of(_product_kernel, plan.tile)[grid](
-        a, apart, *(described(w, k, n, form) for w in weights), *[None] * (4 - len(weights)),
-        out, plan.order, plan.ends, plan.rows, depths, columns,
-        *matrix.stride(), *weights[0].stride(), out.stride(0),
-        HOW=how, WHOLE=is_whole(form, (depths, k)), PAIRS=pairs,
-        TURNED=form["TMA"] and is_turned(weights[0]),
-        **form, **overlapping(form),
-    )  # fmt: skip
+    matrix, weights = a.matrix.flatten(0, -2), alike(*weights)
+    layouts = layout_of(matrix), *map(layout_of, weights)
+    launch, how = _plan(a.how, plan.tile, plan.rows, plan.tokens, *layouts)
+    out = matrix.new_empty(plan.tokens, weights[0].shape[1])
+    a = matrices(a._replace(matrix=matrix), how)
+    launch(*a, *weights, *[None] * (4 - len(weights)), out, plan.order, plan.ends)
     return out
+
+
+@planned
+def _plan(how, tile, rows, tokens, matrix, *weights):
+    """Return the launch of a product, and how its rows are loaded."""
+    (depths, columns), pairs = weights[0].shape, len(weights) // 2
+    form = form_of(matrix.dtype, *weights, matrix, height=tile, shape=(rows, columns))
+    m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
+    how, tiles = tiles_of_rows(matrix, how, rows, m, k, form)
+    grid = (programs_for(rows // m * ceil_div(columns, n), form),)
+    launch = plan_for(
+        _product_kernel, tile, form, grid,
+        (rows, depths, columns, *matrix.strides, *weights[0].strides, columns),
+        (*tiles, *(tiles_of(w, k, n) for w in weights)),
+        HOW=how, WHOLE=is_whole(form, (depths, k)), PAIRS=pairs,
+        TURNED=form["TMA"] and is_turned(weights[0]), **overlapping(form),
+    )  # fmt: skip
+    return launch, how

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from forms import ceil_div, described, form_of, is_small
+from forms import ceil_div, form_of, is_small, layout_of, planned, tiles_of
+from launch import Plan
 from tiles import load_rows, rows_of, store_rows
 
 GATHERED, PIECES, SORTED = "gathered", "pieces", "sorted"
@@ -62,33 +63,69 @@ def is_apart(row, visual_end, whole_visual, whole_textual):
 
 @triton.jit
 def _pack_kernel(
-    matrix, packed, order, ends, columns, row_stride, TILE: tl.constexpr, COLUMNS: tl.constexpr
-):
-    """Copy the rows of the tiles that are not whole, and no other.
+    first, second, first_packed, second_packed, order, ends, first_columns, second_columns,
+    first_row, second_row, TILE: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Copy the rows of the tiles that are not whole, and no other, of one matrix or of two.
 
-    Bytes: twice the matrix for a random mask, nearly none for spans.
+    Bytes: twice the matrices for a random mask, nearly none for spans.
     """
-    row, column = tl.program_id(0) * TILE, tl.program_id(1) * COLUMNS
+    row, block = tl.program_id(0) * TILE, tl.program_id(1)
     apart = is_apart(row, tl.load(ends), tl.load(ends + 2), tl.load(ends + 3))
     if apart & (row < tl.load(ends + 1)):
         tokens = tl.load(order + row + tl.arange(0, TILE))
-        pointers = rows_of(matrix, tokens, row_stride)
-        tile = load_rows(pointers, tokens, column, columns, 1, COLUMNS, False)
-        store_rows(packed, row + tl.arange(0, TILE), column, columns, columns, tile)
+        blocks = tl.cdiv(first_columns, COLUMNS)
+        if block < blocks:
+            _copy(first, first_packed, tokens, row, block, first_columns, first_row, COLUMNS)
+        elif second is not None:
+            _copy(
+                second, second_packed, tokens, row, block - blocks, second_columns, second_row,
+                COLUMNS,
+            )  # fmt: skip
 
 
-def pack(plan, matrix):
-    """Return a matrix [tokens, columns] as PIECES, or GATHERED where no descriptor describes it."""
-    matrix = by_rows(plan, matrix)
-    if not form_of(matrix.dtype, matrix, height=plan.tile)["TMA"]:
-        return Rows(matrix)
-    columns, block = matrix.shape[1], 128
-    packed = matrix.new_empty(plan.rows, columns)
-    _pack_kernel[(plan.rows // plan.tile, ceil_div(columns, block))](
-        matrix, packed, plan.order, plan.ends, columns, matrix.stride(0), plan.tile, block,
-        num_warps=8,
-    )  # fmt: skip
-    return Rows(matrix, PIECES, packed)
+@triton.jit
+def _copy(matrix, packed, tokens, row, block, columns, row_stride, COLUMNS: tl.constexpr):
+    """Copy a block of columns of these tokens to the rows from `row` on."""
+    tile = load_rows(
+        rows_of(matrix, tokens, row_stride), tokens, block * COLUMNS, columns, 1, COLUMNS, False
+    )
+    rows = row + tl.arange(0, tokens.shape[0])
+    store_rows(packed, rows, block * COLUMNS, columns, columns, tile)
+
+
+def pack(plan, *factors):
+    """Return one or two factors, Rows of [tokens, columns], as PIECES, packed by one launch.
+
+    Those that are PIECES already, and matrices that no descriptor describes, stay as they are.
+    """
+    factors = [each._replace(matrix=by_rows(plan, each.matrix)) for each in factors]
+    layouts = (layout_of(each.matrix) for each in factors)
+    hows = tuple(each.how for each in factors)
+    chosen, launch = _plan(plan.tile, plan.rows, hows, *layouts)
+    if chosen:
+        given = [factors[at].matrix for at in chosen]
+        copies = [each.new_empty(plan.rows, each.shape[1]) for each in given]
+        none = [None] * (2 - len(chosen))
+        launch(*given, *none, *copies, *none, plan.order, plan.ends)
+        for at, copy in zip(chosen, copies, strict=True):
+            factors[at] = Rows(factors[at].matrix, PIECES, copy)
+    return factors
+
+
+@planned
+def _plan(tile, rows, hows, *matrices):
+    """Return which of one or two factors are to be packed, and the launch that does it."""
+    chosen = [
+        at for at, each in enumerate(matrices)
+        if hows[at] == GATHERED and form_of(each.dtype, each, height=tile)["TMA"]
+    ]  # fmt: skip
+    columns = [matrices[at].shape[1] for at in chosen]
+    strides = [matrices[at].strides[0] for at in chosen]
+    none, block = [0] * (2 - len(chosen)), 128
+    grid = rows // tile, sum(ceil_div(each, block) for each in columns)
+    rest = *columns, *none, *strides, *none
+    return chosen, Plan(_pack_kernel, grid, rest, TILE=tile, COLUMNS=block, num_warps=8)
 
 
 def by_rows(plan, matrix):
@@ -96,29 +133,35 @@ def by_rows(plan, matrix):
     return matrix if is_small(plan.tile) or matrix.stride(1) == 1 else matrix.contiguous()
 
 
-def rows_for(plan, matrix, columns, kept=False):
-    """Return a factor of a product with so many columns, packed if that pays or the copy is kept.
+def rows_for(plan, matrix, columns):
+    """Return a factor of a product with so many columns, packed if that pays.
 
     Of tiles that are not whole, a copy saves a twentieth of the product's time, 2 * columns FLOPs
     an element; the copy of a random mask takes 2 * itemsize bytes an element.
     """
-    return pack(plan, matrix) if kept or columns >= 8192 else Rows(by_rows(plan, matrix))
+    rows = Rows(by_rows(plan, matrix))
+    return pack(plan, rows)[0] if columns >= 8192 else rows
 
 
-def unpacked(plan, matrix, packed):
-    """Return a factor again whose copy was kept, or pack it."""
-    return pack(plan, matrix) if packed is None else Rows(by_rows(plan, matrix), PIECES, packed)
+def kept(matrix, packed):
+    """Return a factor of which there may be a copy."""
+    return Rows(matrix) if packed is None else Rows(matrix, PIECES, packed)
 
 
-def operands(rows, height, width, form):
-    """Return a factor, what its rows that lie apart are loaded from, and how.
+def tiles_of_rows(matrix, how, rows, height, width, form):
+    """Return how a kernel loads a factor, and the tiles of its matrix and of its rows apart.
 
-    Without descriptors, all rows are loaded one by one.
+    rows: Those of a sorted copy. Without descriptors, all rows are loaded one by one.
     """
-    matrix, how, packed = rows
     if not form["TMA"]:
-        return matrix, matrix, SORTED if how == SORTED else GATHERED
-    whole = described(matrix, height, width, form)
-    if how == GATHERED:
-        return whole, matrix, how
-    return whole, whole if how == SORTED else described(packed, height, width, form), how
+        return SORTED if how == SORTED else GATHERED, (None, None)
+    whole = apart = tiles_of(matrix, height, width)
+    if how == PIECES:
+        columns = matrix.shape[1]
+        apart = apart._replace(shape=(rows, columns), strides=(columns, 1))
+    return how, (whole, None if how == GATHERED else apart)
+
+
+def matrices(rows, how):
+    """Return a factor's matrix, and what a kernel loads its rows from that lie apart."""
+    return rows.matrix, rows.packed if how == PIECES else rows.matrix

@@ -5,8 +5,8 @@ of the kernels against float64, by op, mask and tensor, as shares of the largest
 every mask, or those that are named. `train STEPS SEED`: the losses of a small model, of these
 layers and of plain torch. `compile`: the largest difference between a compiled model's gradients
 and the same model's without a compiler. `plans`: when a mask's plan is kept; `partitions`: whether
-plans are right; `captured`: a CUDA graph; `sizes`: the errors of the forms that a GPU takes;
-`memory`: bytes.
+plans are right; `planned`: whether planned launches do as ordinary ones; `captured`: a CUDA graph;
+`sizes`: the errors of the forms that a GPU takes; `memory`: bytes.
 """
 
 import contextlib
@@ -126,9 +126,8 @@ def errors_of_sizes() -> dict[str, dict[str, float]]:
 
 
 def memory() -> dict[str, tuple[float, float]]:
-    """Return the bytes that forward keeps for backward and those that the rule allows, by op.
-
-    The rule: beside x and the output, the pre-activations and one buffer of the output's size.
+    """Return the bytes that forward keeps for backward beside x and the output, by op, and those
+    of the pre-activations.
     """
     found = {}
     tokens, width, inner = 8192, 1024, 2048
@@ -143,7 +142,7 @@ def memory() -> dict[str, tuple[float, float]]:
         before = torch.cuda.memory_allocated()
         output = solution(x, *leaves, mask)
         kept = torch.cuda.memory_allocated() - before - output.nbytes
-        found[name] = kept, tokens * activations * 2 + output.nbytes
+        found[name] = kept, tokens * activations * 2
     return found
 
 
@@ -265,6 +264,36 @@ def _is_sorted(mask: torch.Tensor, plan) -> bool:
     return bool(right & (order[end:] == -1).all())
 
 
+def planned() -> dict[str, bool]:
+    """Return by op and tokens whether planned launches do as ordinary ones do.
+
+    They are asked for thrice, since the first one of a shape is ordinary; all results are kept, so
+    that each call has its tensors at other addresses.
+    """
+    import launch
+
+    torch.manual_seed(0)
+    found = {}
+    for tokens in (40, 2048):
+        pair, sets = shapes_of(*((1024, 512) if DEVICE == "cuda" else (24, 40)))
+        for op, solution, shapes in ((linear, LINEAR(), pair), (ffn, FFN(), sets)):
+            x, *others = weights([(tokens, shapes[0][1]), *shapes], torch.float16)
+            mask = torch.rand(tokens, device=DEVICE) < 0.4
+            with mock.patch.object(launch, "watched", return_value=True):
+                results = [results_of(solution, (x, *others), mask)]
+            results += [results_of(solution, (x, *others), mask) for _ in range(3)]
+            same = (all(map(torch.equal, results[0], each)) for each in results)
+            found[f"{op.OP.name} {tokens}"] = all(same)
+    return found
+
+
+def results_of(solution, tensors, mask) -> tuple[torch.Tensor, ...]:
+    """Return copies of the tensors, the output and the gradients."""
+    leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+    output = solution(*leaves, mask)
+    return *leaves, output, *torch.autograd.grad(output, leaves, torch.ones_like(output))
+
+
 def captured() -> float:
     """Return the error of a CUDA graph of one layer that is replayed on another mask."""
     x, _, mask, ((pair, sets),) = problem(1, 0)
@@ -297,6 +326,7 @@ TASKS = {
     "plans": plans,
     "partitions": partitions,
     "captured": captured,
+    "planned": planned,
     "sizes": errors_of_sizes,
     "memory": memory,
 }
