@@ -22,8 +22,9 @@ class Kernel:
 
     debug, pre_run_hooks = False, ()
 
-    def __init__(self, scratch=0):
+    def __init__(self, scratch=0, version=(3, 7)):
         self.compiled, self.launches, self.scratch = [], [], scratch
+        self.launcher = Launcher if version == (3, 7) else OldLauncher
 
     def __getitem__(self, grid):
         def launch(*arguments, **options):
@@ -31,7 +32,7 @@ class Kernel:
             self.compiled.append(how)
             self.launches.append(("ordinary", grid, arguments, options))
             return SimpleNamespace(
-                run=Launcher(self, how), function="function", packed_metadata="packed"
+                run=self.launcher(self, how), function="function", packed_metadata="packed"
             )
 
         return launch
@@ -63,6 +64,16 @@ class Launcher:
             assert how is None or how[1] == (address % 16 == 0), "compiled for other arguments"
         assert (stream, function, metadata) == ("stream", "function", "packed")
         self.kernel.launches.append((way, grid, arguments, {}))
+
+
+class OldLauncher(Launcher):
+    """The same, as Triton 3.6 has it."""
+
+    def launch(self, x, y, z, stream, function, cooperative, pdl, *given):
+        first, second, metadata, told, enter, leave, *arguments = given
+        assert (cooperative, pdl) == (False, True)
+        assert first is second is told is enter is leave is None
+        self._note("direct", (x, y, z), stream, function, metadata, arguments)
 
 
 def specialised(tensors):
@@ -104,9 +115,11 @@ def drawn(dice, dtype):
     return torch.zeros(64, dtype=dtype)[dice.choice((0, 0, 0, 3)) :]
 
 
-def test_a_direct_launch_gets_the_addresses(plan):
-    kernel, x, y = Kernel(), torch.zeros(4), torch.zeros(4)
+@pytest.mark.parametrize("version", [(3, 6), (3, 7)])
+def test_a_direct_launch_gets_the_addresses(plan, monkeypatch, version):
+    kernel, x, y = Kernel(version=version), torch.zeros(4), torch.zeros(4)
     planned = plan(kernel)
+    monkeypatch.setitem(type(planned).__init__.__globals__, "VERSION", version)
     planned(x, None, x)
     planned(y, None, x)
     way, grid, arguments, _ = kernel.launches[-1]
@@ -114,12 +127,11 @@ def test_a_direct_launch_gets_the_addresses(plan):
     assert tuple(arguments) == (y.data_ptr(), None, x.data_ptr(), 3, 16)
 
 
-@pytest.mark.parametrize("why", ["scratch memory", "Triton 3.6"])
-def test_a_launcher_that_does_more_is_called_whole(plan, monkeypatch, why):
-    kernel, x = Kernel(scratch=64 * (why == "scratch memory")), torch.zeros(4)
+@pytest.mark.parametrize("version", [(3, 6), (3, 7)])
+def test_a_launcher_that_allocates_scratch_memory_is_called_whole(plan, monkeypatch, version):
+    kernel, x = Kernel(64, version), torch.zeros(4)
     planned = plan(kernel)
-    if why == "Triton 3.6":
-        monkeypatch.setitem(type(planned).__init__.__globals__, "VERSION", (3, 6))
+    monkeypatch.setitem(type(planned).__init__.__globals__, "VERSION", version)
     planned(x, None, x)
     planned(x, None, x)
     assert [how for how, *_ in kernel.launches] == ["ordinary", "called"]

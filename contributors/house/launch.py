@@ -36,16 +36,12 @@ class Plan:
 
         Each launch gets tensors of the same dtypes, and None in the same places.
         """
-        addresses, joined = [], 0
+        joined, addresses = 0, []
         for each in tensors:
-            if each is None:
-                addresses.append(None)
-            elif each.is_cuda:
-                address = each.data_ptr()
-                addresses.append(address)
-                joined |= address
-            else:
-                joined = 1
+            if each is not None:
+                each = each.data_ptr() if each.is_cuda else 1
+                joined |= each
+            addresses.append(each)
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
         if joined & 15 or not self._direct or watched(self._kernel):
             self._kernel[self._grid](*tensors, *self._rest, **self._options)
@@ -72,18 +68,19 @@ def direct(compiled, grid, rest):
     A launcher takes an address in the place of a tensor, and asks the driver about neither.
     """
     run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
-    scratch = run.global_scratch_size or run.profile_scratch_size
-    if VERSION < (3, 7) or scratch:
-        # the three None are a launch's two hooks and the metadata that they are given
-        return lambda stream, addresses: run(
-            *grid, stream, function, metadata, None, None, None, *addresses, *rest
-        )
+    (x, y, z), hooks = grid, (None, None)
+    if run.global_scratch_size or run.profile_scratch_size:
+        before = (function, metadata, None, *hooks)  # None: the metadata that hooks are given
+        return lambda stream, addresses: run(x, y, z, stream, *before, *addresses, *rest)
     # what `run` would call, less its allocation of scratch memory
-    c, x, y, z = run.launch, *grid
-    before = (function, run.launch_cooperative_grid, run.launch_pdl, metadata)
-    # the metadata and the hooks, as above; two scratch buffers; how to read the arguments
-    behind = (None, None, None, None, None, run.arg_annotations, run.kernel_signature)
-    return lambda stream, addresses: c(x, y, z, stream, *before, *behind, (*addresses, *rest))
+    c, before = run.launch, (function, run.launch_cooperative_grid, run.launch_pdl)
+    scratch = (None, None)
+    if VERSION < (3, 7):
+        before = (*before, *scratch, metadata, None, *hooks)
+        return lambda stream, addresses: c(x, y, z, stream, *before, *addresses, *rest)
+    # the last two say how to read the arguments
+    before = (*before, metadata, None, *hooks, *scratch, run.arg_annotations, run.kernel_signature)
+    return lambda stream, addresses: c(x, y, z, stream, *before, (*addresses, *rest))
 
 
 def watched(kernel):
