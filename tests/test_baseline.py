@@ -277,3 +277,16 @@ def test_a_sustained_run_lasts_half_a_second_though_its_calls_wait_for_the_host(
 
     assert sustained(HostBound(), "solution", 20.0) == 60.0
     assert HostBound.lasted == pytest.approx([3 * TRIAL, SUSTAINED], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("patience", "dense", "lasts"), [(1.0, 4.0, True), (1.0, 1.0, False), (0.3, 4.0, False)]
+)
+def test_calls_run_on_where_arithmetic_binds_a_case_of_the_board(
+    monkeypatch, patience, dense, lasts
+):
+    made, gpu = of(10.0), {"solution": [5.0], "eager": [9.0], "copy": [2.0], "dense": [dense]}
+    monkeypatch.setattr(made, "sustained", lambda times: times)
+    monkeypatch.setattr(timing, "sustained", lambda timed, name, expected: 6.0)
+    found = {"solution": 6.0, "eager": 9.0, "dense": dense} if lasts else {}
+    assert timing._sustained(None, made, gpu, patience) == found

@@ -73,15 +73,20 @@ def test_every_case_of_the_tier_is_on_a_plot_and_every_plot_has_the_seeds_range(
             rows = [
                 row(case, op=op.name, direction=d, ranked_by=case.ranked_by) for d in DIRECTIONS
             ]
-            (plot,) = sweeps.plots(rows)
-            xs = [x for panel in getattr(plot, "panels", ()) for x in panel.lines["alice/rope"]]
-            found.setdefault(plot.name, set()).update(xs or [case.name])
+            several = sweeps.plots(rows)
+            assert several, case.name
+            for plot in several:
+                xs = [x for panel in getattr(plot, "panels", ()) for x in panel.lines["alice/rope"]]
+                found.setdefault(plot.name, set()).update(xs or [case.name])
+    masks = {"spans": {4**n for n in range(6)}, "random": {0, 5, 25, 50, 75, 95, 100}}
     assert found == {
         "rope-bandwidth": {2**n for n in range(5, 15)},
         "rope-length": set(range(256, 1153, 128)),
         "rope-host": set(NAMES),
         "masked_linear-tokens": {2048, 4096, 8192, 16384, 32768, 63488},
         "masked_ffn-tokens": {2048, 4096, 8192, 16384, 32768, 63488},
+        **{f"masked_linear-{name}": xs for name, xs in masks.items()},
+        **{f"masked_ffn-{name}": xs for name, xs in masks.items()},
     }
 
 

@@ -198,12 +198,12 @@ def test_the_boards_cases_fit_the_cards_that_people_own(gib, large):
 
 
 @pytest.mark.parametrize(
-    ("free", "solutions", "overlap", "lanes"),
-    [(1e6, 1, True, 8), (1e6, 3, True, 2), (1e6, 16, True, 1), (3.5, 1, True, 3),
-     (3.5, 2, True, 1), (0.1, 1, True, 1), (1e6, 16, False, 3), (2.5, 1, False, 2),
-     (0.1, 1, False, 1)],
+    ("free", "solutions", "overlap", "lanes", "ahead"),
+    [(1e6, 1, True, 8, 16), (1e6, 3, True, 2, 4), (1e6, 16, True, 1, 2), (3.5, 1, True, 3, 3),
+     (3.5, 2, True, 1, 1), (0.1, 1, True, 1, 1), (1e6, 16, False, 4, 4), (2.5, 1, False, 2, 2),
+     (0.1, 1, False, 1, 1)],
 )  # fmt: skip
-def test_cases_at_once_have_the_memory_for_it(free, solutions, overlap, lanes):
+def test_cases_at_once_have_the_memory_for_it(free, solutions, overlap, lanes, ahead):
     """`free` is in units of what the largest case takes of one solution."""
     each = max(
         footprint.problem(False) + footprint.graded(False)
@@ -212,9 +212,10 @@ def test_cases_at_once_have_the_memory_for_it(free, solutions, overlap, lanes):
     one = object.__new__(Sweep)
     one.room = Room(Memory(lambda: int(free * each)))
     one.device, one._overlap, one._cores = "cuda", overlap, 8
-    assert one._lanes(HALF, CASES, solutions) == lanes
+    assert one._lanes(HALF, CASES, solutions) == (lanes, ahead)
     far = next(case for case in HALF.cases("smoke") if case.span)
-    assert one._lanes(HALF, [*CASES, far], solutions) == lanes, "it waits for the others"
+    found = one._lanes(HALF, [*CASES, far], solutions)
+    assert found == (lanes, ahead), "it waits for the others"
 
 
 class Keeper:

@@ -45,7 +45,7 @@ def seen_at_each_yield(monkeypatch, tmp_path, fork_server):
         several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
         seen, done, cases = [], [], []
         with Sweep("cpu", overlap=overlap, server=fork_server, grade=grade) as one:
-            one._cores = 3
+            one._cores = sweep.AHEAD
             one.device = "cpu" if overlap else "cuda"
             for graded in one.grade(HALF, CASES, several):
                 seen.append(active[0])
@@ -68,6 +68,29 @@ def test_a_few_cases_are_graded_and_then_timed_with_the_device_to_themselves(see
 def test_several_cases_are_under_way_at_once(seen_at_each_yield):
     seen, _ = seen_at_each_yield(overlap=True)
     assert max(seen) > 0
+
+
+def test_a_slow_case_keeps_no_lane_idle(monkeypatch, tmp_path, fork_server):
+    """The first case ends after all others, and its results come first all the same."""
+    last, held = threading.Event(), []
+
+    def grade(problem, worker, repeats):
+        held.append(problem)
+        if problem.case is CASES[0]:
+            assert last.wait(60), "the other lane waits for this case"
+        elif problem.case is CASES[-1]:
+            last.set()
+        return {}
+
+    monkeypatch.setattr(
+        sweep, "make_problem", lambda op, case, *_: SimpleNamespace(case=case, outline=made(case))
+    )
+    several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
+    with Sweep("cpu", overlap=True, server=fork_server, grade=grade) as one:
+        one._cores = 2
+        found = [graded.problem for graded in one.grade(HALF, CASES, several)]
+    assert [each.case for each in found] == CASES
+    assert not any(each is problem for each in found for problem in held), "each is an outline"
 
 
 SELDOM = """

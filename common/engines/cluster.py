@@ -29,18 +29,17 @@ def connect(address: str | None, environment: Mapping[str, Any]) -> None:
     if address is None:
         os.environ.setdefault(LOOPBACK, "0")
     os.environ.update(QUICK)
-    ray = module()
     if address:
         _reach(address)
     try:
-        ray.init(
+        ray().init(
             address=address or "local",
             runtime_env=dict(environment),
             include_dashboard=False if address is None else None,
             log_to_driver=False,
             logging_level="ERROR",
         )
-    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+    except (ConnectionError, RuntimeError, ray().exceptions.RayError) as error:
         where, why = address or "this machine", " ".join(str(error).split())
         told = f"no connection to a Ray cluster at {where}: {why}"
         hint = "" if TOKEN in os.environ else f"; if it asks for a token, set {TOKEN}=token"
@@ -55,7 +54,7 @@ def _reach(address: str) -> None:
     """
     host, _, port = address.rpartition(":")
     if host in ("localhost", "127.0.0.1"):
-        host = module().util.get_node_ip_address()  # as Ray does
+        host = ray().util.get_node_ip_address()  # as Ray does
     at = address if address.startswith(host) else f"{address}, which Ray takes for {host}"
     try:
         socket.create_connection((host, int(port)), LONGEST_ANSWER).close()
@@ -64,12 +63,12 @@ def _reach(address: str) -> None:
         raise UserError(f"no Ray cluster at {at}: {why}") from None
 
 
-def module() -> Any:
+def ray() -> Any:
     """Return the module, which takes a second to import.
 
     Raises:
         ModuleNotFoundError: It is not installed.
     """
-    import ray
+    import ray as found
 
-    return ray
+    return found

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ VARIABLE = "STUDY_NODE_FOLDER"
 """The variable that names another folder for the copies."""
 FOLDER = ".triton-study"
 """The folder in the user's home."""
+UNUSED = 30 * 24 * 3600
+"""Seconds after its last use from which on a copy is removed."""
 
 
 def runtime_environment(install: bool) -> dict[str, Any]:
@@ -70,6 +73,7 @@ def settle(source: Path) -> Path:
     target = folder() / name / "study"
     try:
         _copied(source, target, name)
+        _remove_unused(target.parent)
     except OSError as error:
         why = f"{target.parent}: {_reason(error)}"
         raise UserError(f"{why}: make room there, or set {VARIABLE} on each node") from None
@@ -81,9 +85,18 @@ def _copied(source: Path, target: Path, name: str) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target.parent / "lock", "w") as lock:  # a node's stations start at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
+        os.utime(lock.fileno())  # the last use
         if not _intact(target, name):
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _remove_unused(used: Path) -> None:
+    """Remove the copies of other versions that no station has begun with for a month."""
+    oldest = time.time() - UNUSED
+    for lock in used.parent.glob("*/lock"):
+        if lock.parent != used and lock.stat().st_mtime < oldest:
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def _reason(error: OSError) -> str:

@@ -102,7 +102,7 @@ class RayStation:
         """Wait for the actor and its station, begun here if they are not; see `engine.Station`."""
         placed, started = self._begun or self.begin()
         self._begun = None
-        if not cluster.module().wait([placed], timeout=max(self._end - time.monotonic(), 0))[0]:
+        if not cluster.ray().wait([placed], timeout=max(self._end - time.monotonic(), 0))[0]:
             raise Lost(f"its GPU is taken, or no core is free, for {self._limit:.0f} s")
         ready = decode_event(_awaited(started))
         assert isinstance(ready, Ready)
@@ -116,14 +116,14 @@ class RayStation:
                 reference = next(found)
             except StopIteration:
                 return
-            except cluster.module().exceptions.RayError as error:
+            except cluster.ray().exceptions.RayError as error:
                 raise _told(error) from None
             yield decode_event(_awaited(reference))
 
     def close(self) -> None:
         """End the actor; its station ends with it."""
-        if self._actor is not None and cluster.module().is_initialized():
-            cluster.module().kill(self._actor)
+        if self._actor is not None and cluster.ray().is_initialized():
+            cluster.ray().kill(self._actor)
         self._actor = self._begun = None
 
 
@@ -161,7 +161,7 @@ class RayFleet(Fleet):
         """
         try:
             cluster.connect(self._address, node.runtime_environment(self._install))
-            self._stations = stations = self._placed(slots_of(cluster.module().nodes()))
+            self._stations = stations = self._placed(slots_of(cluster.ray().nodes()))
             _wait(stations, self._limit)
             super().__enter__()
         except BaseException:
@@ -174,7 +174,7 @@ class RayFleet(Fleet):
         try:
             super().__exit__(*of)
         finally:
-            cluster.module().shutdown()
+            cluster.ray().shutdown()
 
     @property
     def _limit(self) -> float:
@@ -212,7 +212,7 @@ def _wait(stations: Sequence[RayStation], limit: float) -> None:
     In the main thread, where Ctrl-C ends it: `Fleet.__enter__` joins the threads that it waits in.
     """
     begun = [each.begin() for each in stations]
-    wait = cluster.module().wait
+    wait = cluster.ray().wait
     placed, _ = wait([each for each, _ in begun], num_returns=len(begun), timeout=limit)
     if started := [each for first, each in begun if first in placed]:
         wait(started, num_returns=len(started))
@@ -220,7 +220,7 @@ def _wait(stations: Sequence[RayStation], limit: float) -> None:
 
 def _actor(slot: Slot) -> Any:
     """Return the actor's class with its place."""
-    ray = cluster.module()
+    ray = cluster.ray()
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     place: dict[str, Any] = {"num_cpus": 1, "num_gpus": 1, "max_restarts": 0}
@@ -239,15 +239,15 @@ def _awaited(reference: Any) -> bytes:
         RuntimeError: The harness failed there.
     """
     try:
-        value: bytes = cluster.module().get(reference)
+        value: bytes = cluster.ray().get(reference)
         return value
-    except cluster.module().exceptions.RayError as error:
+    except cluster.ray().exceptions.RayError as error:
         raise _told(error) from None
 
 
 def _told(error: Any) -> Exception:
     """Return what an error of Ray's means: the station's own, or that its actor has ended."""
-    if not isinstance(error, cluster.module().exceptions.RayTaskError):
+    if not isinstance(error, cluster.ray().exceptions.RayTaskError):
         return Lost(_short(error))
     if isinstance(error.cause, UserError | Lost):
         return type(error.cause)(str(error.cause))
@@ -257,6 +257,6 @@ def _told(error: Any) -> Exception:
 def _short(error: BaseException) -> str:
     """Return the first line of an error, and the last where a node's environment is not made."""
     first, *others = str(error).strip().split("\n")
-    if others and isinstance(error, cluster.module().exceptions.RuntimeEnvSetupError):
+    if others and isinstance(error, cluster.ray().exceptions.RuntimeEnvSetupError):
         return f"{first} {others[-1].strip()}"
     return first.strip() or type(error).__name__

@@ -230,7 +230,7 @@ class Sizes:
 
 
 SIZES = {"bench": Sizes(1, 3), "grade": Sizes(16, 256)}
-"""By command; a timed sweep grades three cases at once before it times them."""
+"""By command; the cases of a timed unit are graded at once before they are timed."""
 WHOLE = Sizes(1 << 40, 1 << 40)
 """Each op is one unit: nothing is lost where the station is the driver itself."""
 

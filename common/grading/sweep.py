@@ -7,8 +7,7 @@ import itertools
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
 
@@ -17,6 +16,7 @@ from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
 from common.grading.graded import Graded, TooLarge
 from common.grading.memory import Footprint, Memory
+from common.grading.pending import PendingCase, must_be_asked_again, wait_for_any
 from common.grading.pools import threads
 from common.grading.problem import Problem, make_problem
 from common.grading.room import Room
@@ -34,21 +34,10 @@ STAND_IN = -2
 MOST_AT_ONCE = 8
 """Cases that are graded at the same time, however many cores there are."""
 Grade = Callable[[Problem, Worker, int], Verdicts]
-AHEAD = 3
+AHEAD = 4
 """Cases that are graded before they are timed: mostly torch.compile's compilation is waited for."""
-
-
-@dataclass
-class _PendingCase:
-    """A case under way: its problem, and the verdicts to come of each worker."""
-
-    case: Case
-    problem: Future[Problem]
-    jobs: list[Future[tuple[Worker, Verdicts | None]]]
-
-    def wait(self) -> None:
-        """Wait until every worker is done with it."""
-        wait(self.jobs)
+LATE = 100
+"""Cases under way and cases that are done, but wait for an older one, whose results come first."""
 
 
 class Sweep:
@@ -167,14 +156,12 @@ class Sweep:
         skip: Callable[[Solution, Case], bool],
         repeats: int,
     ) -> Iterator[Graded | TooLarge]:
-        lanes = self._lanes(op, cases, len(ours))
-        # the next cases' problems are made meanwhile, and wait for the first free lane
-        ahead = 2 * lanes if self.device == "cpu" and self._overlap else lanes
-        free, pending = {each: SimpleQueue[Worker]() for each in ours}, deque[_PendingCase]()
+        lanes, ahead = self._lanes(op, cases, len(ours))
+        free, pending = {each: SimpleQueue[Worker]() for each in ours}, deque[PendingCase]()
         for solution, lane in itertools.product(ours, range(lanes)):
             free[solution].put(self.worker(solution, lane))
         for case in cases:
-            if len(pending) == ahead:
+            while self._is_full(pending, ahead):
                 yield from self._results(op, pending, repeats)
             if due := [free[solution] for solution in ours if not skip(solution, case)]:
                 pending.append(self._start(op, case, due, repeats))
@@ -185,23 +172,34 @@ class Sweep:
                 for lane in range(lanes):
                     self.worker(solution, lane).release()
 
-    def _lanes(self, op: Op[Any], cases: Iterable[Case], solutions: int) -> int:
-        """Return how many cases are graded at once, as cores and the GPU's memory allow."""
+    def _is_full(self, pending: Sequence[PendingCase], ahead: int) -> bool:
+        """Return whether no further case may start."""
+        if not self._overlap:
+            return len(pending) == ahead
+        return len(pending) == LATE or sum(not each.done for each in pending) >= ahead
+
+    def _lanes(self, op: Op[Any], cases: Iterable[Case], solutions: int) -> tuple[int, int]:
+        """Return how many cases are graded at once, and how many are under way.
+
+        Cores limit the first and the GPU's memory both. A case under way beyond the lanes has its
+        problem made, and a solution's worker that is done with one case begins with the next.
+        """
         if not self._overlap and self.device == "cpu":  # nothing is compiled
-            return 1
+            return 1, 1
         lanes = self._cores // max(solutions, 1) if self._overlap else min(AHEAD, self._cores)
-        left = self.room.memory.left
+        lanes = max(lanes, 1)
+        ahead, left = 2 * lanes if self._overlap else lanes, self.room.memory.left
         for case in cases:
             if case.span:  # it takes half a large GPU, and waits for that: see `Room.taken`
                 continue
             footprint = Footprint.by(op, case)
             each = footprint.problem(frugal=False) + solutions * footprint.graded(frugal=False)
-            lanes = min(lanes, left // each)
-        return max(lanes, 1)
+            ahead = max(min(ahead, left // each), 1)
+        return min(lanes, ahead), ahead
 
     def _start(
         self, op: Op[Any], case: Case, due: Iterable[SimpleQueue[Worker]], repeats: int
-    ) -> _PendingCase:
+    ) -> PendingCase:
         footprint = Footprint.by(op, case)
         problem = self._makers.submit(self._problem, op, case)
 
@@ -222,7 +220,7 @@ class Sweep:
             finally:
                 free.put(worker)
 
-        return _PendingCase(case, problem, [self._graders.submit(run, each) for each in due])
+        return PendingCase(case, problem, [self._graders.submit(run, each) for each in due])
 
     def _problem(self, op: Op[Any], case: Case, frugal: bool = False) -> Problem:
         footprint = Footprint.by(op, case)
@@ -239,20 +237,23 @@ class Sweep:
                 worker.release()
 
     def _results(
-        self, op: Op[Any], pending: deque[_PendingCase], repeats: int
+        self, op: Op[Any], pending: deque[PendingCase], repeats: int
     ) -> Iterator[Graded | TooLarge]:
-        """Yield the results of the oldest case; where they may be timed, those of all, at the end.
+        """Yield the results of the oldest case, or wait until another one makes a lane free.
 
-        The problems of all are let go by then.
+        Where they may be timed, yield those of all, at the end: all problems are let go by then.
         """
         if self._overlap:
-            yield from self._finish(op, pending, repeats)
+            if pending[0].done or len(pending) == LATE:
+                yield from self._finish(op, pending, repeats)
+            else:
+                wait_for_any(pending)
             return
         found = [each for _ in range(len(pending)) for each in self._finish(op, pending, repeats)]
         yield from found
 
     def _finish(
-        self, op: Op[Any], pending: deque[_PendingCase], repeats: int
+        self, op: Op[Any], pending: deque[PendingCase], repeats: int
     ) -> Iterator[Graded | TooLarge]:
         """Yield the verdicts of the case that was started first."""
         oldest = pending.popleft()
@@ -262,12 +263,12 @@ class Sweep:
         found: list[tuple[Worker, Verdicts]] = []
         too_large = ""
         for worker, verdicts in first:
-            if _must_be_asked_again(verdicts) and not too_large:
+            if must_be_asked_again(verdicts) and not too_large:
                 for other in pending:
                     other.wait()
                 tried = again.verdicts(worker)
                 verdicts, too_large = (None, tried) if isinstance(tried, str) else (tried, "")
-            if verdicts is not None and not (too_large and _must_be_asked_again(verdicts)):
+            if verdicts is not None and not (too_large and must_be_asked_again(verdicts)):
                 found.append((worker, verdicts))
         if again.problem:
             outline = again.problem.outline
@@ -277,7 +278,7 @@ class Sweep:
         if too_large:
             yield TooLarge(op, oldest.case, too_large)
 
-    def _second_try(self, op: Op[Any], case: _PendingCase, repeats: int) -> SecondTry:
+    def _second_try(self, op: Op[Any], case: PendingCase, repeats: int) -> SecondTry:
         """Return the means to ask the case again; it takes over the problem."""
         problem = None if case.problem.exception() else case.problem.result()
         case.problem = Future()
@@ -293,8 +294,3 @@ class Sweep:
 def eager_of(op: Op[Any]) -> Solution:
     """Return eager's own solution of an op."""
     return Solution(PEERS / "eager" / f"{op.name}.py", op.name)
-
-
-def _must_be_asked_again(verdicts: Verdicts | None) -> bool:
-    """Return whether others may have caused the failure: none came, or memory ran out."""
-    return verdicts is None or any(each.ran_out for each in verdicts.values())

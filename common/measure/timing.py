@@ -82,7 +82,7 @@ def time_case(
         baseline: Eager's process for the op.
         direction: `forward`, or `backward` for both.
         room: The memory of the run.
-        patience: The part of SECONDS that the clocks may take.
+        patience: The part of SECONDS that the clocks may take; below 1, no calls run on and on.
 
     Returns:
         `gpu` and `host`, the samples by contestant in microseconds; `sustained`, the microseconds
@@ -198,7 +198,7 @@ def _time(
         timed = TimedProcess(worker, laid, direction, frugal=frugal)
         baseline.begin(problem, direction, work, frugal)
         times = _times(timed, baseline, problem, direction, patience)
-        long = _sustained(timed, baseline, times.get("gpu", {}))
+        long = _sustained(timed, baseline, times.get("gpu", {}), patience)
     checks.check_results(problem, worker, timed)
     slow = {"slow_probes": baseline.slow_turns} if baseline.slow_turns else {}
     return {
@@ -278,10 +278,12 @@ def _own(
     return {name: timed.turn(name, clock, BURST[ranked_by]) for name in names}
 
 
-def _sustained(timed: TimedProcess, baseline: Baseline, gpu: Samples) -> dict[str, float]:
+def _sustained(
+    timed: TimedProcess, baseline: Baseline, gpu: Samples, patience: float
+) -> dict[str, float]:
     """Return the times of calls that run on and on, where dense products are the slower limit."""
     medians = {name: median(samples) for name, samples in gpu.items()}
-    if "dense" not in medians or medians["dense"] < medians["copy"]:
+    if patience < 1 or "dense" not in medians or medians["dense"] < medians["copy"]:
         return {}
     known = baseline.sustained({name: medians[name] for name in ("eager", "dense")})
     return {"solution": sustained(timed, "solution", medians["solution"]), **known}

@@ -25,6 +25,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 MASKED_SLACK = {**SLACK, "float32": 16.0}
 PLOTTED = (2048, 4096, 8192, 16384, 32768, 63488)
 """Token counts between the least and the most that the seed measured."""
+SPANS, PERCENTAGES = (4, 16, 64, 256, 1024), (0, 5, 25, 50, 75, 95, 100)
+"""The masks that are plotted, of 16,384 tokens: so many spans, or so many random tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,8 @@ class MaskedCase(Case):
     """Input and output features of `masked_linear`, model and intermediate ones of `masked_ffn`."""
     mask: Mask = "span"
     """The tokens that the mask holds for: one span of each sequence, random ones, all or none."""
+    percent: int = 50
+    """The visual tokens of a random mask, in percent."""
     sequences: int = 1
     """The number of sequences, which lie end to end."""
     scale: float = 1.0
@@ -51,6 +55,7 @@ class MaskedCase(Case):
         """`16384x1024x1024-bfloat16-span`: sizes, dtype, mask, then what is not the default."""
         parts = ["x".join(map(str, (self.tokens, *self.widths))), self.dtype]
         parts += [f"{self.sequences}spans" if self.sequences > 1 else self.mask]
+        parts += [f"{self.percent}%"] * (self.percent != 50)
         parts += [f"scale={self.scale:g}"] * (self.scale != 1)
         parts += self.unusual
         # the first two letters of each: weights=co+tr
@@ -74,7 +79,8 @@ class MaskedCase(Case):
 
         A random mask of several tokens counts as having both kinds.
         """
-        return min(self.tokens, 1 if self.mask in ("all", "none") else 2)
+        one = self.mask in ("all", "none") or self.percent in (0, 100)
+        return min(self.tokens, 1 if one else 2)
 
 
 TRACKS = ("forward", "training")
@@ -122,7 +128,7 @@ def _mask(case: MaskedCase, generator: torch.Generator) -> torch.Tensor:
     if case.mask in ("all", "none"):
         return torch.full((case.tokens,), case.mask == "all", device=device)
     if case.mask == "random":
-        return torch.rand(case.tokens, generator=generator, device=device) < 0.5
+        return torch.rand(case.tokens, generator=generator, device=device) < case.percent / 100
     length = case.tokens // case.sequences
     span = min(LONGEST_SPAN, (length + 1) // 2)
     size = (case.sequences, 1)
@@ -165,6 +171,7 @@ def facts(case: MaskedCase, widths: Sequence[str], weights: Sequence[str]) -> di
         **dict(zip(widths, case.widths, strict=True)),
         "dtype": case.dtype,
         "the mask": case.mask,
+        "the percentage of a random mask": case.percent,
         "the number of sequences": case.sequences,
         "x": laid(case.shape, case.layout),
         **dict(zip(weights, layouts, strict=True)),
@@ -203,8 +210,7 @@ def cases(
     elif tier == "board":
         yield from _board(model, wide)
     else:
-        for tokens in PLOTTED:
-            yield MaskedCase(tokens=tokens, widths=model, dtype="bfloat16")
+        yield from _plot(model)
 
 
 def _case(tokens: int, *widths: int, **fields: Any) -> MaskedCase:
@@ -296,3 +302,12 @@ def _board(model: tuple[int, int], wide: tuple[int, int]) -> Iterator[MaskedCase
     yield case(16384, mask="random")
     yield case(16384, dtype="float16")
     yield case(4096, wide)
+
+
+def _plot(model: tuple[int, int]) -> Iterator[MaskedCase]:
+    for tokens in PLOTTED:
+        yield _case(tokens, *model, dtype="bfloat16")
+    for sequences in SPANS:
+        yield _case(16384, *model, dtype="bfloat16", sequences=sequences)
+    for percent in PERCENTAGES:
+        yield _case(16384, *model, dtype="bfloat16", mask="random", percent=percent)

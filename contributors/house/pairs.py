@@ -18,14 +18,14 @@ def partner_of(feature, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr):
 
 
 @triton.jit
-def partners(x, rows, keep, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr):
+def partners(x, rows, feature, keep, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr):
     """Return the partners of the features x [rows, BLOCK], a block of the same shape.
 
-    `rows` [rows, 1] points at each row's first feature; `keep` [rows, 1] masks the rows.
+    `rows` [rows, 1] points at each row's first feature; `feature` [1, BLOCK] has the numbers of
+    x's, from an even one on; `keep` [rows, 1] masks the rows.
     """
     if INTERLEAVED:  # exchange in registers: a gather would load single elements
         first, second = tl.split(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]))
         return tl.reshape(tl.join(second, first), x.shape)
-    feature = tl.arange(0, x.shape[1])[None, :]
     partner, _ = partner_of(feature, ROTARY, INTERLEAVED)
     return tl.load(rows + partner, mask=keep & (feature < ROTARY))  # x's lines, which are cached

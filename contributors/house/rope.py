@@ -52,6 +52,40 @@ def _for_each_head(values, HEADS: tl.constexpr):
 
 
 @triton.jit
+def _features(
+    TILE: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCK_2: tl.constexpr,
+):  # fmt: skip
+    """Return the features [1, BLOCK] of a tile, and which of them exist."""
+    if TILE == 0:
+        feature = tl.arange(0, BLOCK)[None, :]
+        exists = feature < SPLIT
+    else:
+        feature = SPLIT + tl.arange(0, BLOCK_2)[None, :]
+        exists = feature < WIDTH
+    return feature, exists
+
+
+@triton.jit
+def _angles_of(
+    freqs, exists, feature, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+):  # fmt: skip
+    """Return the cosines and the sines, with their signs, of the features at each position.
+
+    One thread computes them for all heads. `freqs` [tokens, 1] points at the positions' angles.
+    """
+    partner, first = partner_of(feature, ROTARY, INTERLEAVED)
+    exists = exists & (feature < ROTARY)
+    angle = tl.load(freqs + feature, mask=exists, other=0).to(tl.float32)
+    other = angle
+    if TRANSPOSED:  # backward: the sine of the partner, with the other sign
+        other = -tl.load(freqs + partner, mask=exists, other=0)
+    cos, sin = cos_sin(angle, other.to(tl.float32))
+    return cos, tl.where(first, -sin, sin)
+
+
+@triton.jit
 def _rope_kernel(
     t, freqs, out, start_positions, cu_seqlens,
     tokens, columns, heads, blocks, length, sequences,
@@ -59,9 +93,10 @@ def _rope_kernel(
     WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
     BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK_2: tl.constexpr, SPLIT: tl.constexpr, TURNS: tl.constexpr,
     FIRST: tl.constexpr, IN_PLACE: tl.constexpr, MANY: tl.constexpr = False,
 ):  # fmt: skip
-    """Turn BLOCK_H heads of BLOCK_T tokens: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
+    """Turn heads of BLOCK_T tokens: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
     In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
     The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd). The blocks
@@ -69,10 +104,14 @@ def _rope_kernel(
     FIRST is the one of the first head, and IN_PLACE says that out is t (both for `rotary.py`). MANY
     says that thd has more than BLOCK sequences, whose numbers are not needed.
 
+    A program has TURNS times BLOCK_H heads; a thread has as many of the first as of each further
+    BLOCK_H. A head's features are a tile of BLOCK or, with BLOCK_2, two, the second from SPLIT on.
+
     Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
     reads BLOCK_T * ROTARY angles in float32.
     """
     ROWS: tl.constexpr = BLOCK_T * BLOCK_H
+    TILES: tl.constexpr = 1 if BLOCK_2 == 0 else 2
     row_of_block = tl.arange(0, ROWS)[:, None]
     first_token = tl.program_id(0) // blocks * BLOCK_T
     first_head = (tl.program_id(0) % blocks - FIRST) * BLOCK_H
@@ -86,11 +125,17 @@ def _rope_kernel(
     else:
         out += its_token.to(tl.int64) * heads * WIDTH + head * WIDTH
 
-    # Load t first: the load is under way while the positions and the angles are computed.
-    feature = tl.arange(0, BLOCK)
-    inside = keep & (feature < WIDTH)[None, :]
-    x = tl.load(t + feature[None, :], mask=inside)
-    z = partners(x, t, keep, ROTARY, INTERLEAVED)
+    # Load t first: the loads are under way while the positions and the angles are computed.
+    loaded = ()
+    for tile in tl.static_range(TILES):
+        for turn in tl.static_range(TURNS):
+            rows = t + turn * BLOCK_H * t_head
+            feature, exists = _features(tile, WIDTH, SPLIT, BLOCK, BLOCK_2)
+            x = tl.load(rows + feature, mask=keep & exists)
+            z = x
+            if tile * SPLIT < ROTARY:
+                z = partners(x, rows, feature, keep, ROTARY, INTERLEAVED)
+            loaded += ((x, z),)
 
     token = first_token + tl.arange(0, BLOCK_T)
     exists = token < tokens
@@ -113,31 +158,39 @@ def _rope_kernel(
     if start_positions is not None:
         position += tl.load(start_positions + sequence, mask=exists, other=0)
 
-    # One thread computes the cos and sin of a token's feature for all heads.
     freqs += (position.to(tl.int64) * freqs_row)[:, None]
-    partner, first = partner_of(feature, ROTARY, INTERLEAVED)
-    turns = (feature < ROTARY)[None, :]
-    angle = tl.load(freqs + feature[None, :], mask=exists[:, None] & turns, other=0).to(tl.float32)
-    other = angle
-    if TRANSPOSED:  # backward: the sine of the partner, with the other sign
-        other = -tl.load(freqs + partner[None, :], mask=exists[:, None] & turns, other=0)
-    cos, sin = cos_sin(angle, other.to(tl.float32))
-    sin = tl.where(first[None, :], -sin, sin)
-    cos, sin = _for_each_head(cos, BLOCK_H), _for_each_head(sin, BLOCK_H)
-    y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
-    y = tl.where(turns, y.to(x.dtype), x)
+    angles = ()
+    for tile in tl.static_range(TILES):
+        if tile * SPLIT < ROTARY:
+            feature, _ = _features(tile, WIDTH, SPLIT, BLOCK, BLOCK_2)
+            cos, sin = _angles_of(freqs, exists[:, None], feature, ROTARY, INTERLEAVED, TRANSPOSED)
+            angles += ((_for_each_head(cos, BLOCK_H), _for_each_head(sin, BLOCK_H)),)
+
     if IN_PLACE:  # a feature is stored after other threads have read it as a partner
         tl.debug_barrier()
-        inside &= turns
-    tl.store(out + feature[None, :], y, mask=inside)
+    for tile in tl.static_range(TILES):
+        feature, exists = _features(tile, WIDTH, SPLIT, BLOCK, BLOCK_2)
+        turned = feature < ROTARY
+        for turn in tl.static_range(TURNS):
+            x, z = loaded[tile * TURNS + turn]
+            y, inside = x, keep & exists
+            if tile * SPLIT < ROTARY:
+                cos, sin = angles[tile]
+                y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
+                y = tl.where(turned, y.to(x.dtype), x)
+            if IN_PLACE:
+                inside &= turned
+                tl.store(out + turn * BLOCK_H * t_head + feature, y, mask=inside)
+            else:
+                tl.store(out + turn * BLOCK_H * WIDTH + feature, y, mask=inside)
 
 
 _launch = Launches(_rope_kernel)
 
 
 def _trace(kernel, t, freqs, starts, ends, seq_first, interleaved, cp_size, cp_rank, transposed):
-    how = seq_first, interleaved, cp_size, cp_rank
-    return _launch(t, freqs, starts, ends, how, transposed, kernel=kernel)
+    call = freqs, starts, ends, (seq_first, interleaved, cp_size, cp_rank), transposed
+    return _launch(t, *call) if kernel is None else _launch.ordinary(kernel, t, *call)
 
 
 _operator = linear(

@@ -42,14 +42,14 @@ def _rope_qk_kernel(
             q, freqs, q_out, start_positions, cu_seqlens,
             tokens, columns, q_heads, blocks, length, sequences, q_row, q_column, q_head,
             freqs_row, CP_SIZE, cp_rank, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
-            BLOCK_T, Q_BLOCK_H, BLOCK, 0, False,
+            BLOCK_T, Q_BLOCK_H, BLOCK, 0, WIDTH, 1, 0, False,
         )  # fmt: skip
     else:
         _rope_kernel(
             k, freqs, k_out, start_positions, cu_seqlens,
             tokens, columns, k_heads, blocks, length, sequences, k_row, k_column, k_head,
             freqs_row, CP_SIZE, cp_rank, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
-            BLOCK_T, K_BLOCK_H, BLOCK, Q_BLOCKS, False,
+            BLOCK_T, K_BLOCK_H, BLOCK, 0, WIDTH, 1, Q_BLOCKS, False,
         )  # fmt: skip
 
 
@@ -61,8 +61,8 @@ def _plan_qk(dtypes, q_shape, q_strides, q_dtype, k_shape, k_strides, k_dtype, *
         raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
     if 0 in q_shape or 0 in k_shape:
         return None
-    (programs,), q_rest, warps = arguments(q_shape, q_strides, q_dtype, *rest, False)
-    _, k_rest, _ = arguments(k_shape, k_strides, k_dtype, *rest, False)
+    (programs,), q_rest, warps = arguments(q_shape, q_strides, q_dtype, *rest, False, alone=False)
+    _, k_rest, _ = arguments(k_shape, k_strides, k_dtype, *rest, False, alone=False)
     tokens, columns, q_heads, q_blocks, *q_numbers = q_rest[:12]
     _, _, k_heads, k_blocks, _, _, *k_strides, _, _, _ = k_rest[:12]
     blocks, k_block_h = q_blocks + k_blocks, k_rest[18]

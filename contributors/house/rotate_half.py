@@ -24,7 +24,7 @@ def _rotate_half_kernel(
     keep, feature = row < rows, tl.arange(0, BLOCK)[None, :]
     inside = keep & (feature < WIDTH)
     block = tl.load(x + row * WIDTH + feature, mask=inside)
-    z = partners(block, x + row * WIDTH, keep, WIDTH, INTERLEAVED)
+    z = partners(block, x + row * WIDTH, feature, keep, WIDTH, INTERLEAVED)
     _, first = partner_of(feature, WIDTH, INTERLEAVED)
     tl.store(y + row * WIDTH + feature, tl.where(first, -SIGN * z, SIGN * z), mask=inside)
 

@@ -1,7 +1,9 @@
 """A node's copy of the project lies where no solution may write."""
 
+import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,19 @@ def test_a_copy_is_made_once_and_again_where_it_was_changed(unpacked, copies):
     assert not (settled / "common" / "__pycache__").exists(), "Python would prefer it to a source"
     (unpacked / "common" / "a.py").write_text("a = 3\n")
     assert node.settle(unpacked) != settled
+
+
+def test_a_copy_that_nobody_has_used_for_a_month_is_removed(unpacked, copies):
+    first = node.settle(unpacked)
+    (unpacked / "common" / "a.py").write_text("a = 2\n")
+    second = node.settle(unpacked)
+    assert first.exists()
+    long_ago = time.time() - node.UNUSED - 60
+    for each in (first, second):
+        os.utime(each.parent / "lock", (long_ago, long_ago))
+    assert node.settle(unpacked) == second
+    assert not first.parent.exists() and second.exists()
+    assert time.time() - (second.parent / "lock").stat().st_mtime < 60
 
 
 @pytest.mark.parametrize("where", ["{tmp}/copies", "{home}/.cache/copies", "{cache}"])

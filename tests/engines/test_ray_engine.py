@@ -58,7 +58,7 @@ def begun(monkeypatch):
     """What Ray is started with, in place of Ray."""
     asked = {}
     fake = SimpleNamespace(init=lambda **how: asked.update(how))
-    monkeypatch.setattr(cluster, "module", lambda: fake)
+    monkeypatch.setattr(cluster, "ray", lambda: fake)
     for name in (LOOPBACK, *cluster.QUICK):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -78,7 +78,7 @@ def test_a_cluster_that_asks_for_a_token_is_told(begun, monkeypatch):
         raise ConnectionError("Failed to connect")
 
     fake = SimpleNamespace(init=init, exceptions=SimpleNamespace(RayError=OSError))
-    monkeypatch.setattr(cluster, "module", lambda: fake)
+    monkeypatch.setattr(cluster, "ray", lambda: fake)
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     with pytest.raises(UserError, match=r"a token, set RAY_AUTH_MODE=token$"):
         cluster.connect(None, {})

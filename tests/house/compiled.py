@@ -37,7 +37,7 @@ def of_rope(in_place, heads=32):
     rope._launch.plan.cache_clear()
     strides = (2 * heads * 128, heads * 128, 128, 1)
     of_t = (8192, 2, heads, 128), strides, DTYPE
-    plan = rope._launch.plan(torch.float32, *of_t, FREQS, 128, None, HOW, False, in_place)
+    plan = rope._launch.plan(*of_t, FREQS, 128, torch.float32, None, HOW, False, in_place)
     return assembly(plan, DTYPE, torch.float32, DTYPE, None, None)
 
 
@@ -64,8 +64,9 @@ def test_cosine_and_sine_are_exact_for_large_angles():
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_a_tensor_is_read_and_written_in_sixteen_bytes(in_place):
-    found = accesses(of_rope(in_place))
+@pytest.mark.parametrize("heads", [32, 1])
+def test_a_tensor_is_read_and_written_in_sixteen_bytes(in_place, heads):
+    found = accesses(of_rope(in_place, heads))
     assert 16 in found["ld"] and set(found["st"]) == {16}
 
 
@@ -73,6 +74,10 @@ def test_queries_and_keys_are_written_in_sixteen_bytes():
     assert set(accesses(of_both())["st"]) == {16}
 
 
-def test_in_place_all_have_loaded_before_one_stores():
-    ordinary, in_place = (of_rope(each).count("bar.sync") for each in (False, True))
-    assert in_place == ordinary + 1
+@pytest.mark.parametrize("heads", [32, 1])
+def test_in_place_all_have_loaded_before_one_stores(heads):
+    """With one head a program takes both columns, which a thread turns one after the other."""
+    ordinary, in_place = (of_rope(each, heads) for each in (False, True))
+    assert in_place.count("bar.sync") == ordinary.count("bar.sync") + 1
+    last_load, barrier = in_place.rindex("ld.global"), in_place.rindex("bar.sync")
+    assert last_load < barrier < in_place.index("st.global")

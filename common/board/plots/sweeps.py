@@ -13,6 +13,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from common.board.plots.selections import SWEEPS, Sweep
 from common.board.ranking import LIMITS
 from common.paths import PLOTS, ROOT
 from common.records.fields import Summary
@@ -94,43 +95,6 @@ class HostPlot:
     missing: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class _Sweep:
-    """Cases whose parameters are `where` but for the one on the x axis."""
-
-    name: str
-    op: str
-    title: str
-    x_label: str
-    x: str
-    where: Mapping[str, Any]
-    rates: bool = False
-    log2: bool = True
-
-
-SWEEPS = (
-    _Sweep(
-        "rope-bandwidth", "rope", "rope: bandwidth over sequence length",
-        "sequence length (b 1, h 8, d 256, float32)", "s",
-        {"dtype": "float32", "b": 1, "h": 8, "d": 256, "d2": 256, "angles": "model"}, rates=True,
-    ),
-    _Sweep(
-        "rope-length", "rope", "rope: time over sequence length",
-        "sequence length (b 16, h 10, d 512, of which 256 turn, float32)", "s",
-        {"dtype": "float32", "b": 16, "h": 10, "d": 512, "d2": 256}, log2=False,
-    ),
-    _Sweep(
-        "masked_linear-tokens", "masked_linear", "masked_linear: time over token count",
-        "tokens (1024 to 1024 features, bfloat16, one visual span)", "tokens",
-        {"dtype": "bfloat16", "widths": [1024, 1024]},
-    ),
-    _Sweep(
-        "masked_ffn-tokens", "masked_ffn", "masked_ffn: time over token count",
-        "tokens (width 1024, intermediate 2048, bfloat16, one visual span)", "tokens",
-        {"dtype": "bfloat16", "widths": [1024, 2048]},
-    ),
-)  # fmt: skip
-"""An option that `where` does not name has its default; see `Case.params`."""
 HOST_TITLE = "rope: what a call costs the host"
 HOST_CALLS = {"no_grad": "forward, no_grad", "forward": "forward", "backward": "forward + backward"}
 
@@ -163,11 +127,11 @@ def plots(rows: Sequence[Record]) -> list[Plot | HostPlot]:
     return [*swept, *([_host(hosted)] if any(_timed(hosted)) else [])]
 
 
-def _of(sweep: _Sweep, rows: Iterable[Record]) -> list[Record]:
+def _of(sweep: Sweep, rows: Iterable[Record]) -> list[Record]:
     return _of_one_clock([r for r in rows if r.op == sweep.op and _is_on(sweep, r.params)])
 
 
-def _is_on(sweep: _Sweep, params: Mapping[str, Any]) -> bool:
+def _is_on(sweep: Sweep, params: Mapping[str, Any]) -> bool:
     return sweep.where == {name: params[name] for name in params if name != sweep.x}
 
 
@@ -187,7 +151,7 @@ def _of_one_clock(rows: Sequence[Record]) -> list[Record]:
     return [row for row in rows if not row.gpu or row.clock == clock]
 
 
-def _swept(sweep: _Sweep, ours: Sequence[Record]) -> Plot:
+def _swept(sweep: Sweep, ours: Sequence[Record]) -> Plot:
     if sweep.rates:
         panels = [_bandwidth(sweep, ours)]
     else:
@@ -205,22 +169,22 @@ def _swept(sweep: _Sweep, ours: Sequence[Record]) -> Plot:
     )
 
 
-def _bandwidth(sweep: _Sweep, rows: Iterable[Record]) -> Panel:
+def _bandwidth(sweep: Sweep, rows: Iterable[Record]) -> Panel:
     lines: dict[str, Line] = defaultdict(dict)
     copies: dict[int, list[Estimate]] = defaultdict(list)
     for row in _timed(rows, "forward"):
-        x, amount = row.params[sweep.x], row.bytes / 1e3  # bytes a microsecond, in GB/s
+        x, amount = sweep.at(row.params), row.bytes / 1e3  # bytes a microsecond, in GB/s
         lines[row.solution][x] = Estimate.of(row.gpu["solution"]).rate(amount)
         if "copy" in row.gpu:
             copies[x].append(Estimate.of(row.gpu["copy"]).rate(amount))
     return Panel("forward", "GB/s", lines, {"copy": _middle(copies)} if copies else {})
 
 
-def _forward(sweep: _Sweep, rows: Iterable[Record]) -> Panel:
+def _forward(sweep: Sweep, rows: Iterable[Record]) -> Panel:
     lines: dict[str, Line] = defaultdict(dict)
     limits: dict[str, dict[int, list[Estimate]]] = defaultdict(lambda: defaultdict(list))
     for row in _timed(rows, "forward"):
-        x = row.params[sweep.x]
+        x = sweep.at(row.params)
         lines[row.solution][x] = Estimate.of(row.gpu["solution"], MILLI)
         for name in LIMITS:
             if name in row.gpu:
@@ -228,13 +192,13 @@ def _forward(sweep: _Sweep, rows: Iterable[Record]) -> Panel:
     return Panel("forward", "ms", lines, {name: _middle(each) for name, each in limits.items()})
 
 
-def _backward(sweep: _Sweep, rows: Sequence[Record]) -> Panel:
+def _backward(sweep: Sweep, rows: Sequence[Record]) -> Panel:
     """Return the panel of backward alone; its limits are a share of forward's with backward."""
     forward = {(row.solution, row.case): row for row in rows if row.direction == "forward"}
     lines: dict[str, Line] = defaultdict(dict)
     limits: dict[str, dict[int, list[Estimate]]] = defaultdict(lambda: defaultdict(list))
     for row in _timed(rows, "backward"):
-        x, before = row.params[sweep.x], forward.get((row.solution, row.case))
+        x, before = sweep.at(row.params), forward.get((row.solution, row.case))
         if "backward" in row.gpu:
             lines[row.solution][x] = Estimate.of(row.gpu["backward"], MILLI)
         if before is None:

@@ -1,0 +1,53 @@
+"""A case under way: its problem, and the verdicts to come of each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+
+from common.grading.problem import Problem
+from common.grading.second_try import Verdicts
+from common.grading.worker import Worker
+from common.spec import Case
+
+
+@dataclass
+class PendingCase:
+    """A case, the problem that is made of it, and each worker's job."""
+
+    case: Case
+    problem: Future[Problem]
+    jobs: list[Future[tuple[Worker, Verdicts | None]]]
+
+    @property
+    def done(self) -> bool:
+        """Whether every worker is done with it."""
+        return all(job.done() for job in self.jobs)
+
+    def wait(self) -> None:
+        """Wait until every worker is done with it."""
+        wait(self.jobs)
+
+    def let_go(self) -> None:
+        """Keep no more than the problem's outline, unless somebody must be asked again."""
+        found = [job.result()[1] for job in self.jobs]
+        if self.problem.exception() or any(map(must_be_asked_again, found)):
+            return
+        outline = self.problem.result().outline
+        self.problem = Future()
+        self.problem.set_result(outline)
+
+
+def wait_for_any(pending: Iterable[PendingCase]) -> None:
+    """Wait until another worker is done, and let go of the problems that nobody needs any more."""
+    under_way = [each for each in pending if not each.done]
+    wait([job for each in under_way for job in each.jobs if not job.done()], None, FIRST_COMPLETED)
+    for each in under_way:
+        if each.done:
+            each.let_go()
+
+
+def must_be_asked_again(verdicts: Verdicts | None) -> bool:
+    """Return whether others may have caused the failure: none came, or memory ran out."""
+    return verdicts is None or any(each.ran_out for each in verdicts.values())
