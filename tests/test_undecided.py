@@ -41,10 +41,10 @@ def test_the_first_case_that_dies_waits_for_the_others(tmp_path, fork_server, de
 
 def graded(number, verdict="RUNTIME_ERROR", differentiable=(), handle="a"):
     solution = Solution(f"{handle}.py", "rotate_half")
-    worker = SimpleNamespace(solution=solution, differentiable=set(differentiable))
+    worker = SimpleNamespace(solution=solution)
     verdicts = {each: Verdict(handle, "rotate_half", str(number), each, verdict, "died")
                 for each in ("forward", "backward")}  # fmt: skip
-    return Graded(worker, SimpleNamespace(case=number), verdicts)
+    return Graded(worker, SimpleNamespace(case=number), verdicts, frozenset(differentiable))
 
 
 def taken(undecided, *several):

@@ -101,7 +101,7 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
             memory = {kind: dict(each) for kind, each in engine.memory.items()}
         for kind, each in begun.items():
             yield from _counted(each, solutions)
-            each.end(msgspec.convert(memory[kind], Memory) or None)
+            each.end(msgspec.convert(memory.get(kind, {}), Memory) or None)  # none: all was kept
     for each in begun.values():
         yield Recorded(each.path, len(each.done), each.resumed)
 

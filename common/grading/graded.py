@@ -19,6 +19,8 @@ class Graded:
     worker: Worker
     problem: Problem
     verdicts: Verdicts
+    differentiable: frozenset[bool] = frozenset()
+    """Whether outputs of the solution's cases so far could be differentiated: {False} if none."""
 
     @property
     def solution(self) -> Solution:

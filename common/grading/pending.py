@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from common.grading.problem import Problem
 from common.grading.second_try import Verdicts
 from common.grading.worker import Worker
 from common.spec import Case
+
+
+class Answered(NamedTuple):
+    """A worker's answer to a case."""
+
+    worker: Worker
+    verdicts: Verdicts | None
+    """None where the harness failed."""
+    differentiable: frozenset[bool]
+    """The worker's, as it was after this case: it may be far ahead when the answer is looked at."""
 
 
 @dataclass
@@ -18,7 +29,7 @@ class PendingCase:
 
     case: Case
     problem: Future[Problem]
-    jobs: list[Future[tuple[Worker, Verdicts | None]]]
+    jobs: list[Future[Answered]]
 
     @property
     def done(self) -> bool:
@@ -31,7 +42,7 @@ class PendingCase:
 
     def let_go(self) -> None:
         """Keep no more than the problem's outline, unless somebody must be asked again."""
-        found = [job.result()[1] for job in self.jobs]
+        found = [job.result().verdicts for job in self.jobs]
         if self.problem.exception() or any(map(must_be_asked_again, found)):
             return
         outline = self.problem.result().outline

@@ -16,7 +16,7 @@ from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
 from common.grading.graded import Graded, TooLarge
 from common.grading.memory import Footprint, Memory
-from common.grading.pending import PendingCase, must_be_asked_again, wait_for_any
+from common.grading.pending import Answered, PendingCase, must_be_asked_again, wait_for_any
 from common.grading.pools import threads
 from common.grading.problem import Problem, make_problem
 from common.grading.room import Room
@@ -203,19 +203,20 @@ class Sweep:
         footprint = Footprint.by(op, case)
         problem = self._makers.submit(self._problem, op, case)
 
-        def run(free: SimpleQueue[Worker]) -> tuple[Worker, Verdicts | None]:
-            """Return None where the harness failed; an exception would hold the case's tensors."""
+        def run(free: SimpleQueue[Worker]) -> Answered:
+            """Return the answer; where the harness failed an exception would hold tensors."""
             problem.exception()  # waits, before a worker is taken; `wait` would miss a cancellation
             worker = free.get()
             try:
                 made = problem.result()
                 with self.room.taken(worker, footprint):
-                    return worker, self._grade(made, worker, repeats)
+                    found = self._grade(made, worker, repeats)
+                return Answered(worker, found, frozenset(worker.differentiable))
             except ServerEnded:
-                return worker, None
+                return Answered(worker, None, frozenset())
             except RuntimeError as error:
                 if is_out_of_memory(str(error)):
-                    return worker, None
+                    return Answered(worker, None, frozenset())
                 raise
             finally:
                 free.put(worker)
@@ -260,21 +261,21 @@ class Sweep:
         oldest.wait()
         first = [job.result() for job in oldest.jobs]
         again = self._second_try(op, oldest, repeats)
-        found: list[tuple[Worker, Verdicts]] = []
+        found: list[tuple[Worker, Verdicts, frozenset[bool]]] = []
         too_large = ""
-        for worker, verdicts in first:
+        for worker, verdicts, differentiable in first:
             if must_be_asked_again(verdicts) and not too_large:
                 for other in pending:
                     other.wait()
                 tried = again.verdicts(worker)
                 verdicts, too_large = (None, tried) if isinstance(tried, str) else (tried, "")
             if verdicts is not None and not (too_large and must_be_asked_again(verdicts)):
-                found.append((worker, verdicts))
+                found.append((worker, verdicts, differentiable))
         if again.problem:
             outline = again.problem.outline
             again.problem = None  # its tensors are let go
-            for worker, verdicts in found:
-                yield Graded(worker, outline, verdicts)
+            for worker, verdicts, differentiable in found:
+                yield Graded(worker, outline, verdicts, differentiable)
         if too_large:
             yield TooLarge(op, oldest.case, too_large)
 

@@ -34,7 +34,7 @@ class Undecided:
             yield graded
             return
         solution = graded.solution
-        self._differentiable[solution] |= graded.worker.differentiable
+        self._differentiable[solution] |= graded.differentiable
         self._waiting[solution].append(graded)
         known = not _died(graded) or self._differentiable[solution]
         if known or len(self._waiting[solution]) > MOST:
