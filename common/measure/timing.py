@@ -263,10 +263,12 @@ def _eagers_overhead(problem: Problem, baseline: Baseline, direction: Direction)
             timed = TimedProcess(stand_in, _laid(problem, stand_in, direction), direction)
             watch = Stopwatch(timed, "host")
             take = watch.beside(timed.turn("solution", "host", burst))
-            samples = [take(stopping.TURNS.start) for _ in range(TURNS_OF_EAGER)]
+            turns = [take(stopping.TURNS.start) for _ in range(TURNS_OF_EAGER)]
+            usual = median([*itertools.chain(*turns)])
+            watch.look_longer(usual)
     finally:
         stand_in.close()
-    return watch.overhead(median([*itertools.chain(*samples)]))
+    return watch.overhead(usual)
 
 
 def _own(
