@@ -1,5 +1,6 @@
 """The seeds' plots: they draw what was recorded, and the same records draw the same file."""
 
+import dataclasses
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -69,15 +70,13 @@ def failed(case, solution, **fields):
 def test_every_case_of_the_tier_is_on_a_plot_and_every_plot_has_the_seeds_range():
     found = {}
     for op in map(ops.load, ops.names()):
-        for case in op.cases("plot"):
-            rows = [
-                row(case, op=op.name, direction=d, ranked_by=case.ranked_by) for d in DIRECTIONS
-            ]
-            several = sweeps.plots(rows)
-            assert several, case.name
-            for plot in several:
-                xs = [x for panel in getattr(plot, "panels", ()) for x in panel.lines["alice/rope"]]
-                found.setdefault(plot.name, set()).update(xs or [case.name])
+        rows = [
+            row(case, op=op.name, direction=d, ranked_by=case.ranked_by)
+            for case in op.cases("plot") for d in DIRECTIONS
+        ]  # fmt: skip
+        for plot in sweeps.plots(rows):
+            xs = [x for panel in getattr(plot, "panels", ()) for x in panel.lines["alice/rope"]]
+            found[plot.name] = set(xs or [strip.title for strip in plot.strips])
     masks = {"spans": {4**n for n in range(6)}, "random": {0, 5, 25, 50, 75, 95, 100}}
     assert found == {
         "rope-bandwidth": {2**n for n in range(5, 15)},
@@ -103,6 +102,15 @@ def test_a_case_of_the_board_is_on_no_plot_that_it_does_not_fit():
 def test_a_case_that_differs_in_an_option_is_on_no_plot(fields):
     case = rope(32, 1, 8, 256, **{"angles": "model"} | fields)
     assert sweeps.plots([row(case)]) == []
+
+
+def test_a_case_of_another_sweep_alone_is_no_plot():
+    """One span of 16,384 tokens is on the sweep over tokens, and half of them at random on none."""
+    span = masked(16384, 1024, 1024)
+    one = row(span, "a/masked_linear", op="masked_linear")
+    assert [plot.name for plot in sweeps.plots([one])] == ["masked_linear-tokens"]
+    random = row(dataclasses.replace(span, mask="random"), "a/masked_linear", op="masked_linear")
+    assert sweeps.plots([random]) == []
 
 
 # --- the numbers ----------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def rows_of(results: Results, known: Container[str]) -> list[Record]:
 
 def files(results: Results, rows: Sequence[Record]) -> dict[str, str]:
     """Return the file of each plot, as a path in this repository, with the plot's title."""
-    found = {sweep.name: sweep.title for sweep in SWEEPS if any(_timed(_of(sweep, rows)))}
+    found = {sweep.name: sweep.title for sweep in SWEEPS if _is_measured(sweep, rows)}
     if any(_timed(_hosted(rows))):
         found["rope-host"] = HOST_TITLE
     plots = PLOTS.relative_to(ROOT)
@@ -122,7 +122,7 @@ def files(results: Results, rows: Sequence[Record]) -> dict[str, str]:
 
 def plots(rows: Sequence[Record]) -> list[Plot | HostPlot]:
     """Return the plots that the rows have any times for."""
-    swept = [_swept(sweep, _of(sweep, rows)) for sweep in SWEEPS if any(_timed(_of(sweep, rows)))]
+    swept = [_swept(sweep, _of(sweep, rows)) for sweep in SWEEPS if _is_measured(sweep, rows)]
     hosted = _hosted(rows)
     return [*swept, *([_host(hosted)] if any(_timed(hosted)) else [])]
 
@@ -133,6 +133,11 @@ def _of(sweep: Sweep, rows: Iterable[Record]) -> list[Record]:
 
 def _is_on(sweep: Sweep, params: Mapping[str, Any]) -> bool:
     return sweep.where == {name: params[name] for name in params if name != sweep.x}
+
+
+def _is_measured(sweep: Sweep, rows: Iterable[Record]) -> bool:
+    """Return whether a row was timed for this sweep: rows for others may lie on it too."""
+    return any(row.tier == "plot" and sweep.x in row.params for row in _timed(_of(sweep, rows)))
 
 
 def _hosted(rows: Iterable[Record]) -> list[Record]:
