@@ -1,13 +1,18 @@
 """What a killed `grade --json` goes on from, and devices of one kind with unlike room."""
 
+import json
+import lzma
+
 import pytest
 
+from common import paths
 from common.engines.engine import Fleet
 from common.engines.engine import cases as cases_of
 from common.engines.grading import Begins, Found, grade, part_of
 from common.measure import recording
 from common.records.runs import Results
 from common.spec import DIRECTIONS
+from tests.engines import killed
 from tests.engines.made_up import JOB, SOLUTIONS, Station, cases
 from tests.test_records import row
 
@@ -60,6 +65,24 @@ def test_a_case_without_all_its_rows_is_done_again():
     whole = [row(case="whole", direction=each) for each in DIRECTIONS]
     earlier = Results(None, rows=[*whole, row(case="half")])
     assert recording._whole(earlier) == whole
+
+
+def test_a_run_that_lacks_its_end_alone_gets_it(tmp_path, monkeypatch):
+    """No device has anything left to do, so that none tells its memory."""
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(killed, "COUNT", 2)
+    killed.bench(tmp_path)
+    (packed,) = paths.RESULTS.glob("*/*.samples.jsonl.xz")
+    samples = packed.with_suffix("")
+    path = samples.with_suffix("").with_suffix(".jsonl")
+    whole = path.read_bytes().splitlines(keepends=True)
+    assert json.loads(whole[-1])["kind"] == "end"
+    path.write_bytes(b"".join(whole[:-1]))
+    samples.write_bytes(lzma.decompress(packed.read_bytes()))
+    packed.unlink()
+    killed.bench(tmp_path)
+    again = path.read_bytes().splitlines(keepends=True)
+    assert again[:-1] == whole[:-1] and json.loads(again[-1])["kind"] == "end"
 
 
 def test_devices_of_a_kind_take_the_cases_that_all_have_room_for():
