@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -70,27 +72,35 @@ def test_several_cases_are_under_way_at_once(seen_at_each_yield):
     assert max(seen) > 0
 
 
+class Heavy:
+    """A problem whose tensors take memory."""
+
+    def __init__(self, case):
+        self.case, self.outline = case, made(case)
+
+
 def test_a_slow_case_keeps_no_lane_idle(monkeypatch, tmp_path, fork_server):
-    """The first case ends after all others, and its results come first all the same."""
-    last, held = threading.Event(), []
+    """The first case ends after all others; its results come first, and theirs wait as outlines."""
+    last, heavy, alive = threading.Event(), weakref.WeakSet(), []
 
     def grade(problem, worker, repeats):
-        held.append(problem)
+        heavy.add(problem)
         if problem.case is CASES[0]:
             assert last.wait(60), "the other lane waits for this case"
         elif problem.case is CASES[-1]:
+            gc.collect()
+            alive.extend(heavy)
             last.set()
         return {}
 
-    monkeypatch.setattr(
-        sweep, "make_problem", lambda op, case, *_: SimpleNamespace(case=case, outline=made(case))
-    )
+    monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: Heavy(case))
     several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
     with Sweep("cpu", overlap=True, server=fork_server, grade=grade) as one:
         one._cores = 2
         found = [graded.problem for graded in one.grade(HALF, CASES, several)]
     assert [each.case for each in found] == CASES
-    assert not any(each is problem for each in found for problem in held), "each is an outline"
+    assert not any(isinstance(each, Heavy) for each in found)
+    assert len(alive) < len(CASES) - 1, "the first, the last, and those that ended just now"
 
 
 SELDOM = """

@@ -30,6 +30,7 @@ class PendingCase:
     case: Case
     problem: Future[Problem]
     jobs: list[Future[Answered]]
+    _is_outline: bool = False
 
     @property
     def done(self) -> bool:
@@ -41,22 +42,19 @@ class PendingCase:
         wait(self.jobs)
 
     def let_go(self) -> None:
-        """Keep no more than the problem's outline, unless somebody must be asked again."""
-        found = [job.result().verdicts for job in self.jobs]
-        if self.problem.exception() or any(map(must_be_asked_again, found)):
+        """Keep no more of a problem than its outline, once nobody is to be asked any more."""
+        if self._is_outline or not self.done or self.problem.exception():
             return
-        outline = self.problem.result().outline
-        self.problem = Future()
-        self.problem.set_result(outline)
+        if not any(must_be_asked_again(job.result().verdicts) for job in self.jobs):
+            outline = self.problem.result().outline
+            self.problem, self._is_outline = Future(), True
+            self.problem.set_result(outline)
 
 
 def wait_for_any(pending: Iterable[PendingCase]) -> None:
-    """Wait until another worker is done, and let go of the problems that nobody needs any more."""
-    under_way = [each for each in pending if not each.done]
-    wait([job for each in under_way for job in each.jobs if not job.done()], None, FIRST_COMPLETED)
-    for each in under_way:
-        if each.done:
-            each.let_go()
+    """Wait until another worker is done with one of the cases."""
+    left = [job for each in pending for job in each.jobs if not job.done()]
+    wait(left, return_when=FIRST_COMPLETED)
 
 
 def must_be_asked_again(verdicts: Verdicts | None) -> bool:

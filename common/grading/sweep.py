@@ -163,6 +163,8 @@ class Sweep:
         for case in cases:
             while self._is_full(pending, ahead):
                 yield from self._results(op, pending, repeats)
+            for each in pending:
+                each.let_go()
             if due := [free[solution] for solution in ours if not skip(solution, case)]:
                 pending.append(self._start(op, case, due, repeats))
         while pending:
