@@ -264,6 +264,7 @@ def test_a_budget_is_less_than_what_is_free():
     assert (memory.left, memory.peak) == (11 * GIB, 10 * GIB)
     assert Memory(lambda: free[0]).limit is None
     assert Memory(lambda: 4 * GIB, 16 * GIB).budget == 4 * GIB
+    assert Memory(lambda: 16 * GIB, sharing=2).budget == 8 * GIB
 
 
 # --- far views ------------------------------------------------------------------------------------

@@ -53,6 +53,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     sample: int | None = None
     memory: int | None = None
     """Bytes of each GPU's memory that may be taken; None for all that is free."""
+    sharing: int = 1
+    """The stations that share each GPU and its memory in equal parts."""
     verbose: bool = False
     pace: bool = False
     """Whether each station times eager on one case, so that devices of a kind can be compared."""
@@ -229,7 +231,7 @@ class Sizes:
         return max(self.least, min(math.ceil(rest / (2 * self.stations)), self.most))
 
 
-SIZES = {"bench": Sizes(1, 3), "grade": Sizes(16, 256)}
+SIZES = {"bench": Sizes(1, 3), "grade": Sizes(16, 1024)}
 """By command; the cases of a timed unit are graded at once before they are timed."""
 WHOLE = Sizes(1 << 40, 1 << 40)
 """Each op is one unit: nothing is lost where the station is the driver itself."""

@@ -86,16 +86,20 @@ class Footprint:
 class Memory:
     """The budget of one run, and what is left of it."""
 
-    def __init__(self, free: Callable[[], int], budget: int | None = None) -> None:
+    def __init__(
+        self, free: Callable[[], int], budget: int | None = None, sharing: int = 1
+    ) -> None:
         """Take the budget in bytes, at most the free memory, which is the default.
 
         Args:
             free: Returns the device's free bytes.
             budget: The bytes that the run may take.
+            sharing: The stations that take equal parts of it. What the others take counts as taken
+                from this one's part, since the device tells the sum alone.
         """
         self._free = free
         start = free()
-        self.budget = min(budget or start, start)
+        self.budget = min(budget or start, start) // sharing
         self._others = start - self.budget
         self._least = self.budget
 
@@ -105,13 +109,13 @@ class Memory:
         return max(self.budget - IDLE, 1) if self._others else None
 
     @classmethod
-    def of(cls, device: str, budget: int | None = None) -> Memory:
+    def of(cls, device: str, budget: int | None = None, sharing: int = 1) -> Memory:
         """Return the budget of a device, `cuda` or `cpu`, whose memory is not counted."""
         if device != "cuda":
             return cls(lambda: sys.maxsize, budget)
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # of an earlier step
-        return cls(_free, budget)
+        return cls(_free, budget, sharing)
 
     @property
     def left(self) -> int:
