@@ -18,6 +18,9 @@ from common.paths import ROOT
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 LONGEST_END = 20.0
 """Seconds in which a station must end by itself once its socket is closed."""
+LONGEST_SILENCE = 600.0
+"""Seconds without a line after which a station that starts or works is lost. It says a line after
+each request to a solution's process, which ends within four minutes (see `grading/channel.py`)."""
 
 
 class Process:
@@ -54,6 +57,7 @@ class Process:
         """
         self._end()
         self._control, theirs = socket.socketpair()
+        self._control.settimeout(LONGEST_SILENCE)
         command = [sys.executable, "-m", "common.engines.serving", str(theirs.fileno())]
         with theirs:
             self._process = subprocess.Popen(
@@ -96,7 +100,11 @@ class Process:
 
     def _event(self) -> Event:
         try:
-            line = self._lines.readline()
+            while (line := self._lines.readline()) == b"\n":  # work goes on
+                pass
+        except TimeoutError:
+            self._kill()
+            raise Lost(f"it gave no sign of life for {LONGEST_SILENCE:g} s") from None
         except (OSError, ValueError):  # closed meanwhile
             line = b""
         if not line.endswith(b"\n"):
@@ -120,9 +128,15 @@ class Process:
         try:
             self._process.wait(LONGEST_END)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._kill()
         self._control.close()
+
+    def _kill(self) -> None:
+        """Kill the process, which a broken driver of its GPU may keep from ending."""
+        assert self._process
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(LONGEST_END)
 
 
 def share_cores(cores: Sequence[int], stations: int) -> list[Sequence[int]]:

@@ -21,6 +21,7 @@ from common.engines import (
     paces,
     process,
     ray_engine,
+    serving,
     units,
 )
 from common.engines import station as one
@@ -36,12 +37,14 @@ from tests.engines import (
     test_paces,
     test_ray_engine,
     test_scheduler,
+    test_silence,
     test_units,
 )
 from tests.engines.test_going_on import target  # noqa: F401
 from tests.engines.test_local import folder  # noqa: F401
 from tests.engines.test_node import copies, unpacked  # noqa: F401
 from tests.engines.test_ray_engine import begun  # noqa: F401
+from tests.engines.test_silence import scripted  # noqa: F401
 
 ENDLESS = str(10**9)
 FUTURE = "from __future__ import annotations"
@@ -161,6 +164,18 @@ FAULTS = {
     "a case without all its rows is done again": (
         recording, "_done", "all((*case, each) in rows for each in DIRECTIONS)", "True",
         test_going_on.test_a_case_without_all_its_rows_is_done_again,
+    ),
+    "a station that says nothing is lost": (
+        process.Process, "start", "settimeout(LONGEST_SILENCE)", "settimeout(None)",
+        test_silence.test_a_station_that_hangs_is_killed,
+    ),
+    "it is killed": (
+        process.Process, "_event", "self._kill()", "",
+        test_silence.test_a_station_that_hangs_is_killed,
+    ),
+    "work that goes on is no silence": (
+        serving, "serve", "channel.LISTENERS.append(driver.beat)", "",
+        test_silence.test_a_station_whose_work_goes_on_says_so,
     ),
     "a missing package is one line": (
         process.Process, "start", "if not ready.trace", "if False",
