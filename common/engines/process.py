@@ -58,21 +58,13 @@ class Process:
         self._end()
         self._control, theirs = socket.socketpair()
         self._control.settimeout(LONGEST_SILENCE)
-        command = [sys.executable, "-m", "common.engines.serving", str(theirs.fileno())]
+        self._lines = self._control.makefile("rb")
         with theirs:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self._root,
-                env=os.environ | self._environment,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the driver, which then ends the stations
-            )
+            self._process = self._serving(theirs.fileno())
         if self._closed:  # meanwhile
             self._end()
         elif self._cores:
             os.sched_setaffinity(self._process.pid, self._cores)
-        self._lines = self._control.makefile("rb")
         self._send(self._job)
         ready = self._event()
         if isinstance(ready, Failed):
@@ -93,6 +85,17 @@ class Process:
         """End the process; any thread may call it."""
         self._closed = True
         self._end()
+
+    def _serving(self, descriptor: int) -> subprocess.Popen[bytes]:
+        """Return the process, which takes over the socket with this descriptor."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "common.engines.serving", str(descriptor)],
+            cwd=self._root,
+            env=os.environ | self._environment,
+            pass_fds=[descriptor],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the driver, which then ends the stations
+        )
 
     def _send(self, message: Job | Unit) -> None:
         with contextlib.suppress(OSError):  # the next event says that it has ended

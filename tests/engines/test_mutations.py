@@ -90,7 +90,7 @@ FAULTS = {
         test_scheduler.test_the_verdict_says_how_it_came,
     ),
     "then each solution has it alone": (
-        Work, "_again", "[unit.solutions] if tries < TRIES", "[unit.solutions] if True",
+        waiting, "_one_by_one", "if last else", "if False else",
         lambda: test_scheduler.test_a_case_that_ends_its_station_each_time_ends_as_its_verdict(1),
     ),
     "what only waited behind it is not suspected": (
@@ -122,7 +122,7 @@ FAULTS = {
         test_scheduler.test_an_end_in_the_midst_ends_the_stations,
     ),
     "Ctrl-C waits for no station that starts": (
-        Fleet, "__enter__", "self.__exit__()\n", "pool.shutdown()\n",
+        Fleet, "_start", "self.__exit__()\n", "pool.shutdown()\n",
         test_scheduler.test_ctrl_c_waits_for_no_station_that_starts,
     ),
     "a station has the room that its kind had": (
@@ -193,7 +193,7 @@ HONEST = {
         test_scheduler.test_all_solutions_answer_a_case_on_one_device,
     ),
     "a lost case is measured again as a whole": (
-        Work, "_again", "tries < TRIES else", "False else",
+        waiting, "_one_by_one", "unit.tries == TRIES", "True",
         test_scheduler.test_a_lost_case_stays_on_one_device,
     ),
     "a station sees its GPU alone": (
