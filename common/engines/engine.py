@@ -92,6 +92,12 @@ def cases(engine: Engine, kind: str) -> dict[str, tuple[str, ...]]:
     }
 
 
+def count(engine: Engine, kind: str) -> int:
+    """Return the number of the cases of all solutions on a kind of device."""
+    known = cases(engine, kind)
+    return sum(len(known.get(each.op, ())) for each in engine.job.solutions)
+
+
 def _in_all(names: Sequence[str], others: Iterable[Sequence[str]]) -> tuple[str, ...]:
     """Return the names that all others have too, in their order; there may be 12,600."""
     shared = set(names).intersection(*others)
@@ -108,7 +114,6 @@ class Fleet:
         self.kinds: dict[str, list[Ready]] = defaultdict(list)
         self.memory: dict[str, dict[str, int]] = defaultdict(dict)
         self.notes: list[str] = []
-        """Lines on stations that could not start."""
         self._at_work: set[str] = set()
         self._alive: set[str] = set()
         self._closed = False

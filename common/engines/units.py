@@ -115,6 +115,11 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
         """Return the solution and the case."""
         return self.rows[0].solution, self.rows[0].case
 
+    @property
+    def errors(self) -> list[float | None]:
+        """Return the error of each row."""
+        return [row.error for row in self.rows]
+
 
 class Said(TypedDict):
     """A verdict as `Verdict.json` has it."""
@@ -143,6 +148,11 @@ class Verdicts(msgspec.Struct, frozen=True, tag="verdicts"):
     def of(self) -> tuple[str, str]:
         """Return the solution and the case."""
         return self.found[0]["solution"], self.found[0]["case"]
+
+    @property
+    def errors(self) -> list[float | None]:
+        """Return the error of each verdict."""
+        return [each["error"] for each in self.found]
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -200,13 +210,10 @@ def encode(message: Event | Job | Unit) -> bytes:
     Raises:
         ValueError: An error is infinite or no number, which JSON does not have.
     """
-    errors: list[float | None] = []
-    if isinstance(message, Rows):
-        errors = [row.error for row in message.rows]
-    elif isinstance(message, Verdicts):
-        errors = [each["error"] for each in message.found]
-    if any(error is not None and not math.isfinite(error) for error in errors):
-        raise ValueError(f"{message.of}: errors of {errors}")  # type: ignore[union-attr]
+    if isinstance(message, Rows | Verdicts) and not all(
+        math.isfinite(error) for error in message.errors if error is not None
+    ):
+        raise ValueError(f"{message.of}: errors of {message.errors}")
     return msgspec.json.encode(message) + b"\n"
 
 

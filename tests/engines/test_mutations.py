@@ -257,7 +257,7 @@ HONEST = {
         test_paces.test_a_row_from_another_device_than_its_cases_first_says_so,
     ),
     "an interrupted run's rows too": (
-        benching, "_measured", "in each.kept", "in ()",
+        benching, "_measured", "_devices(each.kept)", "{}",
         test_paces.test_a_run_that_goes_on_on_another_device_says_so,
     ),
     "stations of a kind have the same versions": (
