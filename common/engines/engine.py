@@ -250,6 +250,7 @@ class Fleet:
             known = cases(self, self._kind[station.name])
             if all({*known[op]} <= {*ready.cases.get(op, ())} for op in known):
                 return True
+            station.close()
             ready = "less of its memory is free than before"
         self._say(station, f"does not start again: {ready}")
         return False
