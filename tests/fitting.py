@@ -13,20 +13,20 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from common import paths, solutions
 from common.board import model, modelled
-from common.board.model import GPUS
+from common.board.model import GPUS, Gpu
 from common.board.modelled import Key, Pair
 from common.grading.counting import TARGET
 from common.measure import counts
 from common.measure.machine import harness_digest
 from common.records import runs
 from common.records.counted import Launch
-from common.records.lines import Counted
+from common.records.lines import Counted, Record
 
 FITTED, HELD_OUT = "nvidia-h200", "nvidia-h100-80gb-hbm3"
 DEVICES = {FITTED: GPUS["NVIDIA H200"], HELD_OUT: GPUS["NVIDIA H100 80GB HBM3"]}
@@ -62,7 +62,7 @@ def counted() -> dict[Key, Counted]:
     return {line.key: line for line in counts.counts(everyone, "run", digests)}
 
 
-def pairs(device: str, counts: Mapping[Key, Counted]) -> list[Pair]:
+def pairs(device: str, lines: Mapping[Key, Counted]) -> list[Pair]:
     """Return both times of each row, of those too that an earlier version of a source took.
 
     A run over some solutions alone may be of another host, whose host times are no order's.
@@ -70,25 +70,29 @@ def pairs(device: str, counts: Mapping[Key, Counted]) -> list[Pair]:
     results = runs.read(paths.RESULTS / device)
     whole = {run.run for run in results.runs if run.whole}
     results = replace(results, rows=[row for row in results.rows if row.run in whole])
-    return modelled.pairs(results.latest(), counts, DEVICES[device])
+    return modelled.pairs(results.latest(), lines, DEVICES[device])
 
 
-def times(device: str, counts: Mapping[Key, Counted]) -> list[Time]:
+def times(device: str, lines: Mapping[Key, Counted]) -> list[Time]:
     """Return the times of kernels and of eager, and of a copy and a dense product in each case."""
-    others, gpu = other_forms(counts), DEVICES[device]
+    others, gpu = other_forms(lines), DEVICES[device]
     found: dict[tuple[str, ...], Time] = {}
-    for pair in pairs(device, counts):
-        row, line = pair.row, counts[pair.row.key]
+    for pair in pairs(device, lines):
+        row, line = pair.row, lines[pair.row.key]
         if pair.kernels or row.solution.startswith("eager/"):
             modelled_time = functools.partial(modelled.time_of, line, gpu)
             found[row.key] = Time(_kind(pair, others), pair.measured, modelled_time)
         if row.ranked_by == "gpu":
-            copy = functools.partial(model.copy_time, line.bytes, gpu)
-            found[*row.key[:3], "copy"] = Time("copies", row.gpu["copy"].median, copy)
-        if row.ranked_by == "gpu" and "dense" in row.gpu:
-            dense = functools.partial(model.dense_time, line.flops, line.params["dtype"], gpu)
-            found[*row.key[:3], "dense"] = Time("dense products", row.gpu["dense"].median, dense)
+            found |= {(*row.key[:3], limit.of): limit for limit in _limits(row, line, gpu)}
     return list(found.values())
+
+
+def _limits(row: Record, line: Counted, gpu: Gpu) -> Iterator[Time]:
+    copy = functools.partial(model.copy_time, line.bytes, gpu)
+    yield Time("copies", row.gpu["copy"].median, copy)
+    if dense := row.gpu.get("dense"):
+        product = functools.partial(model.dense_time, line.flops, line.params["dtype"], gpu)
+        yield Time("dense products", dense.median, product)
 
 
 def _kind(pair: Pair, others: set[str]) -> str:
@@ -99,20 +103,20 @@ def _kind(pair: Pair, others: set[str]) -> str:
     return OTHER if pair.row.solution in others else "kernels"
 
 
-def other_forms(counts: Mapping[Key, Counted]) -> set[str]:
+def other_forms(lines: Mapping[Key, Counted]) -> set[str]:
     """Return the solutions whose kernels take other tiles on the target than were counted.
 
     By the committed record of its compiler, a kernel takes more than twice the shared memory of the
     counted tiles. What was timed then is not what was counted.
     """
     taken: dict[tuple[str, ...], float] = {}
-    for line in runs.read(paths.RESULTS / "compiled").compiled:
-        if line.target == TARGET:
-            kernel = line.solution, line.case, line.kernel
-            taken[kernel] = max(taken.get(kernel, 0), line.figures.get("shared") or 0)
+    for each in runs.read(paths.RESULTS / "compiled").compiled:
+        if each.target == TARGET:
+            kernel = each.solution, each.case, each.kernel
+            taken[kernel] = max(taken.get(kernel, 0), each.figures.get("shared") or 0)
     return {
         line.solution
-        for line in counts.values()
+        for line in lines.values()
         for step in line.steps
         if isinstance(step, Launch)
         and taken.get((line.solution, line.case, step.kernel), 0) > 2 * model.shared_bytes(step) > 0

@@ -147,7 +147,7 @@ CLOCKS = pytest.mark.parametrize("constant", ["COPY", "HOST_LAUNCH"], ids=["gpu"
 
 
 @CLOCKS
-def test_a_fit_from_afar_comes_no_closer(constant, timed, unfitted):
+def test_a_fit_from_afar_ends_as_close(constant, timed, unfitted):
     """`python -m tests.fitting` shows what it finds."""
     names, times = fitting.together(constant, timed)
     committed = fitting.error(times)
