@@ -94,19 +94,20 @@ class Memory:
         Args:
             free: Returns the device's free bytes.
             budget: The bytes that the run may take.
-            sharing: The stations that take equal parts of it. What the others take counts as taken
-                from this one's part, since the device tells the sum alone.
+            sharing: The stations that take equal parts of it; the budget is one part.
         """
         self._free = free
         start = free()
-        self.budget = min(budget or start, start) // sharing
-        self._others = start - self.budget
-        self._least = self.budget
+        self._whole = min(budget or start, start)
+        self.budget = self._whole // sharing
+        self._others = start - self._whole
+        self._limited = self.budget < start
+        self._least = self._whole
 
     @property
     def limit(self) -> int | None:
         """Return the bytes that a solution's process may take, None where all is the run's."""
-        return max(self.budget - IDLE, 1) if self._others else None
+        return max(self.budget - IDLE, 1) if self._limited else None
 
     @classmethod
     def of(cls, device: str, budget: int | None = None, sharing: int = 1) -> Memory:
@@ -119,7 +120,7 @@ class Memory:
 
     @property
     def left(self) -> int:
-        """Return the bytes of the budget that nothing takes now."""
+        """Return the bytes that nothing takes now, of all parts together."""
         return self.look()
 
     def look(self) -> int:
@@ -131,7 +132,7 @@ class Memory:
     @property
     def peak(self) -> int:
         """Return the most bytes that were taken whenever they were looked at."""
-        return self.budget - self._least
+        return self._whole - self._least
 
 
 def _free() -> int:
