@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from common import ops
+from common.grading import room, tiers
 from common.grading import sweep as sweeps
-from common.grading import tiers
 from common.grading.graded import Graded, TooLarge
 from common.grading.memory import CONTEXT, GIB, IDLE, Footprint, Memory
 from common.grading.room import Room
@@ -216,6 +216,8 @@ def test_cases_at_once_have_the_memory_for_it(free, solutions, overlap, lanes, a
     far = next(case for case in HALF.cases("smoke") if case.span)
     found = one._lanes(HALF, [*CASES, far], solutions)
     assert found == (lanes, ahead), "it waits for the others"
+    one.room = Room(Memory(lambda: int(2 * free * each), sharing=2))
+    assert one._lanes(HALF, CASES, solutions) == (lanes, ahead), "half of it is another station's"
 
 
 class Keeper:
@@ -246,12 +248,31 @@ class Keeper:
 )
 def test_what_costs_little_goes_first(needed, did, fits):
     free = [100]
-    room = Room(Memory(lambda: free[0]))
+    one = Room(Memory(lambda: free[0]))
     kept, idle = Keeper(free, 5, 5), Keeper(free, 5, 5)
-    room.workers = [kept, idle]
+    one.workers = [kept, idle]
     free[0] = 10
-    assert room.make(needed, [kept]) == fits
+    assert one.make(needed, [kept]) == fits
     assert (kept.did, idle.did) == ([], did)
+
+
+@pytest.mark.parametrize(
+    ("needed", "outside", "cached", "did"),
+    [
+        (15, 10, 5, []),  # 10 are left, and 5 are in the cache
+        (15, 11, 5, ["released"]),  # which serves no other process
+        (16, 10, 5, ["released"]),
+        (15, None, 5, ["released"]),
+    ],
+)
+def test_the_cache_serves_the_harness_alone(needed, outside, cached, did, monkeypatch):
+    free = [100]
+    one = Room(Memory(lambda: free[0]))
+    idle = Keeper(free, 6, 6)
+    one.workers = [idle]
+    free[0] = 10
+    monkeypatch.setattr(room, "_cached", lambda: cached)
+    assert one.make(needed, [], outside) and idle.did == did
 
 
 def test_a_budget_is_less_than_what_is_free():

@@ -62,12 +62,19 @@ class Footprint:
     def graded(self, frugal: bool) -> int:
         """Return the bytes that grading one solution needs beside the problem.
 
-        In the shared memory lie up to two sets of inputs and three of results, and the harness
-        keeps copies of the results; where two calls live at the same time, the truth of the other
-        inputs is in float64. A frugal exchange makes one call at a time and keeps copies on the
-        host.
+        The harness keeps copies of the results; where two calls live at the same time, the truth
+        of the other inputs is in float64. A frugal exchange makes one call at a time and keeps
+        copies on the host.
         """
-        return CONTEXT + (3 if frugal else 14) * self.data // 2 + 5 * self.own // 4
+        return self.outside(frugal) + (1 if frugal else 8) * self.data // 2
+
+    def outside(self, frugal: bool) -> int:
+        """Return the bytes of these that the harness's own cache cannot serve.
+
+        They are the solution's process and the shared memory, in which lie up to two sets of inputs
+        and three of results.
+        """
+        return CONTEXT + (2 if frugal else 6) * self.data // 2 + 5 * self.own // 4
 
     def frugal(self, budget: int) -> bool:
         """Return whether the harness must keep the truth and the results on the host."""

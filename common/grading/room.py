@@ -46,7 +46,8 @@ class Room:
                 lambda: not self._busy or sum(self._busy.values()) + needed <= most
             )
             self._busy[worker] = needed
-            self.make(needed, self._busy)
+            held = worker.shared
+            self.make(needed - held, self._busy, footprint.outside(frugal) - held)
         try:
             yield
         finally:
@@ -55,31 +56,51 @@ class Room:
                 del self._busy[worker]
                 self._changed.notify_all()
 
-    def make(self, needed: int, keep: Collection[Worker]) -> bool:
+    def make(self, needed: int, keep: Collection[Worker], outside: int | None = None) -> bool:
         """Free memory until so many bytes are left; return whether they are.
 
         The harness's cache goes first, then the shared memory of the workers that are not to be
         kept as they are, then their processes.
+
+        Args:
+            needed: The bytes.
+            keep: The workers that are kept as they are.
+            outside: The bytes of them that the harness's cache cannot serve, by default all.
         """
         others = [worker for worker in self.workers if worker not in keep]
         steps: tuple[Callable[[Worker], None], ...] = (
             methodcaller("release"),
             methodcaller("close"),
         )
-        if self.memory.left < needed:
-            _empty_cache()
+        if self._has(needed, outside):
+            return True
+        _empty_cache()
         for step in steps:
-            if self.memory.left >= needed:
+            if self._has(needed, outside):
                 return True
             for worker in others:
                 step(worker)
             _empty_cache()
-        return self.memory.left >= needed
+        return self._has(needed, outside)
+
+    def _has(self, needed: int, outside: int | None) -> bool:
+        """Return whether so many bytes are left, those within from the harness's cache too."""
+        left = self.memory.left
+        if outside is None:
+            return left >= needed
+        return left >= outside and left + _cached() >= needed
 
     def make_for_problem(self, footprint: Footprint) -> None:
         """Make room for a problem that is about to be computed, beside the cases under way."""
         with self._changed:
-            self.make(footprint.solved, self._busy)
+            self.make(footprint.solved, self._busy, outside=0)
+
+
+def _cached() -> int:
+    """Return the bytes of the GPU that the harness's allocator holds free."""
+    if not torch.cuda.is_initialized():
+        return 0
+    return torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 def _empty_cache() -> None:

@@ -137,6 +137,11 @@ class Worker:
         """Whether the process has not ended since the last request."""
         return self._channel is not None
 
+    @property
+    def shared(self) -> int:
+        """Return the bytes of the memory that is shared with the process now."""
+        return self._arena.nbytes if self._arena else 0
+
     def arena(self, nbytes: int) -> Arena:
         """Return the memory shared with the process, of at least so many bytes."""
         if self._arena is None or self._arena.nbytes < nbytes:
