@@ -18,11 +18,13 @@ from tests import corpus
 from tests.corpus import WITNESSED, expected, promised
 from tests.grader import test_cheats, test_wrong
 
-ALL = [*test_wrong.WRONG, *test_cheats.CHEATS]
+# the host's memory is limited without a GPU alone: CUDA reserves more than there is
+TOO_LARGE = {"takes_all_memory"}
+ALL = [each for each in (*test_wrong.WRONG, *test_cheats.CHEATS) if each.handle not in TOO_LARGE]
 TIMED = [solution for solution in test_cheats.CHEATS if promised(solution, "Timed on a GPU")]
 HONEST = [solution for solution in test_cheats.HONEST if solution.op in corpus.LARGE]
-DEADLINE = 30.0
-"""Seconds of work on one reply: some kernels never end, and all are compiled at the same time."""
+DEADLINE = 10.0
+"""Seconds of work on one reply: a kernel that never ends takes its solution's three lives."""
 TOGETHER = 26
 """Kernels that are graded at the same time, each in processes of its own."""
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

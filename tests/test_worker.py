@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,15 @@ def test_memory_that_grows_is_mapped_anew(worker):
     assert ask(started)[1] == RIGHT
     started.arena(1 << 22)
     assert ask(started)[1] == RIGHT
+
+
+def test_where_memory_runs_out_it_ends_before_the_harness(worker):
+    started = worker(HALF.format("pass"), "rotate_half")
+    ask(started)
+    first, harness = (
+        int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (started.pid, os.getpid())
+    )
+    assert first == 1000 > harness
 
 
 def alive(pid: int) -> bool:

@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -136,6 +137,8 @@ def become_worker(connection: socket.socket, server: int) -> None:
     libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != server:  # it died before that
         return
+    with contextlib.suppress(OSError):  # the kernel ends this process first if memory runs out
+        Path("/proc/self/oom_score_adj").write_text("1000")
     confine(libc)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not backend.ON_GPU:  # CUDA reserves more than there is

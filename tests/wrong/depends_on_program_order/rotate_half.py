@@ -1,6 +1,7 @@
 """Each row has two programs, and the second negates what the first has written.
 
 Expected: forward=NONDETERMINISTIC backward=NONDETERMINISTIC
+On a GPU: UNWRITTEN_OUTPUT
 """
 
 import torch

@@ -1,6 +1,7 @@
 """A row's offset is a product in int32, which wraps where rows lie far apart.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
+On a GPU: RUNTIME_ERROR
 """
 
 import torch

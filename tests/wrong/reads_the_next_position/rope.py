@@ -1,6 +1,7 @@
 """The next position's angles are loaded ahead, past the last one too where freqs has no more.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
+On a GPU: PASSED
 """
 
 import torch
