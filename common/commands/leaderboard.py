@@ -225,9 +225,10 @@ def _write(timed: Sequence[Results], about: Mapping[str, About], more: int) -> N
     from common.board.plots import overview
 
     (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about, more))
+    board, picture = readme.board(timed, about, more), readme.picture(timed, about)
     for name in READMES:
-        readme.insert(paths.ROOT / name, readme.board(timed, about, more))
-        readme.insert(paths.ROOT / name, readme.picture(timed, about), readme.PICTURE)
+        readme.insert(paths.ROOT / name, board)
+        readme.insert(paths.ROOT / name, picture, readme.PICTURE)
     for results in timed:
         overview.draw(results, about, paths.PLOTS / results.path.name)
 
