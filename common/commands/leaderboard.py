@@ -208,11 +208,11 @@ def _plots(timed: Sequence[Results], about: Mapping[str, About]) -> list[Drawing
 
 @contextmanager
 def _drawn_beside(plots: Sequence[Drawing]) -> Iterator[None]:
-    """Draw plots in other processes meanwhile, one a core."""
+    """Draw plots in other processes meanwhile, one for each core but this process's own."""
     if not plots:
         yield
         return
-    with processes(min(cores(), len(plots))) as pool:
+    with processes(min(max(cores() - 1, 1), len(plots))) as pool:
         waiting = [pool.submit(each.write) for each in plots]
         yield
         for each in waiting:
