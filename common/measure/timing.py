@@ -200,13 +200,12 @@ def _time(
         times = _times(timed, baseline, problem, direction, patience)
         long = _sustained(timed, baseline, times.get("gpu", {}), patience)
     checks.check_results(problem, worker, timed)
-    slow = {"slow_probes": baseline.slow_turns} if baseline.slow_turns else {}
     return {
         "gpu": times.get("gpu", {}),
         "host": times["host"],
         "sustained": long,
         "peak_memory": timed.peak_memory,
-        "device_state": monitor.state | slow,
+        "device_state": {**monitor.state, **baseline.slow_probes},
     }
 
 

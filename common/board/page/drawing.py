@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from common.board import parts, ranking, table
+from common.board import disturbances, parts, ranking, table
 from common.board.page import rankings
 from common.printable import printable
 
@@ -68,6 +68,7 @@ def _filters() -> dict[str, Any]:
 def _callables() -> dict[str, Any]:
     return {
         "both": Markup(BOTH),
+        "by_clock": disturbances.by_clock,
         "direction_words": DIRECTION_WORDS,
         "directions": rankings.directions,
         "half": table.half,
