@@ -42,7 +42,7 @@ pytest_plugins = [
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("study")
     group.addoption("--op", help="only solutions of this op")
-    group.addoption("--only", metavar="HANDLE[/FILE]", help="only this contributor or file")
+    group.addoption("--only", metavar="HANDLE[/FILE]", help="only these, with commas")
     group.addoption("--tier", choices=TIERS, default="smoke")
     group.addoption("--write-docs", action="store_true", help="write the tables of docs/grading.md")
     group.addoption(

@@ -137,7 +137,7 @@ def select(
     Args:
         solutions: The solutions to select from.
         op: The name of an op; None for all.
-        only: `HANDLE`, `HANDLE/FILE` or `HANDLE/FILE.py`; None for all.
+        only: `HANDLE`, `HANDLE/FILE` or `HANDLE/FILE.py`, or several with commas; None for all.
 
     Raises:
         UserError: There is no such op, no such handle or file, or nothing is selected.
@@ -146,16 +146,24 @@ def select(
     if op is not None and op not in op_names():
         raise UserError(f"unknown op {op!r}: there are {', '.join(op_names())}")
     if only is not None:
-        only = only.removesuffix(".py").rstrip("/")
-        named = [s for s in solutions if only in (s.handle, s.name)]
-        if not named:
-            raise UserError(_unknown(only, solutions))
-        solutions = named
+        for each in only.split(","):
+            if not any(is_among(s.name, each) for s in solutions):
+                raise UserError(_unknown(each, solutions))
+        solutions = [s for s in solutions if is_among(s.name, only)]
     selected = [s for s in solutions if op in (None, s.op)]
     if not selected:
         of_op = f" of {op}" if op else ""
         raise UserError(f"{only} has no solution{of_op}" if only else f"no solution{of_op} yet")
     return selected
+
+
+def is_among(name: str, only: str) -> bool:
+    """Return whether a solution is one of those that `--only` names.
+
+    For example, `house/rope` is among `house`, `house/rope.py` and `eager,house`.
+    """
+    named = (each.removesuffix(".py").rstrip("/") for each in only.split(","))
+    return any(each in (name, name.partition("/")[0]) for each in named)
 
 
 def _unknown(only: str, solutions: Iterable[Solution]) -> str:

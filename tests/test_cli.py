@@ -3,6 +3,8 @@
 import pytest
 
 from common import cli, solutions
+from common.paths import CONTRIBUTORS
+from common.solutions import is_among
 from tests.study import one_line
 
 # --- bad input ------------------------------------------------------------------------------------
@@ -18,7 +20,9 @@ from tests.study import one_line
         ("leaderboard --only nobody", "nobody"),
         ("list --only house/nothing", "house/nothing"),
         ("list --only wkshin89 --op masked", "masked"),
+        ("list --only house,nobody", "nobody"),
         ("check nobody", "nobody"),
+        ("check house,lkm2835", "house,lkm2835"),
         ("check", "HANDLE"),
         ("grade --tier large", "large"),
         ("grade --sample 0", "0"),
@@ -37,6 +41,14 @@ from tests.study import one_line
 )
 def test_bad_input_gets_one_line(study, arguments, says):
     assert says in one_line(study(*arguments.split()))
+
+
+def test_several_names_may_be_given():
+    everyone = solutions.discover(CONTRIBUTORS)
+    chosen = solutions.select(everyone, "rope", "lkm2835,house/rope.py")
+    assert [each.name for each in chosen] == ["house/rope", "lkm2835/rope"]
+    assert is_among("house/rope", "eager,house/") and not is_among("house/rope", "house/rope_again")
+    assert not is_among("house/rope", "")
 
 
 @pytest.mark.parametrize("command", ["grade", "bench", "check house"])

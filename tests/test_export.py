@@ -37,6 +37,10 @@ def test_only_a_handle_or_a_solution_is_exported():
     assert [each["solution"] for each in exported("alice")] == ["alice/rope"]
     assert [each["solution"] for each in exported("alice/rope")] == ["alice/rope"]
     assert not exported("alice/ro") and not exported("al")
+    assert [each["solution"] for each in exported("alice,bob/rope.py")] == [
+        "alice/rope",
+        "bob/rope",
+    ]
 
 
 def test_both_formats_say_the_same():

@@ -2,42 +2,86 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter, defaultdict
+
 import pytest
 import torch
 
+from common import ops
+from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
 from common.grading.tiers import REPEATS
 from common.peaks import peak_of
+from common.verdicts import FINE
 from tests import corpus
-from tests.corpus import promised
+from tests.corpus import WITNESSED, expected, promised
 from tests.grader import test_cheats, test_wrong
 
 ALL = [*test_wrong.WRONG, *test_cheats.CHEATS]
-THERE = [solution for solution in ALL if promised(solution, "On a GPU")]
 TIMED = [solution for solution in test_cheats.CHEATS if promised(solution, "Timed on a GPU")]
 HONEST = [solution for solution in test_cheats.HONEST if solution.op in corpus.LARGE]
+DEADLINE = 30.0
+"""Seconds of work on one reply: some kernels never end, and all are compiled at the same time."""
+TOGETHER = 26
+"""Kernels that are graded at the same time, each in processes of its own."""
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
+def awaited(solution):
+    """Return the verdicts of which a kernel gets one: those on a GPU where it promises any."""
+    there = promised(solution, "On a GPU")
+    return {there} - FINE if there else {*expected(solution).values()} - FINE
+
+
 @pytest.fixture(scope="module")
-def counts():
-    """On large cases too: only there do programs wait for others to end."""
-    with Sweep("cuda") as sweep:
-        small = corpus.verdicts(sweep, (), [*THERE, *corpus.BYSTANDERS])
-        large = corpus.verdicts(sweep, (), THERE, corpus.large, REPEATS)
-    return {each: small[each] + large[each] for each in small}
+def verdicts():
+    """Return each one's verdicts, until it gets an awaited one, or a few if there is none.
+
+    The large cases are for those that promise something of a GPU: only there do programs wait for
+    others to end.
+    """
+    found = defaultdict(list)
+
+    def skip(solution, case):
+        wanted = awaited(solution) if solution in ALL else set()
+        return bool(wanted & said(found[solution])) if wanted else len(found[solution]) >= WITNESSED
+
+    def take(op, group, cases, overlap, repeats=0):
+        with Sweep("cuda", deadline=DEADLINE, overlap=overlap, server=server) as sweep:
+            for graded in sweep.grade(op, cases(op), group, skip, repeats):
+                found[graded.solution] += graded.verdicts.values()
+
+    with contextlib.closing(ForkServer("cuda")) as server:
+        for op in map(ops.load, sorted({each.op for each in ALL})):
+            ours = [each for each in ALL if each.op == op.name]
+            for start in range(0, len(ours), TOGETHER):
+                group = ours[start : start + TOGETHER]
+                take(op, [*group, *corpus.BYSTANDERS], corpus.smoke, overlap=True)
+                there = [each for each in group if promised(each, "On a GPU")]
+                take(op, there, corpus.large, overlap=False, repeats=REPEATS)
+    return found
 
 
-@pytest.mark.parametrize("solution", THERE, ids=lambda solution: solution.handle)
-def test_is_caught(solution, counts):
-    got = {verdict for (one, _), by in counts.items() if one == solution for verdict in by}
-    assert promised(solution, "On a GPU") in got
+def said(found):
+    return {each.verdict for each in found}
+
+
+def told(found):
+    """Return how often each verdict was given, with its reason: what a failed test shows."""
+    return dict(Counter(f"{each.verdict}: {each.reason}"[:100] for each in found))
+
+
+@pytest.mark.parametrize("solution", ALL, ids=lambda solution: solution.handle)
+def test_is_caught(solution, verdicts):
+    wanted, found = awaited(solution), verdicts[solution]
+    assert wanted & said(found) if wanted else found and said(found) <= FINE, told(found)
 
 
 @pytest.mark.parametrize("solution", corpus.BYSTANDERS, ids=lambda solution: solution.name)
-def test_bystander_is_untouched(solution, counts):
-    """One of the others leaves its CUDA context unusable."""
-    assert not corpus.harmed(solution, counts)
+def test_bystander_is_untouched(solution, verdicts):
+    """Some of the others leave their CUDA context unusable."""
+    assert {"PASSED"} <= said(verdicts[solution]) <= FINE, told(verdicts[solution])
 
 
 @pytest.fixture(scope="module")

@@ -266,6 +266,15 @@ def test_a_budget_is_less_than_what_is_free():
     assert Memory(lambda: 4 * GIB, 16 * GIB).budget == 4 * GIB
 
 
+def test_stations_of_a_gpu_have_equal_parts_and_see_what_both_leave():
+    """Were the other's part taken off what is left, each would end its workers for no need."""
+    free = [100 * GIB]
+    memory = Memory(lambda: free[0], sharing=2)
+    assert (memory.budget, memory.left, memory.limit) == (50 * GIB, 100 * GIB, 50 * GIB - IDLE)
+    free[0] -= 60 * GIB  # 30 each
+    assert (memory.left, memory.peak) == (40 * GIB, 60 * GIB)
+
+
 # --- far views ------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from common.board import table
 from common.board.table import Table
 from common.printable import printable
+from common.solutions import is_among
 
 WHERE_THERE_IS_ROOM = (
     "covers", "worst share of limit", "note", "of its cases", "peak memory", "error / eager's",
@@ -100,6 +101,6 @@ def _without(drawn: Table, names: Container[str]) -> Table:
 
 
 def _style(name: str, only: str) -> str:
-    mine = only and f"{name.strip('()' + table.MARKS)}/".startswith(f"{only}/")
+    mine = is_among(name.strip("()" + table.MARKS), only)
     peer = name.startswith("(")
     return "bold green" if mine else "dim" * peer

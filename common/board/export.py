@@ -11,6 +11,7 @@ from typing import Any
 from common.board.devices import Device
 from common.board.ranking import Entry, Track, share
 from common.board.table import About, stale
+from common.solutions import is_among
 
 FIELDS = (
     "device", "op", "track", "place", "solution", "peer", "times_eager", "low", "high",
@@ -31,7 +32,7 @@ def rows(
     for device in found:
         for track in device.tracks.values():
             for entry in track.entries:
-                if f"{entry.solution}/".startswith(f"{only.rstrip('/')}/" if only else ""):
+                if not only or is_among(entry.solution, only):
                     values = _values(device, track, entry, about)
                     yield dict(zip(FIELDS, values, strict=True))
 

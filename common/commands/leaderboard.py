@@ -176,7 +176,7 @@ def _export(
     from common.board import export
     from common.board.devices import devices
 
-    rows = export.rows(devices(boards, about), about, (options.only or "").removesuffix(".py"))
+    rows = export.rows(devices(boards, about), about, options.only or "")
     print(export.as_json(rows) if options.json else export.as_csv(rows), end="")
     return 0
 

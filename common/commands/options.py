@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 def selecting_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `--op` and `--only`, which every command takes."""
     parser.add_argument("--op", help="only this op")
-    parser.add_argument("--only", metavar="HANDLE[/FILE]", help="only this contributor or file")
+    parser.add_argument(
+        "--only",
+        metavar="HANDLE[/FILE]",
+        help="only this contributor or file; several with commas: house,eager/rope",
+    )
 
 
 def running_arguments(parser: argparse.ArgumentParser) -> None:
@@ -137,12 +141,14 @@ def one_of(positional: str | None, option: str | None, name: str) -> str:
     """Return a value that can be given by position or by option, `name` in messages.
 
     Raises:
-        UserError: It is missing, or the two differ.
+        UserError: It is missing, the two differ, or several are given.
     """
     if positional and option and positional != option:
         raise UserError(f"{name} is given twice: {positional} and {option}")
     if not (given := positional or option):
         raise UserError(f"{name} is missing")
+    if "," in given:
+        raise UserError(f"{name} is one, not several: {given}")
     return given
 
 

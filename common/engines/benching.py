@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import msgspec
 
 from common import ops, paths
 from common.engines import paces
-from common.engines.engine import Engine, cases, notes
+from common.engines.engine import Engine, cases, count, notes
 from common.engines.units import Answer, Rows, TooLarge, plan
 from common.errors import UserError
 from common.grading.sweep import eager_of
@@ -22,6 +22,7 @@ from common.records import runs
 from common.records.fields import Selection
 from common.records.lines import Counted, LeftOut, Memory, Record
 from common.solutions import Solution
+from common.spec import DIRECTIONS
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
     solutions = engine.job.solutions
     with contextlib.ExitStack() as files:  # closed once the solutions have ended
         with engine:
-            rows = sum(_rows(engine, kind) for kind in engine.kinds)
+            rows = sum(len(DIRECTIONS) * count(engine, kind) for kind in engine.kinds)
             if not rows:
                 which = selection.op or "what is chosen"
                 raise UserError(f"{which} has no cases of tier {selection.tier}")
@@ -106,11 +107,6 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
         yield Recorded(each.path, len(each.done), each.resumed)
 
 
-def _rows(engine: Engine, kind: str) -> int:
-    known = cases(engine, kind)
-    return sum(2 * len(known.get(each.op, ())) for each in engine.job.solutions)
-
-
 def _measured(engine: Engine, begun: Mapping[str, Recording]) -> Iterator[Event]:
     """Measure and write what is not kept, case by case."""
     units = {
@@ -121,10 +117,7 @@ def _measured(engine: Engine, begun: Mapping[str, Recording]) -> Iterator[Event]
         kind: paces.outliers({each.place.uuid: each.pace for each in found if each.pace})
         for kind, found in engine.kinds.items()
     }
-    first: dict[str, Devices] = {kind: {} for kind in begun}
-    for kind, each in begun.items():
-        for row in each.kept:
-            _noted(row, {}, first[kind])
+    first = {kind: _devices(each.kept) for kind, each in begun.items()}
     for kind, found in engine.run(units):
         if isinstance(found, str):
             yield Note(found)
@@ -143,6 +136,15 @@ def _written(
     for each in found:
         if isinstance(each, TooLarge):
             yield begun.left_out(each.op, each.case, each.reason)
+
+
+def _devices(rows: Iterable[Record]) -> Devices:
+    """Return the device of each case's first timed row."""
+    found: Devices = {}
+    for row in rows:
+        if row.gpu:
+            found.setdefault((row.op, row.case), row.device)
+    return found
 
 
 def _noted(row: Record, apart: Mapping[str, float], first: Devices) -> Record:

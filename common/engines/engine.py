@@ -16,14 +16,12 @@ from common.errors import UserError
 UNLUCKY = 10
 """Losses in a row, with no case done in between, after which a station is not started again where
 others are left: the machine, and no case, may be at fault."""
-
-
 Found = list[Answer] | str
 """All answers of one case; or a line for the user."""
 
 
 class Lost(Exception):
-    """A station's process or node has ended; the text says how."""
+    """A station's process or node has ended or hangs; the text says how."""
 
 
 class Station(Protocol):
@@ -44,7 +42,7 @@ class Station(Protocol):
         """Yield the events of a unit, up to Finished or Failed.
 
         Raises:
-            Lost: The station has ended.
+            Lost: The station has ended, or has said nothing for too long and was ended.
         """
 
     def close(self) -> None:
@@ -94,6 +92,12 @@ def cases(engine: Engine, kind: str) -> dict[str, tuple[str, ...]]:
     }
 
 
+def count(engine: Engine, kind: str) -> int:
+    """Return the number of the cases of all solutions on a kind of device."""
+    known = cases(engine, kind)
+    return sum(len(known.get(each.op, ())) for each in engine.job.solutions)
+
+
 def _in_all(names: Sequence[str], others: Iterable[Sequence[str]]) -> tuple[str, ...]:
     """Return the names that all others have too, in their order; there may be 12,600."""
     shared = set(names).intersection(*others)
@@ -110,7 +114,6 @@ class Fleet:
         self.kinds: dict[str, list[Ready]] = defaultdict(list)
         self.memory: dict[str, dict[str, int]] = defaultdict(dict)
         self.notes: list[str] = []
-        """Lines on stations that could not start."""
         self._at_work: set[str] = set()
         self._alive: set[str] = set()
         self._closed = False
@@ -123,23 +126,8 @@ class Fleet:
         Raises:
             UserError: None of them starts.
         """
-        pool = ThreadPoolExecutor(len(self._stations))
-        try:
-            started = list(pool.map(_started, self._stations))
-        except BaseException:  # Ctrl-C too: no thread then waits for a station that starts
-            self.__exit__()
-            raise
-        finally:
-            pool.shutdown()
-        for station, ready in zip(self._stations, started, strict=True):
-            if isinstance(ready, Ready) and self._agrees(ready):
-                self._kind[station.name] = ready.place.kind
-                self.kinds[ready.place.kind].append(ready)
-                self._alive.add(station.name)
-            else:
-                station.close()
-                said = "has other versions of its packages" if isinstance(ready, Ready) else ready
-                self.notes.append(f"{station.name} takes no part: {said}")
+        for station, ready in zip(self._stations, self._start(), strict=True):
+            self._admit(station, ready)
         if not self._alive:
             raise UserError("; ".join(self.notes))
         return self
@@ -185,6 +173,28 @@ class Fleet:
         if any(each.left for each in work.values()):
             raise UserError("no device is left for what is to be done; the same command goes on")
 
+    def _start(self) -> list[Ready | str]:
+        """Return each station's device, or the reason for which it does not start."""
+        pool = ThreadPoolExecutor(len(self._stations))
+        try:
+            return list(pool.map(_started, self._stations))
+        except BaseException:  # Ctrl-C too: no thread then waits for a station that starts
+            self.__exit__()
+            raise
+        finally:
+            pool.shutdown()
+
+    def _admit(self, station: Station, ready: Ready | str) -> None:
+        """Count on a station that has started, and close any other."""
+        if isinstance(ready, Ready) and self._agrees(ready):
+            self._kind[station.name] = ready.place.kind
+            self.kinds[ready.place.kind].append(ready)
+            self._alive.add(station.name)
+        else:
+            station.close()
+            said = "has other versions of its packages" if isinstance(ready, Ready) else ready
+            self.notes.append(f"{station.name} takes no part: {said}")
+
     def _agrees(self, ready: Ready) -> bool:
         """Return whether the station has the versions of the first one of its kind."""
         first = self.kinds.get(ready.place.kind, [ready])[0]
@@ -203,14 +213,13 @@ class Fleet:
                 except Lost as lost:
                     if self._closed:
                         return
-                    self._found.put((self._kind[station.name], f"{station.name} was lost: {lost}"))
+                    self._say(station, f"was lost: {lost}")
                     work.lost(unit, station.name, gathered.whole)
                     unlucky = 0 if gathered.whole else unlucky + 1
-                    hopeless = unlucky >= UNLUCKY and work.others(station.name)
-                    if hopeless:
-                        said = f"{station.name} takes no part any more: it was lost again and again"
-                        self._found.put((self._kind[station.name], said))
-                    if hopeless or not self._starts_again(station):
+                    if unlucky >= UNLUCKY and work.others(station.name):
+                        self._say(station, "takes no part any more: it was lost again and again")
+                        return
+                    if not self._starts_again(station):
                         return
         except BaseException as error:
             self._found.put(error)
@@ -235,14 +244,20 @@ class Fleet:
             self._at_work.discard(station.name)
 
     def _starts_again(self, station: Station) -> bool:
+        """Start a lost station; return whether it takes units again."""
         ready = _started(station)
         if isinstance(ready, Ready):
             known = cases(self, self._kind[station.name])
             if all({*known[op]} <= {*ready.cases.get(op, ())} for op in known):
                 return True
+            station.close()
             ready = "less of its memory is free than before"
-        self._found.put((self._kind[station.name], f"{station.name} does not start again: {ready}"))
+        self._say(station, f"does not start again: {ready}")
         return False
+
+    def _say(self, station: Station, words: str) -> None:
+        """Yield a line on a station from `run`."""
+        self._found.put((self._kind[station.name], f"{station.name} {words}"))
 
     def _count(self, kind: str, memory: Mapping[str, int]) -> None:
         most = self.memory[kind]

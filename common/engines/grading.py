@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from common.engines.engine import Engine, cases, notes
+from common.engines.engine import Engine, cases, count, notes
 from common.engines.units import Answer, TooLarge, Verdicts, plan
 from common.measure.machine import digests_of
 from common.records import jsonl
@@ -82,7 +82,7 @@ def grade(engine: Engine, target: Path | None) -> Generator[Begins | Found | Too
         if target:
             lines = files.enter_context(contextlib.closing(_open(part_of(target), sources)))
         absent = sum(each.kind not in engine.kinds for each in kept)
-        every = sum(_cases(engine, kind) for kind in engine.kinds) + absent
+        every = sum(count(engine, kind) for kind in engine.kinds) + absent
         yield Begins(every, len(kept), notes(engine))
         yield from (Found(each.kind, each.found.verdicts, kept=True) for each in kept)
         for kind, found in _graded(engine, kept):
@@ -145,8 +145,3 @@ def _open(path: Path, sources: Sources) -> jsonl.Writer:
     lines = jsonl.Writer(path)
     lines.write(sources)
     return lines
-
-
-def _cases(engine: Engine, kind: str) -> int:
-    known = cases(engine, kind)
-    return sum(len(known.get(each.op, ())) for each in engine.job.solutions)

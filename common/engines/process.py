@@ -18,6 +18,9 @@ from common.paths import ROOT
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 LONGEST_END = 20.0
 """Seconds in which a station must end by itself once its socket is closed."""
+LONGEST_SILENCE = 600.0
+"""Seconds without a line after which a station that starts or works is lost. It says a line after
+each request to a solution's process, which ends within four minutes (see `grading/channel.py`)."""
 
 
 class Process:
@@ -54,21 +57,14 @@ class Process:
         """
         self._end()
         self._control, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "common.engines.serving", str(theirs.fileno())]
+        self._control.settimeout(LONGEST_SILENCE)
+        self._lines = self._control.makefile("rb")
         with theirs:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self._root,
-                env=os.environ | self._environment,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the driver, which then ends the stations
-            )
+            self._process = self._serving(theirs.fileno())
         if self._closed:  # meanwhile
             self._end()
         elif self._cores:
             os.sched_setaffinity(self._process.pid, self._cores)
-        self._lines = self._control.makefile("rb")
         self._send(self._job)
         ready = self._event()
         if isinstance(ready, Failed):
@@ -90,13 +86,28 @@ class Process:
         self._closed = True
         self._end()
 
+    def _serving(self, descriptor: int) -> subprocess.Popen[bytes]:
+        """Return the process, which takes over the socket with this descriptor."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "common.engines.serving", str(descriptor)],
+            cwd=self._root,
+            env=os.environ | self._environment,
+            pass_fds=[descriptor],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the driver, which then ends the stations
+        )
+
     def _send(self, message: Job | Unit) -> None:
         with contextlib.suppress(OSError):  # the next event says that it has ended
             self._control.sendall(encode(message))
 
     def _event(self) -> Event:
         try:
-            line = self._lines.readline()
+            while (line := self._lines.readline()) == b"\n":  # work goes on
+                pass
+        except TimeoutError:
+            self._kill()
+            raise Lost(f"it gave no sign of life for {LONGEST_SILENCE:g} s") from None
         except (OSError, ValueError):  # closed meanwhile
             line = b""
         if not line.endswith(b"\n"):
@@ -120,9 +131,15 @@ class Process:
         try:
             self._process.wait(LONGEST_END)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._kill()
         self._control.close()
+
+    def _kill(self) -> None:
+        """Kill the process, which a broken driver of its GPU may keep from ending."""
+        assert self._process
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(LONGEST_END)
 
 
 def share_cores(cores: Sequence[int], stations: int) -> list[Sequence[int]]:

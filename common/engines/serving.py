@@ -1,7 +1,7 @@
 """A station as a process: `python -m common.engines.serving FD`, started by its driver.
 
 It speaks over the socket with that descriptor, lines of JSON in both directions: the job first,
-then units. It ends when its driver does.
+then units. An empty line says that work goes on. It ends when its driver does.
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ import contextlib
 import os
 import sys
 import threading
+import time
 import traceback
 from queue import SimpleQueue
 from socket import socket
 
 from common.engines.units import Event, Failed, Job, Unit, decode_job, decode_unit, encode
 from common.errors import UserError
+from common.grading import channel
 from common.importing import NEEDED, require
 from common.solutions import package_of
 
 BUSY = 3
 """The exit code of a station whose driver has ended while a unit was under way."""
+PULSE = 10.0
+"""Seconds between two empty lines, at least."""
 
 
 class _Driver:
@@ -30,6 +34,7 @@ class _Driver:
         """Read nothing yet."""
         self._control, self._lines = control, control.makefile("rb")
         self._units: SimpleQueue[bytes] = SimpleQueue()
+        self._told, self._telling = 0.0, threading.Lock()
         if not (line := self._lines.readline()):
             os._exit(BUSY)  # the driver was interrupted before it had told the job
         self.job = decode_job(line)
@@ -54,7 +59,18 @@ class _Driver:
 
     def tell(self, event: Event) -> None:
         """Send an event."""
-        self._control.sendall(encode(event))
+        self._send(encode(event))
+
+    def beat(self) -> None:
+        """Say that work goes on, unless something was said just now; any thread may call it."""
+        if time.monotonic() - self._told > PULSE:
+            with contextlib.suppress(OSError):  # `_read` ends this process too
+                self._send(b"\n")
+
+    def _send(self, line: bytes) -> None:
+        with self._telling:
+            self._told = time.monotonic()
+            self._control.sendall(line)
 
 
 def serve(driver: _Driver) -> None:
@@ -65,6 +81,7 @@ def serve(driver: _Driver) -> None:
     """
     require(NEEDED)
     require(_peers(driver.job))
+    channel.LISTENERS.append(driver.beat)
     from common.engines.station import Station  # for seconds, in which the driver may end
 
     with Station(driver.job) as station:

@@ -53,6 +53,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     sample: int | None = None
     memory: int | None = None
     """Bytes of each GPU's memory that may be taken; None for all that is free."""
+    sharing: int = 1
+    """The stations that share each GPU and its memory in equal parts."""
     verbose: bool = False
     pace: bool = False
     """Whether each station times eager on one case, so that devices of a kind can be compared."""
@@ -113,6 +115,11 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
         """Return the solution and the case."""
         return self.rows[0].solution, self.rows[0].case
 
+    @property
+    def errors(self) -> list[float | None]:
+        """Return the error of each row."""
+        return [row.error for row in self.rows]
+
 
 class Said(TypedDict):
     """A verdict as `Verdict.json` has it."""
@@ -141,6 +148,11 @@ class Verdicts(msgspec.Struct, frozen=True, tag="verdicts"):
     def of(self) -> tuple[str, str]:
         """Return the solution and the case."""
         return self.found[0]["solution"], self.found[0]["case"]
+
+    @property
+    def errors(self) -> list[float | None]:
+        """Return the error of each verdict."""
+        return [each["error"] for each in self.found]
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -198,13 +210,10 @@ def encode(message: Event | Job | Unit) -> bytes:
     Raises:
         ValueError: An error is infinite or no number, which JSON does not have.
     """
-    errors: list[float | None] = []
-    if isinstance(message, Rows):
-        errors = [row.error for row in message.rows]
-    elif isinstance(message, Verdicts):
-        errors = [each["error"] for each in message.found]
-    if any(error is not None and not math.isfinite(error) for error in errors):
-        raise ValueError(f"{message.of}: errors of {errors}")  # type: ignore[union-attr]
+    if isinstance(message, Rows | Verdicts) and not all(
+        math.isfinite(error) for error in message.errors if error is not None
+    ):
+        raise ValueError(f"{message.of}: errors of {message.errors}")
     return msgspec.json.encode(message) + b"\n"
 
 
@@ -229,7 +238,7 @@ class Sizes:
         return max(self.least, min(math.ceil(rest / (2 * self.stations)), self.most))
 
 
-SIZES = {"bench": Sizes(1, 3), "grade": Sizes(16, 256)}
+SIZES = {"bench": Sizes(1, 3), "grade": Sizes(16, 1024)}
 """By command; the cases of a timed unit are graded at once before they are timed."""
 WHOLE = Sizes(1 << 40, 1 << 40)
 """Each op is one unit: nothing is lost where the station is the driver itself."""

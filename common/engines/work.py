@@ -161,12 +161,15 @@ class Work:
             yield msgspec.structs.replace(unit, tries=tries, crashed=reason)
             return
         suspects, others = rest[:SUSPECTS], rest[SUSPECTS:]
-        for case in suspects:
-            together = [unit.solutions] if tries < TRIES else [(each,) for each in unit.solutions]
-            for solutions in together:
-                if any((each, case) not in unit.done for each in solutions):
-                    yield msgspec.structs.replace(
-                        unit, cases=(case,), solutions=solutions, tries=tries
-                    )
+        yield from _one_by_one(msgspec.structs.replace(unit, tries=tries), suspects)
         if others:
             yield msgspec.structs.replace(unit, cases=tuple(others), lost_on=())
+
+
+def _one_by_one(unit: Unit, cases: Iterable[str]) -> Iterator[Unit]:
+    """Yield some of a unit's cases, each by itself; for the last try, each solution by itself."""
+    last = unit.tries == TRIES
+    for case in cases:
+        for solutions in [(each,) for each in unit.solutions] if last else [unit.solutions]:
+            if any((each, case) not in unit.done for each in solutions):
+                yield msgspec.structs.replace(unit, cases=(case,), solutions=solutions)

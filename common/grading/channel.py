@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from common.wire import Reply
 
@@ -22,6 +22,8 @@ LONGEST = 120.0
 deadline where that is more."""
 POLL = 0.25
 """Seconds between two checks of the process's memory and work while its reply is awaited."""
+LISTENERS: list[Callable[[], object]] = []
+"""Called whenever a request has ended, of any process and with or without a reply: work goes on."""
 
 
 class _TooMuchWork(Exception):
@@ -64,6 +66,9 @@ class Channel:
             raise TimeoutError(f"no answer within {longest:g} s") from None
         except RecursionError as error:
             raise ValueError(str(error)) from None
+        finally:
+            for listener in LISTENERS:
+                listener()
         if not isinstance(reply, dict) or reply.pop("token", None) != token:
             raise ValueError("it answers nothing that was asked")
         return reply

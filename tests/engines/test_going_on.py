@@ -98,5 +98,6 @@ def test_a_device_with_less_room_than_before_does_not_start_again():
     with Fleet(JOB, [first, other]) as fleet:
         first.cases = cases(2)
         assert not fleet._starts_again(first)
+        assert first.closed, "it would keep its share of the memory"
         first.cases = cases(5)
         assert fleet._starts_again(first)

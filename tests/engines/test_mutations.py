@@ -21,6 +21,7 @@ from common.engines import (
     paces,
     process,
     ray_engine,
+    serving,
     units,
 )
 from common.engines import station as one
@@ -36,12 +37,14 @@ from tests.engines import (
     test_paces,
     test_ray_engine,
     test_scheduler,
+    test_silence,
     test_units,
 )
 from tests.engines.test_going_on import target  # noqa: F401
 from tests.engines.test_local import folder  # noqa: F401
 from tests.engines.test_node import copies, unpacked  # noqa: F401
 from tests.engines.test_ray_engine import begun  # noqa: F401
+from tests.engines.test_silence import scripted  # noqa: F401
 
 ENDLESS = str(10**9)
 FUTURE = "from __future__ import annotations"
@@ -87,7 +90,7 @@ FAULTS = {
         test_scheduler.test_the_verdict_says_how_it_came,
     ),
     "then each solution has it alone": (
-        Work, "_again", "[unit.solutions] if tries < TRIES", "[unit.solutions] if True",
+        waiting, "_one_by_one", "if last else", "if False else",
         lambda: test_scheduler.test_a_case_that_ends_its_station_each_time_ends_as_its_verdict(1),
     ),
     "what only waited behind it is not suspected": (
@@ -119,7 +122,7 @@ FAULTS = {
         test_scheduler.test_an_end_in_the_midst_ends_the_stations,
     ),
     "Ctrl-C waits for no station that starts": (
-        Fleet, "__enter__", "self.__exit__()\n", "pool.shutdown()\n",
+        Fleet, "_start", "self.__exit__()\n", "pool.shutdown()\n",
         test_scheduler.test_ctrl_c_waits_for_no_station_that_starts,
     ),
     "a station has the room that its kind had": (
@@ -162,6 +165,18 @@ FAULTS = {
         recording, "_done", "all((*case, each) in rows for each in DIRECTIONS)", "True",
         test_going_on.test_a_case_without_all_its_rows_is_done_again,
     ),
+    "a station that says nothing is lost": (
+        process.Process, "start", "settimeout(LONGEST_SILENCE)", "settimeout(None)",
+        test_silence.test_a_station_that_hangs_is_killed,
+    ),
+    "it is killed": (
+        process.Process, "_event", "self._kill()", "",
+        test_silence.test_a_station_that_hangs_is_killed,
+    ),
+    "work that goes on is no silence": (
+        serving, "serve", "channel.LISTENERS.append(driver.beat)", "",
+        test_silence.test_a_station_whose_work_goes_on_says_so,
+    ),
     "a missing package is one line": (
         process.Process, "start", "if not ready.trace", "if False",
         test_local.test_a_station_without_a_package_is_one_line,
@@ -178,7 +193,7 @@ HONEST = {
         test_scheduler.test_all_solutions_answer_a_case_on_one_device,
     ),
     "a lost case is measured again as a whole": (
-        Work, "_again", "tries < TRIES else", "False else",
+        waiting, "_one_by_one", "unit.tries == TRIES", "True",
         test_scheduler.test_a_lost_case_stays_on_one_device,
     ),
     "a station sees its GPU alone": (
@@ -242,7 +257,7 @@ HONEST = {
         test_paces.test_a_row_from_another_device_than_its_cases_first_says_so,
     ),
     "an interrupted run's rows too": (
-        benching, "_measured", "in each.kept", "in ()",
+        benching, "_measured", "_devices(each.kept)", "{}",
         test_paces.test_a_run_that_goes_on_on_another_device_says_so,
     ),
     "stations of a kind have the same versions": (

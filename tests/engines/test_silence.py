@@ -1,0 +1,129 @@
+"""A station that hangs is lost; one whose work goes on is not, however long a case takes."""
+
+import signal
+import socket
+import sys
+import threading
+
+import pytest
+
+from common.engines import process, serving, station
+from common.engines.engine import Lost
+from common.engines.process import Process
+from common.engines.units import Finished, Unit, decode_event, encode
+from common.grading import channel
+from common.grading.worker import DEADLINE
+from tests.engines.made_up import JOB, Station, swept
+from tests.engines.test_scheduler import all_of
+
+SCRIPT = """#!/bin/bash
+read -r job <&$3
+echo '{ready}' >&$3
+read -r unit <&$3 || exit
+{then}
+"""
+HANGS = "exec sleep 4"
+UNIT = Unit(op="rope", cases=("c0",), solutions=("ada/rope",))
+
+
+@pytest.fixture
+def scripted(tmp_path, monkeypatch):
+    """A function that makes a station whose process does what it is told once it has a unit."""
+    monkeypatch.setattr(process, "LONGEST_SILENCE", 1.0)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    def make(then):
+        ready = encode(Station("a").start()).decode().strip()
+        (tmp_path / "python").write_text(SCRIPT.format(ready=ready, then=then))
+        (tmp_path / "python").chmod(0o700)
+        return Process("a", JOB)
+
+    return make
+
+
+def test_a_station_that_hangs_is_killed(scripted):
+    hangs = scripted(HANGS)
+    hangs.start()
+    with pytest.raises(Lost, match="it gave no sign of life for 1 s"):
+        list(hangs.run(UNIT))
+    assert hangs._process.returncode == -signal.SIGKILL
+    hangs.close()
+
+
+def test_the_cases_of_a_station_that_hangs_go_elsewhere(scripted):
+    hangs, other = scripted(HANGS), Station("b")
+    other.gate.clear()  # so that the first one takes a unit
+    threading.Timer(0.3, other.gate.set).start()
+    found, lines = swept([hangs, other])
+    assert found == all_of(40)
+    assert {*lines} == {"a was lost: it gave no sign of life for 1 s"}
+
+
+def test_a_station_whose_work_goes_on_is_not_lost(scripted):
+    finished = encode(Finished({"device": 7})).decode().strip()
+    works = scripted(f"for i in 1 2 3 4 5; do sleep 0.3; echo >&$3; done; echo '{finished}' >&$3")
+    works.start()
+    assert list(works.run(UNIT)) == [Finished({"device": 7})]
+    works.close()
+
+
+class Working:
+    """A station with one request to a solution's process in each unit."""
+
+    def __init__(self, job):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def ready(self):
+        return Station("a").start()
+
+    def run(self, units):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            threading.Thread(target=lambda: theirs.sendall(theirs.recv(1 << 20))).start()
+            channel.Channel(ours, 0).ask({}, 1.0)
+        return ()
+
+    def finished(self):
+        return Finished()
+
+
+def test_a_station_whose_work_goes_on_says_so(monkeypatch):
+    """It has no event to tell, and says an empty line."""
+    monkeypatch.setattr(channel, "LISTENERS", [])
+    monkeypatch.setattr(serving, "PULSE", 0.0)
+    monkeypatch.setattr(serving._Driver, "_read", lambda _: None)  # it would end this process
+    monkeypatch.setattr(station, "Station", Working)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        ours.sendall(encode(JOB))
+        driver = serving._Driver(theirs)
+        driver._units.put(encode(UNIT))
+        driver._units.put(b"")
+        serving.serve(driver)
+        driver._lines.close()
+    ready, empty, finished = ours.makefile("rb")
+    assert decode_event(ready) == Station("a").start()
+    assert empty == b"\n"
+    assert decode_event(finished) == Finished()
+
+
+def test_a_request_without_a_reply_is_a_sign_of_life_too(monkeypatch):
+    """Several solutions in a row may hang, each until its deadline."""
+    heard = []
+    monkeypatch.setattr(channel, "LISTENERS", [lambda: heard.append(True)])
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with ours, pytest.raises(OSError, match="Broken pipe"):
+        channel.Channel(ours, 0).ask({}, 1.0)
+    assert heard
+
+
+def test_the_limit_is_longer_than_any_request():
+    """One may take as long to be sent as to be answered."""
+    assert 2 * max(channel.LONGEST, 2 * max(DEADLINE.values())) < process.LONGEST_SILENCE
