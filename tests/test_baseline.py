@@ -23,6 +23,7 @@ from common.measure.baseline import (
 from common.measure.cores import Elapsed
 from common.measure.timed_process import Failed
 from common.measure.timing import ATTEMPTS, Forged
+from common.records.fields import State
 from common.spec import Work
 
 HALF = ops.load("rotate_half")
@@ -89,7 +90,7 @@ def test_turns_beside_which_the_probe_is_quick_are_taken_at_once():
     found = made.turns(["eager", "copy"], "gpu")(2)
     assert found == {"eager": ["solution 1"] * 2, "copy": ["copy 1"] * 2}
     assert next(made._worker.times, None) is None, "before, between and after them"
-    assert not made.slow_turns
+    assert not made.slow_probes
 
 
 @pytest.mark.parametrize("slow", range(3))
@@ -98,13 +99,15 @@ def test_turns_beside_which_the_probe_is_slow_are_taken_again_once_it_is_quick(s
     made = of(*first, 139.0, 139.0, 10.0, *[10.0] * 3)
     assert made.turns(["eager", "copy"], "gpu")(1)["copy"] == ["copy 2"]
     assert next(made._worker.times, None) is None, "it waited for the third probe"
-    assert not made.slow_turns
+    assert not made.slow_probes
 
 
-def test_turns_that_are_disturbed_each_time_are_counted():
+@pytest.mark.parametrize(("clock", "name"), baseline.STATES.items())
+def test_turns_that_are_disturbed_each_time_are_counted_by_clock(clock, name):
     made = of(*[10.0, 139.0, 10.0] * baseline.TRIES)
-    assert made.turns(["copy"], "gpu")(1) == {"copy": [f"copy {baseline.TRIES}"]}
-    assert made.slow_turns == 1
+    assert made.turns(["copy"], clock)(1) == {"copy": [f"copy {baseline.TRIES}"]}
+    assert made.slow_probes == {name: 1}
+    assert name in State.__annotations__
 
 
 @pytest.mark.parametrize(("clock", "fine", "slow"), [("gpu", 12.4, 12.6), ("host", 14.9, 15.1)])
@@ -117,7 +120,7 @@ def test_a_probe_that_stays_slow_stops_the_clock(clock, fine, slow):
     made.patient = False
     take = made.turns(["copy"], clock)
     assert [take(1), take(1)] == [{"copy": ["copy 1"]}, {"copy": ["copy 2"]}]
-    assert made.slow_turns == 1
+    assert made.slow_probes.total() == 1
 
 
 def test_the_contestants_have_another_order_each_time():

@@ -60,8 +60,17 @@ def test_a_row_of_a_throttled_or_shared_device_says_so():
     assert (
         "hardware slowdown, shared with 2 other processes (1 of the table's 2 timed rows)" in note
     )
+    assert "measured in part on a throttled, shared or disturbed GPU: " in note
     (times,) = table.times(track)
     assert [cells[1] for cells in times.rows[:2]] == [f"10.0{table.DISTURBED}", "20.0"]
+
+
+def test_a_footnote_tells_a_disturbed_host_from_a_disturbed_gpu():
+    rows = [row(device_state={"slow_host_probes": 1}), row("bob/rope", device_state={"others": 1})]
+    (track,) = rank(rows)
+    gpu, host = table.ranking(track, ABOUT, timed=True).footnotes[-2:]
+    assert "GPU: shared with 1 other process (1 of the table's 2 timed rows)" in gpu
+    assert host.endswith("disturbed host: slow probes (1 of the table's 2 timed rows)")
 
 
 def test_the_versions_are_of_every_run_that_is_shown():

@@ -51,7 +51,7 @@ def test_a_name_gives_way_to_the_numbers_where_nothing_else_can():
 
 
 def test_a_narrow_terminal_says_what_it_leaves_out():
-    assert "too narrow for: peak memory, error / eager's, note" in printed(79)
+    assert "too narrow for: peak memory, error / eager's, note" in printed(77)
     assert "too narrow for: error / eager's" in printed(106)
     wide = printed(160)
     assert "too narrow" not in wide
@@ -59,7 +59,7 @@ def test_a_narrow_terminal_says_what_it_leaves_out():
 
 
 def test_the_columns_that_are_needed_most_stay():
-    headers = [fitted(board(), width).header for width in (50, 65, 79, 88)]
+    headers = [fitted(board(), width).header for width in (50, 65, 77, 86)]
     assert [header[3:] for header in headers] == [
         (),
         ("covers",),
@@ -74,6 +74,13 @@ def test_a_long_heading_has_lines_and_a_table_without_rows_can_be_drawn():
     assert any(line.strip() == "NVIDIA" for line in lines)
     assert max(map(len, lines)) < 30, "no wider than it needs"
     assert draw(Table("rope", ("solution", "earlier", "of its cases"), ())).row_count == 0
+
+
+def test_a_title_stands_at_its_own_table_and_apart_from_the_last_one():
+    blank, title, *heading, rule, first, _, _ = printed(80).split("\n")[:-1]
+    assert (blank, title.strip()) == ("", "rope: core")
+    assert all(each.strip() for each in heading) and set(rule) == {"─"}
+    assert first.startswith("1  house/rope")
 
 
 NOTE = "Every word of this note is needed, " * 5 + "to its very end"

@@ -219,7 +219,7 @@ def test_ties_disturbances_and_old_sources_are_marked(tmp_path, opened):
     rows = [
         row("alice/rope", us=[9.0, 10.0, 11.0]),
         row("bob/rope", us=[9.5, 10.5, 11.5], device_state={"others": 1}),
-        row("carol/rope", us=50.0),
+        row("carol/rope", us=50.0, device_state={"slow_host_probes": 1}),
     ]
     path = small(tmp_path, rows, alice="one", bob="two", carol="three")
     page = opened(path)
@@ -228,6 +228,8 @@ def test_ties_disturbances_and_old_sources_are_marked(tmp_path, opened):
     marks = {each: each in page.locator("tr[data-row='bob/rope']").inner_text()
              for each in ("source changed since", "GPU disturbed")}  # fmt: skip
     assert all(marks.values())
+    carols = page.locator("tr[data-row='carol/rope'] .badge.disturbed")
+    assert carols.all_inner_texts() == ["host disturbed"]
     go(page, link(view="solution", name="bob/rope"))
     assert "The source below is not what was measured on A GPU" in page.inner_text(".facts")
     assert page.locator(".badge.disturbed").first.get_attribute("title")

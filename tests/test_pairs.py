@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from common import ops
-from common.ops import _masked, _rope_cases, rotate_half
+from common.ops import _masked, rotate_half
 from common.ops._pairs import Exclusion, _completes, all_pairs, pairs_of, pairwise
-from common.ops._rope_cases import CORE, EXCLUDED, EXTENDED, case_of
+from common.ops._rope_cases import case_of
+from common.ops._rope_options import CORE, EXCLUDED, EXTENDED, MANY
 from common.paths import ROOT
 
 ROPE = ops.load("rope")
@@ -156,4 +157,4 @@ for op in map(ops.load, ops.names()):
 
 def test_rope_names_every_size_of_context_parallelism():
     assert {case.cp_size for case in ROPE.cases("smoke")} == {1, 2, 3, 4, 5}
-    assert _rope_cases.MANY > 64
+    assert MANY > 64

@@ -12,7 +12,7 @@ from common.commands import profile
 from common.commands.profile import bottleneck, least
 from common.grading import memory, sweep
 from common.grading.sweep import Sweep
-from common.measure import machine, rows, timing
+from common.measure import machine, rows, tracing
 from common.measure.rows import Measured
 from common.paths import CONTRIBUTORS
 from common.peaks import Peak
@@ -94,7 +94,7 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
     """As if the first board case of rope had been timed on one, and its twin could be traced."""
     case = next(ROPE.cases("board"))
     timed = [row(case=case.name), row(case=case.name, direction="backward", us=40.0, host=90.0)]
-    trace_case = timing.trace_case
+    trace_case = tracing.trace_case
 
     def trace(op, case, device, worker, direction):
         return trace_case(op, op.twin(case), "cpu", worker, direction)
@@ -108,7 +108,7 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
     monkeypatch.setattr(memory, "_free", lambda: sys.maxsize)
     monkeypatch.setattr(paths, "PROFILES", tmp_path)
     monkeypatch.setattr(nsight, "installed", lambda: False)
-    monkeypatch.setattr(timing, "trace_case", trace)
+    monkeypatch.setattr(tracing, "trace_case", trace)
     monkeypatch.setattr(type(ROPE), "board", lambda op, device: op.cases("board"))
     return timed
 
@@ -144,7 +144,7 @@ def test_what_failed_is_said_and_not_traced(on_a_gpu, capsys, tmp_path):
     ("reply", "says"), [({"trace": "{torn"}, "no JSON"), ({"reason": "it broke"}, "it broke")]
 )
 def test_a_trace_that_is_none_is_said(on_a_gpu, monkeypatch, capsys, tmp_path, reply, says):
-    monkeypatch.setattr(timing, "trace_case", lambda *_: reply)
+    monkeypatch.setattr(tracing, "trace_case", lambda *_: reply)
     profile.profile([HOUSE], "cuda", verbose=False)
     assert says in capsys.readouterr().out
     assert not list(tmp_path.rglob("*.json"))
@@ -152,7 +152,7 @@ def test_a_trace_that_is_none_is_said(on_a_gpu, monkeypatch, capsys, tmp_path, r
 
 def test_a_solution_that_dies_under_the_profiler_is_said(on_a_gpu, monkeypatch, capsys):
     death = {"verdict": "CRASHED", "reason": "the process ended by SIGSEGV"}
-    monkeypatch.setattr(timing, "trace_case", lambda *_: death)
+    monkeypatch.setattr(tracing, "trace_case", lambda *_: death)
     profile.profile([HOUSE], "cuda", verbose=False)
     assert "the process ended by SIGSEGV" in capsys.readouterr().out
 

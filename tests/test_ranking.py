@@ -238,7 +238,8 @@ def test_a_row_whose_eager_is_apart_is_disturbed():
     others = [*three[:2], row("carol/rope", eager=24.0)]
     (found,) = [entry for entry in ranked(*others) if entry.disturbed]
     assert found.solution == "carol/rope"
-    assert found.disturbed == [(others[2], "eager's time apart from the run's other rows")]
+    apart = ["eager's time apart from the run's other rows"]
+    assert list(found.disturbed.values()) == [{"gpu": apart}]
     two = [row("alice/rope"), row("bob/rope", eager=99.0)]
     assert not [entry.disturbed for entry in ranked(*two) if entry.disturbed], "which of the two?"
     runs = [*three[:2], row("carol/rope", eager=24.0, run="r2")]
@@ -253,12 +254,14 @@ def test_host_time_of_eager_may_differ_more():
     near = [hosted("alice/rope", 20.0), hosted("bob/rope", 20.0), hosted("carol/rope", 24.0)]
     assert not [entry.disturbed for entry in ranked(*near) if entry.disturbed]
     far = [*near[:2], hosted("carol/rope", 26.0)]
-    assert [entry.solution for entry in ranked(*far) if entry.disturbed] == ["carol/rope"]
+    (found,) = [entry for entry in ranked(*far) if entry.disturbed]
+    assert found.solution == "carol/rope"
+    assert [list(each) for each in found.disturbed.values()] == [["host"]]
 
 
 def test_slow_probes_are_named():
     (entry,) = ranked(row(device_state={"slow_probes": 3}))
-    assert [words for _, words in entry.disturbed] == ["slow probes"]
+    assert list(entry.disturbed.values()) == [{"gpu": ["slow probes"]}]
 
 
 def test_the_sustained_share_is_that_of_dense_products_that_run_on():

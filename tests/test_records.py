@@ -197,7 +197,7 @@ def test_a_line_without_the_fields_that_have_a_default_is_read(tmp_path):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     results = runs.read(tmp_path)
     assert (results.runs, results.rows) == ([RUN], [ROW])
-    assert (results.rows[0].tier, results.rows[0].disturbed) == ("board", "")
+    assert (results.rows[0].tier, results.rows[0].disturbed) == ("board", {})
 
 
 def test_a_run_of_the_plots_leaves_the_board_as_it_was():
@@ -213,11 +213,16 @@ def test_a_run_of_the_plots_leaves_the_board_as_it_was():
 @pytest.mark.parametrize(
     ("state", "says"),
     [
-        ({}, ""),
-        ({"throttled": [], "others": 0, "sm_mhz": [1980, 1980]}, ""),
-        ({"throttled": ["power cap"]}, ""),
-        ({"others": 1}, "shared with 1 other process"),
-        ({"throttled": ["a", "b"], "others": 2}, "a, b, shared with 2 other processes"),
+        ({}, {}),
+        ({"throttled": [], "others": 0, "sm_mhz": [1980, 1980]}, {}),
+        ({"throttled": ["power cap"]}, {}),
+        ({"others": 1}, {"gpu": ["shared with 1 other process"]}),
+        (
+            {"throttled": ["a", "b"], "others": 2},
+            {"gpu": ["a", "b", "shared with 2 other processes"]},
+        ),
+        ({"slow_probes": 3}, {"gpu": ["slow probes"]}),
+        ({"slow_host_probes": 3}, {"host": ["slow probes"]}),
     ],
 )
 def test_a_row_says_what_disturbed_it(state, says):

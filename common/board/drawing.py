@@ -20,7 +20,7 @@ WHERE_THERE_IS_ROOM = (
 )  # fmt: skip
 """The columns that a narrow terminal goes without; those that are needed most stand first."""
 GAP = 2
-"""Blanks between two columns; the table has one on either side."""
+"""Blanks between two columns."""
 HEADING = 11
 """A heading is broken into lines where it is wider than this and than its column."""
 LEAST_NOTE = 16
@@ -52,6 +52,7 @@ def draw(drawn: Table, only: str = "", whole: bool = False) -> Drawing:
         caption_justify="left",
         expand=_is_note(last),
         pad_edge=False,
+        show_edge=False,
         padding=(0, GAP - 1, 0, 0),  # the box adds a blank
     )
     for name, *cells in zip(drawn.header, *drawn.rows, strict=True):
@@ -90,7 +91,7 @@ def _width(drawn: Table) -> int:
         LEAST_NOTE if _is_note(name) else _widest([*_heading(name, cells).split("\n"), *cells])
         for name, *cells in zip(drawn.header, *drawn.rows, strict=True)
     ]
-    return sum(widths) + GAP * len(widths)
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def _without(drawn: Table, names: Container[str]) -> Table:

@@ -26,7 +26,7 @@ from common.records.runs import Results
 WHOLE, BEST = 5_000, 2_000
 """Rows of the board's tier, of all devices together: so many are all drawn, of more so many."""
 DEVICES = 8
-"""The most devices that are drawn: each takes a second of its plots."""
+"""The most devices that are drawn: each takes a second of its plots and of the page."""
 
 
 class Field:
@@ -162,13 +162,13 @@ def drawn(known: Container[str], always: Iterable[str] = ()) -> Drawn:
 
 def _first(known: Container[str]) -> tuple[list[Field], int, set[str]]:
     """Return the first devices in the order of boards, the number of all, and their solutions."""
-    first: list[tuple[tuple[bool, int, str], Field]] = []
+    first: list[tuple[tuple[bool, int, str], Outline]] = []
     devices, everyone = 0, set[str]()
     for outline in outlines(sorted(paths.RESULTS.glob("*/"))):
-        gist, field = outline.gist(), Field(outline, known)
+        gist = outline.gist()
         if gist.rows:
             devices += 1
-            everyone |= field.names.keys()
-            first.append((newest(gist), field))
+            everyone |= outline.ranked
+            first.append((newest(gist), outline))
             first = sorted(first, key=lambda each: each[0], reverse=True)[:DEVICES]
-    return [field for _, field in first], devices, everyone
+    return [Field(outline, known) for _, outline in first], devices, everyone

@@ -18,7 +18,7 @@ from types import MappingProxyType
 import numpy as np
 
 from common.board.scores import Score, ranked
-from common.records.fields import Pair, Summary, Timing, timing
+from common.records.fields import Influences, Pair, Summary, Timing, timing
 from common.records.lines import Record
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
@@ -50,13 +50,12 @@ class Entry:
     """Whether the solution answers no case of the op, in any track."""
 
     @cached_property
-    def disturbed(self) -> list[tuple[Record, str]]:
-        """Return each row whose times something else influenced, with the influences."""
-        words = {
-            cell: ", ".join(filter(None, [row.disturbed, EAGER_APART * (cell in self.apart)]))
-            for cell, row in self.cells.items()
-        }
-        return [(self.cells[cell], reasons) for cell, reasons in words.items() if reasons]
+    def disturbed(self) -> dict[Cell, Influences]:
+        """Return the cells whose times something else influenced, with the influences."""
+        found = {cell: row.disturbed for cell, row in self.cells.items()}
+        for cell in self.apart:
+            found[cell].setdefault(self.cells[cell].ranked_by, []).append(EAGER_APART)
+        return {cell: influences for cell, influences in found.items() if influences}
 
     @property
     def covered(self) -> int:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from common.board.devices import Device, date, devices, further
+from common.board.devices import Device, date, devices, further, ordered
 from common.board.markdown import SIDE_BY_SIDE, anchor, drawn, escaped
 from common.board.plots import overview
 from common.board.summary import summary
@@ -34,7 +34,7 @@ def board(boards: Iterable[Results], about: Mapping[str, About], more: int = 0) 
 
 def picture(boards: Iterable[Results], about: Mapping[str, About]) -> str:
     """Return the picture of the first device as Markdown; nothing where none was drawn."""
-    first, *_ = devices(boards, about)
+    (first,) = devices(ordered(boards)[:1], about)
     mains = [section.tracks[0] for section in first.sections if section.tracks]
     if not overview.panels(mains):
         return ""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from common.board import disturbances
+from common.board.disturbances import DISTURBED
 from common.board.ranking import (
     LIMITS,
     Cell,
@@ -29,7 +31,6 @@ TEXT = ("solution", "case", "note", "of its cases", "kernel", "target")
 """The columns of text, which stand at the left; numbers stand at the right."""
 NOTE_WIDTH = 60
 STALE = "†"
-DISTURBED = "‡"
 EDITED = "*"
 MARKS = STALE + DISTURBED + EDITED
 
@@ -142,8 +143,8 @@ def marked(entries: Sequence[Entry], about: Mapping[str, About], timed: bool) ->
 def footnotes(tracks: Sequence[Track], about: Mapping[str, About], timed: bool) -> tuple[str, ...]:
     """Return a line for each kind of mark in a table of these tracks."""
     entries = [entry for track in tracks for entry in track.entries]
-    disturbances = _disturbances(entries) if timed else []
-    return (*stale_note(entries, about), *disturbances, *_earlier_clock(entries))
+    disturbed = disturbances.footnotes(entries) if timed else []
+    return (*stale_note(entries, about), *disturbed, *_earlier_clock(entries))
 
 
 def _earlier_clock(entries: Sequence[Entry]) -> list[str]:
@@ -164,17 +165,6 @@ def stale(entry: Entry, about: Mapping[str, About]) -> bool:
     """Return whether a row was measured before the solution's source last changed."""
     known = about.get(entry.solution)
     return known is not None and any(r.sources != known.digest for r in entry.cells.values())
-
-
-def _disturbances(entries: Sequence[Entry]) -> list[str]:
-    """Return one footnote: the kinds of disturbance, and the number of rows that had any."""
-    reasons = [words for entry in entries for _, words in entry.disturbed]
-    if not reasons:
-        return []
-    kinds = ", ".join(sorted({kind for words in reasons for kind in words.split(", ")}))
-    timed = sum(bool(row.gpu) for entry in entries for row in entry.cells.values())
-    return [f"{DISTURBED} measured in part on a throttled, shared or disturbed GPU: {kinds}"
-            f" ({len(reasons)} of the table's {timed} timed rows)"]  # fmt: skip
 
 
 def speed(entry: Entry) -> str:
@@ -268,7 +258,7 @@ def _heading(track: Track, cell: Cell) -> str:
 def _time(entry: Entry, row: Record) -> str:
     if not row.gpu:
         return row.verdict
-    disturbed = any(other is row for other, _ in entry.disturbed)
+    disturbed = (row.case, row.direction) in entry.disturbed
     return f"{median(row):.1f}{DISTURBED * disturbed}{_alone(row)}"
 
 

@@ -129,8 +129,9 @@ def show_devices(
 
 
 def _print(console: Console, drawn: Table, only: str) -> None:
-    """Print as much of the table as the console is wide."""
+    """Print as much of the table as the console is wide, below an empty line."""
     shown = fitted(drawn, console.width)
+    console.print()
     console.print(draw(shown, only, console.width >= WHOLE_NOTES))
     left_out = [name for name in drawn.header if name not in shown.header]
     if left_out:

@@ -208,11 +208,11 @@ def _plots(timed: Sequence[Results], about: Mapping[str, About]) -> list[Drawing
 
 @contextmanager
 def _drawn_beside(plots: Sequence[Drawing]) -> Iterator[None]:
-    """Draw plots in other processes meanwhile, one a core."""
+    """Draw plots in other processes meanwhile, one for each core but this process's own."""
     if not plots:
         yield
         return
-    with processes(min(cores(), len(plots))) as pool:
+    with processes(min(max(cores() - 1, 1), len(plots))) as pool:
         waiting = [pool.submit(each.write) for each in plots]
         yield
         for each in waiting:
@@ -225,9 +225,10 @@ def _write(timed: Sequence[Results], about: Mapping[str, About], more: int) -> N
     from common.board.plots import overview
 
     (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about, more))
+    board, picture = readme.board(timed, about, more), readme.picture(timed, about)
     for name in READMES:
-        readme.insert(paths.ROOT / name, readme.board(timed, about, more))
-        readme.insert(paths.ROOT / name, readme.picture(timed, about), readme.PICTURE)
+        readme.insert(paths.ROOT / name, board)
+        readme.insert(paths.ROOT / name, picture, readme.PICTURE)
     for results in timed:
         overview.draw(results, about, paths.PLOTS / results.path.name)
 

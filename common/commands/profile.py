@@ -176,7 +176,7 @@ def _write_traces(
 
 def _trace(sweep: Sweep, solution: Solution, case: Case, direction: Direction) -> dict[str, Any]:
     """Return the trace, or the reason for none; the solution's process writes no file."""
-    from common.measure.timing import trace_case
+    from common.measure.tracing import trace_case
 
     worker = sweep.worker(solution)
     return trace_case(ops.load(solution.op), case, sweep.device, worker, direction)

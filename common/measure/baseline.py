@@ -14,6 +14,7 @@ import contextlib
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,8 @@ from common.stats import median
 
 LANE = -1
 """The lane of a sweep's worker that no graded case has."""
+STATES = {"gpu": "slow_probes", "host": "slow_host_probes"}
+"""The fields of a row's `State` that count slow probes, by clock."""
 SLOW = {"gpu": 1.25, "host": 1.5}
 """The ratio of a probe's time to its calibrated time from which on it is slow, by clock."""
 CALIBRATION, LOOK = 30, 3
@@ -104,7 +107,8 @@ class Baseline:
         self.stand_in = stand_in or worker
         self.patient = True
         """Whether a slow probe stops the clock; otherwise it is counted."""
-        self.slow_turns = 0
+        self.slow_probes: Counter[str] = Counter()
+        """The turns beside which a probe stayed slow, as a row states them."""
         self._ready: Ready | None = None
         self._direction: Direction = "forward"
 
@@ -118,7 +122,7 @@ class Baseline:
         Raises:
             BaselineFailed: Eager cannot be run on the case.
         """
-        self.slow_turns, self._direction = 0, direction
+        self.slow_probes, self._direction = Counter(), direction
         self._worker.refresh()
         ready = self._ready
         if (
@@ -169,7 +173,7 @@ class Baseline:
                 if not slow or not self.patient:
                     break
                 self._await_quick_probe(clock)
-            self.slow_turns += slow
+            self.slow_probes.update([STATES[clock]] * slow)
             return samples
 
         return between_probes

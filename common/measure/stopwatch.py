@@ -113,20 +113,20 @@ class Stopwatch:
             self._spent += took.wall
             least.take(took, calls)
 
-    def forged(self, reported: float, allowed: Callable[[], float] = lambda: 0.0) -> str | None:
+    def forged(self, reported: float, allowed: Callable[[], float] | None = None) -> str | None:
         """Return why the calls cannot take the reported microseconds; None if they can.
 
         Args:
             reported: The host time or the GPU time of a call, whichever ranks the case. A GPU time
                 below the host time cannot be told apart from it, and is forged down to it at most.
-            allowed: Returns further microseconds that a call may take; asked where it takes more
-                than SLACK allows.
+            allowed: Returns further microseconds that a call may take, if any are allowed; asked
+                where it takes more than SLACK allows.
         """
         for _ in range(TRIES):
             if self._measured and self._excess(reported) <= 0:
                 return None
             self.measure(reported)
-        if self._measured and self._excess(reported) <= allowed():
+        if self._measured and self._excess(reported) <= (allowed() if allowed else 0.0):
             return None
         took = (self._both if self._ranked_by == "gpu" else self._host).call
         return (

@@ -13,7 +13,6 @@ import itertools
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -35,7 +34,7 @@ from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Failed, TimedProcess, Turn
 from common.measure.turns import Samples, take_turns
-from common.spec import ByClock, Case, Direction, Op
+from common.spec import ByClock, Direction
 from common.stats import median
 from common.wire import Reply
 
@@ -200,13 +199,12 @@ def _time(
         times = _times(timed, baseline, problem, direction, patience)
         long = _sustained(timed, baseline, times.get("gpu", {}), patience)
     checks.check_results(problem, worker, timed)
-    slow = {"slow_probes": baseline.slow_turns} if baseline.slow_turns else {}
     return {
         "gpu": times.get("gpu", {}),
         "host": times["host"],
         "sustained": long,
         "peak_memory": timed.peak_memory,
-        "device_state": monitor.state | slow,
+        "device_state": {**monitor.state, **baseline.slow_probes},
     }
 
 
@@ -246,8 +244,8 @@ def _times(
             graph = {"graph": timed.turn("graph", "gpu")}
             gpu |= take_turns(graph, patience * REPLAYS, PRECISION["gpu"], first=first)
     eagers = functools.partial(_eagers_overhead, problem, baseline, direction)
-    allowed = [eagers] if case.ranked_by == "host" else []
-    if reason := watch.forged(median(times[clocks[-1]]["solution"]), *allowed):
+    allowed = eagers if case.ranked_by == "host" else None
+    if reason := watch.forged(median(times[clocks[-1]]["solution"]), allowed):
         raise Forged("TAMPERED", reason)
     return times
 
@@ -293,9 +291,3 @@ def _sustained(
 
 def _uuid() -> str:
     return str(torch.cuda.get_device_properties().uuid)
-
-
-def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
-    """Return `{"trace": ...}`, a Chrome trace of a few calls, or a verdict with its reason."""
-    (call,) = lay_calls(op, case, device, worker, 1).calls
-    return worker.ask("trace", call=call, backward=direction == "backward")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from common.ops._pairs import Factors, pairwise
-from common.ops._views import laid, place, randn
-from common.spec import SLACK, Axis, Case, Direction, Fact, Layout, Split, Tier, Values
+from common.ops._views import place, randn
+from common.spec import SLACK, Case, Direction, Layout, Split, Tier, Values
 
 Mask = Literal["span", "random", "all", "none"]
 LONGEST_SPAN = 1024
@@ -151,35 +151,6 @@ def twin(case: MaskedCase) -> MaskedCase:
     return dataclasses.replace(
         case, tokens=32 + case.tokens // 512, widths=(first, second), twin=True
     )
-
-
-# --- names, for messages --------------------------------------------------------------------------
-
-
-def tokens_axis(arguments: Mapping[str, Any]) -> Axis:
-    """Return the dimension of tokens, of which the mask chooses some."""
-    mask = arguments["mask"]
-    chosen, others = mask.nonzero().flatten().tolist(), (~mask).nonzero().flatten().tolist()
-    return Axis("token", {"those of the mask": chosen, "those outside of the mask": others})
-
-
-def facts(case: MaskedCase, widths: Sequence[str], weights: Sequence[str]) -> dict[str, Fact]:
-    """Return the case's properties, given the names of the two widths and of the weights."""
-    layouts = case.weights or ("contiguous",) * len(weights)
-    return {
-        "tokens": case.tokens,
-        **dict(zip(widths, case.widths, strict=True)),
-        "dtype": case.dtype,
-        "the mask": case.mask,
-        "the percentage of a random mask": case.percent,
-        "the number of sequences": case.sequences,
-        "x": laid(case.shape, case.layout),
-        **dict(zip(weights, layouts, strict=True)),
-        "the layout of the mask": case.mask_layout,
-        "upstream": case.upstream,
-        "values": case.values,
-        "scale": case.scale,
-    }
 
 
 # --- cases ----------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from torch.nn.functional import linear, silu
 
 from common.ops import _masked
 from common.ops._masked import MaskedCase
+from common.ops._masked_words import facts, tokens_axis
 from common.spec import ITEMSIZE, Axes, Axis, Direction, Op, Work
 
 
@@ -112,7 +113,7 @@ def room(case: MaskedCase) -> int:
 def axes(case: MaskedCase, arguments: Mapping[str, Any]) -> Axes:
     """Name the dimensions of the output and of each gradient."""
     features, inner = Axis("feature"), Axis("intermediate feature")
-    rows = (_masked.tokens_axis(arguments), features)
+    rows = (tokens_axis(arguments), features)
     shapes = ((inner, features), (features, inner), (inner, features))
     return {"output": rows, "x": rows, **dict(zip(WEIGHTS, shapes * 2, strict=True))}
 
@@ -137,7 +138,7 @@ OP = Op(
     room=room,
     split=_masked.TOKENS,
     axes=axes,
-    facts=functools.partial(_masked.facts, widths=("width", "intermediate"), weights=WEIGHTS),
+    facts=functools.partial(facts, widths=("width", "intermediate"), weights=WEIGHTS),
     slack=_masked.MASKED_SLACK,
     movable=("mask",),
 )

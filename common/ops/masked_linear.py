@@ -19,6 +19,7 @@ from torch.nn.functional import linear
 
 from common.ops import _masked
 from common.ops._masked import MaskedCase
+from common.ops._masked_words import facts, tokens_axis
 from common.spec import ITEMSIZE, Axes, Axis, Direction, Op, Work
 
 
@@ -86,7 +87,7 @@ def room(case: MaskedCase) -> int:
 
 def axes(case: MaskedCase, arguments: Mapping[str, Any]) -> Axes:
     """Name the dimensions of the output and of each gradient."""
-    tokens = _masked.tokens_axis(arguments)
+    tokens = tokens_axis(arguments)
     inputs, outputs = Axis("input feature"), Axis("output feature")
     weights = dict.fromkeys(WEIGHTS, (outputs, inputs))
     return {"output": (tokens, outputs), "x": (tokens, inputs), **weights}
@@ -112,7 +113,7 @@ OP = Op(
     room=room,
     split=_masked.TOKENS,
     axes=axes,
-    facts=functools.partial(_masked.facts, widths=("in", "out"), weights=WEIGHTS),
+    facts=functools.partial(facts, widths=("in", "out"), weights=WEIGHTS),
     slack=_masked.MASKED_SLACK,
     movable=("mask",),
 )

@@ -49,6 +49,10 @@ def timing(clock: int = 0, times: Pair | None = None) -> Timing:
     return clock, mine.median, mine.low, mine.high, eager.median, eager.low, eager.high
 
 
+Influences = dict[str, list[str]]
+"""What touched a row's times but for the solution, by the clock that took them, `gpu` or `host`."""
+
+
 class State(TypedDict, total=False):
     """The device while a case was timed: lowest and highest readings; see `measure/device.py`."""
 
@@ -59,6 +63,8 @@ class State(TypedDict, total=False):
     others: int
     slow_probes: int
     """Turns of eager or a limit that a slow probe came before; see `measure/baseline.py`."""
+    slow_host_probes: int
+    """The same by the host's clock; earlier records count both together."""
     pace: float
     """Eager's time on this device over its median on all of the run's devices of the kind, where
     it is far from 1; see `engines/paces.py`."""

@@ -8,9 +8,11 @@ import msgspec
 
 from common.records import jsonl
 from common.records.counted import Steps
-from common.records.fields import POWER_CAP, SCHEMA, Line, Selection, State, Summary
+from common.records.fields import POWER_CAP, SCHEMA, Influences, Line, Selection, State, Summary
 from common.spec import ByClock, Direction, Tier
 from common.verdicts import FINE
+
+SLOW_PROBES = "slow probes"
 
 
 class Run(Line, frozen=True, kw_only=True, tag="run"):
@@ -108,8 +110,8 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         return self.verdict in FINE
 
     @property
-    def disturbed(self) -> str:
-        """The influences on the times other than the solution; empty if none is known.
+    def disturbed(self) -> Influences:
+        """The influences on the times other than the solution.
 
         The power cap is not one of them: dense products run at it too, and they are the limit of
         the solutions that reach it.
@@ -117,14 +119,16 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         state = self.device_state
         reasons = [word for word in state.get("throttled", ()) if word != POWER_CAP]
         if state.get("slow_probes"):
-            reasons.append("slow probes")
+            reasons.append(SLOW_PROBES)
         if others := state.get("others"):
             reasons.append(f"shared with {others} other process{'es' * (others > 1)}")
         if (pace := state.get("pace", 1.0)) != 1.0:
             reasons.append(f"a device where eager takes {pace:.2f} of its kind's time")
         if state.get("elsewhere"):
             reasons.append("another device than the case's other rows")
-        return ", ".join(reasons)
+        of_host = [SLOW_PROBES] if state.get("slow_host_probes") else []
+        found = {"gpu": reasons, "host": of_host}
+        return {clock: each for clock, each in found.items() if each}
 
 
 class Counted(Line, frozen=True, kw_only=True, tag="counted"):

@@ -93,6 +93,12 @@ class Outline:
         (found,) = outlines([folder])
         return found
 
+    @property
+    def ranked(self) -> set[str]:
+        """The solutions that have a row of the board."""
+        names = list(self.names)
+        return {names[number] for number in np.unique(self.rows.solutions).tolist()}
+
     def gist(self) -> Results:
         """Return what tells this device's runs from another's: their first and last lines, too."""
         return self._read({path: lines.gist for path, lines in self._lines.items()})

@@ -29,8 +29,8 @@ def test_a_row_says_that_its_device_is_apart():
     assert benching._noted(one, {"GPU-b": 1.2}, {}) == one
     noted = benching._noted(one, {"GPU-a": 1.2}, {})
     assert noted.device_state == {"others": 0, "pace": 1.2}
-    assert noted.disturbed == "a device where eager takes 1.20 of its kind's time"
-    assert one.disturbed == ""
+    assert noted.disturbed == {"gpu": ["a device where eager takes 1.20 of its kind's time"]}
+    assert one.disturbed == {}
 
 
 def test_a_row_without_times_has_no_pace():
@@ -42,11 +42,11 @@ def test_a_row_from_another_device_than_its_cases_first_says_so():
     first = {}
     one, other = row(device="GPU-a"), row(device="GPU-b")
     assert benching._noted(one, {}, first) == one
-    assert benching._noted(row(device="GPU-b", case="c9"), {}, first).disturbed == ""
+    assert benching._noted(row(device="GPU-b", case="c9"), {}, first).disturbed == {}
     noted = benching._noted(other, {}, first)
     assert noted.device_state["elsewhere"] == "GPU-a"
-    assert noted.disturbed == "another device than the case's other rows"
-    assert benching._noted(row(device="GPU-a"), {}, first).disturbed == ""
+    assert noted.disturbed == {"gpu": ["another device than the case's other rows"]}
+    assert benching._noted(row(device="GPU-a"), {}, first).disturbed == {}
 
 
 def test_a_run_that_goes_on_on_another_device_says_so(tmp_path, monkeypatch):

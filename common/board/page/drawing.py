@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from common.board import parts, ranking, table
+from common.board import disturbances, parts, ranking, table
 from common.board.page import rankings
 from common.printable import printable
 
@@ -39,6 +39,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters.update(_filters())
     environment.globals.update(_callables())
     return environment
 
@@ -53,27 +54,34 @@ def link(**fields: str) -> str:
     return "#" + urlencode({name: value for name, value in fields.items() if value})
 
 
+def _filters() -> dict[str, Any]:
+    """Return the ways to write a value; a template calls a filter in half a function's time."""
+    return {
+        "key": _key,
+        "microseconds": lambda value: f"{value:,.1f}",
+        "percent": table.percentage,
+        "short": lambda value: f"{value:.5g}",
+        "size": table.size,
+    }
+
+
 def _callables() -> dict[str, Any]:
     return {
         "both": Markup(BOTH),
+        "by_clock": disturbances.by_clock,
         "direction_words": DIRECTION_WORDS,
         "directions": rankings.directions,
         "half": table.half,
-        "key": _key,
         "limit_name": lambda row: ranking.LIMITS[ranking.limit(row)[1]],
         "limits": set(ranking.LIMITS.values()),
         "link": link,
         "median": ranking.median,
         "memory": table.memory,
-        "microseconds": lambda value: f"{value:,.1f}",
         "names": Markup(NAMES),
         "parts": parts.parts,
-        "percent": table.percentage,
         "ranked_times": ranking.ranked_times,
         "ratio": ranking.ratio,
         "share": ranking.share,
-        "short": lambda value: f"{value:.5g}",
-        "size": table.size,
         "text_columns": table.TEXT,
         "times": table.times,
         "top": rankings.top,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from common.board import disturbances
 from common.board.devices import side_by_side
 from common.board.page import charts, packing, rankings, sources
 from common.board.page.drawing import draw
@@ -140,6 +141,7 @@ def _views(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
 
 
 def _board(site: Site, shown: Shown, section: Section, track: Track, swept: Sequence[Part]) -> str:
+    influences = (each for entry in track.entries for each in entry.disturbed.values())
     return draw(
         "board.html",
         site=site,
@@ -150,6 +152,7 @@ def _board(site: Site, shown: Shown, section: Section, track: Track, swept: Sequ
         handles=sorted({entry.solution.partition("/")[0] for entry in track.entries}),
         sweeps=swept,
         stale=any(map(site.stale, track.entries)),
+        disturbed=disturbances.by_clock(influences) if shown.device.results.timed else {},
         absent=shown.device.results.runs[-1].absent,
     )
 

@@ -19,6 +19,9 @@ from common.board.plots.sweeps import HostPlot, Plot
 from common.board.plots.sweeps_figure import sweep_figure
 from common.digest import digest
 
+MARGIN = 0.1
+"""Inches around a figure."""
+
 
 @dataclass(frozen=True)
 class Drawing:
@@ -37,7 +40,6 @@ class Drawing:
         import matplotlib
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        matplotlib.use("svg")
         with matplotlib.rc_context(STYLE):
             _write(figure(self.plot, self.look, self.device), self.path, self.mark)
 
@@ -79,8 +81,7 @@ def figure(plot: Plot | HostPlot, look: Mapping[str, Look], device: str) -> Any:
 
 
 def _write(figure: Any, path: Path, mark: str) -> None:
-    from matplotlib import pyplot
-
     stated = {"Date": None, "Identifier": mark}
-    figure.savefig(path, format="svg", metadata=stated, bbox_inches="tight")
-    pyplot.close(figure)
+    # bbox_inches="tight" would draw the figure twice
+    whole = figure.get_tightbbox().padded(MARGIN)
+    figure.savefig(path, format="svg", metadata=stated, bbox_inches=whole)

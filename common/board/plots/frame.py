@@ -14,12 +14,12 @@ def axes(count: int, width: float, height: float, shared: bool = False) -> tuple
 
     With `shared`, the axes have one scale in common.
     """
-    from matplotlib import pyplot
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
 
-    figure, grid = pyplot.subplots(
-        1, count, figsize=(count * width + 1, height + 1.6), squeeze=False,
-        sharex=shared, sharey=shared, facecolor="white",
-    )  # fmt: skip
+    figure = Figure(figsize=(count * width + 1, height + 1.6), facecolor="white")
+    FigureCanvasSVG(figure)  # the figure's texts are measured by its canvas
+    grid = figure.subplots(1, count, squeeze=False, sharex=shared, sharey=shared)
     total = height + 1.6
     figure.subplots_adjust(
         left=0.7 / (count * width + 1), right=0.99, wspace=0.08 if shared else 0.22,

@@ -32,6 +32,7 @@ STYLE: Any = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlecolor": INK,
+    "figure.dpi": 72,  # an SVG's unit, so that texts are measured as they are drawn
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
     "svg.fonttype": "path",

@@ -1,0 +1,36 @@
+"""The tokens and the properties of a masked op's case by name, for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from common.ops._masked import MaskedCase
+from common.ops._views import laid
+from common.spec import Axis, Fact
+
+
+def tokens_axis(arguments: Mapping[str, Any]) -> Axis:
+    """Return the dimension of tokens, of which the mask chooses some."""
+    mask = arguments["mask"]
+    chosen, others = mask.nonzero().flatten().tolist(), (~mask).nonzero().flatten().tolist()
+    return Axis("token", {"those of the mask": chosen, "those outside of the mask": others})
+
+
+def facts(case: MaskedCase, widths: Sequence[str], weights: Sequence[str]) -> dict[str, Fact]:
+    """Return the case's properties, given the names of the two widths and of the weights."""
+    layouts = case.weights or ("contiguous",) * len(weights)
+    return {
+        "tokens": case.tokens,
+        **dict(zip(widths, case.widths, strict=True)),
+        "dtype": case.dtype,
+        "the mask": case.mask,
+        "the percentage of a random mask": case.percent,
+        "the number of sequences": case.sequences,
+        "x": laid(case.shape, case.layout),
+        **dict(zip(weights, layouts, strict=True)),
+        "the layout of the mask": case.mask_layout,
+        "upstream": case.upstream,
+        "values": case.values,
+        "scale": case.scale,
+    }
