@@ -1,0 +1,31 @@
+"""Run a command beside a process that holds all but some GiB of the GPU's memory.
+
+python -m tests.holding 8 python -m common bench --op masked_linear
+"""
+
+import subprocess
+import sys
+
+import torch
+
+GIB = 1 << 30
+
+
+def main(left, *command):
+    """Hold all but so many GiB, and return the command's exit code."""
+    torch.cuda.init()
+    free, _ = torch.cuda.mem_get_info()
+    excess = free - int(float(left) * GIB)
+    if excess <= 0:
+        raise SystemExit(f"{free / GIB:.1f} GiB are free: there is nothing to hold for {left}")
+    held = torch.empty(excess, dtype=torch.uint8, device="cuda")
+    print(f"{torch.cuda.mem_get_info()[0] / GIB:.1f} GiB are left", file=sys.stderr, flush=True)
+    code = subprocess.run(command).returncode
+    del held
+    return code
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        raise SystemExit("usage: python -m tests.holding GIB COMMAND...")
+    raise SystemExit(main(*sys.argv[1:]))
