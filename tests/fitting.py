@@ -37,12 +37,12 @@ START = {
     "HOST_OPERATOR": 10.0, "HOST_LAUNCH": 10.0, "HOST_BACKWARD": 100.0,
 }  # fmt: skip
 """The fitted constants, each with its order of magnitude."""
-WITHOUT = {
+WITHOUT: dict[str, float | str] = {
     "COPY": 1.0, "FROM_L2": math.inf, "PROGRAMS": math.inf, "WAIT": 0.0, "PRODUCTS": 1.0,
     "ELEMENTS": math.inf, "STEP": 0.0, "RAMP": 0.0, "SHARPNESS": math.inf,
-    "HOST_OPERATOR": 0.0, "HOST_LAUNCH": 0.0, "HOST_BACKWARD": 0.0,
+    "HOST_OPERATOR": "HOST_LAUNCH", "HOST_LAUNCH": "HOST_OPERATOR", "HOST_BACKWARD": 0.0,
 }  # fmt: skip
-"""The value at which a constant changes nothing, as if the model did not have it."""
+"""The value at which a constant changes nothing, or the other one that would serve for both."""
 FACTORS = 1.3, 1.1, 1.03, 1.01
 HOST, OTHER = "the host's times", "kernels in another form than counted"
 
@@ -140,26 +140,37 @@ def _distance(time: Time) -> float:
     return abs(math.log(modelled_time / time.measured)) if modelled_time else math.inf
 
 
-def fit(names: Sequence[str], found: Sequence[Time]) -> float:
-    """Move these constants to where the times are least off; return the error that is left."""
+def without(constant: str, found: Sequence[Time], names: Sequence[str]) -> float:
+    """Return the error that is left once the others are fitted, as if the model had no constant."""
+    value = WITHOUT[constant]
+    alike = {value: constant} if isinstance(value, str) else {}
+    setattr(model, constant, getattr(model, value) if isinstance(value, str) else value)
+    return fit([name for name in names if name != constant], found, alike)
+
+
+def fit(names: Sequence[str], found: Sequence[Time], alike: Mapping[str, str] = {}) -> float:
+    """Move these constants to where the times are least off; return the error that is left.
+
+    `alike` names the constant that moves with one of them.
+    """
     left = error(found)
     for factor in FACTORS:
         before = math.inf
         while left < 0.9999 * before:  # a constant may drift on for ever by less
             before = left
             for name, by in itertools.product(names, (factor, 1 / factor)):
-                left = _move(name, by, found, left)
+                left = _move([name, *filter(None, [alike.get(name)])], by, found, left)
     return left
 
 
-def _move(name: str, by: float, found: Sequence[Time], left: float) -> float:
-    """Multiply a constant if that lessens the error that is left; return the error then."""
-    value = getattr(model, name)
-    setattr(model, name, value * by)
+def _move(names: Sequence[str], by: float, found: Sequence[Time], left: float) -> float:
+    """Multiply constants if that lessens the error that is left; return the error then."""
+    before = {name: getattr(model, name) for name in names}
+    vars(model).update({name: value * by for name, value in before.items()})
     moved = error(found)
     if moved < left:
         return moved
-    setattr(model, name, value)
+    vars(model).update(before)
     return left
 
 

@@ -1,6 +1,6 @@
 """The rate of a graded sweep on one GPU of this machine and on all of them, by both engines.
 
-    python -m tests.rates                                  # the table in docs/scale.md
+    python -m tests.rates                                    # the table, in Markdown
     python -m tests.rates --only house,zetwhite --sample 100
 
 One run follows the other, with nothing beside. The first, on all GPUs, compiles the kernels; it is
@@ -10,52 +10,44 @@ no part of the comparison. A GPU has the same number of cores in each run.
 import argparse
 import dataclasses
 import importlib.util
-import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 from common.commands import gpus
 from common.engines.process import share_cores
 from common.paths import ROOT
 
 HEADER = """\
-| engine | GPUs | kernels | whole run | first answer after | verdicts a second | efficiency |
+| engine | GPUs | kernels | whole run | first answer after | answers a second | efficiency |
 | --- | ---: | --- | ---: | ---: | ---: | ---: |"""
+EDGE = 10
+"""One part in so many of the answers, at either end, in which not all devices are at work."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a sweep took: seconds until its first answer, its last, and its end."""
+    """The seconds until each answer of a sweep, and until its end."""
 
-    first: float
-    last: float
+    answers: list[float]
     whole: float
-    verdicts: int
 
     @property
     def rate(self):
-        """The verdicts a second, from the first answer to the last."""
-        return self.verdicts / (self.last - self.first)
+        """The answers a second between the first and the last tenth of them."""
+        first, last = len(self.answers) // EDGE, len(self.answers) * (EDGE - 1) // EDGE - 1
+        return (last - first) / (self.answers[last] - self.answers[first])
 
 
-def timed(command, verdicts):
-    """Run a command that prints a line for each answer.
-
-    Args:
-        command: The command.
-        verdicts: The file to which it writes a JSON list.
-    """
+def timed(command):
+    """Run a command that prints a line for each answer."""
     began, answers = time.monotonic(), []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         answers += [time.monotonic() - began for _ in process.stdout]
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    whole = time.monotonic() - began
-    return Run(answers[0], answers[-1], whole, len(json.loads(Path(verdicts).read_text())))
+    return Run(answers, time.monotonic() - began)
 
 
 def sweep(engine, names, cores, options):
@@ -64,11 +56,8 @@ def sweep(engine, names, cores, options):
     os.environ[gpus.VISIBLE] = ",".join(names)
     os.sched_setaffinity(0, {core for own in cores[: len(names)] for core in own})
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            path = f"{folder}/verdicts.json"
-            command = [sys.executable, "-m", "common", "grade", "--tier", "matrix", "--op", "rope",
-                       "--engine", engine, "--json", path, *options]  # fmt: skip
-            return timed(command, path)
+        return timed([sys.executable, "-m", "common", "grade", "--tier", "matrix", "--op", "rope",
+                      "--engine", engine, *options])  # fmt: skip
     finally:
         os.sched_setaffinity(0, before)
 
@@ -77,7 +66,7 @@ def row(engine, count, kernels, run, alone=None):
     """Return a line of the table; `alone` is the same engine's run on one GPU."""
     efficiency = f"{run.rate / (count * alone.rate):.2f}" if alone else "–"
     return (
-        f"| {engine} | {count} | {kernels} | {run.whole:.1f} s | {run.first:.1f} s"
+        f"| {engine} | {count} | {kernels} | {run.whole:.1f} s | {run.answers[0]:.1f} s"
         f" | {run.rate:.1f} | {efficiency} |"
     )
 
@@ -86,7 +75,7 @@ def main(arguments):
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="house,lkm2835,zetwhite")
-    parser.add_argument("--sample", default="600")
+    parser.add_argument("--sample", default="2000")
     given = parser.parse_args(arguments)
     options = ["--only", given.only, "--sample", given.sample]
     names = gpus.visible()

@@ -58,6 +58,13 @@ def test_rows_without_times_get_those_of_their_true_case():
     assert (bob.verdict, bob.reason) == ("UNSUPPORTED", "not counted")
 
 
+def test_a_call_without_a_counted_step_has_no_modelled_time():
+    """It would be infinitely fast."""
+    some = [counted("alice/rope"), COUNTS[1]]
+    alice = modelled.board(replace_results(UNTIMED, counted=some), H200).latest()[0]
+    assert (alice.verdict, alice.reason) == ("UNSUPPORTED", "not counted")
+
+
 def test_a_failure_stays_one():
     failing = replace_results(UNTIMED, rows=[twin("alice/rope", verdict="TIMEOUT"), *TWINS[1:]])
     assert modelled.board(failing, H200).latest()[0].verdict == "TIMEOUT"

@@ -216,8 +216,6 @@ def test_cases_at_once_have_the_memory_for_it(free, solutions, overlap, lanes, a
     far = next(case for case in HALF.cases("smoke") if case.span)
     found = one._lanes(HALF, [*CASES, far], solutions)
     assert found == (lanes, ahead), "it waits for the others"
-    one.room = Room(Memory(lambda: int(2 * free * each), sharing=2))
-    assert one._lanes(HALF, CASES, solutions) == (lanes, ahead), "half of it is another station's"
 
 
 class Keeper:
@@ -257,7 +255,31 @@ def test_what_costs_little_goes_first(needed, did, fits):
 
 
 @pytest.mark.parametrize(
-    ("needed", "outside", "cached", "did"),
+    ("shared", "cached", "lacks", "did"),
+    [
+        (0, 0, 0, []),
+        (0, 0, 1, ["released"]),
+        (20, 0, 20, []),  # the worker has these bytes already
+        (20, 0, 21, ["released"]),
+        (50, 0, 30, []),  # all of the 30 that it needs to share
+        (50, 0, 31, ["released"]),  # the rest serves nothing else
+        (0, 40, 40, []),  # copies of results, from the cache
+        (0, 50, 41, ["released"]),  # a process takes nothing from it
+    ],
+)
+def test_a_case_takes_what_its_worker_and_the_cache_lack(shared, cached, lacks, did, monkeypatch):
+    footprint, free = Footprint(data=10, own=8), [1000 * GIB]
+    one = Room(Memory(lambda: free[0]))
+    worker, idle = Keeper(free, 0, 0), Keeper(free, 5, 5)
+    worker.shared, one.workers = shared, [worker, idle]
+    monkeypatch.setattr(room, "_cached", lambda: cached)
+    free[0] = footprint.graded(frugal=False) - lacks
+    with one.taken(worker, footprint):
+        assert idle.did == did
+
+
+@pytest.mark.parametrize(
+    ("needed", "alone", "cached", "did"),
     [
         (15, 10, 5, []),  # 10 are left, and 5 are in the cache
         (15, 11, 5, ["released"]),  # which serves no other process
@@ -265,14 +287,14 @@ def test_what_costs_little_goes_first(needed, did, fits):
         (15, None, 5, ["released"]),
     ],
 )
-def test_the_cache_serves_the_harness_alone(needed, outside, cached, did, monkeypatch):
+def test_the_cache_serves_the_harness_alone(needed, alone, cached, did, monkeypatch):
     free = [100]
     one = Room(Memory(lambda: free[0]))
     idle = Keeper(free, 6, 6)
     one.workers = [idle]
     free[0] = 10
     monkeypatch.setattr(room, "_cached", lambda: cached)
-    assert one.make(needed, [], outside) and idle.did == did
+    assert one.make(needed, [], alone) and idle.did == did
 
 
 def test_a_budget_is_less_than_what_is_free():
@@ -285,15 +307,6 @@ def test_a_budget_is_less_than_what_is_free():
     assert (memory.left, memory.peak) == (11 * GIB, 10 * GIB)
     assert Memory(lambda: free[0]).limit is None
     assert Memory(lambda: 4 * GIB, 16 * GIB).budget == 4 * GIB
-
-
-def test_stations_of_a_gpu_have_equal_parts_and_see_what_both_leave():
-    """Were the other's part taken off what is left, each would end its workers for no need."""
-    free = [100 * GIB]
-    memory = Memory(lambda: free[0], sharing=2)
-    assert (memory.budget, memory.left, memory.limit) == (50 * GIB, 100 * GIB, 50 * GIB - IDLE)
-    free[0] -= 60 * GIB  # 30 each
-    assert (memory.left, memory.peak) == (40 * GIB, 60 * GIB)
 
 
 # --- far views ------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Gpu
     """Return the row with modelled times, in intervals of no width."""
     if row.verdict != "PASSED":
         return row
-    if not (counted and eager):
+    if not (counted and counted.steps and eager):  # a call without a step would take no time
         return msgspec.structs.replace(row, verdict="UNSUPPORTED", reason="not counted")
     both, backward = {"solution": counted, "eager": eager}, row.direction == "backward"
     times = {name: model.gpu_time(each.steps, gpu) for name, each in both.items()}

@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--stations",
         type=shared.count,
         metavar="N",
-        help="processes that share a GPU for `grade`, or the cores without one; default: 1",
+        help="without a GPU, processes that share the cores; default: this one alone",
     )
 
 
@@ -74,10 +74,8 @@ def chosen(
         raise ModuleNotFoundError(name="ray")
     # the GPUs may be on other nodes
     device = _device_of_cluster(options) if ray else shared.found_device(options)
-    if options.stations and ray:
-        raise UserError("--stations is for one machine: leave it out")
-    if options.stations and device == "cuda" and command == "bench":
-        raise UserError("--stations: a GPU that times has one station: leave it out")
+    if options.stations and (device == "cuda" or ray):
+        raise UserError("--stations is for one machine without a GPU: leave it out")
     from common.engines.units import Job, Source
 
     seen = gpus.visible() if device == "cuda" and not ray else []
@@ -88,7 +86,6 @@ def chosen(
         tier=options.tier,
         sample=getattr(options, "sample", None),
         memory=options.memory,
-        sharing=options.stations or 1,
         verbose=options.verbose and command == "grade",
         pace=command == "bench" and len(seen) > 1,
     )

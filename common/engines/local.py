@@ -1,4 +1,4 @@
-"""The engine of this machine: a station in this process, or processes, on each of its GPUs."""
+"""The engine of this machine: a station in this process, or a process for each of its GPUs."""
 
 from __future__ import annotations
 
@@ -60,25 +60,19 @@ def engine(job: Job, gpus: Sequence[str], stations: int = 0) -> Engine:
 
     Args:
         job: The job.
-        gpus: The GPUs, as CUDA_VISIBLE_DEVICES names them.
-        stations: The processes on each GPU or, without one, on the cores; 0 for this process alone,
-            or one on each of several GPUs.
+        gpus: The GPUs, as CUDA_VISIBLE_DEVICES names them; a process each where there are several.
+        stations: Without a GPU, the number of processes, which share the cores; 0 for none but
+            this one.
     """
     if len(gpus) < 2 and not stations:  # a process more would import torch once more
         return Here(job)
-    places = [(gpu, number) for gpu in gpus or [""] for number in range(stations or 1)]
-    cores = share_cores(sorted(os.sched_getaffinity(0)), len(places))
+    seen = [{VISIBLE: gpu} for gpu in gpus] or [{VISIBLE: ""}] * stations
+    names = [f"GPU {gpu}" for gpu in gpus] or [f"station {i}" for i in range(stations)]
+    cores = share_cores(sorted(os.sched_getaffinity(0)), len(seen))
     return Fleet(
         job,
         [
-            Process(_name(gpu, number), job, environment={VISIBLE: gpu}, cores=own)
-            for (gpu, number), own in zip(places, cores, strict=True)
+            Process(name, job, environment=each, cores=own)
+            for name, each, own in zip(names, seen, cores, strict=True)
         ],
     )
-
-
-def _name(gpu: str, number: int) -> str:
-    """Return a station's name: "GPU 0", "GPU 0, station 1", or "station 0" without a GPU."""
-    if not gpu:
-        return f"station {number}"
-    return f"GPU {gpu}" + f", station {number}" * (number > 0)

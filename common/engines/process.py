@@ -20,7 +20,7 @@ LONGEST_END = 20.0
 """Seconds in which a station must end by itself once its socket is closed."""
 LONGEST_SILENCE = 600.0
 """Seconds without a line after which a station that starts or works is lost. It says a line after
-each request to a solution's process, which ends within four minutes (see `grading/channel.py`)."""
+each request to a solution's process, which ends within eight minutes (see `grading/channel.py`)."""
 
 
 class Process:

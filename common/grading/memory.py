@@ -66,15 +66,20 @@ class Footprint:
         of the other inputs is in float64. A frugal exchange makes one call at a time and keeps
         copies on the host.
         """
-        return self.outside(frugal) + (1 if frugal else 8) * self.data // 2
+        kept = (1 if frugal else 8) * self.data // 2
+        return self.process + self.shared(frugal) + kept
 
-    def outside(self, frugal: bool) -> int:
-        """Return the bytes of these that the harness's own cache cannot serve.
+    @property
+    def process(self) -> int:
+        """Return the bytes that a solution's process takes beside the shared memory."""
+        return CONTEXT + 5 * self.own // 4
 
-        They are the solution's process and the shared memory, in which lie up to two sets of inputs
-        and three of results.
+    def shared(self, frugal: bool) -> int:
+        """Return the bytes of the memory that is shared with a solution's process.
+
+        In it lie up to two sets of inputs and three of results.
         """
-        return CONTEXT + (2 if frugal else 6) * self.data // 2 + 5 * self.own // 4
+        return (2 if frugal else 6) * self.data // 2
 
     def frugal(self, budget: int) -> bool:
         """Return whether the harness must keep the truth and the results on the host."""
@@ -93,41 +98,36 @@ class Footprint:
 class Memory:
     """The budget of one run, and what is left of it."""
 
-    def __init__(
-        self, free: Callable[[], int], budget: int | None = None, sharing: int = 1
-    ) -> None:
+    def __init__(self, free: Callable[[], int], budget: int | None = None) -> None:
         """Take the budget in bytes, at most the free memory, which is the default.
 
         Args:
             free: Returns the device's free bytes.
             budget: The bytes that the run may take.
-            sharing: The stations that take equal parts of it; the budget is one part.
         """
         self._free = free
         start = free()
-        self._whole = min(budget or start, start)
-        self.budget = self._whole // sharing
-        self._others = start - self._whole
-        self._limited = self.budget < start
-        self._least = self._whole
+        self.budget = min(budget or start, start)
+        self._others = start - self.budget
+        self._least = self.budget
 
     @property
     def limit(self) -> int | None:
         """Return the bytes that a solution's process may take, None where all is the run's."""
-        return max(self.budget - IDLE, 1) if self._limited else None
+        return max(self.budget - IDLE, 1) if self._others else None
 
     @classmethod
-    def of(cls, device: str, budget: int | None = None, sharing: int = 1) -> Memory:
+    def of(cls, device: str, budget: int | None = None) -> Memory:
         """Return the budget of a device, `cuda` or `cpu`, whose memory is not counted."""
         if device != "cuda":
             return cls(lambda: sys.maxsize, budget)
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # of an earlier step
-        return cls(_free, budget, sharing)
+        return cls(_free, budget)
 
     @property
     def left(self) -> int:
-        """Return the bytes that nothing takes now, of all parts together."""
+        """Return the bytes of the budget that nothing takes now."""
         return self.look()
 
     def look(self) -> int:
@@ -139,7 +139,7 @@ class Memory:
     @property
     def peak(self) -> int:
         """Return the most bytes that were taken whenever they were looked at."""
-        return self._whole - self._least
+        return self.budget - self._least
 
 
 def _free() -> int:

@@ -46,8 +46,9 @@ class Room:
                 lambda: not self._busy or sum(self._busy.values()) + needed <= most
             )
             self._busy[worker] = needed
-            held = worker.shared
-            self.make(needed - held, self._busy, footprint.outside(frugal) - held)
+            held = min(worker.shared, footprint.shared(frugal))
+            free = footprint.process + footprint.shared(frugal) - held
+            self.make(needed - held, self._busy, free)
         try:
             yield
         finally:
@@ -56,7 +57,7 @@ class Room:
                 del self._busy[worker]
                 self._changed.notify_all()
 
-    def make(self, needed: int, keep: Collection[Worker], outside: int | None = None) -> bool:
+    def make(self, needed: int, keep: Collection[Worker], free: int | None = None) -> bool:
         """Free memory until so many bytes are left; return whether they are.
 
         The harness's cache goes first, then the shared memory of the workers that are not to be
@@ -65,35 +66,35 @@ class Room:
         Args:
             needed: The bytes.
             keep: The workers that are kept as they are.
-            outside: The bytes of them that the harness's cache cannot serve, by default all.
+            free: The bytes of them that the harness's cache cannot serve, by default all.
         """
         others = [worker for worker in self.workers if worker not in keep]
         steps: tuple[Callable[[Worker], None], ...] = (
             methodcaller("release"),
             methodcaller("close"),
         )
-        if self._has(needed, outside):
+        if self._has(needed, free):
             return True
         _empty_cache()
         for step in steps:
-            if self._has(needed, outside):
+            if self._has(needed, free):
                 return True
             for worker in others:
                 step(worker)
             _empty_cache()
-        return self._has(needed, outside)
+        return self._has(needed, free)
 
-    def _has(self, needed: int, outside: int | None) -> bool:
+    def _has(self, needed: int, free: int | None) -> bool:
         """Return whether so many bytes are left, those within from the harness's cache too."""
         left = self.memory.left
-        if outside is None:
+        if free is None:
             return left >= needed
-        return left >= outside and left + _cached() >= needed
+        return left >= free and left + _cached() >= needed
 
     def make_for_problem(self, footprint: Footprint) -> None:
         """Make room for a problem that is about to be computed, beside the cases under way."""
         with self._changed:
-            self.make(footprint.solved, self._busy, outside=0)
+            self.make(footprint.solved, self._busy)
 
 
 def _cached() -> int:

@@ -190,8 +190,7 @@ class Sweep:
             return 1, 1
         lanes = self._cores // max(solutions, 1) if self._overlap else min(AHEAD, self._cores)
         lanes = max(lanes, 1)
-        ahead = 2 * lanes if self._overlap else lanes
-        left = min(self.room.memory.left, self.room.memory.budget)  # others have parts of it too
+        ahead, left = 2 * lanes if self._overlap else lanes, self.room.memory.left
         for case in cases:
             if case.span:  # it takes half a large GPU, and waits for that: see `Room.taken`
                 continue

@@ -212,15 +212,6 @@ def test_a_gpu_has_a_station_and_without_one_this_process_is_it(folder):
     ]  # fmt: skip
 
 
-def test_several_stations_share_each_gpu(folder):
-    fleet = local.engine(job_in(folder), ["3", "5"], stations=2)
-    assert [each.name for each in fleet._stations] == [
-        "GPU 3", "GPU 3, station 1", "GPU 5", "GPU 5, station 1",
-    ]  # fmt: skip
-    seen = [each._environment["CUDA_VISIBLE_DEVICES"] for each in fleet._stations]
-    assert seen == ["3", "3", "5", "5"]
-
-
 def test_one_device_yields_each_answer_as_it_comes():
     """A kill then loses the answers under way alone, not those of a whole op."""
     answers = iter(["first", "second"])

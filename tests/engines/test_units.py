@@ -120,15 +120,6 @@ def test_options_that_do_not_go_together_are_said(given, monkeypatch):
         engines.chosen(options(**given), "grade", [])
 
 
-def test_stations_share_a_gpu_for_verdicts_alone(monkeypatch):
-    monkeypatch.setattr(engines.shared, "found_device", lambda options: "cuda")
-    monkeypatch.setattr(gpus, "visible", lambda: ["0"])
-    fleet = engines.chosen(options(stations=2, device="cuda"), "grade", [])
-    assert len(fleet._stations) == fleet.job.sharing == 2
-    with pytest.raises(UserError, match="one station"):
-        engines.chosen(options(stations=2, device="cuda"), "bench", [])
-
-
 @pytest.mark.parametrize("text", ["head", "head:", ":6379", "auto", "ray://head:10001"])
 def test_an_address_is_a_host_and_a_port(text, capsys):
     with pytest.raises(SystemExit):
