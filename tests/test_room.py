@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -199,23 +200,50 @@ def test_the_boards_cases_fit_the_cards_that_people_own(gib, large):
 
 @pytest.mark.parametrize(
     ("free", "solutions", "overlap", "lanes", "ahead"),
-    [(1e6, 1, True, 8, 16), (1e6, 3, True, 2, 4), (1e6, 16, True, 1, 2), (3.5, 1, True, 3, 3),
-     (3.5, 2, True, 1, 1), (0.1, 1, True, 1, 1), (1e6, 16, False, 4, 4), (2.5, 1, False, 2, 2),
+    [(1e6, 1, True, 8, 16), (1e6, 3, True, 2, 4), (1e6, 16, True, 1, 2), (3.5, 1, True, 3, 6),
+     (3.5, 2, True, 1, 2), (0.1, 1, True, 1, 2), (1e6, 16, False, 4, 4), (2.5, 1, False, 2, 2),
      (0.1, 1, False, 1, 1)],
 )  # fmt: skip
-def test_cases_at_once_have_the_memory_for_it(free, solutions, overlap, lanes, ahead):
-    """`free` is in units of what the largest case takes of one solution."""
-    each = max(
-        footprint.problem(False) + footprint.graded(False)
-        for footprint in (Footprint.by(HALF, case) for case in CASES)
-    )
+def test_lanes_have_the_memory_for_usual_cases(free, solutions, overlap, lanes, ahead):
+    """`free` is in units of what a case takes of one solution on average."""
+    each = [Room.needed(Footprint.by(HALF, case), 1) for case in CASES]
     one = object.__new__(Sweep)
-    one.room = Room(Memory(lambda: int(free * each)))
+    one.room = Room(Memory(lambda: int(free * statistics.fmean(each))))
     one.device, one._overlap, one._cores = "cuda", overlap, 8
     assert one._lanes(HALF, CASES, solutions) == (lanes, ahead)
     far = next(case for case in HALF.cases("smoke") if case.span)
     found = one._lanes(HALF, [*CASES, far], solutions)
     assert found == (lanes, ahead), "it waits for the others"
+
+
+def under_way(needed, done=False):
+    return SimpleNamespace(needed=needed, done=done)
+
+
+@pytest.mark.parametrize(
+    ("pending", "needed", "overlap", "full"),
+    [
+        ([], 200, True, False),  # alone it may ask for more than there is
+        ([under_way(60)], 40, True, False),
+        ([under_way(60)], 41, True, True),
+        ([under_way(60, done=True)], 41, True, False),
+        ([under_way(60, done=True)], 41, False, True),  # it is to be timed yet
+        ([under_way(30), under_way(30)], 40, True, False),
+        ([under_way(30), under_way(30)], 41, True, True),
+        ([under_way(1)] * 4, 1, True, True),  # as many as may be
+        ([under_way(60)], 0, True, False),  # a far one
+    ],
+)
+def test_a_case_starts_once_there_is_room_beside_those_under_way(pending, needed, overlap, full):
+    one = object.__new__(Sweep)
+    one.room, one._overlap = Room(Memory(lambda: IDLE + 100)), overlap
+    assert one._is_full(pending, 4, needed) == full
+
+
+def test_a_case_under_way_takes_its_problem_and_all_solutions():
+    footprint = Footprint(data=10, own=8)
+    assert Room.needed(footprint, 3) == 25 + 3 * (CONTEXT + 70 + 10)
+    assert Room.needed(Footprint(data=10, own=8, far=True), 3) == 0
 
 
 class Keeper:

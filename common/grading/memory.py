@@ -34,12 +34,14 @@ class Footprint:
     """Of one call's inputs, upstream gradient, output and gradients."""
     own: int
     """Of a call beyond its inputs, results included, taken to be eager's."""
+    far: bool = False
+    """Whether a view's elements lie gigabytes apart."""
 
     @classmethod
     def by(cls, op: Op[Any], case: Case) -> Footprint:
         """Return the memory of a case of an op; a far view spans that of two arguments."""
         data = sum(op.work(case, each).bytes for each in DIRECTIONS)
-        return cls(data + 2 * case.span, op.room(case))
+        return cls(data + 2 * case.span, op.room(case), bool(case.span))
 
     def fits(self, budget: int) -> bool:
         """Return whether the budget holds the case with one solution."""

@@ -25,11 +25,13 @@ class Answered(NamedTuple):
 
 @dataclass
 class PendingCase:
-    """A case, the problem that is made of it, and each worker's job."""
+    """A case, the problem that is made of it, each worker's job, and the memory for all of them."""
 
     case: Case
     problem: Future[Problem]
     jobs: list[Future[Answered]]
+    needed: int
+    """The bytes of the GPU's memory that it needs while it is under way."""
     _is_outline: bool = False
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import methodcaller
 
 import torch
@@ -34,6 +34,20 @@ class Room:
         step = max(largest.graded(frugal), largest.timed * timed)
         spare = self.memory.budget - IDLE - largest.problem(frugal) - step
         return max(1 + spare // CONTEXT, 1)
+
+    @staticmethod
+    def needed(footprint: Footprint, solutions: int) -> int:
+        """Return the bytes of a case under way: its problem, and all solutions graded on it.
+
+        A far one has none to itself: it waits until it fits (see `taken`).
+        """
+        if footprint.far:
+            return 0
+        return footprint.problem(frugal=False) + solutions * footprint.graded(frugal=False)
+
+    def holds(self, needed: Iterable[int]) -> bool:
+        """Return whether cases that need so many bytes may be under way at the same time."""
+        return IDLE + sum(needed) <= self.memory.budget
 
     @contextlib.contextmanager
     def taken(self, worker: Worker, footprint: Footprint) -> Iterator[None]:

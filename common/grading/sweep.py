@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import secrets
+import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -31,7 +32,7 @@ from common.spec import Case, Op
 
 STAND_IN = -2
 """The lane of eager's worker that is asked in a solution's place."""
-MOST_AT_ONCE = 8
+MOST_AT_ONCE = 16
 """Cases that are graded at the same time, however many cores there are."""
 Grade = Callable[[Problem, Worker, int], Verdicts]
 AHEAD = 4
@@ -161,7 +162,8 @@ class Sweep:
         for solution, lane in itertools.product(ours, range(lanes)):
             free[solution].put(self.worker(solution, lane))
         for case in cases:
-            while self._is_full(pending, ahead):
+            needed = Room.needed(Footprint.by(op, case), len(ours))
+            while self._is_full(pending, ahead, needed):
                 yield from self._results(op, pending, repeats)
             for each in pending:
                 each.let_go()
@@ -174,30 +176,28 @@ class Sweep:
                 for lane in range(lanes):
                     self.worker(solution, lane).release()
 
-    def _is_full(self, pending: Sequence[PendingCase], ahead: int) -> bool:
-        """Return whether no further case may start."""
-        if not self._overlap:
-            return len(pending) == ahead
-        return len(pending) == LATE or sum(not each.done for each in pending) >= ahead
+    def _is_full(self, pending: Sequence[PendingCase], ahead: int, needed: int) -> bool:
+        """Return whether no further case may start: there are enough, or it needs more memory."""
+        running = [each for each in pending if not (self._overlap and each.done)]
+        if len(running) >= ahead or len(pending) == LATE:
+            return True
+        return bool(running) and not self.room.holds([needed, *(each.needed for each in running)])
 
     def _lanes(self, op: Op[Any], cases: Iterable[Case], solutions: int) -> tuple[int, int]:
-        """Return how many cases are graded at once, and how many are under way.
+        """Return how many cases are graded at once, and how many are under way at most.
 
-        Cores limit the first and the GPU's memory both. A case under way beyond the lanes has its
-        problem made, and a solution's worker that is done with one case begins with the next.
+        Cores limit the first, and the GPU's memory by what a case takes on average: a large one
+        starts once there is room. A case under way beyond the lanes has its problem made, and a
+        solution's worker that is done with one case begins with the next.
         """
         if not self._overlap and self.device == "cpu":  # nothing is compiled
             return 1, 1
         lanes = self._cores // max(solutions, 1) if self._overlap else min(AHEAD, self._cores)
+        each = (Room.needed(Footprint.by(op, case), solutions) for case in cases)
+        usual = statistics.fmean([*filter(None, each)] or [1])
+        lanes = min(lanes, int(self.room.memory.left // usual))
         lanes = max(lanes, 1)
-        ahead, left = 2 * lanes if self._overlap else lanes, self.room.memory.left
-        for case in cases:
-            if case.span:  # it takes half a large GPU, and waits for that: see `Room.taken`
-                continue
-            footprint = Footprint.by(op, case)
-            each = footprint.problem(frugal=False) + solutions * footprint.graded(frugal=False)
-            ahead = max(min(ahead, left // each), 1)
-        return min(lanes, ahead), ahead
+        return lanes, 2 * lanes if self._overlap else lanes
 
     def _start(
         self, op: Op[Any], case: Case, due: Iterable[SimpleQueue[Worker]], repeats: int
@@ -223,7 +223,8 @@ class Sweep:
             finally:
                 free.put(worker)
 
-        return PendingCase(case, problem, [self._graders.submit(run, each) for each in due])
+        jobs = [self._graders.submit(run, each) for each in due]
+        return PendingCase(case, problem, jobs, Room.needed(footprint, len(jobs)))
 
     def _problem(self, op: Op[Any], case: Case, frugal: bool = False) -> Problem:
         footprint = Footprint.by(op, case)
