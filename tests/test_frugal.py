@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -132,7 +133,7 @@ def test_a_frugal_process_answers_as_any_other(fork_server, tmp_path):
         assert process.run_on("solution", 2, renew=True).wall > 0
         assert process.changed() is None
     assert {*process.kept} == {"sample", "no_grad", "run on"}
-    for kept in process.kept.values():
+    for kept in itertools.chain(*process.kept.values()):
         x = laid.draw(kept.seed)[0]["x"]
         x = shifted(x, kept.shift).view(x.dtype).view(x.shape)
         first, second = x.chunk(2, -1)

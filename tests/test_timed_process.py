@@ -1,10 +1,12 @@
 """The requests to a timed process: what must be ready before the harness's own clock starts."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from common.measure.timed_process import LaidCalls, TimedProcess
+from common.measure.timed_process import KEPT, SMALL, LaidCalls, TimedProcess
 
 
 class Worker:
@@ -35,6 +37,34 @@ def process():
         return timed, worker.asked
 
     return begin
+
+
+class Memory:
+    """An arena whose slots all hold the number of the turn."""
+
+    turn = 0
+
+    def tensor(self, slot):
+        return torch.tensor(float(self.turn))
+
+
+@pytest.mark.parametrize(("nbytes", "most"), [(SMALL, KEPT), (SMALL + 1, 1)])
+def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
+    kept, slots = Counter(), {("output", 0): SimpleNamespace(nbytes=nbytes)}
+    for _ in range(200):
+        memory, worker = Memory(), Worker()
+        calls = [{"changing": {}}]
+        laid = LaidCalls(draw=None, arena=memory, seeds=[3], inputs=[], results=slots, calls=calls)
+        process = TimedProcess.__new__(TimedProcess)
+        process._laid, process._worker, process.frugal = laid, worker, False
+        process.kept, process._chances = {}, {}
+        for memory.turn in range(6):
+            process._keep("sample", {"kept": {"call": 0, "shift": 1}})
+        found = [int(each.results["output"]) for each in process.kept["sample"]]
+        assert len(found) == len({*found}) == most
+        kept.update(found)
+    assert {*kept} == {*range(6)}
+    assert min(kept.values()) > 200 * most / 6 / 2, "each turn has the same chance"
 
 
 def names(asked):

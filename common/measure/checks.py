@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ def check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> None
     if reason := timed.changed():
         raise Failed("MUTATED_INPUT", reason)
     worker.release()  # the oracle needs the memory
-    for kept in timed.kept.values():
+    for kept in itertools.chain(*timed.kept.values()):
         if reason := _wrong(problem, kept):
             raise Failed("INCORRECT_NUMERICAL", reason)
 

@@ -19,6 +19,9 @@ from common.wire import Reply
 
 FORWARD_ALONE = ("no_grad", "graph")
 """The contestants that have no gradients."""
+KEPT, SMALL = 4, 1 << 20
+"""The turns of each kind of which one call's results are kept, where these have so few bytes; of
+larger ones one turn. Who computes one call of sixteen passes one comparison of sixteen."""
 LARGEST = 1 << 63
 """Bytes; a record holds numbers below it."""
 Turn = Callable[[int], list[float]]
@@ -75,8 +78,8 @@ class TimedProcess:
             Failed: The solution failed meanwhile.
         """
         self._worker, self._laid, self.frugal = worker, laid, frugal
-        self.kept: dict[str, Kept] = {}
-        """By kind of call, the results of one call of those so far, drawn at random."""
+        self.kept: dict[str, list[Kept]] = {}
+        """By kind of call, the results of a few calls of those so far, drawn at random."""
         self._chances: dict[str, int] = {}
         self._direction = {"backward": direction == "backward"}
         self._at: str | None = None
@@ -180,21 +183,24 @@ class TimedProcess:
         return reply
 
     def _keep(self, kind: str, reply: Reply) -> None:
-        """Copy the kept results out, each turn's with the same chance to be the last."""
+        """Copy the kept results out, each turn's with the same chance to stay."""
         kept: Any = reply.get("kept")
         laid = self._laid
         if kept is None and (self._worker.solution.peer or not laid.results):
             return  # the prepared call of a peer sees no other inputs
         if not names_a_call(kept, len(laid.calls)):
             raise Failed("TAMPERED", "it names no call whose results it kept")
-        self._chances[kind] = self._chances.get(kind, 0) + 1
-        if secrets.randbelow(self._chances[kind]):
+        turns = self._chances[kind] = self._chances.get(kind, 0) + 1
+        most = KEPT if sum(slot.nbytes for slot in laid.results.values()) <= SMALL else 1
+        place = turns - 1 if turns <= most else secrets.randbelow(turns)
+        if place >= most:
             return
         index = kept["call"]
         names = [name for name, _ in laid.results if name == OUTPUT or kind not in FORWARD_ALONE]
         results = {name: self._copied(laid.arena.tensor(laid.results[name, 0])) for name in names}
         changing = laid.calls[index]["changing"]
-        self.kept[kind] = Kept(laid.seeds[index], changing, kept["shift"], results)
+        found = Kept(laid.seeds[index], changing, kept["shift"], results)
+        self.kept.setdefault(kind, [])[place : place + 1] = [found]
 
     def _copied(self, result: torch.Tensor) -> torch.Tensor:
         return result.to("cpu" if self.frugal else result.device, copy=True)
