@@ -72,9 +72,9 @@ def solutions(tmp_path):
 def on_a_gpu(fork_server):
     """Return a function that grades on a pretended GPU, and the GPU."""
 
-    def run(solutions, total, cases=CASES):
+    def run(solutions, total, cases=CASES, overlap=False):
         gpu = PretendedGPU(total)
-        with Sweep("cpu", overlap=False, server=fork_server, memory=Memory(gpu.free)) as one:
+        with Sweep("cpu", overlap=overlap, server=fork_server, memory=Memory(gpu.free)) as one:
             gpu.sweep = one
             found = list(one.grade(HALF, cases, solutions))
         return found, gpu
@@ -89,9 +89,10 @@ def verdicts(found):
     }
 
 
-def test_scarce_memory_changes_no_verdict(on_a_gpu, solutions):
-    found, ample = on_a_gpu(solutions, sys.maxsize)
-    again, scarce = on_a_gpu(solutions, IDLE + 2 * CONTEXT)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_scarce_memory_changes_no_verdict(on_a_gpu, solutions, overlap):
+    found, ample = on_a_gpu(solutions, sys.maxsize, overlap=overlap)
+    again, scarce = on_a_gpu(solutions, IDLE + 2 * CONTEXT, overlap=overlap)
     assert verdicts(again) == verdicts(found)
     assert set(map(tuple, verdicts(found).values())) == {("PASSED", "PASSED")}
     assert ample.most == len(solutions)
