@@ -91,7 +91,10 @@ def test_is_caught(solution, verdicts):
 @pytest.mark.parametrize("solution", corpus.BYSTANDERS, ids=lambda solution: solution.name)
 def test_bystander_is_untouched(solution, verdicts):
     """Some of the others leave their CUDA context unusable."""
-    assert {"PASSED"} <= said(verdicts[solution]) <= FINE, told(verdicts[solution])
+    counts = defaultdict(Counter)
+    for each in verdicts[solution]:
+        counts[solution, each.direction][each.verdict] += 1
+    assert not corpus.harmed(solution, counts), told(verdicts[solution])
 
 
 @pytest.fixture(scope="module")

@@ -87,9 +87,8 @@ class Room:
             methodcaller("release"),
             methodcaller("close"),
         )
-        if self._has(needed, free):
-            return True
-        _empty_cache()
+        if not self._has(needed, free):
+            _empty_cache()
         for step in steps:
             if self._has(needed, free):
                 return True

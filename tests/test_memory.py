@@ -1,0 +1,176 @@
+"""The memory of a GPU in numbers: what is under way together, and what is freed for more."""
+
+from __future__ import annotations
+
+import statistics
+from types import SimpleNamespace
+
+import pytest
+
+from common import ops
+from common.grading import room
+from common.grading.memory import CONTEXT, GIB, IDLE, Footprint, Memory
+from common.grading.room import Room
+from common.grading.sweep import Sweep
+
+HALF = ops.load("rotate_half")
+CASES = list(HALF.cases("smoke"))[:4]
+
+
+@pytest.mark.parametrize(
+    ("gib", "together", "frugal"), [(141, 100, False), (80, 50, False), (16, 1, True), (8, 1, True)]
+)
+def test_a_large_case_leaves_room_for_fewer(gib, together, frugal):
+    rope = ops.load("rope")
+    case = max(rope.cases("board"), key=lambda each: rope.work(each, "forward").bytes)
+    footprint, memory = Footprint.by(rope, case), Memory(lambda: gib * GIB)
+    assert footprint.frugal(memory.budget) == frugal
+    most = Room(memory).together(footprint, timed=True)
+    assert most >= together if together > 1 else most < 12
+
+
+@pytest.mark.parametrize(("gib", "large"), [(16, set()), (8, {"4096x4096x14336-bfloat16-span"})])
+def test_the_boards_cases_fit_the_cards_that_people_own(gib, large):
+    """8 GiB hold all but the widest layer, with two sets of three weights."""
+    several = [(op, case) for op in map(ops.load, ops.names()) for case in op.cases("board")]
+    found = {case.name for op, case in several if not Footprint.by(op, case).fits(gib * GIB)}
+    assert found <= large
+
+
+@pytest.mark.parametrize(
+    ("free", "solutions", "overlap", "lanes", "ahead"),
+    [(1e6, 1, True, 8, 16), (1e6, 3, True, 2, 4), (1e6, 16, True, 1, 2), (3.5, 1, True, 3, 6),
+     (3.5, 2, True, 1, 2), (0.1, 1, True, 1, 2), (1e6, 16, False, 4, 4), (2.5, 1, False, 2, 2),
+     (0.1, 1, False, 1, 1)],
+)  # fmt: skip
+def test_lanes_have_the_memory_for_usual_cases(free, solutions, overlap, lanes, ahead):
+    """`free` is in units of what a case takes of one solution on average."""
+    each = [Room.needed(Footprint.by(HALF, case), 1) for case in CASES]
+    one = object.__new__(Sweep)
+    one.room = Room(Memory(lambda: int(free * statistics.fmean(each))))
+    one.device, one._overlap, one._cores = "cuda", overlap, 8
+    assert one._lanes(HALF, CASES, solutions) == (lanes, ahead)
+    far = next(case for case in HALF.cases("smoke") if case.span)
+    found = one._lanes(HALF, [*CASES, far], solutions)
+    assert found == (lanes, ahead), "it waits for the others"
+
+
+def under_way(needed, done=False):
+    return SimpleNamespace(needed=needed, done=done)
+
+
+@pytest.mark.parametrize(
+    ("pending", "needed", "overlap", "full"),
+    [
+        ([], 200, True, False),  # alone it may ask for more than there is
+        ([under_way(60)], 40, True, False),
+        ([under_way(60)], 41, True, True),
+        ([under_way(60, done=True)], 41, True, False),
+        ([under_way(60, done=True)], 41, False, True),  # it is to be timed yet
+        ([under_way(30), under_way(30)], 40, True, False),
+        ([under_way(30), under_way(30)], 41, True, True),
+        ([under_way(1)] * 4, 1, True, True),  # as many as may be
+        ([under_way(60)], 0, True, False),  # a far one
+    ],
+)
+def test_a_case_starts_once_there_is_room_beside_those_under_way(pending, needed, overlap, full):
+    one = object.__new__(Sweep)
+    one.room, one._overlap = Room(Memory(lambda: IDLE + 100)), overlap
+    assert one._is_full(pending, 4, needed) == full
+
+
+def test_a_case_under_way_takes_its_problem_and_all_solutions():
+    footprint = Footprint(data=10, own=8)
+    assert Room.needed(footprint, 3) == 25 + 3 * (CONTEXT + 70 + 10)
+    assert Room.needed(Footprint(data=10, own=8, far=True), 3) == 0
+
+
+class Keeper:
+    """A worker that gives back so many bytes when released, and so many when it ends."""
+
+    def __init__(self, memory: list[int], shared: int, context: int) -> None:
+        self._memory, self._held, self.did = memory, [shared, context], []
+
+    def release(self):
+        self.did.append("released")
+        self._memory[0] += self._held[0]
+        self._held[0] = 0
+
+    def close(self):
+        self.release()
+        self.did.append("ended")
+        self._memory[0] += self._held[1]
+
+
+@pytest.mark.parametrize(
+    ("needed", "did", "fits"),
+    [
+        (10, [], True),
+        (15, ["released"], True),
+        (18, ["released", "released", "ended"], True),
+        (30, ["released", "released", "ended"], False),
+    ],
+)
+def test_what_costs_little_goes_first(needed, did, fits):
+    free = [100]
+    one = Room(Memory(lambda: free[0]))
+    kept, idle = Keeper(free, 5, 5), Keeper(free, 5, 5)
+    one.workers = [kept, idle]
+    free[0] = 10
+    assert one.make(needed, [kept]) == fits
+    assert (kept.did, idle.did) == ([], did)
+
+
+@pytest.mark.parametrize(
+    ("shared", "cached", "lacks", "did"),
+    [
+        (0, 0, 0, []),
+        (0, 0, 1, ["released"]),
+        (20, 0, 20, []),  # the worker has these bytes already
+        (20, 0, 21, ["released"]),
+        (50, 0, 30, []),  # all of the 30 that it needs to share
+        (50, 0, 31, ["released"]),  # the rest serves nothing else
+        (0, 40, 40, []),  # copies of results, from the cache
+        (0, 50, 41, ["released"]),  # a process takes nothing from it
+    ],
+)
+def test_a_case_takes_what_its_worker_and_the_cache_lack(shared, cached, lacks, did, monkeypatch):
+    footprint, free = Footprint(data=10, own=8), [1000 * GIB]
+    one = Room(Memory(lambda: free[0]))
+    worker, idle = Keeper(free, 0, 0), Keeper(free, 5, 5)
+    worker.shared, one.workers = shared, [worker, idle]
+    monkeypatch.setattr(room, "_cached", lambda: cached)
+    free[0] = footprint.graded(frugal=False) - lacks
+    with one.taken(worker, footprint):
+        assert idle.did == did
+
+
+@pytest.mark.parametrize(
+    ("needed", "alone", "cached", "did"),
+    [
+        (15, 10, 5, []),  # 10 are left, and 5 are in the cache
+        (15, 11, 5, ["released"]),  # which serves no other process
+        (16, 10, 5, ["released"]),
+        (15, None, 5, ["released"]),
+    ],
+)
+def test_the_cache_serves_the_harness_alone(needed, alone, cached, did, monkeypatch):
+    free = [100]
+    one = Room(Memory(lambda: free[0]))
+    idle = Keeper(free, 6, 6)
+    one.workers = [idle]
+    free[0] = 10
+    monkeypatch.setattr(room, "_cached", lambda: cached)
+    assert one.make(needed, [], alone) and idle.did == did
+
+
+def test_a_budget_is_less_than_what_is_free():
+    free = [100 * GIB]
+    memory = Memory(lambda: free[0], 16 * GIB)
+    assert (memory.budget, memory.left, memory.limit) == (16 * GIB, 16 * GIB, 16 * GIB - IDLE)
+    free[0] -= 10 * GIB
+    assert (memory.left, memory.peak) == (6 * GIB, 10 * GIB)
+    free[0] += 5 * GIB
+    assert (memory.left, memory.peak) == (11 * GIB, 10 * GIB)
+    assert Memory(lambda: free[0]).limit is None
+    assert Memory(lambda: 4 * GIB, 16 * GIB).budget == 4 * GIB
