@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from common import solutions
+from common.grading.worker import Died
 from tests.asking import ask, workers
 
 CHEATS = {
@@ -83,9 +84,13 @@ def test_an_attack_is_refused_for_what_it_does(fork_server, tmp_path, attack, re
     assert reply == {"verdict": "TAMPERED", "reason": reason}
 
 
-def test_a_token_that_was_found_makes_a_reply(fork_server, tmp_path):
-    """The harness takes it for the answer; the answer that follows gives it away."""
+def test_a_token_that_was_found_makes_one_reply_at_most(fork_server, tmp_path):
+    """The harness may take it for the answer; the answer that follows it gives it away.
+
+    That is in the same request where both arrive together, in the next one otherwise.
+    """
     with workers(fork_server, tmp_path) as start:
-        reply, result = ask(start(CHEATS["forges_with_the_token"], "rotate_half"))
-    assert reply == {"shape": [4], "dtype": "float32", "differentiable": False}
-    assert result != [-3.0, -4.0, 1.0, 2.0]
+        worker = start(CHEATS["forges_with_the_token"], "rotate_half")
+        with pytest.raises(Died, match="the process wrote what is no reply") as death:
+            _ = [ask(worker) for _ in range(2)]
+    assert death.value.verdict == "TAMPERED"
