@@ -1,4 +1,4 @@
-"""Work for several processes, forked from this one: they begin with all that it holds."""
+"""The cores and GPUs of a process, and work for several, forked from this one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""The GPUs that a process may see: numbers, or UUIDs of GPUs or of MIG's slices."""
+
 
 def cores() -> int:
     """Return the number of cores that this process may use."""
@@ -19,7 +22,10 @@ def cores() -> int:
 
 @contextmanager
 def processes(number: int) -> Iterator[Executor]:
-    """Start at most so many processes; Ctrl-C ends them after what they are at."""
+    """Start at most so many processes, each with all that this one holds.
+
+    Ctrl-C ends them after what they are at.
+    """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 

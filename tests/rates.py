@@ -18,6 +18,7 @@ import time
 from common.commands import gpus
 from common.engines.process import share_cores
 from common.paths import ROOT
+from common.processes import VISIBLE
 
 HEADER = """\
 | engine | GPUs | kernels | whole run | first answer after | answers a second | efficiency |
@@ -53,7 +54,7 @@ def timed(command):
 def sweep(engine, names, cores, options):
     """Return the run of one engine on these GPUs, each with cores of its own."""
     before = os.sched_getaffinity(0)
-    os.environ[gpus.VISIBLE] = ",".join(names)
+    os.environ[VISIBLE] = ",".join(names)
     os.sched_setaffinity(0, {core for own in cores[: len(names)] for core in own})
     try:
         return timed([sys.executable, "-m", "common", "grade", "--tier", "matrix", "--op", "rope",

@@ -15,6 +15,7 @@ from common.errors import UserError
 from common.grading import sharing, sweep
 from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
+from common.processes import VISIBLE
 from common.solutions import discover
 from tests.study import one_line
 
@@ -24,19 +25,19 @@ from tests.study import one_line
 @pytest.fixture
 def visible(monkeypatch):
     """Choose a device among four GPUs; return what CUDA_VISIBLE_DEVICES becomes."""
-    monkeypatch.setenv(gpus.VISIBLE, "")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: os.environ.get(gpus.VISIBLE) != "9")
+    monkeypatch.setenv(VISIBLE, "")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: os.environ.get(VISIBLE) != "9")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     monkeypatch.setattr(gpus, "driver", lambda: True)
     counted = SimpleNamespace(stdout="4\n")
     monkeypatch.setattr(gpus.subprocess, "run", lambda *_, env, **__: counted)
 
     def choose(device, before=None):
-        monkeypatch.delenv(gpus.VISIBLE)
+        monkeypatch.delenv(VISIBLE)
         if before is not None:
-            monkeypatch.setenv(gpus.VISIBLE, before)
+            monkeypatch.setenv(VISIBLE, before)
         assert options.device(argparse.Namespace(device=device)) == "cuda"
-        return os.environ.get(gpus.VISIBLE)
+        return os.environ.get(VISIBLE)
 
     return choose
 
@@ -75,7 +76,7 @@ def test_a_gpu_that_is_not_there_is_one_line(visible, device, before, says):
 
 def test_the_gpus_are_counted_by_torch():
     """In an environment of its own: CUDA would keep the choice that this process made."""
-    environment = {**os.environ, gpus.VISIBLE: ""}
+    environment = {**os.environ, VISIBLE: ""}
     assert gpus.missing(1, environment) == "there is no cuda:1: torch finds no GPU"
 
 

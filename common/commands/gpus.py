@@ -9,9 +9,8 @@ import sys
 from collections.abc import Mapping
 
 from common.errors import UserError
+from common.processes import VISIBLE
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""The GPUs that a process may see: numbers, or UUIDs of GPUs or of MIG's slices."""
 COUNT = "import torch; print(torch.cuda.device_count())"
 
 

@@ -16,7 +16,7 @@ from common.errors import UserError
 UNLUCKY = 10
 """Losses in a row, with no case done in between, after which a station is not started again where
 others are left: the machine, and no case, may be at fault."""
-Found = list[Answer] | str
+Answers = list[Answer] | str
 """All answers of one case; or a line for the user."""
 
 
@@ -69,7 +69,7 @@ class Engine(Protocol):
     def sizes(self, kind: str) -> Sizes:
         """Return the sizes of the units that a kind of device takes."""
 
-    def run(self, units: Mapping[str, Sequence[Unit]]) -> Iterator[tuple[str, Found]]:
+    def run(self, units: Mapping[str, Sequence[Unit]]) -> Iterator[tuple[str, Answers]]:
         """Yield the answers of each case once, with the kind of device."""
 
     @property
@@ -118,7 +118,7 @@ class Fleet:
         self._alive: set[str] = set()
         self._closed = False
         self._work: list[Work] = []
-        self._found: SimpleQueue[tuple[str, Found] | BaseException | None] = SimpleQueue()
+        self._found: SimpleQueue[tuple[str, Answers] | BaseException | None] = SimpleQueue()
 
     def __enter__(self) -> Fleet:
         """Start all stations at the same time.
@@ -150,7 +150,7 @@ class Fleet:
         """The stations that are at work, and all that are left."""
         return len(self._at_work), len(self._alive)
 
-    def run(self, units: Mapping[str, Sequence[Unit]]) -> Iterator[tuple[str, Found]]:
+    def run(self, units: Mapping[str, Sequence[Unit]]) -> Iterator[tuple[str, Answers]]:
         """Yield the answers of each case once, with the kind of device.
 
         Raises:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from common.engines.engine import Engine, Fleet, Found
-from common.engines.process import VISIBLE, Process, share_cores
+from common.engines.engine import Answers, Engine, Fleet
+from common.engines.process import Process, share_cores
 from common.engines.station import Station
 from common.engines.units import WHOLE, Job, Ready, Sizes, Unit
+from common.processes import VISIBLE
 
 
 class Here:
@@ -45,7 +46,7 @@ class Here:
         """The stations that are at work, and all: one."""
         return int(self._running), 1
 
-    def run(self, units: Mapping[str, Sequence[Unit]]) -> Iterator[tuple[str, Found]]:
+    def run(self, units: Mapping[str, Sequence[Unit]]) -> Iterator[tuple[str, Answers]]:
         """Yield each answer as it comes, with the kind of device: no other station repeats any."""
         ((kind, mine),) = units.items()
         self._running = True

@@ -15,7 +15,6 @@ from common.engines.units import Event, Failed, Finished, Job, Ready, Unit, deco
 from common.errors import UserError
 from common.paths import ROOT
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 LONGEST_END = 20.0
 """Seconds in which a station must end by itself once its socket is closed."""
 LONGEST_SILENCE = 600.0

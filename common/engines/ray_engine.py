@@ -17,7 +17,7 @@ import msgspec
 
 from common.engines import cluster, node
 from common.engines.engine import Fleet, Lost
-from common.engines.process import VISIBLE, Process, share_cores
+from common.engines.process import Process, share_cores
 from common.engines.units import (
     Event,
     Job,
@@ -29,6 +29,7 @@ from common.engines.units import (
     encode,
 )
 from common.errors import UserError
+from common.processes import VISIBLE
 
 LABEL = "accelerator_type:"
 """How Ray's resources begin that name a node's kind of accelerator."""

@@ -24,6 +24,7 @@ from common.engines.units import (
 )
 from common.errors import UserError
 from common.paths import CONTRIBUTORS, ROOT
+from common.processes import VISIBLE
 from common.solutions import Solution
 from common.verdicts import Verdict
 from tests.engines.made_up import JOB, Station
@@ -88,9 +89,9 @@ def test_a_source_is_found_in_any_copy_of_the_repository(tmp_path):
 )
 def test_the_gpus_are_those_that_are_visible(listed, count, names, monkeypatch):
     """A process sees one slice of MIG however many are listed, and no GPU behind a wrong number."""
-    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    monkeypatch.delenv(VISIBLE, raising=False)
     if listed is not None:
-        monkeypatch.setenv(gpus.VISIBLE, listed)
+        monkeypatch.setenv(VISIBLE, listed)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     assert gpus.visible() == names
 
