@@ -110,7 +110,7 @@ def test_two_devices_stand_side_by_side_without_torch_and_nothing_is_written(
     assert ran.code == 0, ran.err
     assert ran.out.index("Another GPU") < ran.out.index("A GPU")
     (line,) = [line for line in ran.out.splitlines() if "house/rope" in line]
-    assert line.split() == ["house/rope", "5.00†", "2.50†"]
+    assert line.split() == ["house/rope", "†5.00", "†2.50"]
     assert (repository / "README.md").read_text() == before
     assert not (repository / "LEADERBOARD.md").exists()
 

@@ -128,7 +128,7 @@ def test_who_only_the_second_device_ranks_stands_last():
 
 def test_a_speed_of_an_older_source_is_marked_on_its_device_alone():
     drawn, *_ = tables(of("A", row(), day=2), of("B", row(sources="old")))
-    assert drawn.rows == (("alice/rope", "2.00", "2.00†"),)
+    assert drawn.rows == (("alice/rope", "2.00", "†2.00"),)
     assert drawn.footnotes == ("† measured before its source last changed",)
 
 

@@ -118,7 +118,7 @@ def _ranked(track: Track | None) -> dict[str, Entry]:
 def _speed(entry: Entry | None, about: Mapping[str, About]) -> str:
     if entry is None or entry.score is None:
         return UNRANKED
-    return f"{entry.score.value:.2f}" + STALE * stale(entry, about)
+    return STALE * stale(entry, about) + f"{entry.score.value:.2f}"  # its digits stay in line
 
 
 def _cases(tracks: Mapping[str, Track]) -> list[str]:
