@@ -78,7 +78,7 @@ def _explained(error: Exception) -> str:
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
-        hint = f"python -m pip install {package}, or leave it to nox"
+        hint = f"python -m pip install {package}, or take nox's Python, .nox/study/bin/python"
         return f"the package {package} is missing: {hint}"
     if isinstance(error, BrokenPipeError):
         return "the program that read the output has ended"
