@@ -80,6 +80,8 @@ def _explained(error: Exception) -> str:
         package = (error.name or "").partition(".")[0]
         hint = f"python -m pip install {package}, or take nox's Python, .nox/study/bin/python"
         return f"the package {package} is missing: {hint}"
+    if isinstance(error, SyntaxError):  # of an op's file, say: solutions are imported elsewhere
+        return f"{error.filename}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
     if isinstance(error, BrokenPipeError):
         return "the program that read the output has ended"
     if isinstance(error, OSError):

@@ -118,10 +118,14 @@ def test_a_folder_without_a_solution_says_how_to_name_one(monkeypatch, tmp_path,
     [
         (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied; give"),
         (OSError(errno.ENOSPC, "No space left on device", "a/b"), "free some space"),
+        (
+            SyntaxError("invalid syntax", ("op.py", 3, 1, "def f((\n")),
+            "op.py, line 3: invalid syntax: ",
+        ),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the program that read the output has ended"),
     ],
 )
-def test_what_the_system_refuses_is_one_line(monkeypatch, capsys, error, says):
+def test_what_no_command_can_mend_is_one_line(monkeypatch, capsys, error, says):
     monkeypatch.setattr(solutions, "everyone", mock.Mock(side_effect=error))
     with pytest.raises(SystemExit) as ended:
         cli.main(["list"])
