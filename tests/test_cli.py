@@ -8,6 +8,7 @@ import pytest
 from common import cli, solutions
 from common.errors import UserError
 from common.paths import CONTRIBUTORS
+from common.processes import cores
 from common.solutions import is_among
 from tests.study import one_line
 
@@ -95,6 +96,11 @@ def test_a_missing_package_is_named(study, command, package):
 
 def test_a_file_that_cannot_be_written_is_said_before_grading(study, repository):
     one_line(study("grade", "--op", "rotate_half", "--sample", 1, "--json", "nowhere/at/all.json"))
+
+
+def test_more_stations_than_cores_are_refused(study):
+    options = ("--op", "rotate_half", "--only", "house", "--device", "cpu")
+    assert "as many as cores" in one_line(study("bench", "--stations", cores() + 1, *options))
 
 
 def test_a_folder_that_only_could_not_select_is_to_be_renamed(study, by_hand):
