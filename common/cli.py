@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import errno
 import gc
 import sys
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ COMMANDS: dict[str, ModuleType] = {
     "new": new,
     "prune": prune,
 }
-"""In the order of `study --help`. Each has `add_arguments(parser)` and `run(options)`, whose
+"""In the order of `--help`. Each has `add_arguments(parser)` and `run(options)`, whose
 docstring is the command's help; none imports torch before it runs, so that help and messages about
 wrong options come at once."""
 
@@ -52,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # at its end Python would look for garbage among all objects of torch, for half a second
     atexit.register(gc.freeze)
     try:
-        options = _parser().parse_args(arguments)
+        options, unknown = _parser().parse_known_args(arguments)
+        if unknown:
+            options.command.error(f"unrecognized arguments: {' '.join(unknown)}")
         sys.exit(options.run(options))
     except KeyboardInterrupt:
         kept = "what bench, tune or grade --json recorded is kept: the same command goes on from it"
@@ -75,10 +78,15 @@ def _explained(error: Exception) -> str:
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
-        hint = f"python -m pip install {package}, or leave it to nox"
+        hint = f"python -m pip install {package}, or take nox's Python, .nox/study/bin/python"
         return f"the package {package} is missing: {hint}"
+    if isinstance(error, SyntaxError):  # of an op's file, say: solutions are imported elsewhere
+        return f"{error.filename}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
+    if isinstance(error, BrokenPipeError):
+        return "the program that read the output has ended"
     if isinstance(error, OSError):
-        return f"{error.filename or 'a file'}: {error.strerror or error}"
+        hint = _HINTS.get(error.errno or 0, "")
+        return f"{error.filename or 'a file'}: {error.strerror or error}{hint}"
     # torch's own class, which is not imported here
     if isinstance(error, RuntimeError) and type(error).__name__ == "OutOfMemoryError":
         hint = "choose others with --op or --only; what was recorded is kept"
@@ -86,20 +94,29 @@ def _explained(error: Exception) -> str:
     return ""
 
 
+_HINTS = {
+    errno.EACCES: "; give your user access to it",
+    errno.EROFS: "; clone the repository to a disk that you can write",
+    errno.ENOSPC: "; free some space, then give the same command again",
+}
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that reports a mistake in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, f"study: {message}; see {self.prog} --help\n")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="study", description="Grade, time and rank the study's solutions.")
+    parser = _Parser(
+        prog="python -m common", description="Grade, time and rank the study's solutions."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         help = command.run.__doc__
         added = commands.add_parser(name, help=help, description=help)
-        added.set_defaults(run=command.run)
+        added.set_defaults(run=command.run, command=added)
         shared.selecting_arguments(added)
         command.add_arguments(added)
     return parser

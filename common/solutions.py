@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from common.errors import UserError
 from common.paths import CONTRIBUTORS, OPS, PEERS
 from common.printable import printable
 
+HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""A contributor's name: of the folder, on the board and in `--only`, where commas separate them."""
+NO_HANDLE = "a handle has letters, digits, - and _"
 PACKAGES = {
     "eager": "torch",
     "flash_linear_attention": "fla",
@@ -89,9 +93,17 @@ def _is_solution(path: Path) -> bool:
 
 
 def discover(root: Path = CONTRIBUTORS) -> list[Solution]:
-    """Find every solution below `root`; names that begin with `_` or `.` are left out."""
+    """Find every solution below `root`; names that begin with `_` or `.` are left out.
+
+    Raises:
+        UserError: A folder's name is no handle.
+    """
     paths, ops = sorted(root.glob("[!_.]*/[!_.]*.py")), op_names()
-    return [Solution(path, op) for path in paths if (op := _op_of(path.stem, ops))]
+    found = [Solution(path, op) for path in paths if (op := _op_of(path.stem, ops))]
+    for handle in sorted({solution.handle for solution in found}):
+        if not HANDLE.fullmatch(handle):
+            raise UserError(f"{root.name}/{handle}: rename the folder, {NO_HANDLE}")
+    return found
 
 
 def peers() -> tuple[list[Solution], dict[str, str]]:
@@ -170,8 +182,9 @@ def _unknown(only: str, solutions: Iterable[Solution]) -> str:
     """Return why nothing has that name: its files are not named after an op, or it is misspelt."""
     folder = CONTRIBUTORS / only.partition("/")[0]
     if folder.is_dir() and not any(s.handle == folder.name for s in solutions):
-        files = ", ".join(sorted(path.name for path in folder.glob("*.py"))) or "no Python file"
-        wanted = " or ".join(f"{op}.py, {op}_NAME.py" for op in op_names())
-        return f"contributors/{folder.name} has no solution but {files}: name one {wanted}"
+        files = ", ".join(sorted(path.name for path in folder.glob("*.py")))
+        lacks = f"has no solution, only {files}" if files else "has no solution"
+        wanted = f"name a file OP.py or OP_NAME.py, where OP is {' or '.join(op_names())}"
+        return f"contributors/{folder.name} {lacks}: {wanted}"
     names: Iterator[str] = (s.name if "/" in only else s.handle for s in solutions)
     return f"unknown solution {only!r}: there are {', '.join(sorted(set(names)))}"

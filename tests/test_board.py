@@ -139,6 +139,12 @@ def test_markdown_says_where_with_what_and_who_is_absent():
     assert "fla: not installed" in board
 
 
+def test_a_peer_that_an_earlier_run_measured_is_not_absent():
+    rows = [*ROWS, row("fla/rope", run="r0", peer=True)]
+    board = markdown.leaderboard([dataclasses.replace(TIMED, rows=rows)], ABOUT)
+    assert "not installed" not in board
+
+
 def test_who_is_no_longer_in_the_tree_is_left_out():
     for board in (markdown.leaderboard([TIMED], ABOUT), readme.board([TIMED], ABOUT)):
         assert "gone" not in board

@@ -1,9 +1,14 @@
 """The command line as its users meet it: exit codes, and what stands on stderr."""
 
+import errno
+from unittest import mock
+
 import pytest
 
 from common import cli, solutions
+from common.errors import UserError
 from common.paths import CONTRIBUTORS
+from common.processes import cores
 from common.solutions import is_among
 from tests.study import one_line
 
@@ -26,17 +31,24 @@ from tests.study import one_line
         ("check", "HANDLE"),
         ("grade --tier large", "large"),
         ("grade --sample 0", "0"),
-        ("grade --fast", "--fast"),
+        ("grade --fast", "see python -m common grade --help"),
         ("bench --tier smoke", "--tier"),
         ("leaderboard extra", "extra"),
         ("grade --device tpu", "tpu"),
         ("grades", "grades"),
         ("", "COMMAND"),
+        ("compile --only house --show code _kernel", "no stage code"),
+        ("compile --diff house lkm2835", "--show STAGE KERNEL"),
+        ("compile --op rope --show ptx _kernel --diff house nobody", "unknown solution 'nobody'"),
+        (
+            "compile --op rope --show ptx _kernel --diff house house --only house",
+            "leave --only out",
+        ),
         ("new alice ropes", "ropes"),
         ("new ../alice rope", "../alice"),
         ("new _alice rope", "_alice"),
         ("new al.ice rope", "al.ice"),
-        ("new alice", "OP"),
+        ("new alice", "OP is missing: give masked_ffn, "),
     ],
 )
 def test_bad_input_gets_one_line(study, arguments, says):
@@ -84,6 +96,47 @@ def test_a_missing_package_is_named(study, command, package):
 
 def test_a_file_that_cannot_be_written_is_said_before_grading(study, repository):
     one_line(study("grade", "--op", "rotate_half", "--sample", 1, "--json", "nowhere/at/all.json"))
+
+
+def test_more_stations_than_cores_are_refused(study):
+    options = ("--op", "rotate_half", "--only", "house", "--device", "cpu")
+    assert "as many as cores" in one_line(study("bench", "--stations", cores() + 1, *options))
+
+
+def test_a_folder_that_only_could_not_select_is_to_be_renamed(study, by_hand):
+    by_hand("al,ice", "")
+    for command in ("list", "check house"):
+        assert "contributors/al,ice: rename the folder" in one_line(study(*command.split()))
+
+
+@pytest.mark.parametrize(("files", "says"), [((), "bob has no"), (["help.py"], "only help.py")])
+def test_a_folder_without_a_solution_says_how_to_name_one(monkeypatch, tmp_path, files, says):
+    (tmp_path / "bob").mkdir()
+    for name in files:
+        (tmp_path / "bob" / name).touch()
+    monkeypatch.setattr(solutions, "CONTRIBUTORS", tmp_path)
+    with pytest.raises(UserError, match=f"{says}.*: name a file OP.py or OP_NAME.py"):
+        solutions.select([], None, "bob")
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied; give"),
+        (OSError(errno.ENOSPC, "No space left on device", "a/b"), "free some space"),
+        (
+            SyntaxError("invalid syntax", ("op.py", 3, 1, "def f((\n")),
+            "op.py, line 3: invalid syntax: ",
+        ),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the program that read the output has ended"),
+    ],
+)
+def test_what_no_command_can_mend_is_one_line(monkeypatch, capsys, error, says):
+    monkeypatch.setattr(solutions, "everyone", mock.Mock(side_effect=error))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["list"])
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
 
 
 # --- without torch --------------------------------------------------------------------------------

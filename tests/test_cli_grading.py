@@ -16,6 +16,7 @@ def test_check_says_what_is_wrong_and_where(study, by_hand):
     assert "at [0, 0, 0, 0] expected " in ran.out
     assert "forward: INCORRECT_NUMERICAL in every case that has an element" in ran.out
     assert "rotate_half: core" in ran.out
+    assert "Next:" not in ran.out
 
 
 def test_grade_writes_every_verdict_and_fails_where_a_contributor_does(graded_here, tmp_path):

@@ -20,6 +20,7 @@ def test_what_new_writes_passes_check(study, repository):
     assert "newcomer/rope, smoke: " in ran.out
     assert "newcomer/rotate_half, smoke: " in ran.out
     assert "PASSED" in ran.out
+    assert ran.out.endswith("Next: nox -s bench leaderboard -- --only newcomer\n")
 
 
 def test_new_overwrites_nothing(study, repository):

@@ -2,16 +2,19 @@
 
 import dataclasses
 import json
+import sys
 from collections import Counter
 from itertools import combinations, product
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import get_args
 
 import pytest
 import torch
 
 from common import ops
+from common.errors import UserError
 from common.grading.problem import make_problem
 from common.ops._draw import draw
 from common.ops._rope_cases import RopeCase
@@ -208,6 +211,12 @@ def dimensions(case):
         rows = (len(case.lengths), sum(case.lengths)) if case.lengths else (case.s, case.b)
         return (*rows, case.h, case.d)
     return (case.tokens, *case.widths) if hasattr(case, "tokens") else case.shape
+
+
+def test_an_op_file_without_an_op_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "common.ops.bare", ModuleType("bare"))
+    with pytest.raises(UserError, match=r"common/ops/bare\.py defines no OP"):
+        ops.load("bare")
 
 
 @every_op

@@ -51,7 +51,7 @@ def leaderboard(boards: Iterable[Results], about: Mapping[str, About], more: int
     records and are not among the boards.
     """
     found = devices(boards, about)
-    texts = ["# Leaderboard", "Written by `study leaderboard` from `results/`.", EXPLANATION]
+    texts = ["# Leaderboard", "Written by `nox -s leaderboard` from `results/`.", EXPLANATION]
     for device in found:
         texts += _device(device, about)
     if len(found) > 1:
@@ -88,7 +88,7 @@ def _device(device: Device, about: Mapping[str, About]) -> list[str]:
     plots = sweeps.files(results, sweeps.rows_of(results, about))
     texts += [f"![{title}]({path})" for path, title in plots.items()]
     texts += map(escaped, lines_of(results.left_out("plot")))
-    absent = [f"- {peer}: {reason}" for peer, reason in run.absent.items()]
+    absent = [f"- {peer}: {reason}" for peer, reason in results.absent.items()]
     return texts + (["Absent:", "\n".join(absent)] if absent else [])
 
 

@@ -69,7 +69,7 @@ def show(
     if label:
         for drawn in work.tables(modelled.latest([results]).values(), about):
             _print(console, drawn, only)
-    for peer, reason in run.absent.items():
+    for peer, reason in results.absent.items():
         console.print(Text(f"absent: {peer}, {reason}", style="dim"))
 
 

@@ -94,9 +94,12 @@ def check(
         print("No case of the board fits this device: nothing was measured.")
         return False
     _show_places(rows, earlier, device, known)
-    if smoke_report.failed and not board_report.failed:
+    if not (failed := smoke_report.failed or board_report.failed):
+        handle = chosen[0].handle
+        print(f"All that is answered is right. Next: nox -s bench leaderboard -- --only {handle}")
+    elif not board_report.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
-    return not (smoke_report.failed or board_report.failed)
+    return not failed
 
 
 def take_all(

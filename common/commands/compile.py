@@ -16,7 +16,7 @@ from common import paths
 from common.commands import options as shared
 from common.commands.steps import Steps
 from common.errors import UserError
-from common.solutions import Solution
+from common.solutions import Solution, is_among
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--show", nargs=2, metavar=("STAGE", "KERNEL"), help=f"print {', '.join(STAGES)}"
     )
     parser.add_argument(
-        "--diff", nargs=2, metavar="HANDLE", help="with --show: two solutions side by side"
+        "--diff", nargs=2, metavar="HANDLE[/FILE]", help="with --show: two solutions side by side"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
     parser.add_argument("--verbose", action="store_true", help="show the solutions' own output")
@@ -50,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
     targets = options.target or list(PROCESSORS)
     if unknown := [each for each in targets if each not in PROCESSORS]:
         raise UserError(f"no target {unknown[0]}: there are {', '.join(PROCESSORS)}")
+    _check_shown(options)
     written = options.json and shared.writable(options.json)
     todo = _todo(shared.contributors(options), options.case)
     with (
@@ -70,6 +71,22 @@ def run(options: argparse.Namespace) -> int:
     if written:
         written.write_text(json.dumps([_row(each) for each in found], indent=1) + "\n")
     return 0
+
+
+def _check_shown(options: argparse.Namespace) -> None:
+    """Have `--diff` select its two solutions.
+
+    Raises:
+        UserError: `--show` names no stage, or `--diff` stands without it or beside `--only`.
+    """
+    stage = options.show and options.show[0]
+    if stage and stage not in STAGES:
+        raise UserError(f"no stage {stage}: there are {', '.join(STAGES)}")
+    if options.diff and not stage:
+        raise UserError(f"--diff needs --show STAGE KERNEL; the stages are {', '.join(STAGES)}")
+    if options.diff and options.only:
+        raise UserError("--diff names its two solutions itself: leave --only out")
+    options.only = ",".join(options.diff) if options.diff else options.only
 
 
 def _todo(chosen: Iterable[Solution], only: str | None) -> Todo:
@@ -181,17 +198,15 @@ def _print_stage(
     """Print a stage of a kernel, or the difference between two solutions' kernels.
 
     Raises:
-        UserError: There is no such stage or kernel.
+        UserError: There is no such kernel.
     """
-    if stage not in STAGES:
-        raise UserError(f"no stage {stage}: there are {', '.join(STAGES)}")
     several = [line for line in found if kernel in line.kernel and line.files]
     texts = [
-        _text(stage, kernel, [line for line in several if line.solution.startswith(handle)])
-        for handle in handles or [""]
+        _text(stage, kernel, [line for line in several if is_among(line.solution, handle)])
+        for handle in handles or ()
     ]
     if not handles:
-        print(texts[0])
+        print(_text(stage, kernel, several))
         return
     one, other = (text.splitlines() for text in texts)
     print("\n".join(difflib.unified_diff(one, other, handles[0], handles[1], lineterm="")))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from common.commands import gpus
 from common.commands import options as shared
 from common.errors import UserError
+from common.processes import cores
 from common.solutions import Solution
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--stations",
         type=shared.count,
         metavar="N",
-        help="without a GPU, processes that share the cores; default: this one alone",
+        help="without a GPU, processes, at most one a core; default: this one alone",
     )
 
 
@@ -69,6 +70,8 @@ def chosen(
         raise UserError("--address is of a Ray cluster: add --engine ray")
     if options.install and options.engine != "ray":
         raise UserError("--install is for the nodes of a Ray cluster: add --engine ray")
+    if (options.stations or 0) > cores():
+        raise UserError(f"--stations {options.stations}: at most as many as cores, here {cores()}")
     ray = options.engine == "ray"
     if ray and not importlib.util.find_spec("ray"):
         raise ModuleNotFoundError(name="ray")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 from pathlib import Path
 
 from common import paths
 from common.commands import options as shared
 from common.errors import UserError
-from common.solutions import everyone, select
-
-HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+from common.solutions import HANDLE, NO_HANDLE, everyone, select
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +67,7 @@ def write(handle: str, op: str, tuned: bool = False) -> list[Path]:
 def _check_handle(handle: str, op: str) -> None:
     select(everyone(), op)
     if not HANDLE.fullmatch(handle):
-        raise UserError(f"{handle!r} is no handle: use letters, digits, - and _")
+        raise UserError(f"{handle!r} is no handle: {NO_HANDLE}")
     if (paths.PEERS / handle).exists():
         raise UserError(f"{handle} is the name of a peer: choose another")
 

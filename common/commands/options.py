@@ -146,7 +146,8 @@ def one_of(positional: str | None, option: str | None, name: str) -> str:
     if positional and option and positional != option:
         raise UserError(f"{name} is given twice: {positional} and {option}")
     if not (given := positional or option):
-        raise UserError(f"{name} is missing")
+        wanted = ", ".join(solutions.op_names()) if name == "OP" else "the name of your folder"
+        raise UserError(f"{name} is missing: give {wanted}")
     if "," in given:
         raise UserError(f"{name} is one, not several: {given}")
     return given

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from common.errors import UserError
 from common.spec import Op, Reference
 
 
@@ -17,8 +18,15 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Op[Any]:
-    """Import one op by its name."""
-    op: Op[Any] = importlib.import_module(f"common.ops.{name}").OP
+    """Import one op by its name.
+
+    Raises:
+        UserError: The file defines no OP.
+    """
+    module = importlib.import_module(f"common.ops.{name}")
+    if not hasattr(module, "OP"):
+        raise UserError(f"common/ops/{name}.py defines no OP: see rotate_half.py")
+    op: Op[Any] = module.OP
     return op
 
 

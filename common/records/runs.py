@@ -131,6 +131,13 @@ class Results:
         return {name: version for run in runs for name, version in run.versions.items()}
 
     @property
+    def absent(self) -> dict[str, str]:
+        """The peers that the latest run lacked and no row of the board is of, with the reasons."""
+        shown = {row.solution.partition("/")[0] for row in self.latest() if row.peer}
+        lacked = self.runs[-1].absent.items()
+        return {peer: reason for peer, reason in lacked if peer not in shown}
+
+    @property
     def timed(self) -> bool:
         """Return whether a GPU measured the latest run."""
         return bool(self.runs) and self.runs[-1].device != "cpu"

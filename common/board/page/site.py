@@ -153,7 +153,7 @@ def _board(site: Site, shown: Shown, section: Section, track: Track, swept: Sequ
         sweeps=swept,
         stale=any(map(site.stale, track.entries)),
         disturbed=disturbances.by_clock(influences) if shown.device.results.timed else {},
-        absent=shown.device.results.runs[-1].absent,
+        absent=shown.device.results.absent,
     )
 
 

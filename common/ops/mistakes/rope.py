@@ -184,6 +184,16 @@ def second_by_itself(x: torch.Tensor, angles: torch.Tensor, turn: Change) -> tor
     return x * angles.cos() + torch.where(seconds(x, turn), x, turn(x)) * angles.sin()
 
 
+def with_one_sign(sign: int) -> Rotation:
+    """Return a rotation in which both partners have the sign: `x1 cos1 + x2 sin1` for 1."""
+
+    def rotation(x: torch.Tensor, angles: torch.Tensor, turn: Change) -> torch.Tensor:
+        partner = torch.where(seconds(x, turn), turn(x), -turn(x))
+        return x * angles.cos() + sign * partner * angles.sin()
+
+    return rotation
+
+
 def own_sine_in_backward(x: torch.Tensor, angles: torch.Tensor, turn: Change) -> torch.Tensor:
     """Have the gradient `dx1 = g1 cos1 + g2 sin1`, `dx2 = g2 cos2 - g1 sin2`."""
     return with_gradient_of(right(x, angles, turn), x * angles.cos() + turn(x * angles.sin()))
@@ -243,6 +253,8 @@ def rounded_to_float16(**call: Any) -> torch.Tensor:
 
 MISTAKES: dict[str, Reference] = {
     "the sine has the other sign": with_freqs(torch.neg),
+    "both partners are added: x1 cos1 + x2 sin1": with_rotation(with_one_sign(1)),
+    "both partners are subtracted: x2 cos2 - x1 sin2": with_rotation(with_one_sign(-1)),
     "the sine's part is left out": with_rotation(lambda x, angles, turn: x * angles.cos()),
     "cos and sin are exchanged": with_rotation(
         lambda x, angles, turn: x * angles.sin() + turn(x) * angles.cos()
