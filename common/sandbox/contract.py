@@ -61,7 +61,7 @@ def _check_signature(function: Callable[..., Any], interface: type, name: str) -
     options = {p.name: p.default for p in contract if p.kind is p.KEYWORD_ONLY}
     found = signature(function)
     theirs = list(found.parameters.values())
-    positional = [p.name for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD]
+    positional = [p.name for p in theirs if p.kind <= p.POSITIONAL_OR_KEYWORD]
     if positional[: len(inputs)] != inputs:
         wanted = f"{name}({', '.join(inputs)}, ...)"
         reason = f"has another signature: {name}{found} instead of {wanted}"
