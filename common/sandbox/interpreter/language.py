@@ -1,7 +1,8 @@
-"""Python that a kernel may be written in for a GPU, and that Triton's interpreter does not take.
+"""What a kernel may be written in for a GPU, and Triton's interpreter alone does not take.
 
-A loop's variable is a tensor; an argument may be a boolean; a product has more precisions. A kernel
-may capture names of the function around it. The language may have any name, as may its functions.
+A loop's variable is a tensor, and an argument may be a boolean. A constant may stand before a
+tensor. A kernel may capture names of the function around it. The language may have any name, and so
+may its functions.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ def install() -> None:
     setattr(interpreter, COUNTED, counted_range)  # Triton copies its globals to the kernel's
     vars(interpreter.interpreter_builder.options).update(allowed_dot_input_precisions=PRECISIONS)
     interpreter._implicit_cvt = _with_booleans(interpreter._implicit_cvt)
+    for name, method in list(vars(tl.constexpr).items()):
+        if inspect.isfunction(method) and [*inspect.signature(method).parameters][1:] == ["other"]:
+            setattr(tl.constexpr, name, _leaving_tensors(method))
     executor, rewriter = interpreter.GridExecutor, interpreter.FunctionRewriter
     executor.__init__ = _with_constants(executor.__init__)
     rewriter.rewrite_ast = _with_names(rewriter.rewrite_ast)
@@ -85,6 +89,16 @@ def _with_booleans(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return patched
 
 
+def _leaving_tensors(operator: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Leave a constant's operation on a tensor to the tensor: the interpreter makes a constant."""
+
+    @functools.wraps(operator)
+    def patched(self: Any, other: Any) -> Any:
+        return NotImplemented if isinstance(other, tl.tensor) else operator(self, other)
+
+    return patched
+
+
 def _with_constants(init: Callable[..., None]) -> Callable[..., None]:
     """Know a constant whatever its annotation calls the language, as `triton.jit` does."""
 
@@ -114,9 +128,9 @@ def _with_names(rewrite: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _imported(fn: FunctionType) -> dict[str, Any]:
     """Return the language's functions that a kernel calls by names of their own."""
-    called = {name: fn.__globals__.get(name) for name in fn.__code__.co_names}
+    known = fn.__globals__
     return {
-        name: functools.partial(each, _semantic=interpreter_semantic)
-        for name, each in called.items()
-        if tl.core.is_builtin(each)
+        name: functools.partial(known[name], _semantic=interpreter_semantic)
+        for name in fn.__code__.co_names
+        if tl.core.is_builtin(known.get(name))
     }

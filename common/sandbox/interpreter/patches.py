@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import triton.language as tl
 from triton._C.libtriton import ir
-from triton.language.extra import cuda, hip, libdevice
+from triton.language import extra
 from triton.language.semantic import TritonSemantic
 from triton.runtime import autotuner, interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
@@ -181,21 +182,28 @@ def _patch_autotune() -> None:
 # --- what the interpreter cannot run, and would fail at or return None for -----------------------
 
 
+_EXTRA = extra.__name__
+
+
 class Lacking(AttributeError, NotImplementedError):
     """An operation that the interpreter does not have."""
 
 
 def _refuse_the_rest() -> None:
-    for module in (libdevice, cuda, cuda.libdevice, hip, hip.libdevice):
+    loaded = [module for name, module in sys.modules.items() if name.startswith(_EXTRA)]
+    for module in (*loaded, extra.cuda, extra.hip):  # Triton loads these two twice
         for name, function in list(vars(module).items()):
-            if inspect.isfunction(function):
-                setattr(module, name, _refusal(f"{module.__name__.rpartition('.')[2]}.{name}"))
-    for name in ("gdc_wait", "gdc_launch_dependents"):  # a launch has ended when the next begins
-        setattr(cuda, name, _nothing)
-        setattr(cuda.gdc, name, _nothing)
+            if inspect.isfunction(function) and function.__module__.startswith(_EXTRA):
+                setattr(module, name, _in_place_of(name, function))
     JITFunction.run = _refusal("a kernel of Gluon, or one that is not triton.jit's")
     TritonSemantic.dot_scaled = _refusal("tl.dot_scaled")
     InterpreterBuilder.__getattr__ = _lacks
+
+
+def _in_place_of(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    if name.startswith("gdc_"):  # they order launches, of which one has ended when the next begins
+        return _nothing
+    return _refusal(f"{function.__module__.rpartition('.')[2]}.{name}")
 
 
 def _refusal(what: str) -> Callable[..., Any]:
