@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -41,15 +41,31 @@ def install() -> None:
     rewriter.rewrite_ast = _with_names(rewriter.rewrite_ast)
 
 
-def counted_range(arg1: Any, arg2: Any = None, step: Any = None, **hints: Any) -> Iterator[Any]:
-    """Yield a tensor for each number, of the bounds' common type; the interpreter yields ints."""
+class Tensors(Sequence[Any]):
+    """The numbers of a range, each as a tensor."""
+
+    def __init__(self, numbers: range, dtype: tl.dtype) -> None:
+        """Take the numbers, and the tensors' type."""
+        self._numbers, self._dtype = numbers, dtype
+        self._kind = interpreter._get_np_dtype(dtype)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the tensor at an index."""
+        number = np.array([self._numbers[index]], dtype=self._kind)
+        return tl.tensor(TensorHandle(number, self._dtype), self._dtype)
+
+
+def counted_range(arg1: Any, arg2: Any = None, step: Any = None, **hints: Any) -> Tensors:
+    """Return a loop's tensors, of its bounds' common type; the interpreter's loops take ints."""
     bounds = (0, arg1) if arg2 is None else (arg1, arg2)
     several = (*bounds, 1 if step is None else step)
     kinds = (interpreter_semantic.to_tensor(each).dtype for each in several)
     dtype = functools.reduce(interpreter_semantic.integer_promote_impl, kinds)
-    for number in range(*several):
-        value = np.array([number], dtype=interpreter._get_np_dtype(dtype))
-        yield tl.tensor(TensorHandle(value, dtype), dtype)
+    return Tensors(range(*several), dtype)
 
 
 def _counting(patch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -119,6 +135,7 @@ def _with_names(rewrite: Callable[[Any], Any]) -> Callable[[Any], Any]:
         fn = self.fn
         if names := {**_imported(fn), **inspect.getclosurevars(fn).nonlocals}:
             known = {**fn.__globals__, **names}
+            known.pop(COUNTED, None)  # another one, while loops are sampled
             made = FunctionType(fn.__code__, known, fn.__name__, fn.__defaults__, fn.__closure__)
             self.fn = functools.update_wrapper(made, fn)
         return rewrite(self)
