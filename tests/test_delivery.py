@@ -32,3 +32,12 @@ def test_a_late_write_is_named(monkeypatch, stream, verdict, reason):
     with pytest.raises(Refused) as late:
         graded._deliver(session, call, "output", slot_like(result, 0).json())
     assert (late.value.verdict, late.value.reason) == (verdict, reason)
+
+
+def test_a_negation_that_torch_has_not_made_yet_is_delivered(monkeypatch):
+    monkeypatch.setattr(backend, "synchronize", lambda: None)
+    result, target = torch._neg_view(torch.ones(4)), torch.zeros(4)
+    call = Call({}, 0.0, False, contextlib.nullcontext, {"output": result})
+    session = SimpleNamespace(tensor=lambda slot: target)
+    graded._deliver(session, call, "output", slot_like(target, 0).json())
+    assert target.tolist() == [-1] * 4

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,22 +10,9 @@ import torch
 import triton
 
 from common.sandbox.interpreter import access_log, bounds
+from tests.interpreting import run
 
-KERNELS = Path(__file__).parent / "kernels"
-ROOT = KERNELS.parents[1]
 N = 16
-
-
-def run(script: str, *arguments: str):
-    done = subprocess.run(
-        [sys.executable, KERNELS / script, *arguments],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")

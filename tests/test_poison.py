@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from torch._higher_order_ops.associative_scan import associative_scan
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.arena import BAND
@@ -66,6 +67,27 @@ def test_the_gradient_of_an_operator_is_filled():
     with Poison(NAN):
         (gradient,) = torch.autograd.grad(custom(x), x, torch.ones(3))
     assert gradient.isnan().all()
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float16"])
+def test_a_small_type_is_filled_with_its_largest_number(name):
+    dtype = getattr(torch, name)
+    with Poison(12_345.0):
+        fresh = torch.empty(3, dtype=dtype)
+    largest = torch.tensor(min(12_345.0, torch.finfo(dtype).max)).to(dtype)
+    assert fresh.float().tolist() == [largest.item()] * 3
+    with Poison(NAN):
+        assert torch.empty(3, dtype=dtype).float().isnan().all()
+
+
+def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x + y
+
+
+def test_a_higher_order_operator_runs():
+    with Poison(NAN):
+        sums = associative_scan(add, torch.ones(3), dim=0, combine_mode="generic")
+    assert sums.tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

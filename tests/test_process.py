@@ -56,6 +56,8 @@ CALLABLES = {
     "rotate_half = functools.partial(f, block=4)",
     "a wrapper": "def f(x{}):\n    return half(x)\n@functools.wraps(f)\n"
     "def rotate_half(*args, **kwargs):\n    return f(*args, **kwargs)",
+    "by position alone": "def rotate_half(x, /{}):\n    return half(x)",
+    "single dispatch": "@functools.singledispatch\ndef rotate_half(x{}):\n    return half(x)",
     "apply": "class F(torch.autograd.Function):\n    @staticmethod\n"
     "    def forward(ctx, x{}):\n        return half(x)\n"
     "    @staticmethod\n    def backward(ctx, grad):\n        return -half(grad)\n"

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from triton.runtime.interpreter import InterpreterBuilder
 
 from common.sandbox.interpreter import steps
+from tests.interpreting import run
 
-KERNELS = Path(__file__).parent / "kernels"
 PROGRAMS = 12
 ROUNDS = ("", " backwards")
 PYTHON = {
@@ -30,31 +25,19 @@ PYTHON = {
 """The times that a kernel's Python runs: once for each way through it."""
 
 
-def run(how):
-    done = subprocess.run(
-        [sys.executable, KERNELS / "taped.py", how],
-        env=os.environ | {"PYTHONPATH": str(KERNELS.parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 @pytest.fixture(scope="module")
 def taped():
-    return run("taped")
+    return run("taped.py", "taped")
 
 
 @pytest.fixture(scope="module")
 def live():
-    return run("live")
+    return run("taped.py", "live")
 
 
 @pytest.fixture(scope="module")
 def together():
-    return run("together")
+    return run("taped.py", "together")
 
 
 @pytest.mark.parametrize("how", ["taped", "together"])
@@ -95,7 +78,7 @@ def test_python_runs_once_for_each_way_through_the_kernel(taped, live, name):
 
 @pytest.fixture(scope="module")
 def again():
-    return run("again")
+    return run("taped.py", "again")
 
 
 AGAIN = {

@@ -247,7 +247,7 @@ def _failure(reply: Reply, results: dict[str, Reply | None], exchange: Exchange)
         return Finding("MUTATED_INPUT", f"{changed} changed")
     for name, result in results.items():
         if result is None:
-            return Finding("INCORRECT_NUMERICAL", f"{label(name)} is None")
+            return Finding("INCORRECT_NUMERICAL", f"{label(name)} is None, not even zeros")
         wanted = exchange.slots[FIRST].results[name, FIRST]
         if tuple(result["shape"]) != wanted.size:
             reason = f"{label(name)} has shape {result['shape']}, expected {list(wanted.size)}"

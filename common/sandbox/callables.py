@@ -37,14 +37,15 @@ def signature(function: Callable[..., Any]) -> Signature:
 
 
 def by_keyword(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a callable that takes its arguments by keyword, as `Function.apply` does not."""
+    """Return a callable that takes its options by keyword, as `Function.apply` does not."""
     if not _applied(function):
         return function
     known = signature(function)
     defaults = [(each.name, each.default) for each in known.parameters.values()]
 
-    def apply(**arguments: Any) -> Any:
-        return function(*[arguments.get(name, default) for name, default in defaults])
+    def apply(*inputs: Any, **options: Any) -> Any:
+        rest = defaults[len(inputs) :]
+        return function(*inputs, *[options.get(name, default) for name, default in rest])
 
     apply.__signature__ = known  # type: ignore[attr-defined]
     return apply

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from inspect import Parameter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import torch
 
 from common.paths import PEERS
 from common.sandbox.callables import by_keyword, signature
@@ -61,7 +64,7 @@ def _check_signature(function: Callable[..., Any], interface: type, name: str) -
     options = {p.name: p.default for p in contract if p.kind is p.KEYWORD_ONLY}
     found = signature(function)
     theirs = list(found.parameters.values())
-    positional = [p.name for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD]
+    positional = [p.name for p in theirs if p.kind <= p.POSITIONAL_OR_KEYWORD]
     if positional[: len(inputs)] != inputs:
         wanted = f"{name}({', '.join(inputs)}, ...)"
         reason = f"has another signature: {name}{found} instead of {wanted}"
@@ -78,6 +81,19 @@ def _check_signature(function: Callable[..., Any], interface: type, name: str) -
         if repr(parameter.default) != repr(options[parameter.name]):
             reason = f"has another signature: {parameter.name} must be {options[parameter.name]!r}"
             raise Refused("COMPILE_ERROR", f"{reason} unless given")
+
+
+def given(op: Op[Any], arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the inputs of a call in their order, and the options that are not at their default."""
+    known = inspect.signature(op.interface.__call__).parameters
+    inputs = [each for name, each in arguments.items() if known[name].default is Parameter.empty]
+    options = {
+        name: each
+        for name, each in arguments.items()
+        if known[name].default is not Parameter.empty
+        and (isinstance(each, torch.Tensor) or each != known[name].default)
+    }
+    return inputs, options
 
 
 def named_options(function: Callable[..., Any], options: Reply) -> Reply:

@@ -54,7 +54,7 @@ def forward(
     made = Call(inputs, POISONS[0] if poison is None else poison, backwards, place)
     with checks(session, made), GRAD_MODES.get(setting, contextlib.nullcontext)():
         assert session.function is not None
-        output: torch.Tensor = session.function(**inputs, **options)
+        output: torch.Tensor = session.function(*inputs.values(), **options)
         session.check_output(output)
     made.results[OUTPUT] = output
     session.calls[attempt] = made
@@ -114,7 +114,7 @@ def conflicts(session: Session, call: Reply, upstream: Reply, names: Sequence[st
     with checks(session, made):
         forward = backend.find_conflicts()
         assert session.function is not None
-        output = session.function(**inputs, **options)
+        output = session.function(*inputs.values(), **options)
     found["forward"] = forward.text
     if names and output.requires_grad:
         with checks(session, made):
@@ -179,7 +179,7 @@ def _deliver(session: Session, call: Call, name: str, result: Reply) -> Reply:
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements as integers, so that NaN equals itself."""
-    return tensor.view({2: torch.int16, 4: torch.int32}[tensor.element_size()])
+    return tensor.resolve_neg().view({2: torch.int16, 4: torch.int32}[tensor.element_size()])
 
 
 def _late(call: Call) -> Refused:

@@ -25,6 +25,8 @@ _ALLOCATIONS = frozenset(
 )
 MOST_KEPT = 512 << 20
 """The bytes of fresh memory that are kept until the end of a call, though it frees them."""
+_WITHOUT_MODES = frozenset({"aten", "higher_order"})
+"""The namespaces of operators that need no mode inside, or, as torch.cond, run with none."""
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
@@ -34,6 +36,9 @@ class Poison(TorchDispatchMode):
     The fill is NaN in the first run and a number in the second: an element that differs between
     the two was never written. Memory is filled whichever torch function allocates it.
     """
+
+    supports_higher_order_operators = True
+    """Otherwise torch.cond and its like would raise NotImplementedError."""
 
     def __init__(self, value: float, guarded: str = "cuda") -> None:
         """Fill with `value`, one of `POISONS`.
@@ -59,9 +64,10 @@ class Poison(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one of torch's functions, and fill the memory that it allocates."""
         kwargs = kwargs or {}
-        if func.overloadpacket not in _ALLOCATIONS:
+        packet = getattr(func, "overloadpacket", None)  # torch.cond and its like have none
+        if packet not in _ALLOCATIONS:
             return self._run(func, args, kwargs)
-        if func.overloadpacket is _RESIZE and type(args[0]) in _ORDINARY:
+        if packet is _RESIZE and type(args[0]) in _ORDINARY:
             return self._resize(func, *args, **kwargs)
         if device := self._guarded_device(func, args, kwargs):
             # the memory itself is allocated once, since a solution may need half of the GPU's
@@ -89,7 +95,7 @@ class Poison(TorchDispatchMode):
         torch takes a mode off while its handler runs. The operator's kernel is called past the key
         of modes, since the operator would otherwise come back to this handler.
         """
-        if func.namespace == "aten":
+        if func.namespace in _WITHOUT_MODES:
             return func(*args, **kwargs)
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if not tensors or not _ORDINARY.issuperset(map(type, tensors)):
@@ -195,7 +201,7 @@ def fill(tensor: torch.Tensor, value: float) -> None:
     NaN becomes the largest integer and True, a number half of that integer and False.
     """
     if tensor.is_floating_point() or tensor.is_complex():
-        tensor.fill_(value)
+        tensor.fill_(min(value, torch.finfo(tensor.dtype).max))  # NaN stays first
     elif tensor.dtype is torch.bool:
         tensor.fill_(value != value)
     else:

@@ -140,7 +140,8 @@ class Seal(NamedTuple):
                 return f"a handler of {name} was left behind"
         for frame in self._at_work():
             where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-            return f"a thread was left behind, in {frame.f_code.co_name} of {where}"
+            behind = f"a thread was left behind, in {frame.f_code.co_name} of {where}"
+            return f"{behind}: end it, or let it wait in a pool of concurrent.futures"
         return None
 
     def _at_work(self) -> list[FrameType]:

@@ -174,7 +174,7 @@ class Session:
         if prepare:
             return prepare(**inputs, **options), wanted, upstream
         assert function is not None
-        return functools.partial(function, **inputs, **options), wanted, upstream
+        return functools.partial(function, *inputs.values(), **options), wanted, upstream
 
     def check_output(self, output: Any) -> None:
         """Check that a result is a tensor of torch's own class, in memory of its own.

@@ -79,7 +79,9 @@ def _timed_call(session: Session, call: Reply, changes: bool) -> TimedCall:
     forward, wanted, upstream = session.prepared(call, session.function, session.prepare)
     if not changes:
         return TimedCall(forward, wanted, upstream)
-    tensors = {**forward.keywords, "upstream": upstream}
+    inputs = [name for name in call["tensors"] if name not in call["optional"]]
+    by_name = dict(zip(inputs, forward.args, strict=True))
+    tensors = {**by_name, **forward.keywords, "upstream": upstream}
     slots = {**call["tensors"], "upstream": call["upstream"]}
     changing = [
         Changing(tensors[name], session.elements(slots[name]), unit)

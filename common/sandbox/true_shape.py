@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -50,13 +48,8 @@ def true_call(session: Session, case: Case, seed: int) -> TrueCall:
     with Hollow():  # type: ignore[no-untyped-call]
         arguments, upstream = draw(op, case, seed, "cpu")
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
-    contracted = inspect.signature(op.interface.__call__).parameters
-    given: dict[str, Any] = {
-        name: value
-        for name, value in arguments.items()
-        if isinstance(value, torch.Tensor) or value != contracted[name].default
-    }
-    named = contract.named_options(session.function, given)
+    inputs, options = contract.given(op, arguments)
+    named = contract.named_options(session.function, options)
     if session.prepare:
-        return TrueCall(session.prepare(**named), wanted, upstream)
-    return TrueCall(functools.partial(session.function, **named), wanted, upstream)
+        return TrueCall(session.prepare(*inputs, **named), wanted, upstream)
+    return TrueCall(functools.partial(session.function, *inputs, **named), wanted, upstream)

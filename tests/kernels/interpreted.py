@@ -71,7 +71,11 @@ def dot(x, y, out, N: tl.constexpr, PRECISION: tl.constexpr):
     tl.store(out + square, tl.dot(a, b, input_precision=PRECISION))
 
 
-@triton.autotune(configs=[triton.Config({"N": 4}), triton.Config({"N": 8})], key=[])
+@triton.autotune(
+    configs=[triton.Config({"N": n}) for n in (2, 4, 8)],
+    key=[],
+    prune_configs_by={"early_config_prune": lambda configs, named, **options: configs[1:]},
+)
 @triton.jit
 def tuned(out, N: tl.constexpr):
     tl.store(out + tl.arange(0, N), tl.full((N,), N, tl.float32))

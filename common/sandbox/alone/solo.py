@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ import torch
 from common import ops
 from common.ops._draw import draw
 from common.sandbox import contestants
-from common.sandbox.contract import load, named_options
+from common.sandbox.contract import given, load, named_options
 from common.spec import Case, Op
 
 WARM_UP_CALLS = 3
@@ -37,13 +36,8 @@ def prepared(path: Path, op: Op[Any], case: Case, device: str) -> PreparedCall:
     function = load(path, op)
     arguments, upstream = draw(op, case, 0, device)
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
-    contract = inspect.signature(op.interface.__call__).parameters
-    given = {
-        name: value
-        for name, value in arguments.items()
-        if isinstance(value, torch.Tensor) or value != contract[name].default
-    }
-    call = functools.partial(function, **named_options(function, given))
+    inputs, options = given(op, arguments)
+    call = functools.partial(function, *inputs, **named_options(function, options))
     return call, wanted, upstream
 
 

@@ -90,7 +90,7 @@ class Launches:
             name: each if name in executor.constexprs else interpreter._implicit_cvt(each)
             for name, each in arguments.items()
         }
-        grid = executor.grid(given) if callable(executor.grid) else executor.grid
+        grid = executor.grid(arguments) if callable(executor.grid) else executor.grid
         sizes: Grid = (*map(int, grid), *(1,) * (3 - len(grid)))  # type: ignore[assignment]
         interpreter.interpreter_builder.set_grid_dim(*sizes)
         self._traffic.begin_launch(spans)

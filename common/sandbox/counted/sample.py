@@ -17,6 +17,8 @@ from typing import Any
 import triton.language as tl
 from triton.runtime import interpreter
 
+from common.sandbox.interpreter.language import COUNTED, counted_range
+
 PROGRAMS = 8
 """The programs that are run first; they stand for a launch whose programs are alike."""
 MORE_PROGRAMS = 32
@@ -86,7 +88,7 @@ class Loops:
         self.whole = False
         """Run every iteration, each for itself."""
 
-    def some(self, values: Sequence[int]) -> Iterator[int]:
+    def some(self, values: Sequence[Any]) -> Iterator[Any]:
         """Yield the values of the iterations that are run."""
         outer = self.weight
         picked = [(n, 1.0) for n in range(len(values))] if self.whole else iterations(len(values))
@@ -100,10 +102,8 @@ class Loops:
     @contextlib.contextmanager
     def sampled(self) -> Iterator[None]:
         """Put the sampling in the place of `range` in every kernel and device function called."""
-        patch, changed = interpreter._patch_lang, []
-
-        def ranged(*bounds: Any) -> Iterator[int]:
-            return self.some(range(*bounds))
+        changed: list[dict[str, Any]] = []
+        patch = interpreter._patch_lang
 
         def patched(function: Any) -> Any:
             scope, names = patch(function), function.__globals__
@@ -111,8 +111,8 @@ class Loops:
                 known = getattr(tl, name)
                 if not isinstance(known, _Some):
                     setattr(tl, name, _Some(self, known))
-            if "range" not in names:
-                names["range"] = ranged
+            if not isinstance(names.get(COUNTED), _Some):
+                names[COUNTED] = _Some(self, counted_range)
                 changed.append(names)
             return scope
 
@@ -122,14 +122,14 @@ class Loops:
         finally:
             interpreter._patch_lang = patch
             for names in changed:
-                del names["range"]
+                names[COUNTED] = counted_range
 
 
 class _Some:
     """`tl.range` of the interpreter, sampled."""
 
-    def __init__(self, loops: Loops, whole: Callable[..., Sequence[int]]) -> None:
+    def __init__(self, loops: Loops, whole: Callable[..., Sequence[Any]]) -> None:
         self._loops, self._whole = loops, whole
 
-    def __call__(self, *bounds: Any, **options: Any) -> Iterator[int]:
+    def __call__(self, *bounds: Any, **options: Any) -> Iterator[Any]:
         return self._loops.some(self._whole(*bounds, **options))

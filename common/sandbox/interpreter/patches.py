@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import triton.language as tl
 from triton._C.libtriton import ir
-from triton.language.extra import libdevice
+from triton.language import extra
+from triton.language.semantic import TritonSemantic
 from triton.runtime import autotuner, interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+from triton.runtime.jit import JITFunction
 
-from common.sandbox.interpreter import speed
+from common.sandbox.interpreter import language, speed
 from common.sandbox.interpreter.bounds import watch_memory
 
 
@@ -27,8 +30,9 @@ def install() -> None:
     _patch_bfloat16()
     _patch_tf32()
     _patch_autotune()
+    language.install()
     speed.install()
-    _refuse_libdevice()
+    _refuse_the_rest()
     watch_memory()
 
 
@@ -169,26 +173,49 @@ def _patch_tf32() -> None:
 
 
 def _patch_autotune() -> None:
-    run = autotuner.Autotuner.run
+    def bench(self: Any, *args: Any, config: Any, **constants: Any) -> list[float]:
+        return [0.0]  # equal times: the first configuration that is left once some are pruned
 
-    @functools.wraps(run)
-    def patched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.configs = self.configs[:1]
-        return run(self, *args, **kwargs)
-
-    autotuner.Autotuner.run = patched
+    autotuner.Autotuner._bench = bench
 
 
-# --- libdevice: the interpreter would return None -------------------------------------------------
+# --- what the interpreter cannot run, and would fail at or return None for -----------------------
 
 
-def _refuse_libdevice() -> None:
-    def refusal(name: str) -> Callable[..., Any]:
-        def refuse(*args: Any, **kwargs: Any) -> Any:
-            raise NotImplementedError(f"the interpreter cannot run libdevice.{name}")
+_EXTRA = extra.__name__
 
-        return refuse
 
-    for name, function in list(vars(libdevice).items()):
-        if inspect.isfunction(function):
-            setattr(libdevice, name, refusal(name))
+class Lacking(AttributeError, NotImplementedError):
+    """An operation that the interpreter does not have."""
+
+
+def _refuse_the_rest() -> None:
+    loaded = [module for name, module in sys.modules.items() if name.startswith(_EXTRA)]
+    for module in (*loaded, extra.cuda, extra.hip):  # Triton loads these two twice
+        for name, function in list(vars(module).items()):
+            if inspect.isfunction(function) and function.__module__.startswith(_EXTRA):
+                setattr(module, name, _in_place_of(name, function))
+    JITFunction.run = _refusal("a kernel of Gluon, or one that is not triton.jit's")
+    TritonSemantic.dot_scaled = _refusal("tl.dot_scaled")
+    InterpreterBuilder.__getattr__ = _lacks
+
+
+def _in_place_of(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    if name.startswith("gdc_"):  # they order launches, of which one has ended when the next begins
+        return _nothing
+    return _refusal(f"{function.__module__.rpartition('.')[2]}.{name}")
+
+
+def _refusal(what: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"the interpreter cannot run {what}")
+
+    return refuse
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _lacks(self: Any, name: str) -> Any:
+    raise Lacking(f"the interpreter has no {name}")

@@ -53,7 +53,7 @@ def spans_of(name: str, argument: Any, inputs: Sequence[Span]) -> Iterator[Span]
     """Yield the memory that a kernel may touch through one argument of its launch.
 
     An argument inside one of the graded call's `inputs` may touch all of that one; any other may
-    touch its own storage.
+    touch its own storage. An object with an address may touch the tensor that lies there.
     """
     if isinstance(argument, tuple):
         for index, part in enumerate(argument):
@@ -70,6 +70,10 @@ def spans_of(name: str, argument: Any, inputs: Sequence[Span]) -> Iterator[Span]
         else:
             storage = argument.untyped_storage()
             yield Span(name, storage.data_ptr(), storage.data_ptr() + storage.nbytes())
+    elif hasattr(argument, "data_ptr"):  # an object of the solution's own making
+        pointer = argument.data_ptr()
+        of_tensors = alive((), inputs)
+        yield from (each._replace(name=name) for each in of_tensors if each.holds(pointer, pointer))
 
 
 def alive(spans: Sequence[Span], inputs: Sequence[Span]) -> tuple[Span, ...]:

@@ -1,0 +1,153 @@
+"""What a kernel may be written in for a GPU, and Triton's interpreter alone does not take.
+
+A loop's variable is a tensor, and an argument may be a boolean. A constant may stand before a
+tensor. A kernel may capture names of the function around it. The language may have any name, and so
+may its functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.interpreter import TensorHandle, interpreter_semantic
+
+PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+"""Of a product's inputs, as on NVIDIA's GPUs; the interpreter does not know the last two."""
+COUNTED = "counted_range"
+"""The name in a kernel's globals of what stands in the place of Python's `range`."""
+
+
+def install() -> None:
+    """Apply these patches; call this once, before any kernel runs."""
+    interpreter._patch_lang = _under_any_name(interpreter._patch_lang)
+    interpreter._patch_lang_core = _counting(interpreter._patch_lang_core)
+    interpreter.ASTTransformer.visit_For = _visit_for
+    setattr(interpreter, COUNTED, counted_range)  # Triton copies its globals to the kernel's
+    vars(interpreter.interpreter_builder.options).update(allowed_dot_input_precisions=PRECISIONS)
+    interpreter._implicit_cvt = _with_booleans(interpreter._implicit_cvt)
+    for name, method in list(vars(tl.constexpr).items()):
+        if inspect.isfunction(method) and [*inspect.signature(method).parameters][1:] == ["other"]:
+            setattr(tl.constexpr, name, _leaving_tensors(method))
+    executor, rewriter = interpreter.GridExecutor, interpreter.FunctionRewriter
+    executor.__init__ = _with_constants(executor.__init__)
+    rewriter.rewrite_ast = _with_names(rewriter.rewrite_ast)
+
+
+class Tensors(Sequence[Any]):
+    """The numbers of a range, each as a tensor."""
+
+    def __init__(self, numbers: range, dtype: tl.dtype) -> None:
+        """Take the numbers, and the tensors' type."""
+        self._numbers, self._dtype = numbers, dtype
+        self._kind = interpreter._get_np_dtype(dtype)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the tensor at an index."""
+        number = np.array([self._numbers[index]], dtype=self._kind)
+        return tl.tensor(TensorHandle(number, self._dtype), self._dtype)
+
+
+def counted_range(arg1: Any, arg2: Any = None, step: Any = None, **hints: Any) -> Tensors:
+    """Return a loop's tensors, of its bounds' common type; the interpreter's loops take ints."""
+    bounds = (0, arg1) if arg2 is None else (arg1, arg2)
+    several = (*bounds, 1 if step is None else step)
+    kinds = (interpreter_semantic.to_tensor(each).dtype for each in several)
+    dtype = functools.reduce(interpreter_semantic.integer_promote_impl, kinds)
+    return Tensors(range(*several), dtype)
+
+
+def _counting(patch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    @functools.wraps(patch)
+    def patched(lang: Any, scope: Any) -> None:
+        patch(lang, scope)
+        scope.set_attr(lang, "range", counted_range)
+
+    return patched
+
+
+def _visit_for(self: ast.NodeTransformer, node: ast.For) -> ast.AST:
+    match node.iter:
+        case ast.Call(func=ast.Name(id="range") as name):
+            name.id = COUNTED
+    return self.generic_visit(node)
+
+
+def _under_any_name(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(patch)
+    def patched(fn: Any) -> Any:
+        seen = any(each is tl or each is tl.core for each in fn.__globals__.values())
+        return patch(fn if seen else SimpleNamespace(__globals__={**fn.__globals__, "tl": tl}))
+
+    return patched
+
+
+def _with_booleans(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Take a boolean argument, for which the interpreter makes 32 bits of a type of one."""
+
+    @functools.wraps(convert)
+    def patched(arg: Any) -> Any:
+        if isinstance(arg, bool):
+            return tl.tensor(TensorHandle(np.array([arg]), tl.int1), tl.int1)
+        return convert(arg)
+
+    return patched
+
+
+def _leaving_tensors(operator: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Leave a constant's operation on a tensor to the tensor: the interpreter makes a constant."""
+
+    @functools.wraps(operator)
+    def patched(self: Any, other: Any) -> Any:
+        return NotImplemented if isinstance(other, tl.tensor) else operator(self, other)
+
+    return patched
+
+
+def _with_constants(init: Callable[..., None]) -> Callable[..., None]:
+    """Know a constant whatever its annotation calls the language, as `triton.jit` does."""
+
+    @functools.wraps(init)
+    def patched(self: Any, fn: Any, arg_names: Sequence[str], *rest: Any) -> None:
+        init(self, fn, arg_names, *rest)
+        kinds = {name: str(each) for name, each in fn.__annotations__.items()}
+        self.constexprs = [name for name in arg_names if "constexpr" in kinds.get(name, "")]
+
+    return patched
+
+
+def _with_names(rewrite: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make captured names global: Triton compiles a kernel's source without what is around it."""
+
+    @functools.wraps(rewrite)
+    def patched(self: Any) -> Any:
+        fn = self.fn
+        if names := {**_imported(fn), **inspect.getclosurevars(fn).nonlocals}:
+            known = {**fn.__globals__, **names}
+            known.pop(COUNTED, None)  # another one, while loops are sampled
+            made = FunctionType(fn.__code__, known, fn.__name__, fn.__defaults__, fn.__closure__)
+            self.fn = functools.update_wrapper(made, fn)
+        return rewrite(self)
+
+    return patched
+
+
+def _imported(fn: FunctionType) -> dict[str, Any]:
+    """Return the language's functions that a kernel calls by names of their own."""
+    known = fn.__globals__
+    return {
+        name: functools.partial(known[name], _semantic=interpreter_semantic)
+        for name in fn.__code__.co_names
+        if tl.core.is_builtin(known.get(name))
+    }

@@ -1,0 +1,193 @@
+"""Kernels that a GPU's compiler takes and Triton's interpreter alone does not; prints JSON.
+
+`python language.py patched` or `python language.py bare`, in a process of its own, since patches
+cannot be taken back. For a kernel that raises, its result is the exception's type and text.
+"""
+
+import json
+import linecache
+import os
+import sys
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+if sys.argv[1] == "patched":  # before a kernel imports names, as in a solution's process
+    from common.sandbox.interpreter import patches
+
+    patches.install()
+
+import torch
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.language import arange, load, store
+from triton.language.extra.cuda import gdc_launch_dependents, libdevice
+
+N = 8
+
+
+@triton.jit
+def counting(x, out, n, N: tl.constexpr):
+    for first in tl.range(tl.program_id(0), n, 4, num_stages=2):
+        for i in range(0, 4):
+            at = first.to(tl.int64) + i.to(tl.int64)
+            tl.store(out + at, tl.load(x + at))
+
+
+@triton.jit
+def wide(x, out, n, N: tl.constexpr):
+    for i in range(tl.program_id(0).to(tl.int64), n):
+        tl.store(out + i, tl.load(x + i * 2**20 * 2**20 // 2**40))
+
+
+def capturing():
+    size = tl.constexpr(N)
+
+    @triton.jit
+    def copied(x, lanes):
+        return tl.load(x + lanes)
+
+    @triton.jit
+    def kernel(x, out, n, N: tl.constexpr):
+        lanes = tl.arange(0, size)
+        tl.store(out + lanes, copied(x, lanes))
+
+    return kernel
+
+
+@triton.jit
+def importing(x, out, n, N: tl.constexpr):
+    store(out + arange(0, N), load(x + arange(0, N)))
+
+
+@triton.jit
+def named_whole(x, out, n, N: triton.language.constexpr):
+    lanes = triton.language.arange(0, N)
+    triton.language.store(out + lanes, triton.language.load(x + lanes))
+
+
+ELSEWHERE = """
+@triton.jit
+def elsewhere(x, lanes):
+    return triton.language.load(x + lanes)
+"""
+linecache.cache["elsewhere.py"] = (0, None, ELSEWHERE.splitlines(True), "elsewhere.py")
+space = {"triton": triton, "__name__": "elsewhere"}
+exec(compile(ELSEWHERE, "elsewhere.py", "exec"), space)
+elsewhere = space["elsewhere"]
+
+
+@triton.jit
+def calling(x, out, n, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    tl.store(out + lanes, elsewhere(x, lanes))
+
+
+ONE = tl.constexpr(1)
+
+
+@triton.jit
+def by_constants(x, out, n, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    tl.store(out + lanes, ONE * tl.load(x + lanes))
+
+
+@triton.jit
+def dependent(x, out, n, N: tl.constexpr):
+    tl.extra.cuda.gdc_wait()
+    tl.store(out + tl.arange(0, N), tl.load(x + tl.arange(0, N)))
+    gdc_launch_dependents()
+
+
+@triton.jit
+def floored(x, out, n, N: tl.constexpr):
+    tl.store(out + tl.arange(0, N), libdevice.floor(tl.load(x + tl.arange(0, N))))
+
+
+@triton.jit
+def same(value):
+    return value
+
+
+@triton.jit
+def mapped(x, out, n, N: tl.constexpr):
+    value = tl.map_elementwise(same, tl.load(x + tl.arange(0, N)))
+    tl.store(out + tl.arange(0, N), value)
+
+
+@gluon.jit
+def of_gluon(x, out, n, N: tl.constexpr):
+    pass
+
+
+@triton.jit
+def chosen(x, out, n, N: tl.constexpr, all=True):
+    lanes = tl.arange(0, N)
+    tl.store(out + lanes, tl.load(x + lanes, mask=all & (lanes < n)))
+
+
+@triton.jit
+def product(x, out, n, N: tl.constexpr):
+    i, j = tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :]
+    a = tl.load(x + j, (i == 0) & (j < n), other=0.0)
+    whole = tl.dot(a, (i == j).to(tl.float32), input_precision="bf16x6")
+    tl.store(out + j + 0 * i, whole, (i == 0) & (j < n))
+
+
+@triton.jit
+def scaled(x, out, n, N: tl.constexpr):
+    a = tl.zeros((32, 32), tl.bfloat16)
+    tl.store(out, tl.sum(tl.dot_scaled(a, None, "bf16", a, None, "bf16")))
+
+
+def grid(given):
+    assert type(given["n"]) is int and given["x"].numel() == given["N"]
+    return [given["n"] // given["N"]]
+
+
+class Pointer:
+    """What Triton takes for a tensor."""
+
+    def __init__(self, tensor):
+        self.tensor, self.dtype = tensor, tensor.dtype
+
+    def data_ptr(self):
+        return self.tensor.data_ptr()
+
+
+KERNELS = {
+    "loops": (counting, (1,)),
+    "loops in 64 bits": (wide, (1,)),
+    "captured names": (capturing(), (1,)),
+    "imported names": (importing, (1,)),
+    "whole names": (named_whole, (1,)),
+    "a module without the language": (calling, (1,)),
+    "a grid of arguments": (counting, grid),
+    "a boolean": (chosen, (1,)),
+    "a product of bf16x6": (product, (1,)),
+    "constants beside tensors": (by_constants, (1,)),
+    "an object for a pointer": (chosen, (1,)),
+    "dependent launches": (dependent, (1,)),
+    "libdevice": (floored, (1,)),
+    "a missing operation": (mapped, (1,)),
+    "a scaled product": (scaled, (1,)),
+    "gluon": (of_gluon, (1,)),
+}
+
+
+def main() -> None:
+    results = {}
+    for name, (kernel, place) in KERNELS.items():
+        out = torch.zeros(N)
+        try:
+            x = torch.arange(float(N))
+            kernel[place](Pointer(x) if "pointer" in name else x, out, N, N)
+            results[name] = out.tolist()
+        except Exception as error:
+            cause = error.__cause__ or error
+            results[name] = [isinstance(cause, NotImplementedError), str(cause)]
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
