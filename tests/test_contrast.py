@@ -97,12 +97,13 @@ def test_what_differs_from_try_to_try_says_nothing(monkeypatch, drawn, count):
 
 
 def test_each_property_goes_by_itself():
-    case = case_of("sbhd-4x2x1x16-float32-d2=10-cp=4of5-strided-tight")
+    case = case_of("sbhd-4x2x1x16-bfloat16-d2=10-interleaved-cp=1of3-strided-freqs=strided")
     changed = [
         {name for name in vars(case) if getattr(case, name) != getattr(other, name)}
         for other in plainer(case)
     ]
-    assert changed == [{"layout"}, {"angles"}, {"spare"}, {"cp_size", "cp_rank"}]
+    several = "dtype", "layout", "interleaved", "freqs_layout"
+    assert changed == [*({name} for name in several), {"cp_size", "cp_rank"}]
 
 
 def test_of_many_sequences_the_first_half_stays():

@@ -59,12 +59,12 @@ def test_smoke_has_every_dtype_and_layout(op):
 
 
 @every_op
-def test_smoke_has_special_values_and_one_far_view(op):
+def test_smoke_has_special_values_and_far_views(op):
     smoke = list(op.cases("smoke"))
     further = {"infinite"} if op.name.startswith("masked") else {"subnormal"}
     assert {case.values for case in smoke} >= {"normal", "zeros", "huge"} | further
-    (far,) = (case for case in smoke if case.span)
-    assert far.layout == "far"
+    far = [(case.layout, case.upstream) for case in smoke if case.span]
+    assert set(far) == {("far", "contiguous"), ("contiguous", "far")}
 
 
 @every_op
@@ -238,19 +238,23 @@ def test_work_is_at_least_reading_and_writing_every_element(op):
         assert work.flops > 0
 
 
-def test_the_reference_gets_no_far_view():
+@pytest.mark.parametrize("which", ["layout", "upstream"])
+def test_the_reference_gets_no_far_view(which):
     """cuBLAS cannot read one, and the budget is eager's on the same values."""
     op, seen = ops.load("masked_linear"), []
 
     def spy(x, **others):
         seen.append(x.is_contiguous())
-        return op.reference(x, **others)
+        output = op.reference(x, **others)
+        output.register_hook(lambda gradient: seen.append(gradient.is_contiguous()))
+        return output
 
-    (far,) = (case for case in op.cases("smoke") if case.span)
+    (far,) = (case for case in op.cases("smoke") if getattr(case, which) == "far")
     problem = make_problem(dataclasses.replace(op, reference=spy), far, 0, "cpu")
     assert problem.truth["output"] is not None, "which computes it"
-    assert len(seen) > 1 and all(seen)
-    assert not problem.arguments["x"].is_contiguous(), "the solution gets one"
+    assert len(seen) > 3 and all(seen)
+    given = {"layout": problem.arguments["x"], "upstream": problem.upstream}
+    assert not given[which].is_contiguous(), "the solution gets one"
 
 
 # --- cases that the seeds would have needed -------------------------------------------------------

@@ -1,9 +1,9 @@
 """The requests of one case, in their order, and the findings that their replies lead to.
 
 Two calls on the same inputs are asked forward and backward, one after the other. In one case of
-four two calls live at the same time, as the layers of a model do: after forward and backward on the
-inputs A come forward on B, in A's memory; forward on A, in other memory; and both backwards, in
-either order.
+four several calls live at the same time, as the layers of a model do: after forward and backward on
+the inputs A come forward on B, in A's memory; forward on A, in other memory, up to four times in
+small cases; and all backwards, in any order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def ask_attempts(exchange: Exchange, findings: Findings) -> list[int]:
     asked: list[int] = []
     several: tuple[tuple[int, ...], ...] = ((FIRST,), (LATEST,), *[(OTHER,)] * exchange.asks_other)
     if exchange.interleaved:
-        several = ((FIRST,), (OTHER, LATEST))
+        several = ((FIRST,), (OTHER, LATEST, *exchange.beside))
     for attempts in several:
         if OTHER in attempts and DEATHS & {found.verdict for found in findings["backward"]}:
             attempts = (LATEST,)  # one more death in backward, and forward would not be asked
@@ -67,9 +67,9 @@ def ask_further(exchange: Exchange, findings: Findings) -> None:
 
 
 def _ask_together(exchange: Exchange, attempts: Sequence[int], findings: Findings) -> None:
-    """Ask forward of each attempt, then backward of each, in either order.
+    """Ask forward of each attempt, then backward of each, in any order.
 
-    A failure ends what two calls are asked together: the next process would not know them.
+    A failure ends what several calls are asked together: the next process would not know them.
     """
     ready = []
     for index, attempt in enumerate(attempts):
@@ -81,8 +81,7 @@ def _ask_together(exchange: Exchange, attempts: Sequence[int], findings: Finding
             return
     if len(attempts) > 1:
         _ask_later(exchange, "forward", attempts[0], findings)
-    if len(ready) > 1 and secrets.randbelow(2):
-        ready.reverse()
+    secrets.SystemRandom().shuffle(ready)
     for attempt in ready:
         latest = len(ready) > 1 and attempt == ready[-1]
         retained = _ask_retained(exchange, attempt, findings) if latest else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -15,9 +16,14 @@ from common.grading.worker import Worker
 from common.spec import Direction
 from common.wire import GARBAGE, GUARDS, POISONS, Reply
 
-FIRST, LATEST, OTHER, FURTHER = range(4)
+FIRST, LATEST, OTHER, FURTHER, BESIDE = range(5)
 """The attempts at a case: two on the same inputs; one on other inputs in the memory of the first,
-where a replayed result is a wrong one; and one in a further mode (`modes.py`)."""
+where a replayed result is a wrong one; one in a further mode (`modes.py`); and, from BESIDE on,
+calls as the latest that live beside it, as a model's further layers do."""
+MOST_BESIDE = 4
+"""The calls of one case beside the latest are fewer, so that a ring of four buffers shows."""
+SMALL = 1 << 14
+"""The most elements of a case's results where calls are made beside the latest."""
 OTHER_EVERY = 4
 """One case in so many is asked on other inputs too."""
 MODE_EVERY = 4
@@ -43,7 +49,7 @@ class Exchange:
         self.asks_other, self.mode = self._drawn()
         attempts = [[FIRST, LATEST, *[OTHER] * self.asks_other]]
         if self.interleaved:
-            attempts = [[FIRST, OTHER], [LATEST]]
+            attempts = [[FIRST, OTHER], [LATEST, *self.beside]]
         if self.mode:
             attempts[0].append(FURTHER)
         # where memory is scarce, each attempt writes over the results of the one before
@@ -68,6 +74,15 @@ class Exchange:
         if not chance.in_turn(MODE_EVERY, "a mode"):
             mode = several[chance.in_turn(len(several), "the mode")]
         return other, mode
+
+    @functools.cached_property
+    def beside(self) -> range:
+        """The calls that live beside the latest, none where they would take much memory."""
+        elements = sum(shape.numel() for shape in self.problem.shapes.values())
+        if not self.interleaved or elements > SMALL:
+            return range(0)
+        several = self.worker.chance.in_turn(MOST_BESIDE, "calls beside the latest")
+        return range(BESIDE, BESIDE + several)
 
     @property
     def interleaved(self) -> bool:
@@ -119,6 +134,8 @@ class Exchange:
     def _call(self, attempt: int) -> Reply:
         arguments, inputs = self._problem(attempt).arguments, self.slots[attempt].inputs
         call = call_json(self.problem.op, arguments, inputs)
+        if attempt == OTHER:
+            call["kept"] = sorted(self.problem.other.unchanged)
         if attempt == FURTHER and self.mode:
             call["differentiable"] = list(self.mode.differentiable)
         return call

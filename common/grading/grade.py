@@ -15,7 +15,7 @@ import torch
 
 from common.grading import asking
 from common.grading.asking import Findings
-from common.grading.compare import Finding, compare, wrong_values
+from common.grading.compare import Finding, compare, differing, wrong_values
 from common.grading.exchange import FIRST, FURTHER, LATEST, OTHER, Exchange
 from common.grading.problem import Problem
 from common.grading.programs import with_programs
@@ -28,6 +28,7 @@ LONGEST_REPEATS = 5.0
 """Seconds after which a case is not answered again; calls of 20 ms and less reach all repeats."""
 FEW = 1 << 14
 """The most elements of a direction's results that are kept with its verdict."""
+SAME = "the same inputs, of calls that live at the same time"
 
 
 @dataclass
@@ -94,11 +95,19 @@ def _compare(
     for name in exchange.names(direction):
         attempts = [each for each in (FIRST, LATEST, OTHER) if each in asked]
         found, error = compare(exchange.problem, name, *map(exchange.result, [name] * 3, attempts))
-        findings += found
+        findings += found or _differing_beside(exchange, name, asked)
         errors.append(error)
     outcome.compared = len(errors)
     outcome.error = max((error for error in errors if error is not None), default=None)
     return outcome
+
+
+def _differing_beside(exchange: Exchange, name: str, asked: Collection[int]) -> list[Finding]:
+    """Compare the results of the calls beside the latest with its own."""
+    latest = exchange.result(name, LATEST)
+    several = (exchange.result(name, each) for each in exchange.beside if each in asked)
+    found = (differing(name, latest, beside, SAME) for beside in several)
+    return next(filter(None, found), [])
 
 
 def _compare_further(exchange: Exchange, direction: Direction, findings: list[Finding]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import combinations, count
 from typing import Any
 
 from common.spec import Op
@@ -29,7 +29,7 @@ class Mode:
 
 
 def modes(op: Op[Any], device: str) -> list[Mode]:
-    """Return every way of calling the op; which inputs one of them freezes may be random."""
+    """Return every way of calling the op."""
     names = op.differentiable
     several = [
         Mode("no_grad", names, "under torch.no_grad()"),
@@ -42,13 +42,23 @@ def modes(op: Op[Any], device: str) -> list[Mode]:
 
 
 def _parts(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield parts of the inputs, none of them whole: `x`, all others, and a random further one."""
+    """Yield parts of the inputs, none of them whole: `x`, the weights, and some of the weights."""
     if len(names) > 1:
         yield names[:1]
     yield names[1:]
     if len(names) > 2:
-        parts = chain.from_iterable(combinations(names, size) for size in range(1, len(names)))
-        yield secrets.choice([part for part in parts if part not in (names[:1], names[1:])])
+        yield from _apart(names[1:])
+
+
+def _apart(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield parts so that of any two inputs each is without the other in some part.
+
+    As each input is in half of the parts, and no two in the same ones, four are enough for six.
+    """
+    parts = next(n for n in count(1) if math.comb(n, n // 2) >= len(names))
+    places = list(zip(names, combinations(range(parts), parts // 2), strict=False))
+    for part in range(parts):
+        yield tuple(name for name, held in places if part in held)
 
 
 def _frozen(differentiable: tuple[str, ...]) -> str:

@@ -69,7 +69,8 @@ def eager(
     output = op.reference(**ready)
     if not gradients:
         return {OUTPUT: output}
-    found = torch.autograd.grad(output, [ready[name] for name in op.differentiable], upstream)
+    wanted = [ready[name] for name in op.differentiable]
+    found = torch.autograd.grad(output, wanted, _gathered(upstream))
     return {OUTPUT: output.detach(), **dict(zip(op.differentiable, found, strict=True))}
 
 

@@ -6,6 +6,7 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -41,6 +42,8 @@ class Problem:
     """Whether the GPU's memory is scarce: the host's holds the truth and the results."""
     seed: int | None = None
     """The seed from which the inputs can be drawn again."""
+    unchanged: frozenset[str] = frozenset()
+    """The inputs that are those of the problem of which this is the other."""
     _others: list[Problem] = field(default_factory=list, repr=False, compare=False)
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -48,7 +51,8 @@ class Problem:
     def other(self) -> Problem:
         """Return the same case with other inputs, drawn once for all workers that are asked it.
 
-        Its budgets are at least these: on few elements eager may be lucky.
+        Some tensors stay as they are, so that what is kept under one of several does not fit the
+        others. Its budgets are at least these: on few elements eager may be lucky.
         """
         with self._lock:
             if not self._others:
@@ -83,15 +87,17 @@ class Problem:
         }
 
     def _redrawn(self) -> Problem:
-        seed = secrets.randbits(48)
-        drawn = draw(self.op, self.case, seed, self.device)
+        case, same = self.case.varied(), _some_of(self.arguments)
+        arguments, upstream = draw(self.op, case, secrets.randbits(48), self.device)
+        arguments |= {name: self.arguments[name] for name in same}
 
         def solve() -> Solved:
-            truth, budgets = _solved(self.op, self.case, *drawn, self.frugal)
+            truth, budgets = _solved(self.op, case, arguments, upstream, self.frugal)
             return truth, _larger(budgets, self.budgets)
 
-        solution = _solution(self.op, self.case, self.device, solve)
-        return Problem(self.op, self.case, self.device, *drawn, *solution, self.frugal, seed)
+        solution = _solution(self.op, case, self.device, solve)
+        drawn = arguments, upstream
+        return Problem(self.op, case, self.device, *drawn, *solution, self.frugal, unchanged=same)
 
     def axes(self, name: str) -> tuple[Axis, ...]:
         """Return the dimensions of a result by name."""
@@ -137,6 +143,14 @@ def make_problem(op: Op[Any], case: Case, seed: int, device: str, frugal: bool =
         return truth, budgets
 
     return Problem(op, case, device, *drawn, *_solution(op, case, device, solve), frugal, seed)
+
+
+def _some_of(arguments: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of some of the tensors of numbers, drawn by lot; of one alone none."""
+    tensors = {name: each for name, each in arguments.items() if isinstance(each, torch.Tensor)}
+    numbers = [name for name, tensor in tensors.items() if tensor.is_floating_point()]
+    parts = [part for size in range(1, len(numbers)) for part in combinations(numbers, size)]
+    return frozenset(secrets.choice(parts or [()]))
 
 
 def _solution(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -71,6 +72,13 @@ class RopeCase(Case):
         parts += ["tight"] * (not self.spare) + ["twin"] * self.twin
         return "-".join(parts)
 
+    def varied(self) -> RopeCase:
+        """Return the case with its sequences in another order."""
+        dice = secrets.SystemRandom()
+        return dataclasses.replace(
+            self, lengths=tuple(dice.sample(self.lengths, len(self.lengths)))
+        )
+
     def track_of(self, direction: Direction) -> str:
         """Return the case's own track, in either direction."""
         return self.track
@@ -117,13 +125,16 @@ def _smoke_sizes() -> Iterator[RopeCase]:
     yield _core(4, 3, 2, 96, 40)
     yield _core(3, 2, 10, 2)
     # more than one tile along each dimension in turn
-    yield _core(70, 1, 1, 4)
-    yield _core(2, 1, 35, 4)
-    yield _core(2, 19, 1, 4)
-    yield _core(2, 1, 1, 150, 132)
+    yield _core(130, 1, 1, 4)
+    yield _core(2, 1, 130, 4)
+    yield _core(2, 70, 1, 4)
+    yield _core(2, 1, 1, 530, 520)
+    yield _core(3, 2, 2, 19, 12)  # an odd number passes through
     for s, b, h in ((1, 1, 1), (0, 2, 3), (3, 0, 2)):
         yield _core(s, b, h, 4)
     yield _core(3, 2, 2, 16, layout="far", dtype="bfloat16")
+    yield _core(2, 3, 2, 16, layout="far", dtype="bfloat16", tensor_format="bshd")
+    yield _core(3, 2, 2, 16, upstream="far", dtype="bfloat16")
     # lkm2835's 64x1x16x64, cut: powers of two alone, one batch, half of the width; one program a
     # row would take seconds for the whole. Two cases, since a cause is told of no fewer
     yield _core(8, 1, 4, 64, 32)
@@ -139,18 +150,23 @@ def _smoke_alone() -> Iterator[RopeCase]:
         yield _extended(5, 2, 3, 16, 12, interleaved=True, starts=starts)
     for tensor_format in ("sbhd", "bshd"):
         yield _extended(5, 3, 2, 16, 8, starts=True, tensor_format=tensor_format)
-        yield _extended(6, 2, 2, 16, 8, cp_size=3, cp_rank=1, tensor_format=tensor_format)
+        yield _extended(6, 2, 2, 16, 8, cp_size=3, cp_rank=2, tensor_format=tensor_format)
+        yield _extended(2, 2, 2, 16, 8, cp_size=5, cp_rank=2, tensor_format=tensor_format)
     thd: dict[str, Any] = {"tensor_format": "thd"}
     yield _extended(0, 0, 2, 16, 8, **thd, lengths=(8, 0, 16), cp_size=4, cp_rank=3)
+    # as many tokens and sequences, other lengths
     yield _extended(0, 0, 3, 16, 8, **thd, lengths=(5, 0, 1, 9), dtype="bfloat16")
-    yield _extended(0, 0, 1, 16, 8, **thd, lengths=(24, *(1, 0, 0) * 24), ends_layout="sparse")
+    yield _extended(0, 0, 3, 16, 8, **thd, lengths=(0, 8, 7, 0))
+    yield _extended(0, 0, 1, 16, 8, **thd, lengths=(99, *(1, 0, 0) * 86), ends_layout="sparse")
+    yield _extended(0, 0, 2, 16, 8, **thd, lengths=(0, 0))
 
 
 def _smoke_values() -> Iterator[RopeCase]:
     yield _core(17, 1, 2, 22, 10, scale=100.0)
     yield _core(6, 2, 2, 34, 2, tensor_format="bshd", dtype="float16", scale=100.0)
     yield _core(9, 2, 2, 32, apart=True)
-    yield _core(5, 2, 2, 32, angles="far")
+    for dtype in ("float32", "bfloat16", "float16"):
+        yield _core(5, 2, 2, 32, angles="far", dtype=dtype)
     yield _core(9, 2, 3, 32, angles="paired", dtype="bfloat16")
     for d in (24, 12):
         yield _core(5, 2, 3, d, angles="paired")

@@ -7,8 +7,8 @@ from common.ops._pairs import Exclusion, Factors
 CORE: Factors = {
     "tensor_format": ("sbhd", "bshd"),
     "dtype": ("float32", "bfloat16", "float16"),
-    "layout": ("contiguous", "strided", "offset", "transposed", "sparse"),
-    "upstream": ("contiguous", "strided", "expanded", "reversed"),
+    "layout": ("contiguous", "strided", "offset", "transposed", "sparse", "expanded"),
+    "upstream": ("contiguous", "strided", "transposed", "expanded", "reversed"),
     "freqs_layout": ("contiguous", "strided", "offset", "sparse"),
     "angles": ("random", "model", "far", "paired"),
     "spare": (True, False),

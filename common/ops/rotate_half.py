@@ -96,9 +96,11 @@ FACTORS: Factors = {
     "shape": ((10, 2, 4, 8), (3, 2, 5, 22), (7, 130), (37, 6)),
     "dtype": ("float32", "bfloat16", "float16"),
     "interleaved": (False, True),
-    "layout": ("contiguous", "strided", "offset", "transposed", "reversed", "sparse"),
-    "upstream": ("contiguous", "strided", "expanded", "reversed"),
-}
+    "layout": (
+        "contiguous", "strided", "offset", "transposed", "reversed", "sparse", "expanded"
+    ),
+    "upstream": ("contiguous", "strided", "transposed", "expanded", "reversed"),
+}  # fmt: skip
 
 
 def _case(*shape: int, **fields: Any) -> RotateHalfCase:
@@ -109,12 +111,14 @@ def _case(*shape: int, **fields: Any) -> RotateHalfCase:
 def _smoke() -> Iterator[RotateHalfCase]:
     yield _case(10, 2, 4, 8)
     yield from _smoke_pairs()
-    for shape in ((2,), (1, 1, 1, 2), (0, 2, 3, 8), (3, 2, 0), (7, 130)):
+    for shape in ((2,), (1, 1, 1, 2), (0, 2, 3, 8), (3, 2, 0), (7, 130), (3, 2, 1, 5, 6)):
         yield _case(*shape)
+    yield _case(3, 2050)  # wider than any tile
     for values in ("zeros", "subnormal", "huge"):
         yield _case(5, 2, 12, values=values, dtype="float16")
         yield _case(5, 2, 12, values=values, interleaved=True)
     yield _case(3, 2, 16, layout="far", dtype="bfloat16")
+    yield _case(3, 2, 16, upstream="far", dtype="bfloat16")
 
 
 def _smoke_pairs() -> Iterator[RotateHalfCase]:
@@ -141,7 +145,7 @@ def _board() -> Iterator[RotateHalfCase]:
     )
 
 
-ORDINALS = ("first", "second", "third")
+ORDINALS = ("first", "second", "third", "fourth")
 
 
 def axes(case: RotateHalfCase, arguments: Mapping[str, Any]) -> Axes:

@@ -14,7 +14,7 @@ from common.arena import dtype_name
 from common.sandbox import backend
 from common.sandbox.failures import Refused
 from common.sandbox.poison import Poison
-from common.sandbox.session import Call, Session
+from common.sandbox.session import Call, Session, check_class
 from common.wire import OUTPUT, POISONS, Reply
 
 GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = MappingProxyType(
@@ -83,6 +83,9 @@ def backward(
         gradients = torch.autograd.grad(
             call.results[OUTPUT], wanted, gradient, allow_unused=True, retain_graph=retain
         )
+        for each in gradients:
+            if each is not None:
+                check_class(each)
         if not retain:
             del call.results[OUTPUT]
     call.results |= dict(zip(results, gradients, strict=True))

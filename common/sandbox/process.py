@@ -69,6 +69,9 @@ def grow() -> None:
     Poison.__torch_dispatch__ = _GUARDED  # type: ignore[method-assign]
 
 
+BUILDERS = ("interpreter_builder", "interpreter_semantic")
+
+
 class Lack:
     """A finder that ends the process where torch._dynamo is imported, if it is not there yet."""
 
@@ -170,7 +173,8 @@ def serve(connection: socket.socket) -> None:
 
     if DYNAMO not in sys.modules:
         sys.meta_path.insert(0, Lack(lack))
-    session = Session(Seal.of(relied_on(), ours(), json_instances(), near=SAMPLING), refuse)
+    instances = (*json_instances(), *interpreter_instances())
+    session = Session(Seal.of(relied_on(), ours(), instances, near=SAMPLING), refuse)
     below = roots(session, [refuse])
     _hide()
     pending = b""
@@ -220,6 +224,7 @@ def relied_on() -> Iterator[ModuleType | type]:
     yield from (json.JSONEncoder, json.JSONDecoder, contextlib._GeneratorContextManager)
     yield from (random.Random, socket.socket, TorchDispatchMode)
     yield from (DeviceContext, sys.modules[DeviceContext.__module__])
+    yield from used()
     yield from (torch.Tensor, torch.UntypedStorage, torch.cuda.Event, torch.cuda.Stream)
     for module in (*ours(), *([triton.runtime.interpreter] if backend.INTERPRETED else [])):
         yield module
@@ -232,11 +237,29 @@ def ours() -> list[ModuleType]:
     return [module for name, module in sys.modules.items() if _is_ours(name)]
 
 
+def used() -> Iterator[ModuleType]:
+    """Yield the modules that ours call by name, such as numpy for the interpreter's checks.
+
+    Settings replace functions of sys, such as its excepthook.
+    """
+    values = (value for module in ours() for value in vars(module).values())
+    yield from (each for each in values if isinstance(each, ModuleType) and each is not sys)
+
+
 def json_instances() -> Iterator[Held]:
     """Yield the encoder and the decoder that `json` keeps for all its calls."""
     for name in ("_default_encoder", "_default_decoder"):
         instance = getattr(json, name)
         yield hold(instance, f"json.{name}", *vars(instance))
+
+
+def interpreter_instances() -> Iterator[Held]:
+    """Yield what a kernel's operations go through in Triton's interpreter."""
+    if backend.INTERPRETED:
+        module = triton.runtime.interpreter
+        yield hold(module, "triton.runtime.interpreter", *BUILDERS)
+        yield hold(module.interpreter_builder, BUILDERS[0])
+        yield hold(module.interpreter_semantic, BUILDERS[1], "builder")
 
 
 def _hide() -> None:

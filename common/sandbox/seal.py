@@ -10,6 +10,7 @@ gets past it; `docs/grading.md` says what is promised.
 from __future__ import annotations
 
 import _thread
+import gc
 import operator
 import signal
 import sys
@@ -37,7 +38,7 @@ from common.sandbox.namespaces import (
 )
 
 Root = tuple[Callable[[Any], object], tuple[Any, ...], tuple[object, ...]]
-_any, _type = any, type  # by names of our own, since the others may be replaced
+_any, _type, _tuple = any, type, tuple  # by names of our own, since the others may be replaced
 _LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (torch, triton))
 _MONITOR = "tqdm/_monitor.py"
 """A thread of the progress bars that torch.compile draws."""
@@ -70,6 +71,7 @@ class Seal(NamedTuple):
     me: int
     frames: Callable[[], dict[int, FrameType]]
     watchers: tuple[Callable[[], object], ...]
+    collected: tuple[Collection[object], tuple[object, ...]]
     handler: Callable[[int], object]
     stacks: tuple[tuple[Callable[[], int], Callable[[int], object]], ...]
 
@@ -105,6 +107,7 @@ class Seal(NamedTuple):
             me=_thread.get_ident(),
             frames=sys._current_frames,
             watchers=(sys.gettrace, sys.getprofile),
+            collected=(gc.callbacks, tuple(gc.callbacks)),
             handler=signal.getsignal,
             stacks=(
                 (torch._C._len_torch_function_stack, torch._C._get_function_stack_at),
@@ -138,6 +141,9 @@ class Seal(NamedTuple):
             if self.handler(number) is not handler:
                 name = getattr(number, "name", f"signal {number}")  # a real-time one has no name
                 return f"a handler of {name} was left behind"
+        callbacks, before = self.collected
+        if _tuple(callbacks) != before:
+            return "a callback of the garbage collector was left behind"
         for frame in self._at_work():
             where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
             behind = f"a thread was left behind, in {frame.f_code.co_name} of {where}"

@@ -72,6 +72,8 @@ class Session:
         """The clocks of the calls that are timed, by whether backward is too."""
         self.probes: Probes | None = None
         self._version = 0
+        self._versions: dict[str, int] = {}
+        """The versions of the latest call's tensors, by name."""
 
     def load(self, path: str, op: str) -> Reply:
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""
@@ -122,8 +124,8 @@ class Session:
             torch.cuda.empty_cache()
         return not (mapped and mapped())
 
-    def tensor(self, slot: Reply) -> torch.Tensor:
-        """Return the slot of shared memory as a tensor, with a version that none had before.
+    def tensor(self, slot: Reply, version: int | None = None) -> torch.Tensor:
+        """Return the slot of shared memory as a tensor, by default with a version that none had.
 
         The harness may have changed the memory. A solution that keeps what it derived from an
         argument under `(data_ptr(), _version)` must not find it for another content.
@@ -131,7 +133,8 @@ class Session:
         assert self.arena is not None
         tensor = self.arena.tensor(Slot(**slot))
         self._version += 1
-        torch._C._autograd._unsafe_set_version_counter((tensor,), (self._version,))
+        now = self._version if version is None else version
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (now,))
         return tensor
 
     def elements(self, slot: Reply) -> torch.Tensor:
@@ -144,12 +147,18 @@ class Session:
         """Return a call's tensors by name, and its options.
 
         An argument that takes a gradient is a leaf that requires one. An option may be a tensor.
+        Those that the call names as `kept` hold what they held in the call before, in the same
+        memory, and so have their version of then.
 
         Raises:
             Refused: UNSUPPORTED, where the function does not name an option of the call.
         """
         assert self.function is not None
-        tensors = {name: self.tensor(slot) for name, slot in call["tensors"].items()}
+        kept = {name: self._versions.get(name) for name in call.get("kept", ())}
+        tensors = {
+            name: self.tensor(slot, kept.get(name)) for name, slot in call["tensors"].items()
+        }
+        self._versions = {name: tensor._version for name, tensor in tensors.items()}
         for name in call["differentiable"]:
             tensors[name] = tensors[name].detach().requires_grad_()
         optional = {name: tensors.pop(name) for name in call["optional"]}
@@ -177,7 +186,7 @@ class Session:
         return functools.partial(function, *inputs.values(), **options), wanted, upstream
 
     def check_output(self, output: Any) -> None:
-        """Check that a result is a tensor of torch's own class, in memory of its own.
+        """Check that an output is a tensor of torch's own class, in memory of its own.
 
         Raises:
             Refused: INCORRECT_SHAPE, TAMPERED or MUTATED_INPUT, in this order.
@@ -185,8 +194,17 @@ class Session:
         assert self.arena is not None
         if not isinstance(output, torch.Tensor):
             raise Refused("INCORRECT_SHAPE", f"returned {type(output).__name__}, not a tensor")
-        if type(output) is not torch.Tensor:
-            reason = f"returned {type(output).__name__}, which may not hold what it shows"
-            raise Refused("TAMPERED", reason)
+        check_class(output)
         if output.numel() and self.arena.holds(output):
             raise Refused("MUTATED_INPUT", "the output lies in the memory of an argument")
+
+
+def check_class(result: torch.Tensor) -> None:
+    """Check that a result is of torch's own class; any other may compute it when it is read.
+
+    Raises:
+        Refused: TAMPERED.
+    """
+    if type(result) is not torch.Tensor:
+        reason = f"returned {type(result).__name__}, which may not hold what it shows"
+        raise Refused("TAMPERED", reason)

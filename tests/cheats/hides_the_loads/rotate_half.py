@@ -1,0 +1,31 @@
+"""It hides the builder's watched loads behind the interpreter's own, on that one instance.
+
+Expected: forward=TAMPERED backward=TAMPERED
+"""
+
+import functools
+
+import torch
+import triton
+import triton.language as tl
+from triton.runtime.interpreter import InterpreterBuilder, interpreter_builder
+
+
+@triton.jit
+def _kernel(x, y, n, d, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    first = offs % d < d // 2
+    value = tl.load(x + tl.where(first, offs + d // 2, offs - d // 2))
+    tl.store(y + offs, tl.where(first, -value, value), offs < n)
+
+
+def _original(watched):
+    return next(cell.cell_contents for cell in watched.__closure__ if callable(cell.cell_contents))
+
+
+def rotate_half(x):
+    loads = _original(_original(InterpreterBuilder.create_masked_load))
+    interpreter_builder.create_masked_load = functools.partial(loads, interpreter_builder)
+    y = torch.empty_like(x)
+    _kernel[(1,)](x, y, x.numel(), x.shape[-1], 1024)
+    return y

@@ -1,0 +1,33 @@
+"""Its gradient is a subclass that computes its values when another function takes it.
+
+Expected: forward=TAMPERED backward=TAMPERED
+"""
+
+import torch
+
+
+class Lazy(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        tensors = [arg.compute() if isinstance(arg, Lazy) else arg for arg in args]
+        return func(*tensors, **(kwargs or {}))
+
+    def compute(self):
+        with torch._C.DisableTorchFunctionSubclass():
+            a, b = self.as_subclass(torch.Tensor).chunk(2, -1)
+            return torch.cat((b, -a), -1)
+
+
+class _RotateHalf(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        a, b = x.chunk(2, -1)
+        return torch.cat((-b, a), -1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.clone().as_subclass(Lazy)
+
+
+def rotate_half(x):
+    return _RotateHalf.apply(x)
