@@ -140,6 +140,18 @@ def test_a_stack_of_saved_tensors_serves_one_order_alone(verdicts, monkeypatch, 
     assert verdicts(source)["backward"].verdict == "PASSED", "one call at a time cannot show it"
 
 
+BEYOND = "import ctypes; x, *_ = ctx.saved_tensors; end = x.data_ptr() + x.nbytes"
+READ = "ctypes.c_float.from_address(end).value"
+
+
+def test_calls_beside_the_latest_leave_the_guards_of_its_inputs(verdicts, monkeypatch):
+    """They have the same inputs; bytes of another kind would hide that backward reads past x."""
+    monkeypatch.setattr("common.grading.exchange.MOST_BESIDE", 3)  # the last of them is an even one
+    source = SAVES.format(**AS_IT_IS | {"before": BEYOND, "factor": READ})
+    found = verdicts(source, interleaved=True)["backward"]
+    assert found.verdict == "OUT_OF_BOUNDS", found
+
+
 def test_an_output_that_the_next_call_overwrites_is_named(verdicts):
     source = (
         "import torch\n\nkept = {}\n\ndef masked_linear(x, w_v, w_t, mask):\n"

@@ -93,10 +93,14 @@ class Exchange:
         return self.asks_other and not self.problem.frugal
 
     def lay_inputs(self, attempt: int) -> None:
-        """Write the guard bytes of this attempt, and its inputs as they were drawn."""
+        """Write the guard bytes of this attempt, and its inputs as they were drawn.
+
+        Calls beside the latest share its inputs, and so its guard bytes.
+        """
         problem = self._problem(attempt)
         tensors = call_tensors(problem.arguments, problem.upstream)
-        self.memory.lay(self.slots[attempt], tensors, GUARDS[attempt % len(GUARDS)])
+        guard = GUARDS[(LATEST if attempt in self.beside else attempt) % len(GUARDS)]
+        self.memory.lay(self.slots[attempt], tensors, guard)
         if self.problem.frugal:
             for slot in self.slots[attempt].results.values():
                 self.memory.arena.bytes_of(slot).fill_(GARBAGE)
