@@ -21,10 +21,10 @@ def test_check_says_what_is_wrong_and_where(study, by_hand):
 
 def test_grade_writes_every_verdict_and_fails_where_a_contributor_does(graded_here, tmp_path):
     file = tmp_path / "verdicts.json"
-    ran = graded_here("alice", WRONG, "--sample", 3, "--json", file)
+    ran = graded_here("alice", WRONG, "--sample", 8, "--json", file)
     assert ran.code == 1, ran.err
     rows = json.loads(file.read_text())
-    assert len(rows) == 2 * 3
+    assert len(rows) == 2 * 8
     fields = {"solution", "op", "case", "direction", "verdict", "reason"}
     assert all(fields <= row.keys() for row in rows)
     assert {row["direction"] for row in rows} == {"forward", "backward"}
@@ -33,7 +33,7 @@ def test_grade_writes_every_verdict_and_fails_where_a_contributor_does(graded_he
     assert failures
     assert all(row["reason"] for row in failures)
     assert not any("picture" in row for row in rows), "it is for the terminal"
-    assert len(ran.out.splitlines()) == 3
+    assert len(ran.out.splitlines()) == 8
 
 
 def test_what_is_unsupported_fails_nothing(graded_here, tmp_path):

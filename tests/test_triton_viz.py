@@ -105,7 +105,7 @@ def test_what_is_found_decides_and_what_cannot_be_followed_does_not(
 def test_a_case_without_an_end_costs_itself_alone(stand_in, tmp_path):
     text = first("while x.dtype == torch.float32: pass")
     path = written(tmp_path, text).path
-    names = [CASES[0].name, "10x2x4x8-bfloat16-offset"]
+    names = [CASES[0].name, "10x2x4x8-float16-reversed"]
     program = PLAIN.replace("symbolic;", "symbolic; symbolic.SECONDS = 4;")
     stopped = [row["stopped"] for row in symbolic(program, path, names)]
     assert stopped == ["no end within 4 s", ""]
