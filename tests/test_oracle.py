@@ -16,6 +16,7 @@ from common.ops._draw import draw
 from common.paths import ROOT
 from common.solutions import Solution
 from common.wire import OUTPUT
+from tests.asking import Chosen
 
 # a single row has no slices along its first dimension: it is its features
 SEVERAL = [(op, case) for op in map(ops.load, ops.names()) for case in op.cases("smoke")
@@ -170,11 +171,12 @@ def test_an_outline_has_no_memory(fork_server, tmp_path):
     assert problem.truth[OUTPUT].shape == problem.case.shape
 
 
-def test_a_frugal_harness_asks_other_inputs_too(fork_server):
+def test_a_frugal_harness_asks_other_inputs_too(fork_server, monkeypatch):
     """One call after the other, so that a replayed result is a wrong one."""
+    monkeypatch.setattr("common.grading.worker.Chance", lambda: Chosen(interleaved=True))
     op = ops.load("rotate_half")
-    cases = [case for case in op.cases("smoke") if not case.span][:24]
+    cases = [next(op.cases("smoke"))]
     replays = Solution(ROOT / "tests" / "cheats" / "replays_by_pointer" / "rotate_half.py", op.name)
     with Sweep("cpu", server=fork_server, memory=Memory(lambda: IDLE + CONTEXT)) as sweep:
         found = [graded.verdicts["forward"].verdict for graded in sweep.grade(op, cases, [replays])]
-    assert "TAMPERED" in found
+    assert found == ["TAMPERED"]
