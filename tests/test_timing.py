@@ -15,9 +15,11 @@ from common.arena import lay_out, shifted, storage_bytes
 from common.grading.calls import call_json, call_tensors
 from common.measure.timed_process import is_samples, names_a_call
 from common.ops._draw import draw
-from common.sandbox import timed
+from common.sandbox import backend, timed
 from common.sandbox.clock import WARM_UP_CALLS
 from common.sandbox.failures import Refused
+from common.sandbox.interpreter import bounds
+from common.sandbox.interpreter.spans import spans_of
 from common.sandbox.rotation import Rotation, TimedCall, overlap
 from common.sandbox.shifting import Changing
 from common.sandbox.timed import check_sample
@@ -167,6 +169,21 @@ def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch
     assert found == seen
     assert session.clocks[True] == made[True]
     assert session.clocks.get(False) == (made[False] if beside else None)
+
+
+def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
+    """Its addresses were held against the end of the other: once in some hundred timings."""
+    for name in ("Rotation", "peak_memory"):
+        monkeypatch.setattr(timed, name, lambda *_: None)
+    monkeypatch.setattr(timed, "Clock", lambda *_: SimpleNamespace(slow=False))
+    session = SimpleNamespace(prepare=None, clocks={}, hold=lambda: None)
+    monkeypatch.setattr(backend, "INTERPRETED", True)
+    monkeypatch.setattr(backend, "bounds", bounds, raising=False)
+    memory = torch.zeros(64)
+    backend.begin_watch({"x": memory[:16]}, backwards=False)
+    timed.begin_timing(session, [], [], backward=False)
+    (span,) = spans_of("x", memory[8:40], bounds.WATCH.inputs)
+    assert span.holds(memory[8:40].data_ptr(), memory[40:].data_ptr())
 
 
 @pytest.mark.parametrize(("drawn", "near"), [(0, False), (1, True), (3, True)])
