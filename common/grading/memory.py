@@ -100,36 +100,41 @@ class Footprint:
 class Memory:
     """The budget of one run, and what is left of it."""
 
-    def __init__(self, free: Callable[[], int], budget: int | None = None) -> None:
+    def __init__(
+        self, free: Callable[[], int], budget: int | None = None, sharing: int = 1
+    ) -> None:
         """Take the budget in bytes, at most the free memory, which is the default.
 
         Args:
             free: Returns the device's free bytes.
-            budget: The bytes that the run may take.
+            budget: The bytes that all harnesses of the run may take together.
+            sharing: The number of these harnesses; each has an equal part.
         """
         self._free = free
         start = free()
-        self.budget = min(budget or start, start)
-        self._others = start - self.budget
-        self._least = self.budget
+        self._whole = min(budget or start, start)
+        self.budget = self._whole // sharing
+        self._others = start - self._whole
+        self._least = self._whole
 
     @property
     def limit(self) -> int | None:
         """Return the bytes that a solution's process may take, None where all is the run's."""
-        return max(self.budget - IDLE, 1) if self._others else None
+        all_is_ours = not self._others and self.budget == self._whole
+        return None if all_is_ours else max(self.budget - IDLE, 1)
 
     @classmethod
-    def of(cls, device: str, budget: int | None = None) -> Memory:
+    def of(cls, device: str, budget: int | None = None, sharing: int = 1) -> Memory:
         """Return the budget of a device, `cuda` or `cpu`, whose memory is not counted."""
         if device != "cuda":
             return cls(lambda: sys.maxsize, budget)
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # of an earlier step
-        return cls(_free, budget)
+        return cls(_free, budget, sharing)
 
     @property
     def left(self) -> int:
-        """Return the bytes of the budget that nothing takes now."""
+        """Return the bytes that nothing takes now, of all harnesses' budget."""
         return self.look()
 
     def look(self) -> int:
@@ -141,7 +146,7 @@ class Memory:
     @property
     def peak(self) -> int:
         """Return the most bytes that were taken whenever they were looked at."""
-        return self.budget - self._least
+        return self._whole - self._least
 
 
 def _free() -> int:
