@@ -17,7 +17,6 @@ import resource
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -52,6 +51,8 @@ SAMPLING = (
 DYNAMO = "torch._dynamo"
 """The modules of torch.compile, which take as long to import as torch. They replace functions of
 torch that the tamper check remembers, so they are imported before a worker is forked, or never."""
+BUILDERS = ("interpreter_builder", "interpreter_semantic")
+"""What a kernel's operations go through in Triton's interpreter, by name."""
 _GUARDED = Poison.__torch_dispatch__
 """As torch made it: a function that imports torch._dynamo when it is first called, to keep
 torch.compile out of the mode."""
@@ -67,9 +68,6 @@ def grow() -> None:
     import torch._dynamo  # noqa: F401
 
     Poison.__torch_dispatch__ = _GUARDED  # type: ignore[method-assign]
-
-
-BUILDERS = ("interpreter_builder", "interpreter_semantic")
 
 
 class Lack:
@@ -219,12 +217,12 @@ def _context_is_lost() -> bool:
 
 def relied_on() -> Iterator[ModuleType | type]:
     """Yield the modules and classes that call a solution, check its answer and time it."""
-    yield from (builtins, json, time, torch, torch.autograd, torch.cuda, torch.nn.functional)
-    yield from (json.encoder, json.decoder, sys.modules["json.scanner"], contextlib)
+    yield from used()
+    yield from (builtins, torch.autograd, torch.cuda, torch.nn.functional)
+    yield from (json.encoder, json.decoder, sys.modules["json.scanner"])
     yield from (json.JSONEncoder, json.JSONDecoder, contextlib._GeneratorContextManager)
     yield from (random.Random, socket.socket, TorchDispatchMode)
     yield from (DeviceContext, sys.modules[DeviceContext.__module__])
-    yield from used()
     yield from (torch.Tensor, torch.UntypedStorage, torch.cuda.Event, torch.cuda.Stream)
     for module in (*ours(), *([triton.runtime.interpreter] if backend.INTERPRETED else [])):
         yield module
@@ -254,7 +252,7 @@ def json_instances() -> Iterator[Held]:
 
 
 def interpreter_instances() -> Iterator[Held]:
-    """Yield what a kernel's operations go through in Triton's interpreter."""
+    """Yield Triton's interpreter, its builder and its semantics, as they are now."""
     if backend.INTERPRETED:
         module = triton.runtime.interpreter
         yield hold(module, "triton.runtime.interpreter", *BUILDERS)
