@@ -1,7 +1,8 @@
 """Every kernel of tests/wrong gets its promised verdict, is told no wrong cause and harms nobody.
 
-All are graded on every smoke case, as `check` does; cheats with wrong results on some. Kernels are
-compiled in some of the cases, but those that must not compile in all.
+All are graded on every smoke case, as `check` does, but on a large one only if no smaller one has
+caught them; cheats with wrong results on some. Kernels are compiled in some of the cases, but those
+that must not compile in all.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections import defaultdict
 
 import pytest
 
@@ -30,6 +32,8 @@ CHEATS = [
 UNCOMPILED = [solution for solution in WRONG if "COMPILE_ERROR" in expected(solution).values()]
 EVERY = 5
 """One smoke case in so many is asked of a cheat, and compiled where that decides nothing."""
+LARGE = 100_000
+"""Bytes of a case that the interpreter takes a second for, or gigabytes where views are far."""
 NAMED = 0.9
 """The least share of kernels whose mistake a line names."""
 
@@ -38,6 +42,10 @@ def promised(solution):
     """Return the cause that a kernel names, if it names one."""
     found = re.search(r"^Cause: (.+)$", solution.path.read_text(), re.MULTILINE)
     return found and found[1]
+
+
+def is_large(op, case):
+    return op.work(case, "forward").bytes + case.span > LARGE
 
 
 @functools.cache
@@ -49,7 +57,8 @@ def sampled(op):
 @pytest.fixture(scope="module")
 def answers(fork_server):
     """Return every answer of the kernels, and some of the cheats and of the bystanders."""
-    found = []
+    found, seen = [], defaultdict(set)
+    awaited = {each: {*expected(each).items()} for each in WRONG}
     everyone = [*WRONG, *CHEATS, *BYSTANDERS]
     with Compiler("cpu") as compiler:
 
@@ -60,14 +69,19 @@ def answers(fork_server):
 
         with Sweep("cpu", deadline=corpus.DEADLINE, server=fork_server, grade=judge) as sweep:
             for op in map(ops.load, sorted({solution.op for solution in everyone})):
-                cases = list(corpus.smoke(op))
+                cases = sorted(corpus.smoke(op), key=functools.partial(is_large, op))
                 some = {**dict.fromkeys(CHEATS, sampled(op.name)),
                         **dict.fromkeys(BYSTANDERS, cases[:WITNESSED])}  # fmt: skip
 
-                def skip(solution, case, some=some, cases=cases):
-                    return case not in some.get(solution, cases)
+                def skip(solution, case, op=op, some=some, cases=cases):
+                    caught = solution in awaited and awaited[solution] <= seen[solution]
+                    return case not in some.get(solution, cases) or (caught and is_large(op, case))
 
-                found += sweep.grade(op, cases, everyone, skip)
+                for graded in sweep.grade(op, cases, everyone, skip):
+                    found.append(graded)
+                    seen[graded.solution] |= {
+                        (each, verdict.verdict) for each, verdict in graded.verdicts.items()
+                    }
     return found
 
 
