@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import signal
 import sys
 import threading
@@ -269,3 +270,44 @@ def test_the_functions_that_take_a_sample_are_near():
     names = {each.name for each in Seal.of(process.relied_on(), process.ours()).sealed}
     for module in process.SAMPLING:
         assert any(name == module or name.startswith(f"{module}.") for name in names), module
+
+
+LIBRARY = """
+import gc
+
+def _made(inner):
+    return lambda phase, info: inner()
+
+def callback(phase, info):
+    pass
+
+gc.callbacks.append({})
+"""
+
+
+@pytest.mark.parametrize(
+    ("left", "installed", "within", "said"),
+    [
+        ("callback", True, False, None),
+        ("callback", False, False, "a callback of the garbage collector was left behind"),
+        ("callback", True, True, "a callback of the garbage collector was left behind"),
+        ("_made(callback)", True, False, "a callback of the garbage collector was left behind"),
+        ("_made", True, False, None),
+        ("exec", True, False, "a callback of the garbage collector was left behind"),
+    ],
+)
+def test_an_installed_library_may_watch_the_collector(
+    tmp_path, monkeypatch, left, installed, within, said
+):
+    """As JAX does, which TransformerEngine and CUTLASS import; a solution may not."""
+    file = tmp_path / "a_library.py"
+    file.write_text(LIBRARY.format(left))
+    monkeypatch.setattr(gc, "callbacks", list(gc.callbacks))
+    monkeypatch.setattr(sys, "path", [str(tmp_path if within else tmp_path / "mine"), *sys.path])
+    monkeypatch.setattr("common.sandbox.seal._INSTALLED", (str(tmp_path),) * installed)
+    seal = sealed()
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    library = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, file.stem, library)
+    spec.loader.exec_module(library)
+    assert seal.broken() == said
