@@ -243,30 +243,25 @@ def _times(
         if direction == "forward" and not (timed.slow or timed.frugal) and timed.capture():
             graph = {"graph": timed.turn("graph", "gpu")}
             gpu |= take_turns(graph, patience * REPLAYS, PRECISION["gpu"], first=first)
-    eagers = functools.partial(_eagers_overhead, problem, baseline, direction)
-    allowed = eagers if case.ranked_by == "host" else None
-    if reason := watch.forged(median(times[clocks[-1]]["solution"]), allowed):
+    eager = functools.partial(_eagers_stopwatch, problem, baseline, direction)
+    if reason := watch.forged(median(times[clocks[-1]]["solution"]), eager):
         raise Forged("TAMPERED", reason)
     return times
 
 
-def _eagers_overhead(problem: Problem, baseline: Baseline, direction: Direction) -> float:
-    """Return the microseconds of a call by the stopwatch that eager's samples do not show.
-
-    Eager is timed in the solution's place, in a process of its own.
-    """
-    stand_in, burst = baseline.stand_in, BURST["host"]
+def _eagers_stopwatch(problem: Problem, baseline: Baseline, direction: Direction) -> Stopwatch:
+    """Return the stopwatch of eager in the solution's place, in a process of its own."""
+    stand_in, clock = baseline.stand_in, problem.case.ranked_by
     try:
         with eagers_own_faults():
             timed = TimedProcess(stand_in, _laid(problem, stand_in, direction), direction)
-            watch = Stopwatch(timed, "host")
-            take = watch.beside(timed.turn("solution", "host", burst))
+            watch = Stopwatch(timed, clock)
+            take = watch.beside(timed.turn("solution", clock, BURST[clock]))
             turns = [take(stopping.TURNS.start) for _ in range(TURNS_OF_EAGER)]
-            usual = median([*itertools.chain(*turns)])
-            watch.look_longer(usual)
+            watch.look_longer(median([*itertools.chain(*turns)]))
     finally:
         stand_in.close()
-    return watch.overhead(usual)
+    return watch
 
 
 def _own(

@@ -242,7 +242,7 @@ def _is_a_librarys(callback: object) -> bool:
     JAX leaves one when it is imported, as TransformerEngine and CUTLASS do where it is installed.
     One that holds other functions, as a closure does, may call a solution's.
     """
-    if _type(callback) is not FunctionType or callback.__closure__ or callback.__defaults__:
+    if not isinstance(callback, FunctionType) or callback.__closure__ or callback.__defaults__:
         return False
     file = callback.__code__.co_filename
     module = sys.modules.get(callback.__module__)

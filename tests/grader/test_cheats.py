@@ -20,6 +20,7 @@ from common.grading import worker
 from common.grading.sweep import Sweep
 from common.measure import limits, timing
 from common.measure.cores import Elapsed
+from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import TimedProcess
 from common.paths import ROOT
 from common.records import jsonl, runs
@@ -91,7 +92,7 @@ def test_what_lengthens_every_run_is_no_forgery(fork_server, monkeypatch, eager_
     monkeypatch.setattr(timing, "SECONDS", SHORT)
     monkeypatch.setattr(TimedProcess, "run_on", longer)
     if not eager_is_asked:
-        monkeypatch.setattr(timing, "_eagers_overhead", lambda *_: 0.0)
+        monkeypatch.setattr(timing, "_eagers_stopwatch", lambda *_: Stopwatch(None, "host"))
     named = {each.handle: each for each in CHEATS}
     honest, forger = named["calls_the_reference"], named["changes_the_end_alone"]
     found = corpus.timed("cpu", [honest, forger], server=fork_server)
