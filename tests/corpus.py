@@ -169,10 +169,13 @@ def table(corpus: Iterable[Solution], counts: Counts) -> str:
     """Return the table of a corpus and its verdicts, as docs/grading.md shows it."""
     lines = ["| kernel | what it does | forward | backward |", "|---|---|---|---|"]
     for solution in corpus:
-        got = [" ".join(sorted(set(counts[solution, each]) - FINE)) for each in DIRECTIONS]
-        forward, backward = (verdict or "PASSED" for verdict in got)
-        there = promised(solution, "On a GPU")
-        forward += f", on a GPU: {there}" if there and there not in forward else ""
+        failed = [set(counts[solution, each]) - FINE for each in DIRECTIONS]
+        forward, backward = (" ".join(sorted(each)) or "PASSED" for each in failed)
+        if (there := promised(solution, "On a GPU")) and there not in forward:
+            if failed[1] and not failed[0]:
+                backward += f", on a GPU: {there}"
+            else:
+                forward += f", on a GPU: {there}"
         name = f"[{solution.handle}](../{solution.path.relative_to(ROOT)})"
         what = solution.note or "a syntax error"
         for when in ("Timed", "Timed on a GPU"):

@@ -1,4 +1,4 @@
-"""When timed, the harness's clock shows the wrong end of a sample once, and is back in place then.
+"""It is slow; when timed, the harness's clock shows the wrong end once, and is back in place then.
 
 Expected: forward=PASSED backward=PASSED
 Timed: TAMPERED
@@ -36,4 +36,6 @@ def rotate_half(x):
     if _get_current_dispatch_mode() is None:
         _forge()
     a, b = x.chunk(2, -1)
-    return torch.cat((-b, a), -1)
+    for _ in range(8):  # a quick one can forge what eager takes beyond its samples
+        y = torch.cat((-b, a), -1)
+    return y

@@ -1,6 +1,7 @@
 """It swallows an out-of-bounds exception and empties the harness's list of faults.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
+On a GPU: RUNTIME_ERROR
 """
 
 import contextlib

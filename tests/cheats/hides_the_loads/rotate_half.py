@@ -1,6 +1,7 @@
 """It hides the builder's watched loads behind the interpreter's own, on that one instance.
 
 Expected: forward=TAMPERED backward=TAMPERED
+On a GPU: RUNTIME_ERROR
 """
 
 import functools

@@ -1,6 +1,7 @@
 """It restores the interpreter's own loads, which check no address.
 
 Expected: forward=TAMPERED backward=TAMPERED
+On a GPU: RUNTIME_ERROR
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Its programs rely on their order; a watch of its own never turns it.
 
 Expected: forward=TAMPERED backward=TAMPERED
+On a GPU: RUNTIME_ERROR
 """
 
 import copy

@@ -1,6 +1,7 @@
 """It reads the memory behind its argument and does not use it.
 
 Expected: forward=OUT_OF_BOUNDS backward=PASSED
+On a GPU: CRASHED
 """
 
 import ctypes

@@ -1,6 +1,7 @@
 """It swallows an out-of-bounds exception and begins a new call of the harness's watch.
 
 Expected: forward=TAMPERED backward=TAMPERED
+On a GPU: RUNTIME_ERROR
 """
 
 import contextlib

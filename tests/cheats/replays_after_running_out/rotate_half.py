@@ -1,6 +1,7 @@
 """It says that memory ran out once, to be asked less, and replays results by their address then.
 
 Expected: forward=TAMPERED backward=PASSED
+On a GPU: RUNTIME_ERROR
 """
 
 import torch

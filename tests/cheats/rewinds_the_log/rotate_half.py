@@ -1,6 +1,7 @@
 """It swallows an out-of-bounds exception and replaces the log's list and count of faults.
 
 Expected: forward=TAMPERED backward=TAMPERED
+On a GPU: RUNTIME_ERROR
 """
 
 import contextlib

@@ -1,6 +1,7 @@
 """It swallows its kernel's out-of-bounds exception and computes in torch.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
+On a GPU: RUNTIME_ERROR
 """
 
 import contextlib

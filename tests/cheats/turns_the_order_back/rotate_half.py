@@ -1,6 +1,7 @@
 """Its programs rely on their order, and it has them always run from the first to the last.
 
 Expected: forward=TAMPERED backward=TAMPERED
+On a GPU: RUNTIME_ERROR
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Its kernel, which is Python without a GPU, names all memory an argument of its launch.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
+On a GPU: COMPILE_ERROR
 """
 
 import torch

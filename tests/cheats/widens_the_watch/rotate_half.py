@@ -1,6 +1,7 @@
 """It names all memory an argument of the call, so that no access leaves one.
 
 Expected: forward=TAMPERED backward=TAMPERED
+On a GPU: RUNTIME_ERROR
 """
 
 import torch

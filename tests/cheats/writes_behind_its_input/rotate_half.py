@@ -1,6 +1,7 @@
 """It writes to the memory behind its argument.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
+On a GPU: CRASHED
 """
 
 import ctypes

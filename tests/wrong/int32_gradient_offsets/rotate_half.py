@@ -1,6 +1,7 @@
 """Backward's offset of a row is a product in int32, which wraps where rows lie far apart.
 
 Expected: forward=PASSED backward=OUT_OF_BOUNDS
+On a GPU: RUNTIME_ERROR
 """
 
 import torch
