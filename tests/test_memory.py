@@ -174,12 +174,3 @@ def test_a_budget_is_less_than_what_is_free():
     assert (memory.left, memory.peak) == (11 * GIB, 10 * GIB)
     assert Memory(lambda: free[0]).limit is None
     assert Memory(lambda: 4 * GIB, 16 * GIB).budget == 4 * GIB
-
-
-def test_harnesses_that_share_a_gpu_have_equal_parts_and_see_what_all_leave():
-    free = [24 * GIB]
-    memory = Memory(lambda: free[0], 16 * GIB, sharing=2)
-    assert (memory.budget, memory.limit) == (8 * GIB, 8 * GIB - IDLE)
-    free[0] -= 3 * GIB
-    assert (memory.left, memory.peak) == (13 * GIB, 3 * GIB)
-    assert Memory(lambda: 16 * GIB, sharing=2).limit == 8 * GIB - IDLE

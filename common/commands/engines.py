@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--stations",
         type=shared.count,
         metavar="N",
-        help="processes that share a GPU (grade alone), or without one the cores; default: one",
+        help="without a GPU, processes, at most one a core; default: this one alone",
     )
 
 
@@ -77,10 +77,8 @@ def chosen(
         raise ModuleNotFoundError(name="ray")
     # the GPUs may be on other nodes
     device = _device_of_cluster(options) if ray else shared.found_device(options)
-    if options.stations and ray:
-        raise UserError("--stations is for this machine: leave it out, or leave --engine ray out")
-    if options.stations and device == "cuda" and command == "bench":
-        raise UserError("--stations would share a GPU that a clock needs alone: leave it out")
+    if options.stations and (device == "cuda" or ray):
+        raise UserError("--stations is for one machine without a GPU: leave it out")
     from common.engines.units import Job, Source
 
     seen = gpus.visible() if device == "cuda" and not ray else []

@@ -1,11 +1,9 @@
-"""The engine of this machine: a station in this process, or several in processes of their own."""
+"""The engine of this machine: a station in this process, or a process for each of its GPUs."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-
-import msgspec
 
 from common.engines.engine import Answers, Engine, Fleet
 from common.engines.process import Process, share_cores
@@ -64,27 +62,18 @@ def engine(job: Job, gpus: Sequence[str], stations: int = 0) -> Engine:
     Args:
         job: The job.
         gpus: The GPUs, as CUDA_VISIBLE_DEVICES names them; a process each where there are several.
-        stations: The number of processes that share a GPU, or without one the cores; 0 for one
-            process a GPU, which is this one where there is one GPU or none.
+        stations: Without a GPU, the number of processes, which share the cores; 0 for none but
+            this one.
     """
     if len(gpus) < 2 and not stations:  # a process more would import torch once more
         return Here(job)
-    if gpus:
-        job = msgspec.structs.replace(job, sharing=max(stations, 1))
-    named = {name: {VISIBLE: gpu} for gpu in gpus or [""] for name in _names(gpu, stations)}
-    cores = share_cores(sorted(os.sched_getaffinity(0)), len(named))
+    seen = [{VISIBLE: gpu} for gpu in gpus] or [{VISIBLE: ""}] * stations
+    names = [f"GPU {gpu}" for gpu in gpus] or [f"station {i}" for i in range(stations)]
+    cores = share_cores(sorted(os.sched_getaffinity(0)), len(seen))
     return Fleet(
         job,
         [
             Process(name, job, environment=each, cores=own)
-            for (name, each), own in zip(named.items(), cores, strict=True)
+            for name, each, own in zip(names, seen, cores, strict=True)
         ],
     )
-
-
-def _names(gpu: str, stations: int) -> list[str]:
-    """Return the names of the stations of a GPU, or of those without one."""
-    where = [f"GPU {gpu}"] * bool(gpu)
-    if not stations:
-        return where
-    return [" ".join([*where, f"station {index}"]) for index in range(stations)]

@@ -41,10 +41,9 @@ class Station:
         if job.device == "cuda" and not torch.cuda.is_available():
             raise UserError("torch finds no GPU: it is built without CUDA, or lacks the driver")
         self._job, self._solutions = job, job.solutions
-        self._memory = Memory.of(job.device, job.memory, job.sharing)
+        self._memory = Memory.of(job.device, job.memory)
         with contextlib.redirect_stderr(io.StringIO()) as notes:
-            share = self._memory.budget
-            found = tier_cases(self._solutions, job.tier, job.device, job.sample, share)
+            found = tier_cases(self._solutions, job.tier, job.device, job.sample, job.memory)
             self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in found}
         self.place = place(job.device, self._solutions, self._memory.budget, job.name)
         self._notes = tuple(notes.getvalue().splitlines())

@@ -53,8 +53,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     sample: int | None = None
     memory: int | None = None
     """Bytes of each GPU's memory that may be taken; None for all that is free."""
-    sharing: int = 1
-    """The stations that share each GPU, and its memory in equal parts."""
     verbose: bool = False
     pace: bool = False
     """Whether each station times eager on one case, so that devices of a kind can be compared."""

@@ -100,41 +100,36 @@ class Footprint:
 class Memory:
     """The budget of one run, and what is left of it."""
 
-    def __init__(
-        self, free: Callable[[], int], budget: int | None = None, sharing: int = 1
-    ) -> None:
+    def __init__(self, free: Callable[[], int], budget: int | None = None) -> None:
         """Take the budget in bytes, at most the free memory, which is the default.
 
         Args:
             free: Returns the device's free bytes.
-            budget: The bytes that all harnesses of the run may take together.
-            sharing: The number of these harnesses; each has an equal part.
+            budget: The bytes that the run may take.
         """
         self._free = free
         start = free()
-        self._whole = min(budget or start, start)
-        self.budget = self._whole // sharing
-        self._others = start - self._whole
-        self._least = self._whole
+        self.budget = min(budget or start, start)
+        self._others = start - self.budget
+        self._least = self.budget
 
     @property
     def limit(self) -> int | None:
         """Return the bytes that a solution's process may take, None where all is the run's."""
-        all_is_ours = not self._others and self.budget == self._whole
-        return None if all_is_ours else max(self.budget - IDLE, 1)
+        return max(self.budget - IDLE, 1) if self._others else None
 
     @classmethod
-    def of(cls, device: str, budget: int | None = None, sharing: int = 1) -> Memory:
+    def of(cls, device: str, budget: int | None = None) -> Memory:
         """Return the budget of a device, `cuda` or `cpu`, whose memory is not counted."""
         if device != "cuda":
             return cls(lambda: sys.maxsize, budget)
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # of an earlier step
-        return cls(_free, budget, sharing)
+        return cls(_free, budget)
 
     @property
     def left(self) -> int:
-        """Return the bytes that nothing takes now, of all harnesses' budget."""
+        """Return the bytes of the budget that nothing takes now."""
         return self.look()
 
     def look(self) -> int:
@@ -146,7 +141,7 @@ class Memory:
     @property
     def peak(self) -> int:
         """Return the most bytes that were taken whenever they were looked at."""
-        return self._whole - self._least
+        return self.budget - self._least
 
 
 def _free() -> int:

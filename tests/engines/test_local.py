@@ -210,14 +210,6 @@ def test_a_gpu_has_a_station_and_without_one_this_process_is_it(folder):
     assert [each._environment for each in fleet._stations] == [
         {"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "GPU-1a"},
     ]  # fmt: skip
-    assert {each._job.sharing for each in fleet._stations} == {1}
-
-
-def test_stations_may_share_a_gpu_and_its_memory(folder):
-    fleet = local.engine(job_in(folder), ["3"], stations=2)
-    assert [each.name for each in fleet._stations] == ["GPU 3 station 0", "GPU 3 station 1"]
-    assert [each._environment for each in fleet._stations] == [{"CUDA_VISIBLE_DEVICES": "3"}] * 2
-    assert {each._job.sharing for each in fleet._stations} == {2}
 
 
 def test_one_device_yields_each_answer_as_it_comes():
