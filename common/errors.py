@@ -19,6 +19,10 @@ _ASKED = re.compile(r"Tried to allocate (\S+ \S+)\. GPU \d+ has a total capacity
                     r" of which (\S+ \S+) is free")  # fmt: skip
 
 
+IN_A_GRAPH = "the interpreter cannot run a kernel inside a graph of torch.compile"
+"""The reason of a solution that asks for a whole graph: without a GPU one breaks at each launch."""
+
+
 def is_out_of_memory(text: str) -> bool:
     """Return whether a message says that a GPU's memory ran out."""
     return any(words in text for words in (OUT_OF_MEMORY, *_CUBLAS))

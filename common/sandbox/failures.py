@@ -12,7 +12,7 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from common import source
-from common.errors import is_out_of_memory, out_of_memory
+from common.errors import IN_A_GRAPH, is_out_of_memory, out_of_memory
 from common.sandbox.backend import TARGET
 from common.wire import Reply
 
@@ -40,6 +40,8 @@ def judge(error: BaseException) -> Reply:
         # torch raises the same for a dtype that one of its functions does not take
         if isinstance(cause, NotImplementedError) and "not implemented for '" not in str(cause):
             return {"verdict": "UNSUPPORTED", "reason": _line(str(cause) or "not implemented")}
+        if IN_A_GRAPH in _text(cause):  # an exception of torch.compile's, with its words around it
+            return {"verdict": "UNSUPPORTED", "reason": IN_A_GRAPH}
         if isinstance(cause, CompilationError):
             return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {_front_end(causes)}"}
         if isinstance(cause, OutOfResources | PTXASError):
@@ -61,11 +63,14 @@ def describe(error: BaseException) -> str:
     """Return the exception as one line: `ValueError: bad width, line 12 of rope.py: check(d)`."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _theirs(frame)]
     where = f", {source.of_entry(frames[-1])}" if frames else ""
+    return _line(f"{type(error).__name__}: {_text(error)}") + where
+
+
+def _text(error: BaseException) -> str:
     try:
-        text = str(error)
+        return str(error)
     except Exception:
-        text = "(its text cannot be had)"
-    return _line(f"{type(error).__name__}: {text}") + where
+        return "(its text cannot be had)"
 
 
 def _front_end(causes: Sequence[BaseException]) -> str:

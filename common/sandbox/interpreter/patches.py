@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import triton.language as tl
+from torch._subclasses.fake_tensor import FakeTensor
 from triton._C.libtriton import ir
 from triton.language import extra
 from triton.language.semantic import TritonSemantic
@@ -21,6 +22,7 @@ from triton.runtime import autotuner, interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import JITFunction
 
+from common.errors import IN_A_GRAPH
 from common.sandbox.interpreter import language, speed
 from common.sandbox.interpreter.bounds import watch_memory
 
@@ -30,6 +32,7 @@ def install() -> None:
     _patch_bfloat16()
     _patch_tf32()
     _patch_autotune()
+    _leave_launches_out_of_graphs()
     language.install()
     speed.install()
     _refuse_the_rest()
@@ -177,6 +180,31 @@ def _patch_autotune() -> None:
         return [0.0]  # equal times: the first configuration that is left once some are pruned
 
     autotuner.Autotuner._bench = bench
+
+
+# --- torch.compile: it would trace the interpreter, and fail at what it finds there ---------------
+
+
+def _leave_launches_out_of_graphs() -> None:
+    """Let a graph break at the launch of a kernel, which then runs as plain Python.
+
+    Without torch._dynamo nothing is compiled in this process; see `common/sandbox/process.py`.
+    """
+    if dynamo := sys.modules.get("torch._dynamo"):
+        for kind in (interpreter.InterpretedFunction, autotuner.Autotuner, autotuner.Heuristics):
+            kind.run = dynamo.disable(_on_values(kind.run), reason=IN_A_GRAPH)
+
+
+def _on_values(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse tensors without values, with which torch.compile runs an operator that it traces."""
+
+    @functools.wraps(run)
+    def launch(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(each, FakeTensor) for each in (*args, *kwargs.values())):
+            raise NotImplementedError(IN_A_GRAPH)
+        return run(*args, **kwargs)
+
+    return launch
 
 
 # --- what the interpreter cannot run, and would fail at or return None for -----------------------
