@@ -281,6 +281,13 @@ def _made(inner):
 def callback(phase, info):
     pass
 
+class Equal:
+    def __eq__(self, other):
+        return True
+
+    def __call__(self, phase, info):
+        pass
+
 gc.callbacks.append({})
 """
 
@@ -294,6 +301,7 @@ gc.callbacks.append({})
         ("_made(callback)", True, False, "a callback of the garbage collector was left behind"),
         ("_made", True, False, None),
         ("exec", True, False, "a callback of the garbage collector was left behind"),
+        ("Equal()", True, False, "a callback of the garbage collector was left behind"),
     ],
 )
 def test_an_installed_library_may_watch_the_collector(
@@ -302,7 +310,7 @@ def test_an_installed_library_may_watch_the_collector(
     """As JAX does, which TransformerEngine and CUTLASS import; a solution may not."""
     file = tmp_path / "a_library.py"
     file.write_text(LIBRARY.format(left))
-    monkeypatch.setattr(gc, "callbacks", list(gc.callbacks))
+    monkeypatch.setattr(gc, "callbacks", [lambda phase, info: None])
     monkeypatch.setattr(sys, "path", [str(tmp_path if within else tmp_path / "mine"), *sys.path])
     monkeypatch.setattr("common.sandbox.seal._INSTALLED", (str(tmp_path),) * installed)
     seal = sealed()

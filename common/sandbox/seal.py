@@ -154,7 +154,8 @@ class Seal(NamedTuple):
                 name = getattr(number, "name", f"signal {number}")  # a real-time one has no name
                 return f"a handler of {name} was left behind"
         callbacks, before = self.collected
-        if _any(each not in before and not _is_a_librarys(each) for each in _tuple(callbacks)):
+        known = {*map(id, before)}  # an object of the solution's may say that it equals one of them
+        if _any(id(each) not in known and not _is_a_librarys(each) for each in _tuple(callbacks)):
             return "a callback of the garbage collector was left behind"
         for frame in self._at_work():
             where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
