@@ -222,6 +222,52 @@ def test_a_look_keeps_nothing_of_its_callers_alive():
         gc.enable()
 
 
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda: ThreadPool(1, time.sleep, (60,)),
+        lambda: hold_on(ThreadPool(1), lambda pool: pool.apply_async(time.sleep, (60,))),
+        lambda: hold_on(ThreadPool(1), lambda pool: pool.imap(int, map(time.sleep, [60]))),
+        lambda: hold_on(ThreadPool(1), lambda pool: pool.map_async(time.sleep, [60])),
+        lambda: hold_on(
+            ThreadPool(1), lambda pool: pool.apply_async(int, callback=lambda _: time.sleep(60))
+        ),
+    ],
+)
+def test_a_pool_that_runs_no_python_is_at_work_all_the_same(begin):
+    seal = sealed()
+    pool = begin()
+    time.sleep(0.2)
+    found = seal.broken()
+    pool.terminate = lambda: None
+    assert "a thread was left behind" in found
+
+
+def hold_on(pool, begin):
+    begin(pool)
+    return pool
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_pool_may_still_tell_a_result_that_its_caller_has(tasks):
+    """The caller goes on before the pool's thread has come back to where it waits."""
+    seal, switch = sealed(), sys.getswitchinterval()
+    with ThreadPoolExecutor(tasks) as pool, ThreadPool(tasks) as threads:
+        threads.apply(int)
+        pool.submit(int).result()
+        time.sleep(0.2)
+        sys.setswitchinterval(1e-6)
+        try:
+            for _ in range(2000):
+                for job in [pool.submit(int) for _ in range(tasks)]:
+                    job.result()
+                assert not seal._left_behind()
+                threads.apply(int)
+                assert not seal._left_behind()
+        finally:
+            sys.setswitchinterval(switch)
+
+
 def test_threads_of_a_call_that_raised_may_end():
     """Where one thread of a pool raises, the caller returns while the others still work."""
     seal, end = sealed(), time.monotonic() + 0.2

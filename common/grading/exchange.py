@@ -20,8 +20,8 @@ FIRST, LATEST, OTHER, FURTHER, BESIDE = range(5)
 """The attempts at a case: two on the same inputs; one on other inputs in the memory of the first,
 where a replayed result is a wrong one; one in a further mode (`modes.py`); and, from BESIDE on,
 calls as the latest that live beside it, as a model's further layers do."""
-MOST_BESIDE = 4
-"""The calls of one case beside the latest are fewer, so that a ring of four buffers shows."""
+MOST_BESIDE = 3
+"""The calls of one case beside the latest, one at least, so that a ring of four buffers shows."""
 SMALL = 1 << 14
 """The most elements of a case's results where calls are made beside the latest."""
 OTHER_EVERY = 4
@@ -81,8 +81,8 @@ class Exchange:
         elements = sum(shape.numel() for shape in self.problem.shapes.values())
         if not self.interleaved or elements > SMALL:
             return range(0)
-        several = self.worker.chance.in_turn(MOST_BESIDE, "calls beside the latest")
-        return range(BESIDE, BESIDE + several)
+        more = self.worker.chance.in_turn(MOST_BESIDE, "calls beside the latest")
+        return range(BESIDE, BESIDE + 1 + more)
 
     @property
     def interleaved(self) -> bool:

@@ -10,13 +10,21 @@ gets past it; `docs/grading.md` says what is promised.
 from __future__ import annotations
 
 import _thread
+import concurrent.futures.thread
 import gc
+import multiprocessing.dummy
+import multiprocessing.pool
+import multiprocessing.queues
+import multiprocessing.synchronize
 import operator
 import os
+import re
+import selectors
 import signal
 import site
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -55,17 +63,29 @@ _INSTALLED = tuple(
 _MONITOR = "tqdm/_monitor.py"
 """A thread of the progress bars that torch.compile draws."""
 HOOK = "__torch_function__"
-_IDLE = (
-    ("concurrent/futures/thread.py", "_worker"),
-    ("multiprocessing/pool.py", "worker"),
-    ("multiprocessing/pool.py", "_handle_tasks"),
-    ("multiprocessing/pool.py", "_handle_results"),
-    ("multiprocessing/pool.py", "_wait_for_updates"),
+_TASK = re.compile(
+    r"(initializer|\bfn|func|callback|\bmap|starmap|ctx\.run|islice)\(|in (taskseq|enumerate\()"
 )
-"""Where the threads of Python's own pools wait for work: compilers keep such pools."""
-_POLL = ("/selectors.py", "multiprocessing/connection.py", "multiprocessing/queues.py")
-
-
+"""What a line of a pool has that runs a task, which need be no Python function."""
+_POOLS = {
+    str(module.__file__): frozenset(
+        number
+        for number, line in enumerate(Path(str(module.__file__)).read_text().splitlines(), start=1)
+        if _TASK.search(line)
+    )
+    for module in (concurrent.futures.thread, concurrent.futures._base, multiprocessing.pool)
+}
+"""The files of Python's own pools, which compilers keep too, and their lines that run tasks."""
+_WAITING = {
+    str(module.__file__)
+    for module in (
+        *(multiprocessing.connection, multiprocessing.dummy, multiprocessing.queues),
+        *(multiprocessing.reduction, multiprocessing.synchronize, selectors, threading),
+    )
+}
+"""The files where a pool's threads wait, or tell each other of a change."""
+_KEY = selectors.SelectorKey.__new__.__code__
+"""The one function of these that has no file."""
 WAITS, PAUSE = 100, 0.01
 """Looks at the threads of a call that raised, and the seconds between two."""
 
@@ -228,13 +248,21 @@ def _module_of(value: object) -> str:
     return value.__module__ if isinstance(value, type) else ""
 
 
-def _is_idle(frame: FrameType) -> bool:
-    """Return whether a pool's thread waits for work; some of a ThreadPool's wait in a poll."""
+def _is_between_tasks(frame: FrameType) -> bool:
+    """Return whether a thread of one of Python's own pools runs no task.
+
+    It may wait for one, or tell the result of the last, after which its caller goes on.
+    """
+    line: tuple[str, int | None] | None = None
     caller: FrameType | None = frame
-    while caller and caller.f_code.co_filename.endswith(_POLL):
+    while caller:
+        file = caller.f_code.co_filename
+        if file in _POOLS:
+            line = line or (file, caller.f_lineno)
+        elif file not in _WAITING and caller.f_code is not _KEY:
+            return False
         caller = caller.f_back
-    code = caller.f_code if caller else frame.f_code
-    return any(code.co_name == name and code.co_filename.endswith(file) for file, name in _IDLE)
+    return line is not None and line[1] not in _POOLS[line[0]]
 
 
 def _is_a_librarys(callback: object) -> bool:
@@ -253,7 +281,7 @@ def _is_a_librarys(callback: object) -> bool:
 
 def _at_work(frame: FrameType) -> bool:
     """Return whether a thread is a solution's: no idle pool, no thread of torch's or Triton's."""
-    if _is_idle(frame):
+    if _is_between_tasks(frame):
         return False
     caller: FrameType | None = frame
     while caller:

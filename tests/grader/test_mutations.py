@@ -90,7 +90,7 @@ FOUND_OUTSIDE = {
         asking, "_ask_together", one_by_one, "one_workspace_for_all_layers",
     ),
     "no calls live beside the latest": (
-        exchange, "MOST_BESIDE", 1, "gradients_in_two_buffers",
+        exchange, "SMALL", 0, "gradients_in_two_buffers",
     ),
     "modes are not compared": (
         grade, "_compare_further", nothing, "wrong_without_grad",
