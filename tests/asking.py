@@ -64,6 +64,12 @@ class Chosen:
         self.interleaved, self.mode = interleaved, mode
         self.asked: list[str] = []
 
+    def state(self) -> None:
+        """Choose the same again, whatever is undone."""
+
+    def go_back(self, state: None) -> None:
+        pass
+
     def once_in(self, every: int, what: str) -> bool:
         self.asked.append(what)
         return self.interleaved

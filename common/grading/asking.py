@@ -44,6 +44,8 @@ def ask_attempts(exchange: Exchange, findings: Findings) -> list[int]:
         _ask_together(exchange, attempts, findings)
         if not exchange.answered["forward"].issuperset(asked):
             break
+    if {found.verdict for found in findings["forward"]} == {"UNSUPPORTED"}:
+        exchange.take_back_draws()
     return asked
 
 

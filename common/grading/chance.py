@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter, defaultdict
 
+State = tuple[Counter[str], dict[str, list[int]]]
 LONGEST_WAIT = 2
 """A choice that is made once in so many cases comes at the latest after twice as many."""
 
@@ -16,6 +17,15 @@ class Chance:
         """Begin with no choice made."""
         self._waits: Counter[str] = Counter()
         self._bags: dict[str, list[int]] = defaultdict(list)
+
+    def state(self) -> State:
+        """Return what the next choices depend on; see `go_back`."""
+        return Counter(self._waits), {what: list(bag) for what, bag in self._bags.items()}
+
+    def go_back(self, state: State) -> None:
+        """Undo the choices since then: those of a case that a solution does not support."""
+        waits, bags = state
+        self._waits, self._bags = Counter(waits), defaultdict(list, bags)
 
     def once_in(self, every: int, what: str) -> bool:
         """Return True once in so many calls on average, whatever the calls before returned.

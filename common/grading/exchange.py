@@ -46,6 +46,7 @@ class Exchange:
         self.notes: list[str] = []
         """Lines on what decides nothing."""
         self._inputs = call_tensors(problem.arguments, problem.upstream)
+        self._before = worker.chance.state()
         self.asks_other, self.mode = self._drawn()
         attempts = [[FIRST, LATEST, *[OTHER] * self.asks_other]]
         if self.interleaved:
@@ -60,6 +61,10 @@ class Exchange:
         pairs = zip(attempts, sets, strict=True)
         self.slots = {attempt: slots for several, slots in pairs for attempt in several}
         self._delivered: dict[ResultKey, torch.Tensor] = {}
+
+    def take_back_draws(self) -> None:
+        """Have nothing drawn for this case, which the solution does not support."""
+        self.worker.chance.go_back(self._before)
 
     def _drawn(self) -> tuple[bool, Mode | None]:
         """Draw whether other inputs are asked too, and the further mode if there is one.
