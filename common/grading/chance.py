@@ -25,7 +25,8 @@ class Chance:
     def go_back(self, state: State) -> None:
         """Undo the choices since then: those of a case that a solution does not support."""
         waits, bags = state
-        self._waits, self._bags = Counter(waits), defaultdict(list, bags)
+        self._waits = Counter(waits)
+        self._bags = defaultdict(list, {what: list(bag) for what, bag in bags.items()})
 
     def once_in(self, every: int, what: str) -> bool:
         """Return True once in so many calls on average, whatever the calls before returned.
