@@ -55,7 +55,7 @@ _INSTALLED = tuple(
     path.rstrip(os.sep) + os.sep
     for path in (
         *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
-        site.getusersitepackages(),
+        *(*site.getsitepackages(), site.getusersitepackages()),
         *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
     )
 )
