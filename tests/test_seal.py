@@ -19,7 +19,8 @@ import torch._dynamo  # as process.py does: it replaces torch.manual_seed when i
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from common.sandbox import process
+from common.sandbox import instances, namespaces, process
+from common.sandbox import seal as seals
 from common.sandbox.seal import Seal
 
 
@@ -316,6 +317,13 @@ def test_the_functions_that_take_a_sample_are_near():
     names = {each.name for each in Seal.of(process.relied_on(), process.ours()).sealed}
     for module in process.SAMPLING:
         assert any(name == module or name.startswith(f"{module}.") for name in names), module
+
+
+def test_what_the_seal_rests_on_cannot_be_changed_in_place():
+    """A file that a solution adds to those where threads wait would hide its own."""
+    for module in (seals, instances, namespaces):
+        kept = {name: value for name, value in vars(module).items() if not name.startswith("__")}
+        assert not [name for name, value in kept.items() if type(value) in (dict, list, set)]
 
 
 LIBRARY = """

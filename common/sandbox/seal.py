@@ -3,8 +3,8 @@
 A solution shares its process with the code that calls and times it, and Python lets it replace any
 of that code. The seal remembers the functions before the solution is loaded, and the harness's own
 values, and compares them whenever it returns; it also finds what a solution left behind to run
-later. The seal itself is made of tuples, which Python lets nobody change. An attack in native code
-gets past it; `docs/grading.md` says what is promised.
+later. The seal itself is made of tuples and of what else Python lets nobody change. An attack in
+native code gets past it; `docs/grading.md` says what is promised.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -67,22 +67,25 @@ _TASK = re.compile(
     r"(initializer|\bfn|func|callback|\bmap|starmap|ctx\.run|islice)\(|in (taskseq|enumerate\()"
 )
 """What a line of a pool has that runs a task, which need be no Python function."""
-_POOLS = {
-    str(module.__file__): frozenset(
-        number
-        for number, line in enumerate(Path(str(module.__file__)).read_text().splitlines(), start=1)
-        if _TASK.search(line)
-    )
-    for module in (concurrent.futures.thread, concurrent.futures._base, multiprocessing.pool)
-}
+_POOLS = MappingProxyType(
+    {
+        file: frozenset(
+            number
+            for number, line in enumerate(Path(file).read_text().splitlines(), start=1)
+            if _TASK.search(line)
+        )
+        for module in (concurrent.futures.thread, concurrent.futures._base, multiprocessing.pool)
+        for file in [str(module.__file__)]
+    }
+)
 """The files of Python's own pools, which compilers keep too, and their lines that run tasks."""
-_WAITING = {
+_WAITING = frozenset(
     str(module.__file__)
     for module in (
         *(multiprocessing.connection, multiprocessing.dummy, multiprocessing.queues),
         *(multiprocessing.reduction, multiprocessing.synchronize, selectors, threading),
     )
-}
+)
 """The files where a pool's threads wait, or tell each other of a change."""
 _KEY = selectors.SelectorKey.__new__.__code__
 """The one function of these that has no file."""
