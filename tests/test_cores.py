@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+from common.measure import cores
 from common.measure.cores import Elapsed, look
 
 ENDLESS = "while True: pass"
@@ -61,3 +63,50 @@ def test_a_process_that_has_ended_has_no_times(process):
 
 def test_times_are_told_from_an_earlier_look_on():
     assert Elapsed(5.0, 3.0, 2.0).since(Elapsed(1.0, 2.0, 0.5)) == Elapsed(4.0, 1.0, 1.5)
+
+
+def test_a_process_keeps_to_one_core_with_all_its_threads_and_is_free_again():
+    allowed = os.sched_getaffinity(0)
+    core = min(allowed)
+    with busy_child() as child:
+        with cores.on_one(core, child.pid):
+            assert affinities(child.pid) == [{core}] * 2
+        assert affinities(child.pid) == [allowed] * 2
+
+
+def test_one_that_has_ended_meanwhile_is_left_alone():
+    with busy_child() as child, cores.on_one(min(os.sched_getaffinity(0)), child.pid):
+        child.kill()
+        child.wait()
+
+
+def test_the_quickest_core_is_where_the_probe_takes_least():
+    pid, times = os.getpid(), {core: 20.0 - core for core in os.sched_getaffinity(0)}
+
+    def probe():
+        (core,) = os.sched_getaffinity(0)
+        return times[core]
+
+    assert cores.quickest(pid, probe) == max(times)
+    assert os.sched_getaffinity(0) == set(times)
+
+
+SPINS = (
+    "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start();"
+    "print(1, flush=True)"
+)
+
+
+@contextlib.contextmanager
+def busy_child():
+    """A process with two threads."""
+    with subprocess.Popen([sys.executable, "-c", SPINS], stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def affinities(pid):
+    return [os.sched_getaffinity(int(each)) for each in os.listdir(f"/proc/{pid}/task")]

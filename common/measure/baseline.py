@@ -24,6 +24,7 @@ from common.grading.fork_server import ServerEnded
 from common.grading.problem import Problem
 from common.grading.sweep import Sweep, eager_of
 from common.grading.worker import Worker
+from common.measure.cores import quickest
 from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.timed_process import (
     Failed,
@@ -209,6 +210,10 @@ class Baseline:
             return None
         now = median(_probe(self._worker, clock, LOOK))
         return now if self._is_slow(clock, now) else None
+
+    def quickest_core(self) -> int:
+        """Return a core on which launches take the least time."""
+        return quickest(self._worker.pid, lambda: median(_probe(self._worker, "host", LOOK)))
 
     def restart(self) -> None:
         """End eager's process; the next request starts another."""
