@@ -69,15 +69,31 @@ def test_a_process_keeps_to_one_core_with_all_its_threads_and_is_free_again():
     allowed = os.sched_getaffinity(0)
     core = min(allowed)
     with busy_child() as child:
-        with cores.on_one(core, child.pid):
+        with cores.kept_on({core}, child.pid):
             assert affinities(child.pid) == [{core}] * 2
         assert affinities(child.pid) == [allowed] * 2
 
 
+def test_a_process_keeps_to_the_cores_of_another_and_is_free_again():
+    allowed = os.sched_getaffinity(0)
+    core = max(allowed)
+    with busy_child() as first, busy_child() as second, cores.kept_on({core}, first.pid):
+        with cores.kept_as(first.pid, second.pid):
+            assert affinities(second.pid) == [{core}] * 2
+        assert affinities(second.pid) == [allowed] * 2
+
+
 def test_one_that_has_ended_meanwhile_is_left_alone():
-    with busy_child() as child, cores.on_one(min(os.sched_getaffinity(0)), child.pid):
+    with busy_child() as child, cores.kept_on({min(os.sched_getaffinity(0))}, child.pid):
         child.kill()
         child.wait()
+
+
+def test_one_that_has_ended_before_is_let_be():
+    with busy_child() as child:
+        child.kill()
+    with cores.kept_as(child.pid, child.pid):
+        assert os.sched_getaffinity(0) == cores._allowed(child.pid)
 
 
 def test_the_quickest_core_is_where_the_probe_takes_least():

@@ -24,7 +24,7 @@ from common.grading.fork_server import ServerEnded
 from common.grading.problem import Problem
 from common.grading.sweep import Sweep, eager_of
 from common.grading.worker import Worker
-from common.measure.cores import quickest
+from common.measure.cores import kept_on, quickest
 from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.timed_process import (
     Failed,
@@ -211,9 +211,16 @@ class Baseline:
         now = median(_probe(self._worker, clock, LOOK))
         return now if self._is_slow(clock, now) else None
 
-    def quickest_core(self) -> int:
-        """Return a core on which launches take the least time."""
-        return quickest(self._worker.pid, lambda: median(_probe(self._worker, "host", LOOK)))
+    @contextlib.contextmanager
+    def on_one_core(self, worker: Worker) -> Iterator[None]:
+        """Keep eager's process and a solution's on one core meanwhile, a quick one.
+
+        Their host times then differ by what the two do, and not by their cores.
+        """
+        mine = self._worker.pid
+        core = quickest(mine, lambda: median(_probe(self._worker, "host", LOOK)))
+        with kept_on({core}, mine, worker.pid):
+            yield
 
     def restart(self) -> None:
         """End eager's process; the next request starts another."""

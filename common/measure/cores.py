@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,24 +61,37 @@ def quickest(pid: int, probe: Callable[[], float]) -> int:
     """
 
     def took(core: int) -> float:
-        with on_one(core, pid):
+        with kept_on({core}, pid):
             return probe()
 
-    allowed = sorted(os.sched_getaffinity(pid))
+    allowed = sorted(_allowed(pid))
     return min(random.sample(allowed, min(LOOKED_AT, len(allowed))), key=took)
 
 
+def kept_as(pid: int, other: int) -> AbstractContextManager[None]:
+    """Keep another process on the cores that the first may use now."""
+    return kept_on(_allowed(pid), other)
+
+
 @contextlib.contextmanager
-def on_one(core: int, *pids: int) -> Iterator[None]:
-    """Keep processes, with all their threads, on one core meanwhile."""
-    before = {pid: os.sched_getaffinity(pid) for pid in pids if os.path.exists(f"/proc/{pid}")}
+def kept_on(cores: Collection[int], *pids: int) -> Iterator[None]:
+    """Keep processes, with all their threads, on some cores meanwhile."""
+    before = {pid: _allowed(pid) for pid in pids}
     for pid in before:
-        _keep(pid, {core})
+        _keep(pid, cores)
     try:
         yield
     finally:
-        for pid, cores in before.items():
-            _keep(pid, cores)  # threads that began meanwhile, too
+        for pid, allowed in before.items():
+            _keep(pid, allowed)  # threads that began meanwhile, too
+
+
+def _allowed(pid: int) -> Collection[int]:
+    """Return the cores that a process may use; this one's if it has ended."""
+    try:
+        return os.sched_getaffinity(pid)
+    except ProcessLookupError:
+        return os.sched_getaffinity(0)
 
 
 def _keep(pid: int, cores: Collection[int]) -> None:

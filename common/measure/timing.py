@@ -8,12 +8,12 @@ with the harness's own stopwatch.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 
@@ -23,7 +23,7 @@ from common.grading.memory import Footprint
 from common.grading.problem import OUTPUT, Problem
 from common.grading.room import Room
 from common.grading.worker import Worker
-from common.measure import checks, cores, device, limits, stopping
+from common.measure import checks, device, limits, stopping
 from common.measure.baseline import (
     Baseline,
     BaselineFailed,
@@ -31,15 +31,16 @@ from common.measure.baseline import (
     eagers_own_faults,
     sustained,
 )
+from common.measure.cores import kept_as
 from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Failed, TimedProcess, Turn
 from common.measure.turns import Samples, take_turns
-from common.spec import ByClock, Case, Direction
+from common.spec import ByClock, Direction
 from common.stats import median
 from common.wire import Reply
 
-CLOCK = 2
+CLOCK = 3
 """The version of the clock. A board ranks no row beside rows of another version."""
 ROTATION = {"gpu": 2, "host": 30}
 """Inputs that the timed calls of a solution take in turn, by the case's `ranked_by`: at least one
@@ -197,8 +198,9 @@ def _time(
         laid = _laid(problem, worker, direction)
         timed = TimedProcess(worker, laid, direction, frugal=frugal)
         baseline.begin(problem, direction, work, frugal)
-        with _cores(case, worker, baseline) as core:
-            times = _times(timed, baseline, problem, direction, patience, core)
+        shared = baseline.on_one_core(worker) if case.ranked_by == "host" else nullcontext()
+        with shared:
+            times = _times(timed, baseline, problem, direction, patience)
         long = _sustained(timed, baseline, times.get("gpu", {}), patience)
     checks.check_results(problem, worker, timed)
     return {
@@ -210,17 +212,6 @@ def _time(
     }
 
 
-@contextlib.contextmanager
-def _cores(case: Case, worker: Worker, baseline: Baseline) -> Iterator[int | None]:
-    """Have a case that the host ranks timed on one core, by both processes in turns."""
-    if case.ranked_by != "host":
-        yield None
-        return
-    core = baseline.quickest_core()
-    with cores.on_one(core, worker.pid, baseline.worker.pid):
-        yield core
-
-
 def _laid(problem: Problem, worker: Worker, direction: Direction) -> LaidCalls:
     """Lay the calls, with room for the results of each."""
     op, case, device = problem.op, problem.case, problem.device
@@ -230,12 +221,7 @@ def _laid(problem: Problem, worker: Worker, direction: Direction) -> LaidCalls:
 
 
 def _times(
-    timed: TimedProcess,
-    baseline: Baseline,
-    problem: Problem,
-    direction: Direction,
-    patience: float,
-    core: int | None,
+    timed: TimedProcess, baseline: Baseline, problem: Problem, direction: Direction, patience: float
 ) -> dict[ByClock, Samples]:
     """Return the samples by clock; the clock that ranks the case has the stopwatch beside it.
 
@@ -261,26 +247,23 @@ def _times(
         if direction == "forward" and not (timed.slow or timed.frugal) and timed.capture():
             graph = {"graph": timed.turn("graph", "gpu")}
             gpu |= take_turns(graph, patience * REPLAYS, PRECISION["gpu"], first=first)
-    eager = functools.partial(_eagers_stopwatch, problem, baseline, direction, core)
+    eager = functools.partial(_eagers_stopwatch, problem, baseline, direction)
     if reason := watch.forged(median(times[clocks[-1]]["solution"]), eager):
         raise Forged("TAMPERED", reason)
     return times
 
 
-def _eagers_stopwatch(
-    problem: Problem, baseline: Baseline, direction: Direction, core: int | None
-) -> Stopwatch:
+def _eagers_stopwatch(problem: Problem, baseline: Baseline, direction: Direction) -> Stopwatch:
     """Return the stopwatch of eager in the solution's place, in a process of its own."""
     stand_in, clock = baseline.stand_in, problem.case.ranked_by
     try:
-        with eagers_own_faults(), contextlib.ExitStack() as stack:
+        with eagers_own_faults():
             timed = TimedProcess(stand_in, _laid(problem, stand_in, direction), direction)
-            if core is not None:
-                stack.enter_context(cores.on_one(core, stand_in.pid))
-            watch = Stopwatch(timed, clock)
-            take = watch.beside(timed.turn("solution", clock, BURST[clock]))
-            turns = [take(stopping.TURNS.start) for _ in range(TURNS_OF_EAGER)]
-            watch.look_longer(median([*itertools.chain(*turns)]))
+            with kept_as(baseline.worker.pid, stand_in.pid):
+                watch = Stopwatch(timed, clock)
+                take = watch.beside(timed.turn("solution", clock, BURST[clock]))
+                turns = [take(stopping.TURNS.start) for _ in range(TURNS_OF_EAGER)]
+                watch.look_longer(median([*itertools.chain(*turns)]))
     finally:
         stand_in.close()
     return watch
