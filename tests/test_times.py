@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
 
 from common import ops
-from common.measure import limits, rows, stopping, timing
+from common.measure import baseline, limits, rows, stopping, timing
 from common.measure.baseline import Baseline
 from common.measure.cores import Elapsed
+from tests.test_cores import busy_child
 
 ROPE = ops.load("rope")
 BY = {case.ranked_by: case for case in reversed(list(ROPE.cases("board")))}
@@ -65,6 +67,36 @@ def test_the_clock_that_ranks_the_case_comes_last(times, ranked_by):
     backward = times(Timed(100.0), ranked_by, "backward")
     assert set(backward["gpu"]) == {"solution", "eager", "copy", "backward"}
     assert set(backward["host"]) == {"solution", "eager"}
+
+
+@pytest.mark.parametrize(("ranked_by", "shared"), [("host", 1), ("gpu", 0)])
+def test_eager_and_the_solution_are_on_one_core_where_the_host_ranks(
+    monkeypatch, ranked_by, shared
+):
+    seen = []
+    allowed = os.sched_getaffinity(0)
+    with busy_child() as first, busy_child() as second:
+        eager, solution = SimpleNamespace(pid=first.pid), SimpleNamespace(pid=second.pid)
+        made = Baseline(eager, {})
+
+        def times(*_):
+            seen.extend(os.sched_getaffinity(child.pid) for child in (first, second))
+            return {"host": {}}
+
+        monkeypatch.setattr(baseline, "_probe", lambda worker, clock, rounds: [1.0])
+        monkeypatch.setattr(Baseline, "begin", lambda self, *_: None)
+        monkeypatch.setattr(timing, "_laid", lambda *_: None)
+        monkeypatch.setattr(
+            timing, "TimedProcess", lambda *_, **how: SimpleNamespace(peak_memory=0)
+        )
+        monkeypatch.setattr(timing, "_times", times)
+        monkeypatch.setattr(timing, "_sustained", lambda *_: {})
+        monkeypatch.setattr(timing.checks, "check_results", lambda *_: None)
+        problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cpu")
+        timing._time(problem, solution, made, "forward", 1.0, frugal=False)
+        assert [os.sched_getaffinity(child.pid) for child in (first, second)] == [allowed] * 2
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == (shared or len(allowed))
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
