@@ -122,6 +122,24 @@ def test_what_costs_little_goes_first(needed, did, fits):
 
 
 @pytest.mark.parametrize(
+    ("needed", "did"),
+    [(15, [["released"], [], []]), (18, [["released"], ["released"], []])],
+)
+def test_of_several_no_more_give_way_than_it_takes_and_the_last_asked_comes_last(needed, did):
+    free = [1000 * GIB]
+    one = Room(Memory(lambda: free[0]))
+    idle = [Keeper(free, 5, 5) for _ in range(3)]
+    one.workers = idle[::-1]
+    for worker in idle:
+        worker.shared = 0
+        with one.taken(worker, Footprint(data=0, own=0)):
+            pass
+    free[0] = 10
+    assert one.make(needed, [])
+    assert [each.did for each in idle] == did
+
+
+@pytest.mark.parametrize(
     ("shared", "cached", "lacks", "did"),
     [
         (0, 0, 0, []),
@@ -162,6 +180,18 @@ def test_the_cache_serves_the_harness_alone(needed, alone, cached, did, monkeypa
     free[0] = 10
     monkeypatch.setattr(room, "_cached", lambda: cached)
     assert one.make(needed, [], alone) and idle.did == did
+
+
+@pytest.mark.parametrize(("cached", "did"), [(5, []), (4, ["released"])])
+def test_a_problem_is_computed_in_the_cache(cached, did, monkeypatch):
+    footprint, free = Footprint(data=10, own=8), [1000 * GIB]
+    one = Room(Memory(lambda: free[0]))
+    idle = Keeper(free, 5, 5)
+    one.workers = [idle]
+    free[0] = footprint.solved - 5
+    monkeypatch.setattr(room, "_cached", lambda: cached)
+    one.make_for_problem(footprint)
+    assert idle.did == did
 
 
 def test_a_budget_is_less_than_what_is_free():

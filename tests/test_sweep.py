@@ -103,6 +103,22 @@ def test_a_slow_case_keeps_no_lane_idle(monkeypatch, tmp_path, fork_server):
     assert len(alive) < len(CASES) - 1, "the first, the last, and those that ended just now"
 
 
+def test_a_case_goes_to_the_worker_that_was_asked_last(monkeypatch, tmp_path, fork_server):
+    """Its process runs already; those of other lanes start only for cases beside it."""
+    asked = []
+
+    def grade(problem, worker, repeats):
+        asked.append(worker)
+        return {}
+
+    monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: Heavy(case))
+    monkeypatch.setattr(Sweep, "_lanes", lambda *_: (4, 1))
+    several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
+    with Sweep("cpu", overlap=True, server=fork_server, grade=grade) as one:
+        list(one.grade(HALF, CASES, several))
+    assert asked == asked[:1] * len(CASES)
+
+
 SELDOM = """
 import itertools
 import torch

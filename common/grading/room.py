@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import methodcaller
 
@@ -22,6 +24,8 @@ class Room:
         self.workers: list[Worker] = []
         self._busy: dict[Worker, int] = {}
         """The workers that are being asked, with the bytes that each may need."""
+        self._asked: dict[Worker, float] = {}
+        """When each worker's latest case ended, by the monotonic clock."""
         self._changed = threading.Condition()
 
     def together(self, largest: Footprint, timed: bool) -> int:
@@ -69,13 +73,14 @@ class Room:
             with self._changed:
                 self.memory.look()  # while the case is there
                 del self._busy[worker]
+                self._asked[worker] = time.monotonic()
                 self._changed.notify_all()
 
     def make(self, needed: int, keep: Collection[Worker], free: int | None = None) -> bool:
         """Free memory until so many bytes are left; return whether they are.
 
         The harness's cache goes first, then the shared memory of the workers that are not to be
-        kept as they are, then their processes.
+        kept as they are, then their processes: of as many as it takes, the last asked at last.
 
         Args:
             needed: The bytes.
@@ -83,17 +88,17 @@ class Room:
             free: The bytes of them that the harness's cache cannot serve, by default all.
         """
         others = [worker for worker in self.workers if worker not in keep]
+        others.sort(key=lambda worker: self._asked.get(worker, 0.0))
         steps: tuple[Callable[[Worker], None], ...] = (
             methodcaller("release"),
             methodcaller("close"),
         )
         if not self._has(needed, free):
             _empty_cache()
-        for step in steps:
+        for step, worker in itertools.product(steps, others):
             if self._has(needed, free):
                 return True
-            for worker in others:
-                step(worker)
+            step(worker)
             _empty_cache()
         return self._has(needed, free)
 
@@ -105,9 +110,13 @@ class Room:
         return left >= free and left + _cached() >= needed
 
     def make_for_problem(self, footprint: Footprint) -> None:
-        """Make room for a problem that is about to be computed, beside the cases under way."""
+        """Make room for a problem that is about to be computed, beside the cases under way.
+
+        The harness computes it, and its cache serves all of that: emptied for each of several large
+        problems, it would be allocated anew for each.
+        """
         with self._changed:
-            self.make(footprint.solved, self._busy)
+            self.make(footprint.solved, self._busy, free=0)
 
 
 def _cached() -> int:

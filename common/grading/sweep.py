@@ -9,7 +9,7 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import LifoQueue
 from typing import Any
 
 from common.errors import is_out_of_memory
@@ -158,7 +158,8 @@ class Sweep:
         repeats: int,
     ) -> Iterator[Graded | TooLarge]:
         lanes, ahead = self._lanes(op, cases, len(ours))
-        free, pending = {each: SimpleQueue[Worker]() for each in ours}, deque[PendingCase]()
+        # the last one first: its process runs, with shared memory of about the size
+        free, pending = {each: LifoQueue[Worker]() for each in ours}, deque[PendingCase]()
         for solution, lane in itertools.product(ours, range(lanes)):
             free[solution].put(self.worker(solution, lane))
         for case in cases:
@@ -195,17 +196,16 @@ class Sweep:
         lanes = self._cores // max(solutions, 1) if self._overlap else min(AHEAD, self._cores)
         each = (Room.needed(Footprint.by(op, case), solutions) for case in cases)
         usual = statistics.fmean([*filter(None, each)] or [1])
-        lanes = min(lanes, int(self.room.memory.left // usual))
-        lanes = max(lanes, 1)
+        lanes = max(min(lanes, int(self.room.memory.left // usual)), 1)
         return lanes, 2 * lanes if self._overlap else lanes
 
     def _start(
-        self, op: Op[Any], case: Case, due: Iterable[SimpleQueue[Worker]], repeats: int
+        self, op: Op[Any], case: Case, due: Iterable[LifoQueue[Worker]], repeats: int
     ) -> PendingCase:
         footprint = Footprint.by(op, case)
         problem = self._makers.submit(self._problem, op, case)
 
-        def run(free: SimpleQueue[Worker]) -> Answered:
+        def run(free: LifoQueue[Worker]) -> Answered:
             """Return the answer; where the harness failed an exception would hold tensors."""
             problem.exception()  # waits, before a worker is taken; `wait` would miss a cancellation
             worker = free.get()
