@@ -24,11 +24,7 @@ def test_a_run_has_the_time_of_each_line_and_of_the_end():
 
 
 def test_efficiency_is_the_rate_of_all_over_that_of_as_many_alone():
-    """A fleet's first answers come late and together, and its last when few are at work."""
-    alone = Run([10 + 0.1 * each for each in range(100)], 21.0)
-    steady = [19 + 0.06 * each for each in range(80)]
-    both = Run([19.0] * 10 + steady + [30.0] * 10, 31.0)
-    assert alone.rate == pytest.approx(10)
-    assert row("local", 1, "kept", alone) == "| local | 1 | kept | 21.0 s | 10.0 s | 10.0 | – |"
-    assert both.rate == pytest.approx(1 / 0.06)
-    assert row("ray", 2, "kept", both, alone).endswith("| 16.7 | 0.83 |")
+    alone = Run([10 + 0.1 * each for each in range(100)], 20.0)
+    both = Run([9 + 0.02 * each for each in range(100)], 12.5)
+    assert row("local", 1, "kept", alone) == "| local | 1 | kept | 20.0 s | 10.0 s | 5.0 | – |"
+    assert row("ray", 2, "kept", both, alone).endswith("| 8.0 | 0.80 |")
