@@ -3,6 +3,7 @@
 python -m tests.holding 8 python -m common bench --op masked_linear
 """
 
+import contextlib
 import subprocess
 import sys
 
@@ -20,9 +21,17 @@ def main(left, *command):
         raise SystemExit(f"{free / GIB:.1f} GiB are free: there is nothing to hold for {left}")
     held = torch.empty(excess, dtype=torch.uint8, device="cuda")
     print(f"{torch.cuda.mem_get_info()[0] / GIB:.1f} GiB are left", file=sys.stderr, flush=True)
-    code = subprocess.run(command).returncode
+    code = run(command)
     del held
     return code
+
+
+def run(command):
+    """Return a command's exit code; Ctrl-C is for the command, which says where it stands."""
+    with subprocess.Popen(command) as process:
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):
+                return process.wait()
 
 
 if __name__ == "__main__":
