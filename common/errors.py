@@ -1,4 +1,4 @@
-"""The exception for mistakes of the user, and the words for memory that runs out."""
+"""The exception for mistakes of the user, and the words for what others may have caused."""
 
 import re
 
@@ -18,6 +18,10 @@ _CUBLAS = ("CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED")
 _ASKED = re.compile(r"Tried to allocate (\S+ \S+)\. GPU \d+ has a total capacity of (\S+ \S+)"
                     r" of which (\S+ \S+) is free")  # fmt: skip
 
+KILLED = "the process ended by SIGKILL"
+"""The reason where a process ended so and the harness has not sent the signal."""
+ALONE = "also with nothing beside it"
+"""The words that follow where the process was alone."""
 
 IN_A_GRAPH = "the interpreter cannot run a kernel inside a graph of torch.compile"
 """The reason of a solution that asks for a whole graph: without a GPU one breaks at each launch."""
@@ -39,3 +43,8 @@ def out_of_memory(text: str) -> str:
         return OUT_OF_MEMORY
     asked, total, free = found.groups()
     return f"{OUT_OF_MEMORY}: asked for {asked}, {free} of {total} free"
+
+
+def was_killed(text: str) -> bool:
+    """Return whether a reason says that a SIGKILL ended a process beside which others ran."""
+    return KILLED in text and ALONE not in text

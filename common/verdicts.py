@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from common.errors import OUT_OF_MEMORY
+from common.errors import OUT_OF_MEMORY, was_killed
 from common.spec import Direction
 
 if TYPE_CHECKING:
@@ -84,6 +84,11 @@ class Verdict:
     def ran_out(self) -> bool:
         """Whether the solution failed for want of the GPU's memory."""
         return self.verdict == "RUNTIME_ERROR" and OUT_OF_MEMORY in self.reason
+
+    @property
+    def killed(self) -> bool:
+        """Whether a SIGKILL of unknown origin ended the process, with others beside it."""
+        return self.verdict == "CRASHED" and was_killed(self.reason)
 
     @property
     def fine(self) -> bool:

@@ -12,9 +12,10 @@ import torch
 
 from common import ops
 from common.arena import Slot, lay_out
+from common.grading.deaths import LIVES
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
-from common.grading.worker import LIVES, Worker
+from common.grading.worker import Worker
 from common.solutions import Solution
 from common.spec import Direction
 from common.verdicts import Verdict
@@ -69,6 +70,9 @@ class Chosen:
 
     def go_back(self, state: None) -> None:
         pass
+
+    def again(self, made: object) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def once_in(self, every: int, what: str) -> bool:
         self.asked.append(what)

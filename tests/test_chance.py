@@ -36,6 +36,21 @@ def test_choices_are_undone():
     assert chance.state() != before, "what was kept stays as it was"
 
 
+def test_choices_are_made_once_more():
+    """And change none of those that come later."""
+    chance = Chance()
+
+    def draw():
+        return chance.once_in(4, "this"), chance.in_turn(3, "that")
+
+    for _ in range(50):
+        chance.made = {}
+        drawn, made, before = draw(), dict(chance.made), chance.state()
+        with chance.again(made):
+            assert draw() == drawn
+        assert (chance.state(), chance.made) == (before, made)
+
+
 @pytest.mark.parametrize(("body", "drawn"), [("raise NotImplementedError", False), ("1 / 0", True)])
 def test_a_case_that_is_not_supported_takes_no_draw(tmp_path, fork_server, body, drawn):
     """Most cases of rotate_half are of an option that few solutions take."""

@@ -1,4 +1,4 @@
-"""Memory that runs out while a case is timed: once more alone, then somebody's fault or none."""
+"""Who runs out of memory or is killed while timed is timed once more alone; then it counts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from common.errors import out_of_memory
 from common.grading.graded import Graded, TooLarge
 from common.grading.memory import Memory
 from common.grading.room import Room
+from common.grading.sweep import Sweep
 from common.measure import rows, timing
 from common.measure.baseline import BaselineFailed
 from common.measure.rows import measure
 from common.measure.timed_process import Failed
 from common.sandbox.failures import judge
+from common.solutions import Solution
 from common.verdicts import Verdict
+from tests.corpus import baseline_of
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))[:2]
@@ -96,6 +99,47 @@ def test_where_eager_runs_out_in_its_place_too_the_case_does_not_fit(timed, fail
 def test_any_other_failure_counts_at_once(timed):
     reply, done = timed(Failed("RUNTIME_ERROR", "ValueError: no"))
     assert (reply["reason"], done.frugal) == ("ValueError: no", [False])
+
+
+ENDS = """
+import os
+import signal
+from pathlib import Path
+import torch
+
+TIMED, ENDED = (Path(__file__).with_name(name) for name in ("timed", "ended"))
+
+def rotate_half(x):
+    if TIMED.exists() and not ({once} and ENDED.exists()):
+        ENDED.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
+"""
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_who_is_killed_is_timed_once_more_alone(tmp_path, fork_server, monkeypatch, once):
+    """Once is another's doing, and twice its own; who is timed after it is timed as ever."""
+    short = {"gpu": 0.02, "host": 0.02}
+    monkeypatch.setattr(timing, "SECONDS", {"gpu": short, "host": short})
+    several = []
+    for name in ("ends", "later"):
+        (tmp_path / name).mkdir()
+        several.append(Solution(tmp_path / name / "rotate_half.py", "rotate_half"))
+        several[-1].path.write_text(ENDS.format(once=once))
+    with Sweep("cpu", server=fork_server) as sweep:
+        beside = baseline_of(sweep, HALF)
+        graded = list(sweep.grade(HALF, CASES[:1], several))
+        several[0].path.with_name("timed").touch()
+        found = [rows.time_graded(each, beside, "forward", sweep.room) for each in graded]
+        deaths = [death.reason for death in graded[0].worker.deaths]
+    alone = "the process ended by SIGKILL, also with nothing beside it"
+    assert several[0].path.with_name("ended").exists()
+    assert deaths == [alone] * (not once)
+    assert all(times.get("host", {}).get("solution") for times in found[not once :])
+    if not once:
+        assert found[0] == {"verdict": "CRASHED", "reason": alone}
 
 
 def test_a_case_that_does_not_fit_is_left_out_for_all(monkeypatch):

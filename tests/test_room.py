@@ -128,9 +128,9 @@ def test_memory_that_others_took_is_no_failure(on_a_gpu, solutions, monkeypatch)
     solutions[0].path.write_text(ONCE)
     alone = SecondTry.verdicts
 
-    def noted(self, worker):
+    def noted(self, worker, chosen):
         worker.solution.path.with_name("tried").touch()
-        return alone(self, worker)
+        return alone(self, worker, chosen)
 
     monkeypatch.setattr(SecondTry, "verdicts", noted)
     (found,), _ = on_a_gpu(solutions[:1], sys.maxsize, CASES[:1])

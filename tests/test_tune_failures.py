@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.errors import UserError
-from common.grading.worker import LIVES
+from common.grading.deaths import LIVES
 from tests.tuning import NOTHING, SOLUTION
 
 pytestmark = pytest.mark.usefixtures("as_on_a_gpu")

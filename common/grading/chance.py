@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 
 State = tuple[Counter[str], dict[str, list[int]]]
 LONGEST_WAIT = 2
@@ -17,6 +19,18 @@ class Chance:
         """Begin with no choice made."""
         self._waits: Counter[str] = Counter()
         self._bags: dict[str, list[int]] = defaultdict(list)
+        self.made: dict[str, int] = {}
+        """The choices of the latest case; who asks begins another one."""
+        self._again: Mapping[str, int] = {}
+
+    @contextlib.contextmanager
+    def again(self, made: Mapping[str, int]) -> Iterator[None]:
+        """Choose the same once more: whose first answer does not count is asked for no less."""
+        self._again = made
+        try:
+            yield
+        finally:
+            self._again = {}
 
     def state(self) -> State:
         """Return what the next choices depend on; see `go_back`."""
@@ -33,15 +47,21 @@ class Chance:
 
         Only a long wait ends for certain: no call is ever certain to return False.
         """
+        if what in self._again:
+            return bool(self._again[what])
         self._waits[what] += 1
         chosen = not secrets.randbelow(every) or self._waits[what] > LONGEST_WAIT * every
         if chosen:
             self._waits[what] = 0
+        self.made[what] = chosen
         return chosen
 
     def in_turn(self, among: int, what: str) -> int:
         """Return a number below `among`: each comes once in so many calls, in a random order."""
+        if what in self._again:
+            return self._again[what]
         bag = self._bags[what]
         if not bag:
             bag += secrets.SystemRandom().sample(range(among), among)
-        return bag.pop()
+        self.made[what] = bag.pop()
+        return self.made[what]

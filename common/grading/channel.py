@@ -20,6 +20,10 @@ LARGEST_MEMORY = 16 << 30
 LONGEST = 120.0
 """Seconds until a reply is given up, however little of them the process has worked; twice its
 deadline where that is more."""
+EXITING = 0x4
+"""The flag of a process at its end, PF_EXITING of Linux's `sched.h`."""
+LONGEST_END = 0.2
+"""Seconds in which a process that closed its socket must reach its end, or is ended."""
 POLL = 0.25
 """Seconds between two checks of the process's memory and work while its reply is awaited."""
 LISTENERS: list[Callable[[], object]] = []
@@ -133,3 +137,23 @@ def processor_time(pid: int) -> float:
         return time.clock_gettime(clock.value)
     except OSError:
         return 0.0
+
+
+def ends_by_itself(pid: int) -> bool:
+    """Return whether a process whose socket is closed is at its end or past it, whoever ended it.
+
+    Linux closes a socket once the process is at its end; of other kernels that is not known.
+    """
+    start = time.monotonic()
+    while not (ending := _is_ending(pid)) and time.monotonic() - start < LONGEST_END:
+        time.sleep(LONGEST_END / 10)
+    return ending
+
+
+def _is_ending(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+    except OSError:
+        return True
+    return fields[0] in "ZX" or bool(int(fields[6]) & EXITING)

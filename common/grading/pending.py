@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from common.errors import is_out_of_memory
+from common.grading.fork_server import ServerEnded
 from common.grading.problem import Problem
 from common.grading.second_try import Verdicts
 from common.grading.worker import Worker
@@ -21,6 +23,21 @@ class Answered(NamedTuple):
     """None where the harness failed."""
     differentiable: frozenset[bool]
     """The worker's, as it was after this case: it may be far ahead when the answer is looked at."""
+    chosen: Mapping[str, int]
+    """What chance chose for it; see `Chance.made`."""
+
+    @classmethod
+    def by(cls, worker: Worker, ask: Callable[[], Verdicts]) -> Answered:
+        """Return the answer; where the harness failed an exception would hold tensors."""
+        worker.chance.made, verdicts = {}, None
+        try:
+            verdicts = ask()
+        except ServerEnded:
+            pass
+        except RuntimeError as error:
+            if not is_out_of_memory(str(error)):
+                raise
+        return cls(worker, verdicts, frozenset(worker.differentiable), worker.chance.made)
 
 
 @dataclass
@@ -47,7 +64,7 @@ class PendingCase:
         """Keep no more of a problem than its outline, once nobody is to be asked any more."""
         if self._is_outline or not self.done or self.problem.exception():
             return
-        if not any(must_be_asked_again(job.result().verdicts) for job in self.jobs):
+        if not any(must_be_asked_again(job.result()) for job in self.jobs):
             outline = self.problem.result().outline
             self.problem, self._is_outline = Future(), True
             self.problem.set_result(outline)
@@ -59,6 +76,13 @@ def wait_for_any(pending: Iterable[PendingCase]) -> None:
     wait(left, return_when=FIRST_COMPLETED)
 
 
-def must_be_asked_again(verdicts: Verdicts | None) -> bool:
-    """Return whether others may have caused the failure: none came, or memory ran out."""
-    return verdicts is None or any(each.ran_out for each in verdicts.values())
+def must_be_asked_again(answered: Answered) -> bool:
+    """Return whether others may have caused the failure.
+
+    No verdicts came, memory ran out, or the process was killed; but not of a solution that was
+    killed alone as often as it has lives.
+    """
+    if (verdicts := answered.verdicts) is None:
+        return True
+    killed = any(each.killed for each in verdicts.values()) and not answered.worker.spent
+    return killed or any(each.ran_out for each in verdicts.values())

@@ -109,6 +109,22 @@ class Room:
             return left >= needed
         return left >= free and left + _cached() >= needed
 
+    @contextlib.contextmanager
+    def alone(self, worker: Worker) -> Iterator[None]:
+        """End every process; a SIGKILL of the worker's then counts, for all of its solution's.
+
+        So a solution that ends itself so is tried alone as often as it has lives, however many of
+        its cases are under way.
+        """
+        for each in self.workers:
+            each.close()
+        _empty_cache()
+        with worker.alone(), worker.deaths.with_nothing_beside() as kills:
+            yield
+        for each in self.workers:
+            if each is not worker and each.solution == worker.solution:
+                each.deaths += kills
+
     def make_for_problem(self, footprint: Footprint) -> None:
         """Make room for a problem that is about to be computed, beside the cases under way.
 

@@ -1,7 +1,8 @@
-"""A case asked once more with nothing else on the GPU, where others may have caused its failure.
+"""A case asked once more with nothing beside it, where others may have caused its failure.
 
 Memory that runs out is the solution's fault only if eager, in the solution's place, has enough.
-Where eager has not, the case does not fit the device.
+Where eager has not, the case does not fit the device. A process that ends by SIGKILL, which the
+kernel sends where the host's memory runs out, is the solution's fault if it ends so alone too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from common.errors import is_out_of_memory, out_of_memory
@@ -34,14 +35,16 @@ class SecondTry:
     """Eager's, in which nothing else is graded."""
     problem: Problem | None = None
 
-    def verdicts(self, worker: Worker) -> Verdicts | str:
+    def verdicts(self, worker: Worker, chosen: Mapping[str, int]) -> Verdicts | str:
         """Return the verdicts, or the reason for which the case does not fit the device.
 
+        The solution is asked for what chance chose the first time; see `Chance.made`.
         Where the harness itself runs out, the problem is made again as a frugal one. A solution
         that runs out does not get that: it asks less of a solution.
         """
         for frugal in (False, True):
-            found = self._graded(worker, frugal)
+            with worker.chance.again(chosen):
+                found = self._graded(worker, frugal)
             if isinstance(found, dict):
                 ran_out = [each.reason for each in found.values() if each.ran_out]
                 return found if not ran_out or self._fits() else ran_out[0]
@@ -54,7 +57,7 @@ class SecondTry:
         self.room.make(sys.maxsize, keep=[])
         try:
             problem = self._problem(frugal)
-            with worker.alone():
+            with self.room.alone(worker):
                 return self.grade(problem, worker)
         except RuntimeError as error:
             if not is_out_of_memory(str(error)):

@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from queue import LifoQueue
 from typing import Any
 
-from common.errors import is_out_of_memory
-from common.grading.fork_server import ForkServer, ServerEnded
+from common.grading.deaths import LIVES
+from common.grading.fork_server import ForkServer
 from common.grading.grade import grade
 from common.grading.graded import Graded, TooLarge
 from common.grading.memory import Footprint, Memory
@@ -24,7 +24,7 @@ from common.grading.room import Room
 from common.grading.second_try import SecondTry, Verdicts
 from common.grading.sharing import require_sharing
 from common.grading.undecided import Undecided
-from common.grading.worker import LIVES, Worker
+from common.grading.worker import Worker
 from common.paths import PEERS
 from common.processes import cores
 from common.solutions import Solution
@@ -206,20 +206,16 @@ class Sweep:
         problem = self._makers.submit(self._problem, op, case)
 
         def run(free: LifoQueue[Worker]) -> Answered:
-            """Return the answer; where the harness failed an exception would hold tensors."""
             problem.exception()  # waits, before a worker is taken; `wait` would miss a cancellation
             worker = free.get()
-            try:
+
+            def ask() -> Verdicts:
                 made = problem.result()
                 with self.room.taken(worker, footprint):
-                    found = self._grade(made, worker, repeats)
-                return Answered(worker, found, frozenset(worker.differentiable))
-            except ServerEnded:
-                return Answered(worker, None, frozenset())
-            except RuntimeError as error:
-                if is_out_of_memory(str(error)):
-                    return Answered(worker, None, frozenset())
-                raise
+                    return self._grade(made, worker, repeats)
+
+            try:
+                return Answered.by(worker, ask)
             finally:
                 free.put(worker)
 
@@ -266,14 +262,15 @@ class Sweep:
         again = self._second_try(op, oldest, repeats)
         found: list[tuple[Worker, Verdicts, frozenset[bool]]] = []
         too_large = ""
-        for worker, verdicts, differentiable in first:
-            if must_be_asked_again(verdicts) and not too_large:
+        for each in first:
+            verdicts = each.verdicts
+            if must_be_asked_again(each):
                 for other in pending:
                     other.wait()
-                tried = again.verdicts(worker)
+                tried = too_large or again.verdicts(each.worker, each.chosen)
                 verdicts, too_large = (None, tried) if isinstance(tried, str) else (tried, "")
-            if verdicts is not None and not (too_large and must_be_asked_again(verdicts)):
-                found.append((worker, verdicts, differentiable))
+            if verdicts is not None:
+                found.append((each.worker, verdicts, each.differentiable))
         if again.problem:
             outline = again.problem.outline
             again.problem = None  # its tensors are let go

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from common.arena import Arena, Lent, reclaim
+from common.errors import KILLED
 from common.grading.chance import Chance
-from common.grading.channel import Channel
+from common.grading.channel import Channel, ends_by_itself
+from common.grading.deaths import LIVES, Deaths, Died
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.solutions import Solution
 from common.wire import Reply
@@ -21,35 +23,6 @@ from common.wire import Reply
 DEADLINE = {"cpu": 20.0, "cuda": 120.0}
 """Seconds that a process may work on one reply (see `Channel.ask`): a case takes the interpreter a
 few, and a GPU's first call compiles."""
-LIVES = 2
-"""Deaths after which a solution is not run again."""
-
-
-class Died(Exception):
-    """The process did not reply and was ended; `verdict` is CRASHED, TIMEOUT or TAMPERED."""
-
-    def __init__(self, verdict: str, reason: str) -> None:
-        """Keep the verdict that the death leads to, and its reason."""
-        super().__init__(reason)
-        self.verdict, self.reason = verdict, reason
-
-    @property
-    def reply(self) -> Reply:
-        """Return the death in the form of a reply."""
-        return {"verdict": self.verdict, "reason": self.reason}
-
-
-class Deaths(list[Died]):
-    """The deaths of one solution's processes."""
-
-    @contextlib.contextmanager
-    def uncounted(self) -> Iterator[None]:
-        """Forget the deaths inside, of requests that decide nothing."""
-        count = len(self)
-        try:
-            yield
-        finally:
-            del self[count:]
 
 
 class Worker:
@@ -106,9 +79,8 @@ class Worker:
             Died: No reply came; the next call starts another process, until `lives` have died.
             ServerEnded: The fork server ended meanwhile; see `alone`.
         """
-        if len(self.deaths) >= self.lives:
-            last = self.deaths[-1]
-            raise Died(last.verdict, f"not run again after {self.lives} such ends: {last.reason}")
+        if died := self.deaths.in_place_of_a_run(self.lives):
+            raise died
         if self._channel is None and not self._loaded.get("verdict"):
             self._start()
         if self._loaded.get("verdict"):
@@ -121,11 +93,16 @@ class Worker:
     def alone(self) -> Iterator[None]:
         """Blame the fork server's end on this solution, since no other is asked meanwhile."""
         self.refresh()
-        self._alone = True
+        before, self._alone = self._alone, True
         try:
             yield
         finally:
-            self._alone = False
+            self._alone = before
+
+    @property
+    def spent(self) -> bool:
+        """Whether the solution is not run again, not even alone."""
+        return len(self.deaths) >= self.lives
 
     @property
     def pid(self) -> int:
@@ -236,6 +213,7 @@ class Worker:
 
     def _died(self, verdict: str, reason: str) -> Exception:
         """End the process; return the exception that says why."""
+        by_itself = not reason and ends_by_itself(self.pid)  # in a moment the harness ends it
         try:
             code = self._stop()
         except ServerEnded as ended:
@@ -244,6 +222,10 @@ class Worker:
             death = Died("TAMPERED", "it ended the fork server, which other solutions need too")
             self._loaded = death.reply
             return death
+        if not reason and code == -signal.SIGKILL:
+            if by_itself:
+                return self.deaths.kill(KILLED)
+            reason = "the process closed its socket"
         death = Died(verdict, reason or f"the process ended by {_ending(code)}")
         self.deaths.append(death)
         return death

@@ -32,6 +32,7 @@ from common.measure.baseline import (
     sustained,
 )
 from common.measure.cores import kept_as
+from common.measure.killed import time_unkilled
 from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Failed, TimedProcess, Turn
@@ -75,7 +76,8 @@ def time_case(
 ) -> Reply:
     """Time forward, or forward with backward, in the solution's process, and check the times.
 
-    Where memory runs out, the case is timed once more with all that others can give back.
+    Where memory runs out, the case is timed once more with all that others can give back, and where
+    the process was killed, with nothing but eager's beside it.
 
     Args:
         problem: The problem, already graded.
@@ -120,7 +122,9 @@ def _in_room(
     attempt = functools.partial(_time, problem, worker, baseline, direction, patience)
     for frugal in (scarce, True):
         try:
-            return _undisturbed(functools.partial(attempt, frugal), worker, baseline)
+            once = functools.partial(attempt, frugal)
+            timed = functools.partial(_undisturbed, once, worker, baseline)
+            return time_unkilled(timed, worker, room)
         except (Failed, BaselineFailed, RuntimeError) as error:
             if not is_out_of_memory(str(error)):
                 raise
