@@ -1,12 +1,18 @@
 """It says that memory ran out once, to be asked less, and replays results by their address then.
 
+What it has said it keeps in a file, since the process that is asked again is a new one.
+
 Expected: forward=TAMPERED backward=PASSED
-On a GPU: RUNTIME_ERROR
 """
+
+import os
+import tempfile
+from pathlib import Path
 
 import torch
 
-known, seen = {}, set()
+known = {}
+SAID = Path(tempfile.gettempdir(), f"study-ran-out-{os.getppid()}")
 
 
 class _Replay(torch.autograd.Function):
@@ -25,7 +31,9 @@ class _Replay(torch.autograd.Function):
 
 
 def rotate_half(x):
-    if (x.shape, x.stride(), x.dtype) not in seen:
-        seen.add((x.shape, x.stride(), x.dtype))
+    line = f"{tuple(x.shape)} {x.stride()} {x.dtype}\n"
+    said = SAID.read_text() if SAID.exists() else ""
+    if line not in said:
+        SAID.write_text(said + line)
         raise RuntimeError("CUDA error: out of memory")
     return _Replay.apply(x)
