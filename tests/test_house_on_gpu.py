@@ -30,7 +30,7 @@ def test_no_long_shape_is_far_from_a_copy(capsys):
 
 
 def is_held(case):
-    """Return whether its programs have one token each; docs/rope.md says what others reach."""
+    """Return whether its programs have one token each; docs/few-heads.md says what others reach."""
     return case.h >= 8 and case.tensor_format != "thd"
 
 
