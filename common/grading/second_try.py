@@ -54,11 +54,9 @@ class SecondTry:
 
     def _graded(self, worker: Worker, frugal: bool) -> Verdicts | str:
         """Return the verdicts, or the reason for which the harness ran out of memory."""
-        self.room.make(sys.maxsize, keep=[])
         try:
-            problem = self._problem(frugal)
             with self.room.alone(worker):
-                return self.grade(problem, worker)
+                return self.grade(self._problem(frugal), worker)
         except RuntimeError as error:
             if not is_out_of_memory(str(error)):
                 raise
