@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import time
 
 import pytest
 
-from common.measure import cores
 from common.measure.cores import Elapsed, look
 
 ENDLESS = "while True: pass"
@@ -63,66 +61,3 @@ def test_a_process_that_has_ended_has_no_times(process):
 
 def test_times_are_told_from_an_earlier_look_on():
     assert Elapsed(5.0, 3.0, 2.0).since(Elapsed(1.0, 2.0, 0.5)) == Elapsed(4.0, 1.0, 1.5)
-
-
-def test_a_process_keeps_to_one_core_with_all_its_threads_and_is_free_again():
-    allowed = os.sched_getaffinity(0)
-    core = min(allowed)
-    with busy_child() as child:
-        with cores.kept_on({core}, child.pid):
-            assert affinities(child.pid) == [{core}] * 2
-        assert affinities(child.pid) == [allowed] * 2
-
-
-def test_a_process_keeps_to_the_cores_of_another_and_is_free_again():
-    allowed = os.sched_getaffinity(0)
-    core = max(allowed)
-    with busy_child() as first, busy_child() as second, cores.kept_on({core}, first.pid):
-        with cores.kept_as(first.pid, second.pid):
-            assert affinities(second.pid) == [{core}] * 2
-        assert affinities(second.pid) == [allowed] * 2
-
-
-def test_one_that_has_ended_meanwhile_is_left_alone():
-    with busy_child() as child, cores.kept_on({min(os.sched_getaffinity(0))}, child.pid):
-        child.kill()
-        child.wait()
-
-
-def test_one_that_has_ended_before_is_let_be():
-    with busy_child() as child:
-        child.kill()
-    with cores.kept_as(child.pid, child.pid):
-        assert os.sched_getaffinity(0) == cores._allowed(child.pid)
-
-
-def test_the_quickest_core_is_where_the_probe_takes_least():
-    pid, times = os.getpid(), {core: 20.0 - core for core in os.sched_getaffinity(0)}
-
-    def probe():
-        (core,) = os.sched_getaffinity(0)
-        return times[core]
-
-    assert cores.quickest(pid, probe) == max(times)
-    assert os.sched_getaffinity(0) == set(times)
-
-
-SPINS = (
-    "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start();"
-    "print(1, flush=True)"
-)
-
-
-@contextlib.contextmanager
-def busy_child():
-    """A process with two threads."""
-    with subprocess.Popen([sys.executable, "-c", SPINS], stdout=subprocess.PIPE) as child:
-        child.stdout.readline()
-        try:
-            yield child
-        finally:
-            child.kill()
-
-
-def affinities(pid):
-    return [os.sched_getaffinity(int(each)) for each in os.listdir(f"/proc/{pid}/task")]

@@ -24,7 +24,7 @@ from common.grading.fork_server import ServerEnded
 from common.grading.problem import Problem
 from common.grading.sweep import Sweep, eager_of
 from common.grading.worker import Worker
-from common.measure.cores import kept_on, quickest
+from common.measure.affinity import kept_on, quickest
 from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.timed_process import (
     Failed,

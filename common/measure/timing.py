@@ -24,6 +24,7 @@ from common.grading.problem import OUTPUT, Problem
 from common.grading.room import Room
 from common.grading.worker import Worker
 from common.measure import checks, device, limits, stopping
+from common.measure.affinity import kept_as
 from common.measure.baseline import (
     Baseline,
     BaselineFailed,
@@ -31,7 +32,6 @@ from common.measure.baseline import (
     eagers_own_faults,
     sustained,
 )
-from common.measure.cores import kept_as
 from common.measure.killed import time_unkilled
 from common.measure.laid_calls import LaidCalls, lay_calls
 from common.measure.stopwatch import Stopwatch
