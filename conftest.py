@@ -35,7 +35,8 @@ from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 
 pytest_plugins = [
-    "tests.browsing", "tests.compilers", "tests.scheduling", "tests.study", "tests.tuning",
+    "tests.asking", "tests.browsing", "tests.compilers", "tests.scheduling", "tests.study",
+    "tests.tuning",
 ]  # fmt: skip
 
 

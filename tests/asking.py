@@ -100,6 +100,13 @@ def workers(server: ForkServer, folder: Path) -> Iterator[Callable[..., Worker]]
         one.close()
 
 
+@pytest.fixture
+def worker(fork_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    """Return a function that starts a solution from its source; see `workers`."""
+    with workers(fork_server, tmp_path) as start:
+        yield start
+
+
 def ask(worker: Worker) -> tuple[Reply, list[float]]:
     """Request the rotate_half of four numbers; return the reply and the result."""
     call, result = lay(worker)

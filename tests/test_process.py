@@ -12,15 +12,9 @@ import pytest
 from common.grading.fork_server import ForkServer
 from common.paths import ROOT
 from common.sandbox.landlock import landlock_version
-from tests.asking import HALF, RIGHT, ask, lay, workers
+from tests.asking import HALF, RIGHT, ask, lay
 
 SANDBOX = ROOT / "common" / "sandbox"
-
-
-@pytest.fixture
-def worker(fork_server, tmp_path):
-    with workers(fork_server, tmp_path) as start:
-        yield start
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""Who is asked once more where something outside of the harness has killed its process."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+from types import SimpleNamespace
+
+import pytest
+
+from common import ops
+from common.grading.deaths import LIVES
+from common.grading.room import Room
+from common.grading.sweep import Sweep
+from common.solutions import Solution
+
+HALF = ops.load("rotate_half")
+KILLED = """
+import os
+import signal
+from pathlib import Path
+import torch
+
+RUNS = Path(__file__).with_name("runs")
+seen = []
+
+def end(grad=None):
+    with RUNS.open("a") as file:
+        file.write("x")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def rotate_half(x):
+    seen.append(x.detach().clone())
+    {line}
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
+"""
+PLAIN = [case for case in HALF.cases("smoke") if not (case.interleaved or case.span)][:12]
+ALONE = "the process ended by SIGKILL, also with nothing beside it"
+
+
+@pytest.fixture
+def killed(tmp_path, fork_server, monkeypatch):
+    """Grade a solution with this line beside a right one; return its verdicts, deaths and ends."""
+    alone, beside = Room.alone, []
+
+    @contextlib.contextmanager
+    def noted(room, worker):
+        with alone(room, worker):
+            beside.append(sum(each.alive for each in room.workers))
+            yield
+
+    monkeypatch.setattr(Room, "alone", noted)
+
+    def written(name, line):
+        path = tmp_path / name / "rotate_half.py"
+        path.parent.mkdir()
+        path.write_text(KILLED.format(line=line))
+        return Solution(path, "rotate_half")
+
+    def start(line, count):
+        dying, right = written("dying", line), written("right", "pass")
+        with Sweep("cpu", overlap=True, server=fork_server) as one:
+            one._cores = 4  # two lanes for each
+            found = list(one.grade(HALF, PLAIN[:count], [dying, right]))
+            deaths = [one.worker(dying, lane).deaths for lane in range(2)]
+        verdicts = {
+            each: [tuple(one.verdicts.values()) for one in found if one.solution == each]
+            for each in (dying, right)
+        }
+        assert [[v.verdict for v in two] for two in verdicts[right]] == [["PASSED"] * 2] * count
+        assert len(verdicts[dying]) == count
+        assert not any(beside), "no other process is there meanwhile"
+        ends = len(dying.path.with_name("runs").read_text())
+        return verdicts[dying], deaths, ends, len(beside)
+
+    return start
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RUNS.exists() or end()",
+        "len(seen) == 3 and not RUNS.exists() and end()",
+        "RUNS.exists() or x.requires_grad and x.register_hook(end)",
+    ],
+    ids=["first call", "later call", "backward"],
+)
+def test_who_is_killed_beside_others_is_asked_again_alone(killed, line):
+    found, deaths, ends, tries = killed(line, 4)
+    assert ends >= 1 and tries >= 1
+    assert {(v.verdict, v.reason) for two in found for v in two} == {("PASSED", "")}
+    assert deaths == [[], []]
+
+
+def test_who_ends_itself_alone_too_has_crashed(killed):
+    """And is tried alone twice, however many cases it ends itself in."""
+    found, deaths, ends, tries = killed("end()", len(PLAIN))
+    assert tries == LIVES
+    assert {v.verdict for two in found for v in two} == {"CRASHED"}
+    assert [v.reason for two in found[:2] for v in two] == [ALONE] * 4
+    assert found[-1][0].reason.startswith(f"not run again after {LIVES} such ends: ")
+    assert [[death.reason for death in one] for one in deaths] == [[ALONE] * LIVES] * 2
+    assert ends <= LIVES * (2 + LIVES + 1), "in each lane, after each try alone, and alone"
+
+
+def test_who_ends_itself_in_one_case_is_asked_the_others(killed):
+    shape = tuple(HALF.output(PLAIN[1]))
+    same = sum(tuple(HALF.output(case)) == shape for case in PLAIN[:6])
+    assert same < 3
+    found, *_ = killed(f"x.shape == {shape} and end()", 6)
+    assert [v.verdict for two in found for v in two].count("CRASHED") == 2 * same
+    assert found[1][0].reason == ALONE and found[0][0].verdict == "PASSED"
+
+
+def test_the_second_try_asks_for_no_less(killed, monkeypatch):
+    """Who ends itself when it is asked on other inputs does not get another draw."""
+    draws = itertools.chain([0, 0], itertools.repeat(1))
+    fixed = SimpleNamespace(randbelow=lambda _: next(draws), SystemRandom=secrets.SystemRandom)
+    monkeypatch.setattr("common.grading.chance.secrets", fixed)
+    found, _, ends, _ = killed("torch.equal(x, seen[0]) or end()", 1)
+    assert [v.reason for v in found[0]] == [ALONE, ALONE]
+    assert ends == 2
