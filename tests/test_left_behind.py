@@ -34,25 +34,17 @@ def test_a_handler_is_seen(seal, number, name):
 
 def test_a_thread_at_work_is_seen_and_an_idle_pool_is_not(seal):
     """Compilers keep such pools."""
-    end = threading.Event()
     with ThreadPool(1) as threads:
         threads.apply(int)
         time.sleep(0.2)  # until its other threads wait too
         assert seal.broken() is None
-        threads.apply_async(end.wait)
-        time.sleep(0.05)
-        found = seal.broken()
-        end.set()
+        found = while_at_work(seal, threads.apply_async)
     assert found.startswith("a thread was left behind, in ")
-    end.clear()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
         time.sleep(0.05)  # until it waits for more
         assert seal.broken() is None
-        pool.submit(end.wait)
-        time.sleep(0.05)
-        found = seal.broken()
-        end.set()
+        found = while_at_work(seal, pool.submit)
     assert found.startswith("a thread was left behind, in ")
     timer = threading.Timer(60, len)
     timer.start()
@@ -60,6 +52,16 @@ def test_a_thread_at_work_is_seen_and_an_idle_pool_is_not(seal):
     timer.cancel()
     timer.join()
     assert found.startswith("a thread was left behind, in ")
+
+
+def while_at_work(seal, submit):
+    """Return what the seal finds while a pool has a task."""
+    end = threading.Event()
+    submit(end.wait)
+    time.sleep(0.05)
+    found = seal.broken()
+    end.set()
+    return found
 
 
 @pytest.mark.parametrize(
