@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import pytest
 import torch
 
 from common import ops
 from common.grading.problem import make_problem
-from common.grading.tolerance import Budget, check_values, ulp
+from common.grading.tolerance import Budget, budget_of, check_values, larger, ulp
 
 ROPE = ops.load("rope")
 CASE = next(ROPE.cases("smoke"))
@@ -94,4 +96,49 @@ def test_slices_are_judged_by_themselves_where_they_are_apart():
     assert truth[0].abs().max() < 1e-5 < 1e5 < truth[-1].abs().max()
     found, _ = check_values(small.float(), truth, budget, problem.slack)
     assert found and found.index[0] == 0
-    assert make_problem(ROPE, CASE, 0, "cpu").budgets["output"].slices is None
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_large_results_are_judged_together_unless_they_are_apart(apart):
+    assert (budget_of(LARGE.float(), LARGE, apart).slices is not None) == apart
+
+
+MAGNITUDES = torch.tensor([[1.0], [1e3], [1e6], [1e9]], dtype=torch.float64)
+"""Of four slices."""
+
+
+def test_a_slice_in_which_eager_is_lucky_may_err_as_the_others_do():
+    truth = torch.linspace(0.5, 1, 200, dtype=torch.float64) * MAGNITUDES
+    eager = (truth + 1e-6 * MAGNITUDES).float()
+    eager[1] = truth[1]
+    budget = budget_of(eager, truth, apart=True)
+    assert check_values((truth + 7e-6 * MAGNITUDES).float(), truth, budget, 4.0)[0] is None
+    found, _ = check_values((truth + 9e-6 * MAGNITUDES).float(), truth, budget, 4.0)
+    assert found.index == (0, 0)
+
+
+def test_one_slice_in_which_eager_errs_widely_widens_no_other():
+    truth = torch.linspace(0.5, 1, 200, dtype=torch.float64) * MAGNITUDES
+    eager = (truth + 1e-6 * MAGNITUDES).float()
+    eager[3] += 1e-2 * MAGNITUDES[3]
+    budget = budget_of(eager, truth, apart=True)
+    found, _ = check_values((truth + 9e-6 * MAGNITUDES).float(), truth, budget, 4.0)
+    assert found.index == (0, 0)
+    assert found.mask.sum(1).tolist() == [200, 200, 200, 0]
+
+
+def test_a_draw_of_larger_values_may_err_in_proportion():
+    truth = torch.linspace(500, 1000, 100, dtype=torch.float64)
+    lucky = budget_of(truth.float(), truth.float().double())
+    others = [budget_of((truth / size + 1e-6).float(), truth / size) for size in (1e3, 1e3, 2e3)]
+    budget = reduce(larger, others, lucky)
+    assert check_values((truth + 4e-3).float(), truth, budget, 4.0)[0] is None
+    assert check_values((truth + 4e-3).float(), truth, lucky, 4.0)[0] is not None
+    assert check_values((truth + 2e-2).float(), truth, budget, 4.0)[0] is not None
+
+
+def test_a_result_of_zeros_has_eagers_error():
+    zeros = torch.zeros(4, 3)
+    budget = budget_of(zeros, zeros.double(), apart=True)
+    assert check_values(zeros, zeros.double(), budget, 2.0)[0] is None
+    assert check_values(zeros + 1e-30, zeros.double(), budget, 2.0)[0] is not None

@@ -15,6 +15,39 @@ from common.grading.chunks import chunks
 
 FEW_ELEMENTS = 1000
 """On fewer elements an rms error says little, and eager may be lucky."""
+USUAL = 0.75
+"""The quantile of eager's relative errors that is its usual one."""
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Eager's errors on the slices of a small result, or of one whose slices differ in magnitude.
+
+    Eager may be lucky in a slice, or in a draw: off by a tenth of an ulp where another order of the
+    same sum is off by one. The bound is therefore at least eager's usual error, in units of the
+    slice's largest value. Example: three errors of four are below 1e-7 of the slice's largest
+    value, so a slice whose largest is 3,000 may err as if eager had erred by 3e-4.
+    """
+
+    largest: torch.Tensor
+    """The largest error of any element of each slice, in any draw, `[slices, 1, ...]`."""
+    magnitude: torch.Tensor
+    """The largest of the oracle's values in each slice, of the same shape."""
+    relative: torch.Tensor
+    """The largest error in units of the magnitude, of each slice of each draw, `[n]`."""
+
+    @property
+    def bounds(self) -> torch.Tensor:
+        """Return the error that each slice is judged by, `[slices, 1, ...]`."""
+        if not self.relative.numel():
+            return self.largest
+        usual = self.relative.quantile(USUAL, interpolation="lower")
+        return torch.maximum(self.largest, usual * self.magnitude)
+
+    def with_draw(self, other: Slices) -> Slices:
+        """Return these slices, with the errors of another draw of the same case."""
+        largest = torch.maximum(self.largest, other.largest)
+        return Slices(largest, self.magnitude, torch.cat([self.relative, other.relative]))
 
 
 @dataclass(frozen=True)
@@ -25,8 +58,8 @@ class Budget:
     """None on a tensor of fewer than FEW_ELEMENTS."""
     largest: float
     """The largest error of any element."""
-    slices: torch.Tensor | None = None
-    """The largest error of each slice along the first dimension, where each is judged by itself."""
+    slices: Slices | None = None
+    """The errors by slice, where each is judged by itself; one slice of a small tensor."""
 
 
 def budget_of(
@@ -46,18 +79,24 @@ def budget_of(
     if not truth.numel():
         return Budget(None, 0.0)
     rms, largest = _errors(eager, truth, device or truth.device)
-    slices = None
-    if apart:
-        error = _error(eager.to(truth.device), truth)
-        slices = error.amax(tuple(range(1, error.dim())), keepdim=True)
-    return Budget(rms if truth.numel() >= FEW_ELEMENTS else None, largest, slices)
+    few = truth.numel() < FEW_ELEMENTS
+    slices = _slices(eager, truth, apart) if few or apart else None
+    return Budget(None if few else rms, largest, slices)
+
+
+def _slices(eager: torch.Tensor, truth: torch.Tensor, apart: bool) -> Slices:
+    dims = tuple(range(int(apart), truth.dim()))
+    largest = _error(eager.to(truth.device), truth).amax(dims, keepdim=True)
+    magnitude = truth.abs().amax(dims, keepdim=True)
+    relative = (largest / magnitude).flatten()
+    return Slices(largest, magnitude, relative[relative.isfinite()])
 
 
 def larger(one: Budget, other: Budget) -> Budget:
     """Return the first budget, with the larger of the two largest errors."""
     slices = one.slices
     if slices is not None and other.slices is not None:
-        slices = torch.maximum(slices, other.slices)
+        slices = slices.with_draw(other.slices)
     return Budget(one.rms, max(one.largest, other.largest), slices)
 
 
@@ -139,14 +178,21 @@ def _beyond(
     device: torch.device | str,
 ) -> torch.Tensor:
     """Return the elements beyond their bound, bool, where the truth lies."""
-    apart = [] if budget.slices is None else [budget.slices.expand_as(truth)]
+    apart = [] if budget.slices is None else [budget.slices.bounds.expand_as(truth)]
     mask = torch.empty(truth.numel(), dtype=torch.bool, device=truth.device)
     for start, (ours, right, *slices) in chunks(device, actual, truth, *apart):
         largest = slices[0] if slices else right.new_tensor(budget.largest)
-        allowed = torch.maximum(ulp(right, actual.dtype), 2 * slack * largest)
-        bad = ~(_error(ours, right) <= allowed) & (ours.double() != right)
+        bad = ~(_error(ours, right) <= allowed(right, actual.dtype, largest, slack))
+        bad &= ours.double() != right
         mask[start : start + len(bad)] = bad
     return mask.view(truth.shape)
+
+
+def allowed(
+    truth: torch.Tensor, dtype: torch.dtype, largest: torch.Tensor, slack: float
+) -> torch.Tensor:
+    """Return the error that each element may have, where eager's largest is `largest`."""
+    return torch.maximum(ulp(truth, dtype), 2 * slack * largest)
 
 
 def _place_of(
