@@ -107,7 +107,7 @@ FOUND_OUTSIDE = {
 EVERY_MODE = 5
 NEEDED = ("7x130-float32", "37x6-bfloat16-sparse-upstream=strided")
 FOUND_IN_TIME = {
-    "no_renewal": "replays_by_pointer",
+    "no_renewal": "replays_by_object",
     "no_shared_memory_check": "ring_of_buffers",
     "timed inputs are not looked at": "clears_bits_when_timed",
     "the harness has no clock of its own": "changes_the_end_alone",
