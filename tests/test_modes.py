@@ -111,6 +111,15 @@ def test_of_two_inputs_each_is_frozen_without_the_other():
             assert any(one in part and other not in part for part in parts), (one, other)
 
 
+@pytest.mark.parametrize("op", ["masked_linear", "masked_ffn"])
+def test_each_half_of_the_weights_is_trained_with_x(op):
+    x, *weights = ops.load(op).differentiable
+    parts = [mode.differentiable for mode in modes(ops.load(op), "cpu") if not mode.setting]
+    middle = len(weights) // 2
+    assert (x, *weights[:middle]) in parts
+    assert (x, *weights[middle:]) in parts
+
+
 def test_an_empty_part_is_named():
     (mode,) = (mode for mode in modes(ops.load("rotate_half"), "cpu") if not mode.setting)
     assert mode.text == "where no input takes a gradient"

@@ -42,18 +42,25 @@ def modes(op: Op[Any], device: str) -> list[Mode]:
 
 
 def _parts(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield parts of the inputs, none of them whole: `x`, the weights, and some of the weights."""
-    if len(names) > 1:
-        yield names[:1]
-    yield names[1:]
-    if len(names) > 2:
-        yield from _apart(names[1:])
+    """Yield parts of the inputs, none of them whole: `x`, the weights, some of the weights, and
+    `x` with either half of them, as where one expert is trained above frozen layers of another.
+    """
+    first, rest = names[:1], names[1:]
+    if rest:
+        yield first
+    yield rest
+    if len(rest) > 1:
+        several = list(_apart(rest))
+        yield from several
+        yield first + several[0]
+        yield first + tuple(name for name in rest if name not in several[0])
 
 
 def _apart(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield parts so that of any two inputs each is without the other in some part.
 
     As each input is in half of the parts, and no two in the same ones, four are enough for six.
+    The first part is the first half: the three weights of one side.
     """
     parts = next(n for n in count(1) if math.comb(n, n // 2) >= len(names))
     places = list(zip(names, combinations(range(parts), parts // 2), strict=False))
