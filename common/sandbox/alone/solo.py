@@ -1,7 +1,7 @@
 """One solution in a process by itself, run under NVIDIA's tools and triton-viz.
 
 `python -m common.sandbox.alone.solo FILE OP CASE DIRECTION` makes one call under Nsight Compute;
-`common/commands/profile.py` starts it.
+`common/tools/ncu.py` starts it.
 """
 
 from __future__ import annotations
