@@ -1,8 +1,8 @@
 """The solutions that a board draws: all of a group's; the best of thousands, with their places.
 
 Every solution of a device is ranked, from the outline of its rows; those that are drawn are read in
-full. A group of 50 solutions with 22 rows each on 3 GPUs is drawn whole; of 10,000 solutions with
-70 rows each, the best 7 of each op.
+full. A group of 50 solutions with 22 rows each on 3 GPUs is drawn whole; of 2,500 solutions of each
+of four ops with 70 rows each, the best 8 of each op.
 """
 
 from __future__ import annotations
