@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
@@ -60,6 +61,11 @@ def parse(raw: bytes, path: Path, format: Format[L]) -> list[L]:
     raise _first_invalid(raw, path, format)
 
 
+def encoded(lines: Iterable[msgspec.Struct | dict[str, Any]]) -> bytes:
+    """Return lines as a file holds them."""
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+
+
 def notice_torn(path: Path) -> None:
     """Say that the file's last line, which a kill cut off, is left out."""
     print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
@@ -109,7 +115,7 @@ class Writer:
         """
         if self._touched() and self._changed():
             self._refuse()
-        text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        text = encoded(lines)
         self._content += text
         try:
             self._append(text)

@@ -6,8 +6,6 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
 from common.records import jsonl, runs, writer
 from common.records.lines import Anything, End, Past, Record
 
@@ -80,7 +78,7 @@ def _cut_down(
         Past.of(line) if isinstance(line, Record) and line.id not in needed else line
         for line in lines
     ]
-    content = b"".join(msgspec.json.encode(line) + b"\n" for line in kept)
+    content = jsonl.encoded(kept)
     found.rows += sum(isinstance(line, Past) for line in kept)
     found.rows -= sum(isinstance(line, Past) for line in lines)
     found.contents[path] = content

@@ -117,8 +117,7 @@ def supersede(folder: Path, run: Run, found: Sequence[Compiled]) -> None:
         if [msgspec.structs.replace(line, run=run.run) for line in said] == mine:
             return
         lines = [run, *mine, End(schema=SCHEMA, run=run.run)]
-        content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-        jsonl.replace(new_file(folder, run.run), content)
+        jsonl.replace(new_file(folder, run.run), jsonl.encoded(lines))
         for path in earlier:
             path.unlink()
 
@@ -232,13 +231,13 @@ def mend(path: Path, whole: Collection[tuple[str, str, str]]) -> None:
         if not isinstance(line, Record) or (line.solution, line.op, line.case) in whole
     ]
     if len(kept) < len(lines):
-        jsonl.replace(path, b"".join(msgspec.json.encode(line) + b"\n" for line in kept))
+        jsonl.replace(path, jsonl.encoded(kept))
     samples = samples_file(path)
     cases = {(solution, case) for solution, _, case in whole}  # a solution is of one op
     found = jsonl.read(samples, FORMAT)
     timed = [each for each in found if (each.solution, each.case) in cases]
     if len(timed) < len(found):
-        jsonl.replace(samples, b"".join(msgspec.json.encode(each) + b"\n" for each in timed))
+        jsonl.replace(samples, jsonl.encoded(timed))
 
 
 def read_samples(path: Path) -> list[Samples]:
