@@ -1,4 +1,4 @@
-"""The cores and GPUs of a process, and work for several, forked from this one."""
+"""The cores and GPUs of a process, the parent of each, and work for several forked processes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +19,16 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 def cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def parents() -> Iterator[tuple[int, int]]:
+    """Yield the id of each process, and its parent's."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # the process has ended meanwhile
+            continue
+        yield int(stat.parent.name), parent
 
 
 @contextmanager

@@ -11,9 +11,9 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
+from common.processes import parents
 from common.records.fields import POWER_CAP
 
 State = dict[str, Any]
@@ -145,10 +145,8 @@ class Others:
 def _family(pid: int) -> list[int]:
     """Return the ids of a process and of all its descendants."""
     children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # the process has ended meanwhile
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(stat.parent.name))
+    for child, parent in parents():
+        children.setdefault(parent, []).append(child)
     family = [pid]
     for member in family:  # the list grows while it is walked
         family += children.get(member, [])

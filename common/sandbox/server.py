@@ -14,8 +14,8 @@ import signal
 import socket
 import sys
 import time
-from pathlib import Path
 
+from common.processes import parents
 from common.sandbox import backend, process
 
 GENERATIONS = 100
@@ -92,12 +92,7 @@ def _end_strays(workers: set[int]) -> None:
 
 
 def _children() -> set[int]:
-    found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                found.add(int(stat.parent.name))
-    return found
+    return {child for child, parent in parents() if parent == os.getpid()}
 
 
 if __name__ == "__main__":
