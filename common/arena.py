@@ -143,7 +143,7 @@ class Arena:
 
     def content(self, slot: Slot) -> torch.Tensor:
         """Return what a copy of the slot's tensor consists of; see `content`."""
-        return _integers(self.tensor(slot)) if slot.far else self.bytes_of(slot)
+        return integers(self.tensor(slot)) if slot.far else self.bytes_of(slot)
 
     def tensor(self, slot: Slot) -> torch.Tensor:
         """Return the slot's tensor, as the view that the slot was made for."""
@@ -230,14 +230,15 @@ def content(tensor: torch.Tensor) -> torch.Tensor:
 
     Where the elements lie far apart (see `FAR`) these are the elements alone, in its shape.
     """
-    return _integers(tensor) if slot_like(tensor, 0).far else storage_bytes(tensor)
+    return integers(tensor) if slot_like(tensor, 0).far else storage_bytes(tensor)
 
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """By the bytes of an element."""
 
 
-def _integers(tensor: torch.Tensor) -> torch.Tensor:
+def integers(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the elements' bits as integers, so that NaN equals itself, and 0 is not -0."""
     return tensor.detach().view(_INTEGERS[tensor.itemsize])
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from common.arena import integers
 from common.grading.picture import picture
 from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import Wrong, check_values, first_index
@@ -105,9 +106,9 @@ def differing(
         same: The inputs in words, for the reason.
         axes: The dimensions of the result by name, where the reason is to say which elements.
     """
-    if torch.equal(_bits(first), _bits(second)):
+    if torch.equal(integers(first), integers(second)):
         return []
-    mask = _bits(first) != _bits(second)
+    mask = integers(first) != integers(second)
     where = first_index(mask)
     values = f"{list(where)} was {first[where].item():.8g}, then {second[where].item():.8g}"
     if int(mask.sum()) <= MANY:
@@ -124,7 +125,7 @@ def _relation(first: torch.Tensor, second: torch.Tensor) -> str:
         return ": the second time nothing is written there, it is fresh memory"
     if torch.equal(second, 2 * first):
         return ": each is twice as much the second time, as if it were added up"
-    apart = (_bits(first).long() - _bits(second).long()).abs()
+    apart = (integers(first).long() - integers(second).long()).abs()
     return ": by the last bit alone" if int(apart.max()) == 1 else ""
 
 
@@ -169,8 +170,4 @@ def _stayed(first: torch.Tensor, again: torch.Tensor, truth: torch.Tensor) -> bo
 
     Zeros may be: the gradient of weights that a mask leaves out.
     """
-    return torch.equal(_bits(first), _bits(again)) and int(truth.count_nonzero()) >= FEW
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view({2: torch.int16, 4: torch.int32}[tensor.element_size()])
+    return torch.equal(integers(first), integers(again)) and int(truth.count_nonzero()) >= FEW

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from common.arena import dtype_name
+from common.arena import dtype_name, integers
 from common.sandbox import backend
 from common.sandbox.failures import Refused
 from common.sandbox.poison import Poison
@@ -175,14 +175,9 @@ def _deliver(session: Session, call: Call, name: str, result: Reply) -> Reply:
             target.copy_(tensor.detach())
             # work queued on the call's stream is in the copy; work on another may come later
             backend.synchronize()
-            if not torch.equal(_bits(target), _bits(tensor.detach())):
+            if not torch.equal(integers(target), integers(tensor.detach().resolve_neg())):
                 raise _late(call)
     return {"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)}
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the elements as integers, so that NaN equals itself."""
-    return tensor.resolve_neg().view({2: torch.int16, 4: torch.int32}[tensor.element_size()])
 
 
 def _late(call: Call) -> Refused:

@@ -72,7 +72,7 @@ FOUND_OUTSIDE = {
         compare, "check_values", lambda *_: (None, 1.0), "rotate_half_wrong_sign",
     ),
     "runs are not compared": (
-        compare, "_bits", lambda tensor: tensor.new_zeros(1), "nondeterministic_rounding",
+        compare, "integers", lambda tensor: tensor.new_zeros(1), "nondeterministic_rounding",
     ),
     "the inputs never change": (
         chance.Chance, "once_in", lambda *_: False, "replays_by_shape",
