@@ -8,11 +8,9 @@ from itertools import chain
 
 from common.board.ranking import Entry, Track
 from common.board.sections import Section, sections
-from common.board.table import STALE, About, Table, named, place, stale, stale_note
+from common.board.table import STALE, UNRANKED, About, Table, named, place, stale, stale_note
 from common.records.lines import LeftOut, Past, Record
 from common.records.runs import Results
-
-UNRANKED = "–"
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def newest(results: Results) -> tuple[bool, int, str]:
     every op: an op measured again by itself does not make the others newer. Devices that lack an op
     stand behind those that lack fewer.
     """
-    whole = {run.run for run in results.runs if run.whole and run.run in results.finished}
+    whole = results.whole
     lines: Iterable[Record | Past | LeftOut] = chain(
         results.rows, results.past, results.left_out_lines
     )

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from common.board.ranking import Entry, Track
-from common.board.table import About, Table, cut, footnotes, marked, percent
-
-UNRANKED = "–"
+from common.board.table import UNRANKED, About, Table, cut, footnotes, marked, percent
 
 
 def summary(tracks: Sequence[Track], about: Mapping[str, About]) -> Table:

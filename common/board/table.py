@@ -30,6 +30,7 @@ DIRECTION = {"forward": "forward", "backward": "forward + backward (backward alo
 TEXT = ("solution", "case", "note", "of its cases", "kernel", "target")
 """The columns of text, which stand at the left; numbers stand at the right."""
 NOTE_WIDTH = 60
+UNRANKED = "–"
 STALE = "†"
 EDITED = "*"
 MARKS = STALE + DISTURBED + EDITED
@@ -95,7 +96,7 @@ def ranking(
     cut. A track without a record of memory has no column for it.
     """
     columns: dict[str, Callable[[Entry], str]] = {
-        "": lambda entry: str(entry.rank or "–") if timed else "",
+        "": lambda entry: str(entry.rank or UNRANKED) if timed else "",
         "solution": lambda entry: marked([entry], about, timed),
     }
     if timed:
@@ -170,7 +171,7 @@ def stale(entry: Entry, about: Mapping[str, About]) -> bool:
 def speed(entry: Entry) -> str:
     """Return the score with its interval, such as `6.08 ± 0.02`, or a dash."""
     if entry.score is None:
-        return "–"
+        return UNRANKED
     return f"{entry.score.value:.2f} ± {half(entry.score):.2f}"
 
 

@@ -83,8 +83,7 @@ class Results:
             if row.tier == tier:
                 of = row.op, row.case
                 measured[of] = max(measured.get(of, 0), order.get(row.run, 0))
-        whole = {run.run for run in self.runs if run.whole and run.run in self.finished}
-        found = {}
+        found, whole = {}, self.whole
         for line in self.left_out_lines:
             of = line.op, line.case
             holds = of not in measured or (line.run in whole and order[line.run] >= measured[of])
@@ -93,13 +92,17 @@ class Results:
         return [found[of] for of in sorted(found)]
 
     @property
+    def whole(self) -> set[str]:
+        """The finished runs over all solutions."""
+        return {run.run for run in self.runs if run.whole and run.run in self.finished}
+
+    @property
     def _order(self) -> dict[str, int]:
         return {run.run: number for number, run in enumerate(self.runs)}
 
     def _current(self, tier: Tier) -> set[tuple[str, str]]:
         """Return the ops with the cases that they still have."""
-        order = self._order
-        whole = {run.run for run in self.runs if run.whole and run.run in self.finished}
+        order, whole = self._order, self.whole
         lines: Iterable[Past | LeftOut | Record] = chain(self.past, self.left_out_lines, self.rows)
         asked = {(line.op, line.run, line.case) for line in lines if line.tier == tier}
         last: dict[str, int] = {}

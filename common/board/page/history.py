@@ -10,12 +10,9 @@ from itertools import chain
 
 from common.board.ranking import Cell, Track, ranked_times
 from common.board.scores import Score, combined
-from common.records.fields import Summary
+from common.records.fields import Pair, Summary
 from common.records.lines import Past, Record
 from common.records.runs import Results
-
-Times = tuple[Summary, Summary]
-"""The solution's time and eager's."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ def moment(name: str) -> datetime | None:
         return None
 
 
-def _times(row: Record | Past) -> Times | None:
+def _times(row: Record | Past) -> Pair | None:
     if row.verdict != "PASSED":
         return None
     if isinstance(row, Record):
