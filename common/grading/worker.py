@@ -17,6 +17,7 @@ from common.grading.chance import Chance
 from common.grading.channel import Channel, ends_by_itself
 from common.grading.deaths import LIVES, Deaths, Died
 from common.grading.fork_server import ForkServer, ServerEnded
+from common.printable import printable
 from common.solutions import Solution
 from common.wire import Reply
 
@@ -186,7 +187,7 @@ class Worker:
             raise self._died(*_cause(error)) from None
         if self._light and "lacks" in reply:
             return self._start_again(message["request"])
-        if "reason" in reply:
+        if "reason" in reply:  # a solution may have chosen it
             reply["reason"] = printable(str(reply["reason"]))
         ended, tampered = reply.pop("ended", False), reply.get("verdict") == "TAMPERED"
         if ended or tampered:
@@ -268,8 +269,3 @@ def _cause(error: Exception) -> tuple[str, str]:
 
 def _ending(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit({code})"
-
-
-def printable(text: str) -> str:
-    """Return the text with control characters escaped; a solution chose it."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
