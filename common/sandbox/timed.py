@@ -219,4 +219,4 @@ def trace_calls(session: Session, call: Reply, backward: bool) -> Reply:
     """Return a Chrome trace of a few calls, as JSON text."""
     prepared = session.prepared(call, session.function, session.prepare)
     run = contestants.as_run(prepared, backward)
-    return {"trace": trace.chrome_trace(run, cuda=backend.ON_GPU)}
+    return {"trace": trace.chrome_trace(run)}

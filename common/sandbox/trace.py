@@ -6,28 +6,24 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from torch.profiler import ProfilerActivity, profile
+
+from common.sandbox import backend
 
 CALLS = 3
 """Calls in the trace. One more runs before them, since a first call may compile."""
 
 
-def chrome_trace(run: Callable[[], object], cuda: bool) -> str:
+def chrome_trace(run: Callable[[], object]) -> str:
     """Return the trace of `CALLS` calls as JSON text."""
     run()
-    _synchronize(cuda)
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    backend.synchronize()
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * backend.ON_GPU]
     with profile(activities=activities) as profiled:
         for _ in range(CALLS):
             run()
-        _synchronize(cuda)
+        backend.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiled.export_chrome_trace(str(path))
         return path.read_text()
-
-
-def _synchronize(cuda: bool) -> None:
-    if cuda:
-        torch.cuda.synchronize()
