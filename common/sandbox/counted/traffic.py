@@ -14,7 +14,7 @@ from triton._C.libtriton import ir
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from common.sandbox.counted.sample import Loops
-from common.sandbox.interpreter.bounds import _active, _bare, _width
+from common.sandbox.interpreter.lanes import active, bare, width_of
 from common.sandbox.interpreter.spans import Span
 
 SECTOR = 32
@@ -125,16 +125,16 @@ class Traffic:
         self, pointers: TensorHandle, mask: np.ndarray | None, stores: bool
     ) -> tuple[float, float]:
         """Count the distinct sectors of an access; return the bytes of its lanes and sectors."""
-        active = _active(pointers, mask).ravel()
-        if not active.size:
+        addresses = active(pointers, mask).ravel()
+        if not addresses.size:
             return 0.0, 0.0
-        sectors = np.unique(active // np.uint64(SECTOR)).tolist()
-        region = self._place(int(active[0])), stores
+        sectors = np.unique(addresses // np.uint64(SECTOR)).tolist()
+        region = self._place(int(addresses[0])), stores
         touched, times = self._work.touched.setdefault(region, Touched()), self._loops.weight
         before = len(touched.sectors)
         touched.sectors.update(sectors)
         touched.nbytes += SECTOR * (len(touched.sectors) - before) * times
-        return times * active.size * _width(pointers), times * SECTOR * len(sectors)
+        return times * addresses.size * width_of(pointers), times * SECTOR * len(sectors)
 
     def _place(self, address: int) -> int:
         return next((n for n, s in enumerate(self._spans) if s.first <= address < s.end), -1)
@@ -163,7 +163,7 @@ class Traffic:
         def patch(known: Any) -> Any:
             @functools.wraps(known)
             def counted(builder: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-                count(pointers, _bare(mask))
+                count(pointers, bare(mask))
                 return known(builder, pointers, mask, *rest, **named)
 
             return counted
@@ -173,7 +173,7 @@ class Traffic:
     def _before_store(self, known: Any, mask_at: int) -> Any:
         @functools.wraps(known)
         def counted(builder: Any, pointers: Any, *rest: Any) -> Any:
-            self.stores(pointers, _bare(rest[mask_at]))
+            self.stores(pointers, bare(rest[mask_at]))
             return known(builder, pointers, *rest)
 
         return counted
@@ -184,7 +184,7 @@ class Traffic:
         @functools.wraps(known)
         def counted(builder: Any, *rest: Any) -> Any:
             pointers = rest[0] if mask_at is None else rest[1]
-            mask = None if mask_at is None else _bare(rest[mask_at])
+            mask = None if mask_at is None else bare(rest[mask_at])
             self.loads(pointers, mask)
             self.stores(pointers, mask)
             return known(builder, *rest)

@@ -26,6 +26,7 @@ from common.sandbox.interpreter import provenance, tape, tapes, together
 from common.sandbox.interpreter.access_log import AccessLog as AccessLog
 from common.sandbox.interpreter.access_log import kernel_line
 from common.sandbox.interpreter.conflicts import ATOMIC, Access, Conflicts
+from common.sandbox.interpreter.lanes import active, bare, width_of
 from common.sandbox.interpreter.program import Program
 from common.sandbox.interpreter.spans import Span, alive, element, extent, spans_of
 
@@ -102,7 +103,7 @@ class Watch:
         """
         if self.launch is None or self.within(pointers, mask):
             return
-        addresses, width = _active(pointers, mask), _width(pointers)
+        addresses, width = active(pointers, mask), width_of(pointers)
         spans = self.launch.reached_by(pointers)
         outside = np.ones(addresses.shape, dtype=bool)
         for span in spans:
@@ -119,11 +120,11 @@ class Watch:
     def within(self, pointers: TensorHandle, mask: np.ndarray | None) -> bool:
         """Return whether the addresses of all active lanes lie in one tensor of the launch."""
         assert self.launch
-        addresses, width = pointers.data, _width(pointers)
+        addresses, width = pointers.data, width_of(pointers)
         # switched-off lanes too, as in most launches
         if not addresses.size or self.launch.holds(addresses, width):
             return True
-        addresses = _active(pointers, mask)
+        addresses = active(pointers, mask)
         return not addresses.size or self.launch.holds(addresses, width)
 
     def rest(self, count: int) -> bool:
@@ -143,29 +144,11 @@ class Watch:
         """Make an access whose addresses were checked, and look for conflicts if asked to."""
         if self.conflicts is None:
             return act()
-        known = _access(verb), _active(pointers, mask).ravel().tolist(), _width(pointers)
+        known = _access(verb), active(pointers, mask).ravel().tolist(), width_of(pointers)
         if verb != READS:
             return self.conflicts.around(*known, act)
         self.conflicts.reads(*known)
         return act()
-
-
-def _active(pointers: TensorHandle, mask: np.ndarray | None) -> np.ndarray:
-    """Return the addresses of all lanes that the mask leaves active."""
-    addresses: np.ndarray = pointers.data
-    if mask is None:
-        return addresses
-    shape = np.broadcast_shapes(addresses.shape, mask.shape)
-    # of a scalar and a block the interpreter makes a mask of integers, which would be indices
-    lanes = np.broadcast_to(mask.astype(bool, copy=False), shape)
-    active: np.ndarray = np.broadcast_to(addresses, shape)[lanes]
-    return active
-
-
-def _width(pointers: TensorHandle) -> int:
-    """Return the bytes of an element."""
-    bits: int = pointers.get_element_ty().primitive_bitwidth
-    return max(bits // 8, 1)
 
 
 WATCH = Watch()
@@ -192,18 +175,18 @@ def _watch_accesses() -> None:
     rmw, cas = builder.create_atomic_rmw, builder.create_atomic_cas
 
     def watched_load(self: Any, ptrs: Any, mask: Any, *args: Any, **kwargs: Any) -> Any:
-        WATCH.check(READS, ptrs, _bare(mask))
+        WATCH.check(READS, ptrs, bare(mask))
         if WATCH.conflicts is None:  # as nearly always, and without a further call
             return load(self, ptrs, _handle(mask), *args, **kwargs)
         act = functools.partial(load, self, ptrs, _handle(mask), *args, **kwargs)
-        return WATCH.around(READS, ptrs, _bare(mask), act)
+        return WATCH.around(READS, ptrs, bare(mask), act)
 
     def watched_store(self: Any, ptrs: Any, value: Any, mask: Any, *args: Any) -> Any:
-        WATCH.check("writes", ptrs, _bare(mask))
+        WATCH.check("writes", ptrs, bare(mask))
         if WATCH.conflicts is None:
             return store(self, ptrs, value, _handle(mask), *args)
         act = functools.partial(store, self, ptrs, value, _handle(mask), *args)
-        return WATCH.around("writes", ptrs, _bare(mask), act)
+        return WATCH.around("writes", ptrs, bare(mask), act)
 
     def watched_rmw(self: Any, kind: Any, ptr: Any, value: Any, mask: Any, *args: Any) -> Any:
         WATCH.check(ATOMIC, ptr, mask.data)
@@ -282,12 +265,6 @@ def _integers(arguments: Mapping[str, Any], constants: Collection[str]) -> str:
         if type(value) is int and name not in constants
     ]
     return ", ".join(found[:SHOWN])
-
-
-def _bare(mask: Any) -> np.ndarray:
-    """Return the mask as an array; a block pointer's is one already, any other is a handle."""
-    array: np.ndarray = mask.data if isinstance(mask, TensorHandle) else mask
-    return array
 
 
 def _handle(mask: Any) -> TensorHandle:

@@ -22,6 +22,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
+from common.sandbox.interpreter.lanes import width_of
 from common.sandbox.interpreter.steps import NAMES, Form, Step, form_of, handles
 from common.sandbox.interpreter.tape import Guard, Tape
 
@@ -182,8 +183,7 @@ class _Together:
         mask = args[masked].data.astype(bool, copy=False) if masked else np.ones(shape, dtype=bool)
         if not self._within(args[1], mask):
             raise Refused
-        width = max(args[1].get_element_ty().primitive_bitwidth // 8, 1)
-        lanes = args[1].data[mask], width
+        lanes = args[1].data[mask], width_of(args[1])
         if "load" in name:
             self._loaded.append(lanes)
             return step.method(*args)
