@@ -35,7 +35,7 @@ def test_a_whole_run_by_the_new_clock_replaces_the_old_ones_rows():
 def test_what_the_old_clock_alone_measured_is_named_and_not_ranked():
     text = board(row("alice/rope", us=10.0))
     assert "| 1 | alice/rope | 2.00 ± 0.00 |" in text
-    assert f"{NOTE} 2 of the 3 solutions, which are not ranked: run bench again" in text
+    assert f"2 of the 3 solutions are not ranked: {NOTE} them; run bench again" in text
     assert "| – | bob/rope | – |" in text
 
 

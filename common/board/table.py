@@ -152,8 +152,10 @@ def _earlier_clock(entries: Sequence[Entry]) -> list[str]:
     """Return one footnote: how many solutions are not ranked beside those of a later clock."""
     everyone = {entry.solution for entry in entries}
     old = {entry.solution for entry in entries if entry.outdated}
-    which = f"an earlier version of the clock measured {len(old)} of the {len(everyone)} solutions"
-    return [f"{which}, which are not ranked: run bench again"] if old else []
+    verb, them = ("are", "them") if len(old) > 1 else ("is", "it")
+    share = f"{len(old)} of the {len(everyone)} solutions {verb} not ranked"
+    note = f"{share}: an earlier version of the clock measured {them}; run bench again"
+    return [note] if old else []
 
 
 def stale_note(entries: Iterable[Entry], about: Mapping[str, About]) -> list[str]:
