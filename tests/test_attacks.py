@@ -94,6 +94,6 @@ def test_a_token_that_was_found_makes_one_reply_at_most(fork_server, tmp_path):
     """
     with workers(fork_server, tmp_path) as start:
         worker = start(CHEATS["forges_with_the_token"], "rotate_half")
-        with pytest.raises(Died, match="the process wrote what is no reply") as death:
+        with pytest.raises(Died, match="the process wrote something other than a reply") as death:
             _ = [ask(worker) for _ in range(2)]
     assert death.value.verdict == "TAMPERED"

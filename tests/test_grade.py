@@ -261,7 +261,10 @@ def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward
         ask=lambda request, **arguments: replies[request],
     )
     last = grade(problem, worker)["backward"]
-    assert (last.verdict, last.reason) == ("CRASHED", "the process wrote what is no reply")
+    assert (last.verdict, last.reason) == (
+        "CRASHED",
+        "the process wrote something other than a reply",
+    )
 
 
 def test_an_output_without_grad_fn_is_an_unsupported_backward(grade_source):

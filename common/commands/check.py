@@ -264,7 +264,7 @@ def _show_places(
     if not earlier.rows:
         print("There is no board of this device yet: nox -s bench leaderboard makes one.")
     if device == "cpu":
-        print("Nothing is timed without a GPU: the board shows who covers what.")
+        print("Nothing is timed without a GPU: the board shows the coverage of each solution.")
     latest = {row.key: row for row in [*earlier.latest(), *rows] if row.solution in about}
     mine = {(row.op, row.track) for row in rows}
     handle = rows[0].solution.partition("/")[0]

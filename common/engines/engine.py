@@ -171,7 +171,7 @@ class Fleet:
                     raise found
                 yield found
         if any(each.left for each in work.values()):
-            raise UserError("no device is left for what is to be done; the same command goes on")
+            raise UserError("no device is left for the other cases; the same command goes on")
 
     def _start(self) -> list[Ready | str]:
         """Return each station's device, or the reason for which it does not start."""

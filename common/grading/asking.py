@@ -14,6 +14,7 @@ from typing import Any
 
 from common.grading.compare import Finding, altered, differing, label
 from common.grading.exchange import FIRST, FURTHER, LATEST, OTHER, Exchange
+from common.grading.worker import NO_REPLY
 from common.spec import DIRECTIONS, Direction
 from common.verdicts import VERDICTS
 from common.wire import OUTPUT, Reply
@@ -189,15 +190,15 @@ def _ask(
 ) -> tuple[Reply, Finding | None]:
     """Return the reply to one request, and the finding that it leads to before any comparison.
 
-    Where forward fails, backward has the same finding, but of a solution without gradients, which
-    leaves backward unsupported; a further mode's forward counts for itself.
+    Where forward fails, backward has the same finding, unless the solution has no gradients and so
+    leaves backward unsupported. A further mode's forward counts for itself.
     """
     forward = direction == "forward"
     ask = exchange.forward if forward else exchange.backward
     reply = ask(attempt, **how)
     results: dict[str, Reply | None] = {OUTPUT: reply} if forward else reply
     if not _is_reply(reply, results, exchange.names(direction, attempt)):
-        reply = {"verdict": "CRASHED", "reason": "the process wrote what is no reply"}
+        reply = {"verdict": "CRASHED", "reason": NO_REPLY}
     failure = _failure(reply, results, exchange)
     if failure and attempt == FURTHER and exchange.mode:
         failure = failure._replace(reason=f"{failure.reason}, {exchange.mode.text}")
@@ -234,7 +235,7 @@ def _is_result(result: Any) -> bool:
 
 def _failure_in_words(reply: Reply) -> Finding:
     if not _is_failure(reply):
-        return Finding("CRASHED", "the process wrote what is no reply")
+        return Finding("CRASHED", NO_REPLY)
     return Finding(reply["verdict"], reply["reason"])
 
 

@@ -74,7 +74,7 @@ class Channel:
             for listener in LISTENERS:
                 listener()
         if not isinstance(reply, dict) or reply.pop("token", None) != token:
-            raise ValueError("it answers nothing that was asked")
+            raise ValueError("it lacks the token of the request")
         return reply
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class Channel:
                 raise EOFError
             received += chunk
             if len(received) > LARGEST_REPLY:
-                raise ValueError("it never ended")
+                raise ValueError(f"more than {LARGEST_REPLY >> 20} MiB without an end")
         return bytes(received)
 
     def _check_memory(self) -> None:

@@ -41,7 +41,7 @@ def check_sharing(server: ForkServer) -> None:
     except RuntimeError as error:
         if not is_out_of_memory(str(error)):
             raise
-        raise UserError("the GPU has no free memory: end what else runs on it") from None
+        raise UserError("the GPU has no free memory: end the other processes on it") from None
     try:
         failure = _failure(server, arena)
     finally:

@@ -24,6 +24,8 @@ from common.wire import Reply
 DEADLINE = {"cpu": 20.0, "cuda": 120.0}
 """Seconds that a process may work on one reply (see `Channel.ask`): a case takes the interpreter a
 few, and a GPU's first call compiles."""
+NO_REPLY = "the process wrote something other than a reply"
+"""The reason where a line from the process has not the form of one."""
 
 
 class Worker:
@@ -264,7 +266,7 @@ def _cause(error: Exception) -> tuple[str, str]:
         case MemoryError():
             return "CRASHED", str(error)
         case _:
-            return "TAMPERED", f"the process wrote what is no reply: {error}"
+            return "TAMPERED", f"{NO_REPLY}: {error}"
 
 
 def _ending(code: int) -> str:

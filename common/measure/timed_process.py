@@ -111,7 +111,7 @@ class TimedProcess:
             reply = self._ask("turn", name=name, **how, **self._direction)
             samples: Any = reply.get("samples")
             if not is_samples(samples, rounds):
-                raise Failed("TAMPERED", "what it reports are no samples")
+                raise Failed("TAMPERED", "its report is no list of the samples that were asked for")
             self._keep(name if name in FORWARD_ALONE else "sample", reply)
             self._at = name
             self._give_back()
@@ -173,7 +173,7 @@ class TimedProcess:
         self._give_back()
         samples: Any = reply.get("samples")
         if list(samples) != list(names):
-            raise Failed("TAMPERED", "what it reports are no samples")
+            raise Failed("TAMPERED", "its report is no list of the samples that were asked for")
         return samples, reply["probes"]
 
     def _ask(self, request: str, **arguments: Any) -> Reply:
