@@ -20,12 +20,12 @@ class Chance:
         self._waits: Counter[str] = Counter()
         self._bags: dict[str, list[int]] = defaultdict(list)
         self.made: dict[str, int] = {}
-        """The choices of the latest case; who asks begins another one."""
+        """The choices of the latest case; `Answered.by` sets an empty one for each."""
         self._again: Mapping[str, int] = {}
 
     @contextlib.contextmanager
     def again(self, made: Mapping[str, int]) -> Iterator[None]:
-        """Choose the same once more: whose first answer does not count is asked for no less."""
+        """Choose the same once more, so that a case whose answer did not count is asked as much."""
         self._again = made
         try:
             yield

@@ -38,7 +38,7 @@ class Late(Mapping[str, T], Generic[T, W]):
     def __init__(
         self, names: tuple[str, ...], once: Once[W], part: Callable[[W], Mapping[str, T]]
     ) -> None:
-        """Keep how to find the values: they are a part of what is computed once."""
+        """Keep the names, the computation, and the part of its result that holds the values."""
         self._names, self._once, self._part = names, once, part
 
     @property

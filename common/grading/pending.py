@@ -79,8 +79,8 @@ def wait_for_any(pending: Iterable[PendingCase]) -> None:
 def must_be_asked_again(answered: Answered) -> bool:
     """Return whether others may have caused the failure.
 
-    No verdicts came, memory ran out, or the process was killed; but not of a solution that was
-    killed alone as often as it has lives.
+    No verdicts came, memory ran out, or the process was killed. A solution that was killed alone as
+    often as it has lives is not asked again for that.
     """
     if (verdicts := answered.verdicts) is None:
         return True

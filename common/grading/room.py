@@ -43,7 +43,7 @@ class Room:
     def needed(footprint: Footprint, solutions: int) -> int:
         """Return the bytes of a case under way: its problem, and all solutions graded on it.
 
-        A far one has none to itself: it waits until it fits (see `taken`).
+        A case with a far view counts as none here: it waits until it fits; see `taken`.
         """
         if footprint.far:
             return 0
@@ -79,8 +79,8 @@ class Room:
     def make(self, needed: int, keep: Collection[Worker], free: int | None = None) -> bool:
         """Free memory until so many bytes are left; return whether they are.
 
-        The harness's cache goes first, then the shared memory of the workers that are not to be
-        kept as they are, then their processes: of as many as it takes, the last asked at last.
+        The harness's cache goes first, then the shared memory of the workers that are not kept,
+        then their processes, as many as it takes. The worker that was asked last goes last.
 
         Args:
             needed: The bytes.
@@ -111,7 +111,7 @@ class Room:
 
     @contextlib.contextmanager
     def alone(self, worker: Worker) -> Iterator[None]:
-        """End every process; a SIGKILL of the worker's then counts, for all of its solution's.
+        """End every process; then a SIGKILL of the worker's counts for each one of its solution.
 
         So a solution that ends itself so is tried alone as often as it has lives, however many of
         its cases are under way.

@@ -1,7 +1,7 @@
 """Cases whose forward died before it is known whether the solution has gradients.
 
-Such a failure is backward's too, but of a solution without gradients, whose backward is
-unsupported. The first case may be the one that dies, so its verdicts wait for a later case.
+Such a failure is backward's too, unless the solution has no gradients: its backward is unsupported.
+The first case may be the one that dies, so its verdicts wait for a later case.
 """
 
 from __future__ import annotations

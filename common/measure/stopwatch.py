@@ -148,7 +148,7 @@ class Stopwatch:
         )
 
     def look_longer(self, reported: float) -> None:
-        """Measure as many further runs as one gets whose time seems forged."""
+        """Measure TRIES further runs, as a stopwatch whose time seems forged does."""
         for _ in range(TRIES):
             self.measure(reported)
         if self._ranked_by == "host" and self._measured:

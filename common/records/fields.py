@@ -62,7 +62,7 @@ class State(TypedDict, total=False):
     throttled: list[str]
     others: int
     slow_probes: int
-    """Turns of eager or a limit that a slow probe came before; see `measure/baseline.py`."""
+    """Turns of eager and the limits beside which a probe stayed slow; see `measure/baseline.py`."""
     slow_host_probes: int
     """The same by the host's clock; earlier records count both together."""
     pace: float

@@ -54,7 +54,7 @@ class Lines:
     solutions: Integers
     """The number of each line's solution; `NOBODY` where the line is read whoever is drawn."""
     gist: Integers
-    """The places of the lines that tell the runs, and one of each kind, op and tier."""
+    """The places of the lines that are of no solution, and of one of each kind, op and tier."""
 
 
 class Outline:
@@ -100,7 +100,7 @@ class Outline:
         return {names[number] for number in np.unique(self.rows.solutions).tolist()}
 
     def gist(self) -> Results:
-        """Return what tells this device's runs from another's: their first and last lines, too."""
+        """Return the lines that order devices: each run's own, one of each kind, op and tier."""
         return self._read({path: lines.gist for path, lines in self._lines.items()})
 
     def read(self, names: Iterable[str]) -> Results:

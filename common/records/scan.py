@@ -112,7 +112,7 @@ def parts(path: Path, size: int) -> list[Part]:
 
 
 def scan(part: Part) -> Scan:
-    """Return the columns of a part. In one piece: a million lines pass.
+    """Return the columns of a part; one long function, since a million lines pass.
 
     Raises:
         UserError: A line is not valid, as far as a ranking reads it.

@@ -2,10 +2,10 @@
 
 GPU time is taken by CUDA events around work that is already queued: the GPU spins until the host
 has queued all of it, so that launching does not count. Where it has not, the sample is taken again
-with a longer spin. Before each sample the L2 cache is flushed
-and the inputs change. Host time is taken until the call returns, autograd included, with the GPU
-idle before it. A sample is the mean of a burst of calls where host time ranks the case, as in a
-training loop; the results of a burst stay alive until its end.
+with a longer spin. Before each sample the L2 cache is flushed and the inputs change. Host time is
+taken until the call returns, autograd included, with the GPU idle before it. A sample is the mean
+of a burst of calls where host time ranks the case, as in a training loop; the results of a burst
+stay alive until its end.
 
 A turn is a few samples of one contestant. The harness asks for turns, those of a solution and those
 of eager and the limits in processes of their own, until every median is known; see
