@@ -1,5 +1,7 @@
 """Boards from records alone, with numbers worked out by hand."""
 
+import math
+
 import msgspec
 import pytest
 
@@ -86,6 +88,18 @@ def test_the_interval_holds_the_score_and_shrinks_with_the_noise():
     assert wide.low < wide.value < wide.high
     sure = score([row(us=10.0, eager=20.0)])
     assert sure.low == pytest.approx(sure.value) == pytest.approx(sure.high)
+
+
+def test_variances_of_both_times_and_of_all_rows_add_up_each_side_by_itself():
+    noisy = Summary(10.0, 9.0, 12.0), Summary(20.0, 19.0, 22.0)
+    sure = Summary(10.0, 10.0, 10.0), Summary(40.0, 40.0, 40.0)
+    above = math.hypot(math.log(22 / 20), math.log(10 / 9))
+    below = math.hypot(math.log(20 / 19), math.log(12 / 10))
+    one = combined([noisy, sure])
+    assert one.value == pytest.approx(math.sqrt(2 * 4))
+    assert one.high == pytest.approx(one.value * math.exp(above / 2))
+    assert one.low == pytest.approx(one.value / math.exp(below / 2))
+    assert combined([noisy] * 2).high == pytest.approx(2 * math.exp(above / math.sqrt(2)))
 
 
 def test_the_same_records_give_the_same_board():
