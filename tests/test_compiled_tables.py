@@ -88,9 +88,9 @@ def test_a_record_that_says_the_same_stays(tmp_path):
     assert [each.run for each in runs.read(tmp_path).runs] == ["one"]
 
 
-@pytest.mark.parametrize("option", ["op", "only", "case", "target"])
+@pytest.mark.parametrize("option", ["op", "only", "case", "target", "show"])
 def test_a_part_of_the_board_writes_nothing(option):
-    whole = dict.fromkeys(("op", "only", "case", "target"))
+    whole = dict.fromkeys(("op", "only", "case", "target", "show"))
     assert compile._whole(type("Options", (), whole))
     assert not compile._whole(type("Options", (), whole | {option: "x"}))
 

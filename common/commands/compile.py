@@ -105,8 +105,8 @@ def _todo(chosen: Iterable[Solution], only: str | None) -> Todo:
 
 
 def _whole(options: argparse.Namespace) -> bool:
-    """Return whether the options leave nothing out."""
-    return not any((options.op, options.only, options.case, options.target))
+    """Return whether the options leave nothing out, and ask for no stage of a kernel alone."""
+    return not any((options.op, options.only, options.case, options.target, options.show))
 
 
 def _write(found: Sequence[Compiled]) -> None:
