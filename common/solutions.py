@@ -69,8 +69,22 @@ class Solution:
         return digest(self._sources())
 
     def _sources(self) -> list[Path]:
-        others = self.path.parent.rglob("*.py")
+        others = python_files(self.path.parent)
         return [self.path, *(path for path in others if not _is_solution(path))]
+
+
+def python_files(folder: Path) -> list[Path]:
+    """Return the Python files below a contributor's folder, without those of editors."""
+    return [path for path in folder.rglob("*.py") if not is_hidden(path, folder)]
+
+
+def is_hidden(path: Path, folder: Path) -> bool:
+    """Return whether a file below a folder has a name, or is in a folder, that begins with a dot.
+
+    No import finds it. Emacs locks an unsaved `rope.py` by a link `.#rope.py` that leads nowhere,
+    and Jupyter keeps copies in `.ipynb_checkpoints/`.
+    """
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def op_names() -> list[str]:
@@ -99,7 +113,9 @@ def discover(root: Path = CONTRIBUTORS) -> list[Solution]:
         UserError: A folder's name is no handle.
     """
     paths, ops = sorted(root.glob("[!_.]*/[!_.]*.py")), op_names()
-    found = [Solution(path, op) for path in paths if (op := _op_of(path.stem, ops))]
+    found = [
+        Solution(path, op) for path in paths if (op := _op_of(path.stem, ops)) and path.is_file()
+    ]
     for handle in sorted({solution.handle for solution in found}):
         if not HANDLE.fullmatch(handle):
             raise UserError(f"{root.name}/{handle}: rename the folder, {NO_HANDLE}")

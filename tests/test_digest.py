@@ -3,6 +3,7 @@
 import pytest
 
 from common.digest import code_of, digest, digest_with_words
+from common.solutions import Solution, discover
 
 SOURCE = '''"""A module."""
 
@@ -88,3 +89,24 @@ def test_with_words_every_byte_counts(tmp_path):
     before = digest([path]), digest_with_words([path])
     path.write_text(SOURCE.replace("the whole of x", "all of x"))
     assert digest([path]) == before[0] and digest_with_words([path]) != before[1]
+
+
+@pytest.mark.parametrize("file", [".#rope.py", ".#helper.py", ".ipynb_checkpoints/rope-check.py"])
+def test_what_editors_leave_in_a_folder_does_not_count(tmp_path, file):
+    (tmp_path / "alice").mkdir()
+    (tmp_path / "alice" / "rope.py").write_text(SOURCE)
+    (tmp_path / "alice" / "helper.py").write_text(SOURCE)
+    (solution,) = discover(tmp_path)
+    before = solution.digest, solution.source_digest
+    left = tmp_path / "alice" / file
+    left.parent.mkdir(exist_ok=True)
+    left.symlink_to("alice@host.1234:1700000000")  # as Emacs locks a file that is not saved yet
+    assert discover(tmp_path) == [solution]
+    assert (solution.digest, solution.source_digest) == before
+
+
+def test_a_folder_or_a_link_to_nowhere_is_no_solution(tmp_path):
+    (tmp_path / "alice" / "rope_v1.py").mkdir(parents=True)
+    (tmp_path / "alice" / "rope_v2.py").symlink_to("nowhere")
+    (tmp_path / "alice" / "rope.py").write_text(SOURCE)
+    assert discover(tmp_path) == [Solution(tmp_path / "alice" / "rope.py", "rope")]

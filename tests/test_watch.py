@@ -136,6 +136,13 @@ def test_a_syntax_error_is_one_line(alice):
     assert "null bytes" in line
 
 
+def test_an_editors_lock_is_no_broken_file(alice):
+    alice.save("rotate_half.py", RIGHT)
+    (alice.folder / ".#rotate_half.py").symlink_to("alice@host.1234:1700000000")
+    alice.round()
+    assert alice.watch.passes
+
+
 def test_files_come_and_go(alice):
     (line,) = alice.round()
     assert line.startswith("study: ")
@@ -233,6 +240,7 @@ def test_solutions_helpers_and_configurations_are_watched(saved):
     assert take() == {"rope.py"}
     (folder / "README.md").write_text("what I try")
     (folder.parent / "bob.py").write_text("of another folder")
+    (folder / ".#rope.py").symlink_to("alice@host.1234:1700000000")  # Emacs's lock
     (folder / "rope.py").write_text("2")
     assert take() == {"rope.py"} and found.empty()
 

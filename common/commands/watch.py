@@ -20,7 +20,7 @@ from common.commands import check, starting
 from common.commands import options as shared
 from common.commands.report import TierReport
 from common.errors import UserError
-from common.solutions import Solution
+from common.solutions import Solution, is_hidden, python_files
 from common.verdicts import FINE
 
 if TYPE_CHECKING:
@@ -79,7 +79,10 @@ def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
     import watchfiles
 
     def concerns(_: watchfiles.Change, path: str) -> bool:
-        return Path(path).suffix in SUFFIXES and Path(path).is_relative_to(folder)
+        changed = Path(path)
+        if changed.suffix not in SUFFIXES or not changed.is_relative_to(folder):
+            return False
+        return not is_hidden(changed, folder)
 
     watched = watchfiles.watch(
         folder.parent, watch_filter=concerns, step=STEP, stop_event=end, raise_interrupt=False
@@ -262,7 +265,7 @@ class _Round:
 
 def _syntax_errors(folder: Path) -> Iterator[str]:
     """Yield a line for each file of the folder that does not parse."""
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(python_files(folder)):
         try:
             ast.parse(path.read_bytes(), path.name)
         except SyntaxError as error:
