@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from common.errors import UserError
-from common.records import jsonl, runs, writer
+from common.records import jsonl, runs, scan, writer
 from common.records.fields import SCHEMA, Selection, Summary
 from common.records.runs import Results
 from common.records.writer import RunWriter, Samples
@@ -141,6 +141,20 @@ def test_a_line_that_is_no_record_is_a_fault_that_names_it(tmp_path, line):
     assert str(path) in str(caught.value)
     assert "remove that line" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_line_of_a_newer_schema_asks_for_newer_code_and_not_for_the_line(tmp_path):
+    path = written(tmp_path, ROW)
+    newer = json.dumps(LINE | {"schema": SCHEMA + 1, "unheard": "of"})
+    path.write_text(path.read_text() + newer + "\n")
+    with pytest.raises(UserError, match="git pull") as caught:
+        runs.read(tmp_path)
+    (part,) = scan.parts(path, 1 << 20)
+    with pytest.raises(UserError, match="git pull") as scanned:
+        scan.scan(part)
+    says = f"{path}: line 4 has schema 3, this checkout reads 2; "
+    assert str(caught.value) == str(scanned.value)
+    assert str(caught.value).startswith(says) and "remove" not in str(caught.value)
 
 
 def test_a_file_that_does_not_begin_with_its_run_is_a_fault(tmp_path):

@@ -27,8 +27,14 @@ class Format(Generic[L]):
     command: str
     """The command that writes such a file."""
 
-    def invalid(self, path: Path, number: int, reason: str) -> UserError:
-        """Return the error for a line that cannot be read, with the fix."""
+    def invalid(self, path: Path, number: int, reason: str, line: bytes = b"") -> UserError:
+        """Return the error for a line that cannot be read, with the fix.
+
+        Of a newer schema nothing is to be removed: it is the code here that is too old.
+        """
+        if (newer := _schema_of(line)) > self.schema:
+            problem = f"line {number} has schema {newer}, this checkout reads {self.schema}"
+            return UserError(f"{path}: {problem}; update it (git pull), and keep the file")
         problem = f"line {number} is no record of schema {self.schema} ({reason})"
         return UserError(
             f"{path}: {problem}; remove that line, or the file, and run {self.command}"
@@ -76,8 +82,20 @@ def _first_invalid(raw: bytes, path: Path, format: Format[L]) -> UserError:
         try:
             format.decoder.decode(line)
         except ValueError as error:
-            return format.invalid(path, number, str(error))
+            return format.invalid(path, number, str(error), line)
     raise AssertionError("no line is invalid by itself")
+
+
+def _schema_of(line: bytes) -> int:
+    """Return the number of a line's schema, 0 where it states none."""
+    try:
+        return msgspec.json.decode(line, type=_Numbered).schema
+    except ValueError:
+        return 0
+
+
+class _Numbered(msgspec.Struct):
+    schema: int = 0
 
 
 class Writer:

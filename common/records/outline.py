@@ -190,4 +190,4 @@ def _decoded(raw: bytes, path: Path, place: int) -> Anything:
         line: Anything = FORMAT.decoder.decode(raw)
         return line
     except ValueError as error:
-        raise invalid(path, place, str(error)) from None
+        raise invalid(path, place, str(error), raw) from None

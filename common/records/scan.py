@@ -129,7 +129,7 @@ def scan(part: Part) -> Scan:
         try:
             line = decode(raw)
         except ValueError as error:
-            raise invalid(part.path, place, str(error)) from None
+            raise invalid(part.path, place, str(error), raw) from None
         kind, found.run = type(line), found.run or line.run
         if line.run != found.run or (kind is Run) != (place == 0):
             raise invalid(part.path, place, runs.FOREIGN)
@@ -172,8 +172,8 @@ def _timing(row: Row) -> Timing:
     return timing(row.clock, (times.solution, times.eager))
 
 
-def invalid(path: Path, place: int, reason: str) -> UserError:
+def invalid(path: Path, place: int, reason: str, line: bytes = b"") -> UserError:
     """Return the error for the line at a place, which is the number of bytes before it."""
     with path.open("rb") as file:
         number = file.read(place).count(b"\n") + 1
-    return FORMAT.invalid(path, number, reason)
+    return FORMAT.invalid(path, number, reason, line)
