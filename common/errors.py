@@ -1,5 +1,6 @@
 """The exception for mistakes of the user, and the words for what others may have caused."""
 
+import errno
 import re
 
 
@@ -17,6 +18,11 @@ _CUBLAS = ("CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED")
 """The words of cuBLAS where there is no memory for its workspace."""
 _ASKED = re.compile(r"Tried to allocate (\S+ \S+)\. GPU \d+ has a total capacity of (\S+ \S+)"
                     r" of which (\S+ \S+) is free")  # fmt: skip
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+"""The errors of a disk that takes no more."""
+NOT_WRITTEN = "a compiled kernel cannot be written to disk"
+"""The words where Triton's cache takes no more: the fault is the disk's, not the kernel's."""
 
 KILLED = "the process ended by SIGKILL"
 """The reason where a process ended so and the harness has not sent the signal."""

@@ -6,13 +6,14 @@ import contextlib
 import functools
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from common.digest import digest_with_words
-from common.paths import COMMON
+from common.paths import CACHE, COMMON
 
 
 class Kept:
@@ -34,13 +35,27 @@ class Kept:
             self.found = kept[name] if kept["key"] == self._key else {}
 
     def save(self) -> None:
-        """Write what is found, unless something that it rests on was saved meanwhile."""
+        """Write what is found, unless something that it rests on was saved meanwhile.
+
+        Where the file cannot be written, the next run finds it again, and a line says why.
+        """
         if not self.found or self._rests_on() != self._key:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         written = Path(f"{self._path}.{os.getpid()}")
-        written.write_text(json.dumps({"key": self._key, self._name: self.found}))
-        written.replace(self._path)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            written.write_text(json.dumps({"key": self._key, self._name: self.found}))
+            written.replace(self._path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                written.unlink(missing_ok=True)
+            _complain(error.strerror or str(error))
+
+
+@functools.cache
+def _complain(reason: str) -> None:
+    """Say once why nothing is kept."""
+    print(f"study: {CACHE}: {reason}: what is found is not kept for the next run", file=sys.stderr)
 
 
 @functools.cache

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 
 import pytest
+from triton.compiler import compiler as triton_compiler
 
-from common import ops, solutions
+from common import kept, ops, solutions
+from common.errors import NOT_WRITTEN
 from common.grading import compiling, known
 from common.grading.compiling import Unknown
+from common.grading.worker import Worker
 from common.paths import ROOT
+from common.sandbox.failures import judge
 
 WRONG = {each.handle: each for each in solutions.discover(ROOT / "tests" / "wrong")}
 OP = ops.load("rotate_half")
@@ -65,3 +70,35 @@ def test_nothing_is_known_of_a_process_that_ended(compiler, tmp_path):
     with compiler() as ours, pytest.raises(Unknown, match="CRASHED"):
         ours.faults(op, next(op.cases("smoke")), WRONG["aborts"])
     assert not list(tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_full_disk_is_no_fault_of_the_kernel(number):
+    """It once made every kernel a COMPILE_ERROR, which was recorded, and kept in the cache."""
+    places = {}
+    exec(
+        compile("def compile(error):\n    raise error\n", triton_compiler.__file__, "exec"), places
+    )
+    with pytest.raises(OSError, match="kernels") as caught:
+        places["compile"](OSError(number, os.strerror(number), ".cache/kernels/x"))
+    said = judge(caught.value)
+    assert said["verdict"] == "RUNTIME_ERROR"
+    assert said["reason"] == f"{NOT_WRITTEN}: {os.strerror(number)}: .cache/kernels/x"
+
+
+def test_nothing_is_known_where_a_kernel_cannot_be_written(compiler, monkeypatch, tmp_path):
+    reply = {"verdict": "RUNTIME_ERROR", "reason": f"{NOT_WRITTEN}: No space left on device"}
+    monkeypatch.setattr(Worker, "ask", lambda *_, **__: reply)
+    with compiler() as ours, pytest.raises(Unknown, match="cannot be written to disk"):
+        ours.faults(OP, CASE, WRONG["a_type_of_each_branch"])
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_cache_that_cannot_be_written_costs_no_command(compiler, tmp_path, capsys):
+    solution = WRONG["a_type_of_each_branch"]
+    (tmp_path / "verdicts").write_text("a file where the folder should be")
+    kept._complain.cache_clear()
+    with compiler() as ours:
+        assert ours.faults(OP, CASE, solution)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("study: ") and "not kept for the next run" in line

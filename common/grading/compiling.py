@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
+from common.errors import NOT_WRITTEN
 from common.grading.calls import CallSlots, Drawn, call_json, call_tensors, reserve
 from common.grading.fork_server import TARGET, ForkServer, ServerEnded
 from common.grading.grade import grade
@@ -205,7 +206,7 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
     """Return the faults of one case.
 
     Raises:
-        Unknown: The process ended.
+        Unknown: The process ended, or the disk takes no compiled kernel.
         ServerEnded: Its fork server did.
     """
     drawn = draw(op, case, SEED, "cpu")
@@ -227,6 +228,8 @@ def _reply(worker: Worker, request: str, **arguments: Any) -> Reply:
     reply = worker.ask(request, **arguments)
     if reply.get("verdict") in ENDED:
         raise Unknown(f"{reply['verdict']}: {reply['reason']}")
+    if NOT_WRITTEN in (reason := str(reply.get("reason"))):
+        raise Unknown(reason)
     return reply
 
 

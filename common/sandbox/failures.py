@@ -12,7 +12,7 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from common import source
-from common.errors import IN_A_GRAPH, is_out_of_memory, out_of_memory
+from common.errors import IN_A_GRAPH, NO_ROOM, NOT_WRITTEN, is_out_of_memory, out_of_memory
 from common.sandbox.backend import TARGET
 from common.wire import Reply
 
@@ -46,6 +46,9 @@ def judge(error: BaseException) -> Reply:
             return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {_front_end(causes)}"}
         if isinstance(cause, OutOfResources | PTXASError):
             return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {describe(cause)}"}
+        if isinstance(cause, OSError) and cause.errno in NO_ROOM and _in_the_compiler(cause):
+            reason = f"{NOT_WRITTEN}: {cause.strerror}: {cause.filename or 'make room there'}"
+            return {"verdict": "RUNTIME_ERROR", "reason": _line(reason)}
         if _in_the_compiler(cause):
             return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {describe(cause)}"}
         if isinstance(cause, RuntimeError) and is_out_of_memory(str(cause)):
