@@ -58,7 +58,7 @@ def test_what_follows_the_last_step_is_said_and_not_counted(clock):
     steps.done("a")
     steps.doing("counting house/rope")
     now[0] += 4
-    assert steps.line() == "study: 1 of 1 rows, 4 s, about 0 s left (counting house/rope)"
+    assert steps.line() == "study: 1 of 1 rows, 4 s (counting house/rope)"
 
 
 def test_a_line_comes_every_period_where_stderr_is_no_terminal(capsys):

@@ -97,7 +97,8 @@ class Steps:
         `3 of 4 devices busy`.
         """
         took, measured = self._now() - self._start, self._done - self._kept
-        left = took / measured * (self._total - self._done) if measured else None
+        rest = self._total - self._done  # of what follows the last step nothing is known
+        left = took / measured * rest if measured and rest else None
         about = [] if left is None else [f"about {duration(left)} left"]
         counted = f"{self._done} of {self._total} {self._unit}"
         words = [counted, duration(took, exact=True), *about, *self._state()]
