@@ -87,6 +87,9 @@ def _explained(error: Exception) -> str:
     if isinstance(error, OSError):
         hint = _HINTS.get(error.errno or 0, "")
         return f"{error.filename or 'a file'}: {error.strerror or error}{hint}"
+    # a class of a module that imports torch
+    if type(error).__name__ == "ServerEnded" and str(error):
+        return str(error)
     # torch's own class, which is not imported here
     if isinstance(error, RuntimeError) and type(error).__name__ == "OutOfMemoryError":
         hint = "choose others with --op or --only; what was recorded is kept"

@@ -7,6 +7,7 @@ import pytest
 
 from common import cli, solutions
 from common.errors import UserError
+from common.grading.fork_server import NO_ANSWER, ServerEnded
 from common.paths import CONTRIBUTORS
 from common.processes import cores
 from common.solutions import is_among
@@ -128,6 +129,7 @@ def test_a_folder_without_a_solution_says_how_to_name_one(monkeypatch, tmp_path,
             SyntaxError("invalid syntax", ("op.py", 3, 1, "def f((\n")),
             "op.py, line 3: invalid syntax: ",
         ),
+        (ServerEnded(NO_ANSWER), "--verbose shows why"),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the program that read the output has ended"),
     ],
 )

@@ -19,6 +19,9 @@ LONGEST_END = 5.0
 """Seconds in which it must end by itself once its socket is closed."""
 
 
+NO_ANSWER = "the fork server ended, as where torch or triton does not import: --verbose shows why"
+
+
 class ServerEnded(Exception):
     """The fork server has ended and its workers with it; any solution may have ended it."""
 
@@ -151,7 +154,7 @@ class ForkServer:
             if answer := self._process.control.recv(64):
                 return answer
         self._process.kill()
-        raise ServerEnded("the fork server ended; run with --verbose to see why")
+        raise ServerEnded(NO_ANSWER)
 
     def close(self) -> None:
         """Close the server's socket, on which it ends itself and all that its workers started."""
