@@ -2,6 +2,8 @@
 
 import dataclasses
 import io
+import os
+from unittest import mock
 
 import pytest
 from rich.console import Console
@@ -249,6 +251,15 @@ def test_the_readmes_board_is_replaced_between_its_markers(page):
         readme.insert(page, board)
         assert page.read_text() == once
         assert once == f"before\n{BEGIN}\n\n{board}\n\n{END}\nafter\n"
+
+
+def test_a_kill_leaves_the_readme_as_it_was(page, monkeypatch):
+    """It is committed, and may hold what its author has not committed yet."""
+    before = page.read_bytes()
+    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        readme.insert(page, "board")
+    assert page.read_bytes() == before
 
 
 @pytest.mark.parametrize(

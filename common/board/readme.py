@@ -13,6 +13,7 @@ from common.board.summary import summary
 from common.board.table import About, named
 from common.errors import UserError
 from common.paths import PLOTS, ROOT
+from common.records import jsonl
 from common.records.runs import Results
 
 BOARD, PICTURE = "board", "picture"
@@ -50,13 +51,13 @@ def insert(readme: Path, text: str, name: str = BOARD) -> None:
         UserError: A marker is missing.
     """
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    old = readme.read_text()
+    old = readme.read_text(encoding="utf-8")
     pattern = re.escape(begin) + ".*?" + re.escape(end)
     new, found = re.subn(pattern, lambda _: f"{begin}\n\n{text}\n\n{end}", old, flags=re.DOTALL)
     if not found:
         raise UserError(f"{readme.name} lacks the markers {begin} and {end}: put them back")
     if new != old:
-        readme.write_text(new)
+        jsonl.replace(readme, new.encode())
 
 
 def _others(others: Sequence[Device]) -> list[str]:

@@ -223,8 +223,10 @@ def _write(timed: Sequence[Results], about: Mapping[str, About], more: int) -> N
     """Write LEADERBOARD.md, the READMEs' board and their picture."""
     from common.board import markdown, readme
     from common.board.plots import overview
+    from common.records import jsonl
 
-    (paths.ROOT / "LEADERBOARD.md").write_text(markdown.leaderboard(timed, about, more))
+    whole = markdown.leaderboard(timed, about, more)
+    jsonl.replace(paths.ROOT / "LEADERBOARD.md", whole.encode())
     board, picture = readme.board(timed, about, more), readme.picture(timed, about)
     for name in READMES:
         readme.insert(paths.ROOT / name, board)

@@ -18,6 +18,7 @@ from common.board.page.views import Shown, Site, Standing
 from common.board.plots import sweeps
 from common.board.ranking import Track
 from common.board.sections import Section
+from common.records import jsonl
 from common.solutions import Solution
 
 HERE = Path(__file__).parent
@@ -58,7 +59,7 @@ def write(site: Site, folder: Path) -> Path:
         several=len(site.devices) > 1,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PAGE).write_text(page)
+    jsonl.replace(folder / PAGE, page.encode())
     return folder / PAGE
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from common.board.ranking import Entry, Track
 from common.board.table import About, tracks_by_op
+from common.records import jsonl
 from common.records.runs import Results
 
 FILE = "overview.svg"
@@ -57,7 +58,7 @@ def draw(results: Results, about: Mapping[str, About], folder: Path) -> Path | N
         return None
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    path.write_text(picture(drawn, results.runs[-1].device_name))
+    jsonl.replace(path, picture(drawn, results.runs[-1].device_name).encode())
     return path
 
 
