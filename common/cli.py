@@ -120,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         help = command.run.__doc__
         added = commands.add_parser(name, help=help, description=help)
         added.set_defaults(run=command.run, command=added)
-        shared.selecting_arguments(added)
+        if command is not prune:  # which drops what no board needs, whosever it is
+            shared.selecting_arguments(added)
         command.add_arguments(added)
     return parser

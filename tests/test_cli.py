@@ -10,6 +10,7 @@ from common.errors import UserError
 from common.grading.fork_server import NO_ANSWER, ServerEnded
 from common.paths import CONTRIBUTORS
 from common.processes import cores
+from common.records import pruning
 from common.solutions import is_among
 from tests.study import one_line
 
@@ -54,6 +55,16 @@ from tests.study import one_line
 )
 def test_bad_input_gets_one_line(study, arguments, says):
     assert says in one_line(study(*arguments.split()))
+
+
+@pytest.mark.parametrize("option", ["--op rope", "--only alice"])
+def test_prune_takes_no_selection_that_it_would_not_keep_to(monkeypatch, capsys, option):
+    """It once pruned every op and every folder, whatever was chosen."""
+    monkeypatch.setattr(pruning, "plan", lambda *_: pytest.fail("pruned"))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["prune", "--yes", *option.split()])
+    assert ended.value.code == 2
+    assert f"unrecognized arguments: {option}" in capsys.readouterr().err
 
 
 def test_several_names_may_be_given():
