@@ -86,6 +86,18 @@ def test_a_terminal_has_a_bar_with_the_time_left_instead(monkeypatch, capsys):
     assert "study:" not in err
 
 
+@pytest.mark.parametrize("width", ["60", "80", "120", "160"])
+def test_a_long_name_leaves_room_for_the_count_and_the_time_left(monkeypatch, capsys, width):
+    """At 80 columns the name of a case once took the bar, the count and both times."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", width)
+    with Steps("cases", 12600) as steps:
+        steps.done(f"{'h' * 39}/rope_base thd-64x16384x32x128-bfloat16-interleaved-{'t' * 99}")
+    err = capsys.readouterr().err
+    assert "1/12600" in err and "0:00:00" in err
+
+
 @pytest.mark.parametrize(
     ("seconds", "exact", "words"),
     [(0.4, True, "0 s"), (59.4, False, "59 s"), (70, True, "1 min 10 s"), (540.3, False, "9 min")],

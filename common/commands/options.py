@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def selecting_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--op` and `--only`, which every command takes."""
+    """Add `--op` and `--only`, which every command but `prune` takes."""
     parser.add_argument("--op", help="only this op")
     parser.add_argument(
         "--only",
@@ -226,14 +226,19 @@ def progress() -> Progress:
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.table import Column
 
     console = Console(stderr=True)
+    # of all columns the description gives way on a narrow terminal
+    bar = 10 if console.width < 120 else 40
+    rest = max(console.width - bar - 32, 10)
+    described = Column(no_wrap=True, overflow="ellipsis", max_width=rest)
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.description}", table_column=described),
+        BarColumn(bar_width=bar),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
         console=console,
         disable=not console.is_terminal,
         redirect_stdout=sys.stdout.isatty(),  # else a file would lose its lines to the terminal
