@@ -1,10 +1,22 @@
 """`study leaderboard`: what it draws from records, without torch, and what it refuses."""
 
 import json
+from http.server import ThreadingHTTPServer
+from unittest import mock
 
 import pytest
 
+from common.commands import leaderboard
 from tests.study import one_line
+
+
+def test_ctrl_c_is_the_end_of_the_served_page_and_no_interruption(monkeypatch, tmp_path):
+    page = tmp_path / "index.html"
+    monkeypatch.setattr(leaderboard, "_draw_page", lambda *_: page)
+    ended = mock.Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", ended)
+    assert leaderboard._serve([], []) == 0
+    ended.assert_called_once()
 
 
 def test_results_of_another_schema_are_refused(study, recorded):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -190,7 +190,8 @@ def _serve(boards: Sequence[Results], everyone: Sequence[Solution]) -> int:
     handler = partial(SimpleHTTPRequestHandler, directory=str(page.parent))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         print(f"the page: http://127.0.0.1:{server.server_port}/ until Ctrl-C", flush=True)
-        server.serve_forever()
+        with suppress(KeyboardInterrupt):  # the way to end it, as the line says
+            server.serve_forever()
     return 0
 
 
