@@ -27,8 +27,10 @@ GROUPS = nox.project.load_toml("pyproject.toml")
 def install(session: nox.Session, *groups: str) -> str:
     """Install dependency groups into the shared environment and return the path of its Python.
 
-    With `nox --no-venv`, install nothing and return the Python on PATH.
+    With `nox --no-venv`, install nothing and return the Python on PATH. Whatever the locale, it
+    reads and writes UTF-8.
     """
+    session.env["PYTHONUTF8"] = "1"
     if session.venv_backend == "none":
         return "python"
     python = str((STUDY / "bin" / "python").absolute())

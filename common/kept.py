@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from common import files
 from common.digest import digest_with_words
 from common.paths import CACHE, COMMON
 
@@ -41,14 +41,11 @@ class Kept:
         """
         if not self.found or self._rests_on() != self._key:
             return
-        written = Path(f"{self._path}.{os.getpid()}")
+        text = json.dumps({"key": self._key, self._name: self.found})
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            written.write_text(json.dumps({"key": self._key, self._name: self.found}))
-            written.replace(self._path)
+            files.replace(self._path, text.encode())
         except OSError as error:
-            with contextlib.suppress(OSError):
-                written.unlink(missing_ok=True)
             _complain(error.strerror or str(error))
 
 

@@ -87,6 +87,22 @@ def is_hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
+OURS = {"common", "contributors", "tests"}
+"""The packages of this repository, which no solution may import."""
+
+
+def imported(source: str) -> set[str]:
+    """Return the dotted names that a source imports: `from common import spec` is `common.spec`."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            start = "." * node.level + (node.module or "")
+            names |= {f"{start}.{alias.name}" for alias in node.names}
+    return names
+
+
 def op_names() -> list[str]:
     """Return the names of all ops; unlike `common.ops`, this imports no torch."""
     return sorted(path.stem for path in OPS.glob("[!_]*.py"))

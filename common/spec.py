@@ -199,6 +199,7 @@ class Op(Generic[C]):
     differentiable: tuple[str, ...]
     """The arguments that take a gradient."""
     tracks: tuple[str, ...]
+    """In the order of the alphabet; the board gives a solution its place in the first."""
     cases: Callable[[Tier], Iterator[C]]
     twin: Callable[[C], C]
     """Cut a board case down to a few hundred programs."""

@@ -73,6 +73,16 @@ def test_smoke_is_graded_several_cases_at_once(halves):
     assert report.ended
 
 
+def test_imports_of_this_repository_are_named(tmp_path):
+    folder = tmp_path / "alice"
+    (folder / "helpers").mkdir(parents=True)
+    (folder / "rope.py").write_text("import torch\nfrom helpers import tiles\n")
+    (folder / "helpers" / "tiles.py").write_text("from common.ops.rope import reference\n")
+    (folder / "broken.py").write_text("def f(:\n")
+    (line,) = check.imports_of_ours(folder)
+    assert line.startswith("alice/helpers/tiles.py imports common.ops.rope.reference, which")
+
+
 class Graded(NamedTuple):
     solution: Solution
     case: SimpleNamespace

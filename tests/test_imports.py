@@ -12,16 +12,18 @@ from pathlib import Path
 import pytest
 
 from common.paths import ROOT
+from common.solutions import OURS, imported
 
 SHARED = (
     "errors digest kept spec paths peaks printable processes wire verdicts source stats solutions"
-    " arena"
+    " arena files"
 )
 GRADING = f"{SHARED} ops records grading"
 MAY = {
     "errors": "",
     "digest": "",
-    "kept": "digest paths",
+    "kept": "digest files paths",
+    "files": "",
     "processes": "",
     "importing": "",
     "spec": "",
@@ -41,7 +43,7 @@ MAY = {
     "grading": f"{SHARED} ops",
     "measure": f"{GRADING}",
     "engines": f"{GRADING} importing measure",
-    "board": "digest errors kept paths peaks printable records solutions stats",
+    "board": "digest errors files kept paths peaks printable records solutions stats",
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",
     "commands": f"{GRADING} importing measure engines board tuning tools",
@@ -83,18 +85,6 @@ def room_of(path: Path) -> str:
     """Return the room of common/ that the file belongs to, or the top folder that it lies in."""
     top, *rest = path.relative_to(ROOT).with_suffix("").parts
     return rest[0] if top == "common" and rest else top
-
-
-def imported(source: str) -> set[str]:
-    """Return the dotted names that a source imports: `from common import spec` is `common.spec`."""
-    names = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            start = "." * node.level + (node.module or "")
-            names |= {f"{start}.{alias.name}" for alias in node.names}
-    return names
 
 
 def offences(room: str, source: str) -> list[str]:
@@ -150,8 +140,7 @@ def test_the_solutions_side_is_imported_by_nobody():
 def test_a_solution_imports_nothing_of_ours():
     for path in files("contributors", "tests/wrong"):
         if path.is_relative_to(ROOT / "contributors"):
-            names = imported(path.read_text())
-            assert not {n.partition(".")[0] for n in names} & {"common", "contributors", "tests"}
+            assert not {n.partition(".")[0] for n in imported(path.read_text())} & OURS
         assert not loads(path.read_text()), path
 
 

@@ -18,7 +18,7 @@ from common.board.sections import sections
 from common.board.table import About, speed
 from common.records.fields import SCHEMA, Summary
 from common.records.lines import Past
-from common.records.runs import Results
+from common.records.runs import Results, moment
 from common.solutions import Solution, discover
 from tests.test_ranking import RUN, row
 
@@ -259,8 +259,8 @@ def test_history_has_the_runs_that_timed_the_whole_track(tmp_path):
 
 
 def test_a_run_whose_file_has_no_time_has_no_place_in_history():
-    assert history.moment("r1.jsonl") is None
-    assert history.moment("20261121T082930.125000Z-57df38dac757.jsonl").minute == 29
+    assert moment("r1.jsonl") is None
+    assert moment("20261121T082930.125000Z-57df38dac757.jsonl").minute == 29
 
 
 # --- without times --------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ import shutil
 
 import pytest
 
+from common import files
 from common.errors import UserError
-from common.records import jsonl, runs, writer
+from common.records import runs, writer
 from common.records.jsonl import Writer
 from common.records.writer import RunWriter, Samples
 from tests.test_ranking import replace
@@ -141,6 +142,17 @@ def test_two_runs_of_one_second_stand_in_the_order_of_time(tmp_path):
     assert runs.files(tmp_path) == begun
 
 
+def test_a_run_after_the_clock_went_back_stands_last(tmp_path):
+    later = tmp_path / "20990101T000000.000000Z-a.jsonl"
+    later.touch()
+    begun = [later]
+    for run in ("b", "c"):
+        begun.append(writer.new_file(tmp_path, run))
+        begun[-1].touch()
+    assert runs.files(tmp_path) == begun
+    assert begun[1].name == "20990101T000001.000000Z-b.jsonl"
+
+
 # --- the files beside it --------------------------------------------------------------------------
 
 
@@ -246,6 +258,6 @@ def test_a_file_that_cannot_be_replaced_is_named_and_leaves_nothing(tmp_path, mo
 
     monkeypatch.setattr(type(tmp_path), "write_bytes", full)
     with pytest.raises(OSError, match="No space left") as told:
-        jsonl.replace(tmp_path / "record", b"")
+        files.replace(tmp_path / "record", b"")
     assert told.value.filename == str(tmp_path / "record")
     assert not [*tmp_path.iterdir()]

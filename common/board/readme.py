@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from common import files
 from common.board.devices import Device, date, devices, further, ordered
 from common.board.markdown import SIDE_BY_SIDE, anchor, drawn, escaped
 from common.board.plots import overview
@@ -13,7 +14,6 @@ from common.board.summary import summary
 from common.board.table import About, named
 from common.errors import UserError
 from common.paths import PLOTS, ROOT
-from common.records import jsonl
 from common.records.runs import Results
 
 BOARD, PICTURE = "board", "picture"
@@ -57,7 +57,7 @@ def insert(readme: Path, text: str, name: str = BOARD) -> None:
     if not found:
         raise UserError(f"{readme.name} lacks the markers {begin} and {end}: put them back")
     if new != old:
-        jsonl.replace(readme, new.encode())
+        files.replace(readme, new.encode())
 
 
 def _others(others: Sequence[Device]) -> list[str]:

@@ -18,12 +18,13 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future, wait
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.commands import options as shared
 from common.commands import starting
 from common.commands.steps import Steps
-from common.solutions import Solution
+from common.solutions import OURS, Solution, imported, python_files
 
 if TYPE_CHECKING:
     from common.board.table import About
@@ -61,7 +62,10 @@ def run(options: argparse.Namespace) -> int:
     chosen = shared.contributors(options)
     device = shared.device(options)
     verbose, picture, memory = options.verbose, options.picture, options.memory
-    return int(not check(chosen, device, verbose, shared.about, memory, picture))
+    passed = check(chosen, device, verbose, shared.about, memory, picture)
+    for line in (ours := list(imports_of_ours(chosen[0].path.parent))):
+        print(line)
+    return int(not passed or bool(ours))
 
 
 def check(
@@ -100,6 +104,18 @@ def check(
     elif not board_report.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not failed
+
+
+def imports_of_ours(folder: Path) -> Iterator[str]:
+    """Yield a line for each file of the folder that imports this repository's own code."""
+    for path in sorted(python_files(folder)):
+        try:
+            names = imported(path.read_text(errors="replace"))
+        except SyntaxError:  # a verdict tells it
+            continue
+        if found := sorted(name for name in names if name.partition(".")[0] in OURS):
+            place = f"{folder.name}/{path.relative_to(folder)}"
+            yield f"{place} imports {found[0]}, which `nox -s test` refuses: copy what it needs"
 
 
 def take_all(

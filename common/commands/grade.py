@@ -40,8 +40,8 @@ def run(options: argparse.Namespace) -> int:
     chosen = shared.chosen(options)
     target = options.json and shared.writable(options.json)
     engine = engines.chosen(options, "grade", chosen)
+    from common import files
     from common.engines.grading import part_of
-    from common.records import jsonl
 
     found: list[Found] = []
     coverage = Coverage()
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     if target:
         rows = _rows(found, engine)
         text = json.dumps(rows, indent=1, allow_nan=False) + "\n"
-        jsonl.replace(target, text.encode())
+        files.replace(target, text.encode())
         part_of(target).unlink(missing_ok=True)
     failed = coverage.silent | {v.solution for each in found for v in each.verdicts if not v.fine}
     return int(bool(failed - peers))

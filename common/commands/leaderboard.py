@@ -222,12 +222,12 @@ def _drawn_beside(plots: Sequence[Drawing]) -> Iterator[None]:
 
 def _write(timed: Sequence[Results], about: Mapping[str, About], more: int) -> None:
     """Write LEADERBOARD.md, the READMEs' board and their picture."""
+    from common import files
     from common.board import markdown, readme
     from common.board.plots import overview
-    from common.records import jsonl
 
-    whole = markdown.leaderboard(timed, about, more)
-    jsonl.replace(paths.ROOT / "LEADERBOARD.md", whole.encode())
+    text = markdown.leaderboard(timed, about, more)
+    files.replace(paths.ROOT / "LEADERBOARD.md", text.encode())
     board, picture = readme.board(timed, about, more), readme.picture(timed, about)
     for name in READMES:
         readme.insert(paths.ROOT / name, board)

@@ -42,8 +42,10 @@ def modes(op: Op[Any], device: str) -> list[Mode]:
 
 
 def _parts(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield parts of the inputs, none of them whole: `x`, the weights, some of the weights, and
-    `x` with either half of them, as where one expert is trained above frozen layers of another.
+    """Yield parts of the inputs, none of them whole: `x`, the weights, and some of the weights.
+
+    The last two are `x` with either half of the weights, as where one expert is trained beside a
+    frozen one.
     """
     first, rest = names[:1], names[1:]
     if rest:

@@ -12,6 +12,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
+from common import files
 from common.errors import UserError
 
 L = TypeVar("L")
@@ -204,18 +205,7 @@ def read_bytes(path: Path) -> bytes | None:
 def put_back(path: Path, content: bytes | bytearray) -> None:
     """Write the content again, with the folder where that is gone too."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace(path, content)
-
-
-def replace(path: Path, content: bytes | bytearray) -> None:
-    """Write a file whole or not at all: a full disk or a kill leaves what was there."""
-    fresh = path.with_name(path.name + ".tmp")
-    try:
-        fresh.write_bytes(content)
-    except OSError as error:  # which does not name the file
-        fresh.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    os.replace(fresh, path)
+    files.replace(path, content)
 
 
 def lock(descriptor: int, name: str) -> None:

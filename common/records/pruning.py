@@ -6,6 +6,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from common import files
 from common.records import jsonl, runs, writer
 from common.records.lines import Anything, End, Past, Record
 
@@ -39,7 +40,7 @@ class Plan:
         """
         with writer.locked(self.folder):
             for path, content in self.contents.items():
-                jsonl.replace(path, content)
+                files.replace(path, content)
             for path in self.samples:
                 path.unlink()
 

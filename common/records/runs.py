@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
@@ -154,6 +155,18 @@ def files(folder: Path) -> list[Path]:
     """Return the runs' files of a device, the oldest first."""
     found = sorted(folder.glob("*.jsonl"))
     return [path for path in found if not path.name.endswith(SAMPLES)]
+
+
+def moment(name: str) -> datetime | None:
+    """Return the time at which a run began, from its file's name; None where it has none.
+
+    >>> moment("20261121T082930.125000Z-57df38dac757.jsonl").isoformat()
+    '2026-11-21T08:29:30+00:00'
+    """
+    try:
+        return datetime.strptime(name[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def lines(path: Path) -> list[Anything]:

@@ -9,12 +9,13 @@ import statistics
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from common import files
 from common.errors import UserError
 from common.records import jsonl, runs
 from common.records.bystanders import Bystanders
@@ -22,6 +23,8 @@ from common.records.fields import SCHEMA, Line
 from common.records.lines import Compiled, Counted, End, LeftOut, Memory, Record, Run
 from common.spec import Direction
 
+STAMP = "%Y%m%dT%H%M%S.%fZ"
+"""The time in the name of a run's file."""
 UNITS = 100
 """The units of a microsecond in which samples are kept: 10 ns, the clock's own resolution."""
 
@@ -68,9 +71,14 @@ def _packed(samples: Sequence[float]) -> list[int]:
 def new_file(folder: Path, run: str) -> Path:
     """Return the path of a run that begins now: `20261121T082930.125000Z-57df38dac757.jsonl`.
 
-    The microseconds keep two runs of the same second in the order of time.
+    The microseconds keep two runs of the same second in the order of time. Where the clock went
+    back, the time is a second after the latest run's: the board takes the last file's rows.
     """
-    return folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{run}.jsonl"
+    began = datetime.now(UTC)
+    for latest in runs.files(folder)[-1:]:
+        if latest.name > f"{began:{STAMP}}" and (when := runs.moment(latest.name)):
+            began = when + timedelta(seconds=1)
+    return folder / f"{began:{STAMP}}-{run}.jsonl"
 
 
 def samples_file(path: Path) -> Path:
@@ -117,7 +125,7 @@ def supersede(folder: Path, run: Run, found: Sequence[Compiled]) -> None:
         if [msgspec.structs.replace(line, run=run.run) for line in said] == mine:
             return
         lines = [run, *mine, End(schema=SCHEMA, run=run.run)]
-        jsonl.replace(new_file(folder, run.run), jsonl.encoded(lines))
+        files.replace(new_file(folder, run.run), jsonl.encoded(lines))
         for path in earlier:
             path.unlink()
 
@@ -182,7 +190,7 @@ class RunWriter:
             samples = self._open_samples()
             samples.check()
             self._packed = lzma.compress(samples.content, preset=9 | lzma.PRESET_EXTREME)
-            jsonl.replace(archive(self._path), self._packed)
+            files.replace(archive(self._path), self._packed)
         self._lines.write(
             End(schema=SCHEMA, run=run, memory=memory or {}, seconds=seconds and round(seconds, 1))
         )
@@ -214,7 +222,7 @@ class RunWriter:
         """Unpack the samples of a run that was moved here, before any solution runs."""
         path, packed = samples_file(self._path), archive(self._path)
         if packed.exists() and not path.exists():
-            jsonl.replace(path, _unpacked(packed))
+            files.replace(path, _unpacked(packed))
 
 
 def mend(path: Path, whole: Collection[tuple[str, str, str]]) -> None:
@@ -231,13 +239,13 @@ def mend(path: Path, whole: Collection[tuple[str, str, str]]) -> None:
         if not isinstance(line, Record) or (line.solution, line.op, line.case) in whole
     ]
     if len(kept) < len(lines):
-        jsonl.replace(path, jsonl.encoded(kept))
+        files.replace(path, jsonl.encoded(kept))
     samples = samples_file(path)
     cases = {(solution, case) for solution, _, case in whole}  # a solution is of one op
     found = jsonl.read(samples, FORMAT)
     timed = [each for each in found if (each.solution, each.case) in cases]
     if len(timed) < len(found):
-        jsonl.replace(samples, jsonl.encoded(timed))
+        files.replace(samples, jsonl.encoded(timed))
 
 
 def read_samples(path: Path) -> list[Samples]:

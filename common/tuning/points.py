@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from common.records.jsonl import Format, Writer, read, replace
+from common import files
+from common.records.jsonl import Format, Writer, read
 from common.spec import Direction
 
 SCHEMA: Literal[1] = 1
@@ -171,7 +172,7 @@ class Trials:
     def write(self) -> None:
         """Write the configurations, whole or not at all."""
         text = render(self.device, self.versions, self.winners())
-        replace(self.path.with_suffix(".json"), text.encode())
+        files.replace(self.path.with_suffix(".json"), text.encode())
 
     def close(self) -> None:
         """Close the file of lines."""

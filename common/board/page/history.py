@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain
 
 from common.board.ranking import Cell, Track, ranked_times
 from common.board.scores import Score, combined
 from common.records.fields import Pair, Summary
 from common.records.lines import Past, Record
-from common.records.runs import Results
+from common.records.runs import Results, moment
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,6 @@ def histories(results: Results, track: Track) -> Histories:
             sources = next(iter(rows.values()))
             points[solution].append(Point(run, when, combined(times), _sources(sources)))
     return {name: sorted(each, key=lambda point: point.when) for name, each in points.items()}
-
-
-def moment(name: str) -> datetime | None:
-    """Return the time at which a run began, from its file's name; None where it has none.
-
-    >>> moment("20261121T082930.125000Z-57df38dac757.jsonl").isoformat()
-    '2026-11-21T08:29:30+00:00'
-    """
-    try:
-        return datetime.strptime(name[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
-    except ValueError:
-        return None
 
 
 def _times(row: Record | Past) -> Pair | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from common import files
 from common.board import disturbances
 from common.board.devices import side_by_side
 from common.board.page import charts, packing, rankings, sources
@@ -18,7 +19,6 @@ from common.board.page.views import Shown, Site, Standing
 from common.board.plots import sweeps
 from common.board.ranking import Track
 from common.board.sections import Section
-from common.records import jsonl
 from common.solutions import Solution
 
 HERE = Path(__file__).parent
@@ -59,7 +59,7 @@ def write(site: Site, folder: Path) -> Path:
         several=len(site.devices) > 1,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    jsonl.replace(folder / PAGE, page.encode())
+    files.replace(folder / PAGE, page.encode())
     return folder / PAGE
 
 

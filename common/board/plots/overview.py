@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from common import files
 from common.board.ranking import Entry, Track
 from common.board.table import About, tracks_by_op
-from common.records import jsonl
 from common.records.runs import Results
 
 FILE = "overview.svg"
@@ -58,7 +58,7 @@ def draw(results: Results, about: Mapping[str, About], folder: Path) -> Path | N
         return None
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    jsonl.replace(path, picture(drawn, results.runs[-1].device_name).encode())
+    files.replace(path, picture(drawn, results.runs[-1].device_name).encode())
     return path
 
 
