@@ -7,7 +7,9 @@ nobody change.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,8 +19,11 @@ from typing import Any, NamedTuple
 Owner = ModuleType | type
 # by names of our own: those of builtins are among what may be replaced
 _all, _map, _is, _zip, _KeyError = all, map, operator.is_, zip, KeyError
+_len, _next = len, next
 code, defaults = operator.attrgetter("__code__"), operator.attrgetter("__defaults__")
 _contents = operator.attrgetter("cell_contents")
+_WRAPPERS = (FunctionType, classmethod, staticmethod, functools._lru_cache_wrapper)
+"""What may hold the function that it stands for as `__wrapped__`."""
 IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 _SET_BY_TORCH = frozenset({("torch", "Storage")})
 """What torch's own settings replace: `torch.set_default_dtype` sets the class of storages."""
@@ -33,8 +38,10 @@ class Namespace(NamedTuple):
     values: tuple[object, ...]
     several: Callable[[Mapping[str, object]], tuple[object, ...]] | None
     """Returns what all names stand for; None if there are no names."""
-    own: frozenset[str] = frozenset()
-    inherited: frozenset[str] = frozenset()
+    free: frozenset[str] = frozenset()
+    """Names that it lacks, so that they stand for what a base or builtins have."""
+    closed: bool = False
+    """Whether no further name may come."""
 
     def broken(self) -> str | None:
         """Return the first name that stands for something else now.
@@ -45,11 +52,10 @@ class Namespace(NamedTuple):
             for name, value in _zip(self.names, self.values, strict=True):
                 if self.namespace.get(name) is not value:
                     return name
-        if self.inherited and not self.own.issuperset(self.namespace):
-            for name in self.namespace.keys() - self.own:
-                if name in self.inherited:
-                    return name
-        return None
+        if self.free and not self.namespace.keys().isdisjoint(self.free):
+            return _next(name for name in self.free if name in self.namespace)
+        # the further entry itself is a solution's, whose text is kept out of the reason
+        return "__len__" if self.closed and _len(self.namespace) > _len(self.names) else None
 
     def _stands(self) -> bool:
         try:  # twice as fast as a call of `get` for each name
@@ -94,15 +100,15 @@ def namespace_of(owner: Owner, whole: bool) -> Namespace:
         for key, value in namespace.items()
         if (whole or _is_function(value)) and (name, key) not in _SET_BY_TORCH
     }
-    bases = owner.__mro__[1:] if isinstance(owner, type) else ()
+    bases: tuple[Owner, ...] = owner.__mro__[1:] if isinstance(owner, type) else (builtins,)
+    beyond = {str(key) for base in bases for key in base.__dict__}
     return Namespace(
         name=name,
         namespace=namespace,
         names=tuple(known),
         values=tuple(known.values()),
         several=_several(known),
-        own=frozenset(namespace),
-        inherited=frozenset(key for base in bases for key in base.__dict__),
+        free=frozenset(beyond - namespace.keys()),
     )
 
 
@@ -116,7 +122,8 @@ def tables_of(owner: Owner, whole: bool) -> Iterator[Namespace]:
         if ours or _is_table(table):
             table_name, entries = f"{_full_name(owner)}.{name}", dict(table)
             names, values = tuple(entries), tuple(entries.values())
-            yield Namespace(table_name, table, names, values, _several(names))
+            closed = type(table) is MappingProxyType
+            yield Namespace(table_name, table, names, values, _several(names), closed=closed)
 
 
 def _several(names: Iterable[str]) -> Callable[[Mapping[str, object]], tuple[object, ...]] | None:
@@ -131,14 +138,35 @@ def _several(names: Iterable[str]) -> Callable[[Mapping[str, object]], tuple[obj
 def parts_of(sealed: Iterable[Namespace]) -> Iterator[Parts]:
     """Yield the codes of all functions, and what their closures hold."""
     functions = {
-        value: f"{each.name}.{name}"
+        function: f"{each.name}.{name}"
         for each in sealed
         for name, value in zip(each.names, each.values, strict=True)
-        if isinstance(value, FunctionType)
+        for function in _functions(value)
     }
     yield _part(code, functions.items())
-    cells = [(cell, name) for each, name in functions.items() for cell in _filled(each)]
+    cells = [
+        (cell, name) for each, name in functions.items() for cell in _filled(each, _is_ours(name))
+    ]
     yield _part(_contents, cells)
+
+
+def _functions(value: object) -> Iterator[FunctionType]:
+    """Yield the function, or those behind what runs them: a property, a cache, a decorator.
+
+    Each is within reach of Python, which lets one change its code and what its closure holds.
+    """
+    if isinstance(value, FunctionType):
+        yield value
+    if isinstance(value, property):
+        several: tuple[object, ...] = (value.fget, value.fset, value.fdel)
+    elif isinstance(value, functools.cached_property):
+        several = (value.func,)
+    elif isinstance(value, _WRAPPERS):
+        several = (getattr(value, "__wrapped__", None),)
+    else:
+        several = ()
+    for each in several:
+        yield from _functions(each)
 
 
 def _part(part: Callable[[Any], object], named: Iterable[tuple[Any, str]]) -> Parts:
@@ -147,9 +175,16 @@ def _part(part: Callable[[Any], object], named: Iterable[tuple[Any, str]]) -> Pa
     return Parts(part, objects, tuple(map(part, objects)), tuple(name for _, name in pairs))
 
 
-def _filled(function: FunctionType) -> Iterator[object]:
-    """Yield the cells of the closure of a function of ours that hold something."""
-    if str(function.__globals__.get("__name__")).startswith("common."):
+def _is_ours(name: str) -> bool:
+    return name.startswith("common.")
+
+
+def _filled(function: FunctionType, ours: bool) -> Iterator[object]:
+    """Yield the cells of the closure of a function of ours that hold something.
+
+    What another module's decorator makes of it, such as a context manager, is ours too.
+    """
+    if ours or _is_ours(str(function.__globals__.get("__name__"))):
         for cell in function.__closure__ or ():
             with contextlib.suppress(ValueError):  # it is empty
                 _contents(cell)

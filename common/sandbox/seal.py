@@ -64,9 +64,11 @@ _MONITOR = "tqdm/_monitor.py"
 """A thread of the progress bars that torch.compile draws."""
 HOOK = "__torch_function__"
 _TASK = re.compile(
-    r"(initializer|\bfn|func|callback|\bmap|starmap|ctx\.run|islice)\(|in (taskseq|enumerate\()"
+    r"(initializer|\bfn|func|callback|\bmap|starmap|ctx\.run|work_item\.run|islice)\("
+    r"|in (taskseq|enumerate\()"
 )
-"""What a line of a pool has that runs a task, which need be no Python function."""
+"""What a line of a pool has that runs a task, which need be no Python function. Nor need an item of
+a pool's queue be the pool's own: a solution can put any object there."""
 _POOLS = MappingProxyType(
     {
         file: frozenset(
