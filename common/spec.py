@@ -83,6 +83,8 @@ class Case:
     """The place in memory of the upstream gradient."""
     values: Values = "normal"
     """Special values in the first argument, or in weights."""
+    upstream_values: Values = "normal"
+    """Special values in the upstream gradient, such as zeros, of tokens that have no loss."""
 
     @property
     def name(self) -> str:
@@ -100,7 +102,7 @@ class Case:
     @property
     def sliced(self) -> bool:
         """Whether each slice along the first dimension is judged by itself, not all together."""
-        return self.apart or self.values == "huge"
+        return self.apart or "huge" in (self.values, self.upstream_values)
 
     @property
     def span(self) -> int:
@@ -129,7 +131,8 @@ class Case:
         """The parts of the name that say the layouts and values, where they are not the default."""
         parts: list[str] = [self.layout] * (self.layout != "contiguous")
         parts += [f"upstream={self.upstream}"] * (self.upstream != "contiguous")
-        return parts + [self.values] * (self.values != "normal")
+        parts += [self.values] * (self.values != "normal")
+        return parts + [f"upstream={self.upstream_values}"] * (self.upstream_values != "normal")
 
     def varied(self) -> Self:
         """Return a case with inputs of the same shapes, of which each may have other values.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import sys
 from collections import Counter
 from itertools import combinations, product
@@ -236,6 +237,38 @@ def test_work_is_at_least_reading_and_writing_every_element(op):
         work = op.work(case, direction)
         assert work.bytes >= 2 * prod(case.shape) * getattr(torch, case.dtype).itemsize
         assert work.flops > 0
+
+
+@every_op
+def test_upstream_gradients_have_special_values(op):
+    """A row of zeros, as of a token that counts to no loss, and what float16 lacks."""
+    smoke = list(op.cases("smoke"))
+    assert "zeros" in {case.upstream_values for case in smoke}
+    assert ("bfloat16", "huge") in {(case.dtype, case.upstream_values) for case in smoke}
+    case = next(case for case in smoke if case.upstream_values == "zeros")
+    _, upstream = draw(op, case, 0, "cpu")
+    assert not upstream[::2].any() and upstream[1::2].all()
+    assert "upstream=zeros" in case.name
+
+
+@every_op
+def test_a_smoke_case_has_whole_blocks_of_rows(op):
+    """A mask that ends at the remainder of a block of 256 is empty there."""
+    sizes = [math.prod(op.output(case)[:-1]) for case in op.cases("smoke")]
+    assert any(size and size % 256 == 0 for size in sizes)
+
+
+def test_positions_reach_beyond_the_integers_of_bfloat16():
+    halves = [case for case in ops.load("rope").cases("smoke") if case.dtype == "bfloat16"]
+    assert max(case.positions for case in halves) > 257
+
+
+@pytest.mark.parametrize("name", ["masked_linear", "masked_ffn"])
+def test_one_token_and_one_kind_may_stand_for_all(name):
+    """By a stride of 0, as `expand` makes it."""
+    smoke = list(ops.load(name).cases("smoke"))
+    assert "expanded" in {case.layout for case in smoke}
+    assert "expanded" in {case.mask_layout for case in smoke}
 
 
 @pytest.mark.parametrize("which", ["layout", "upstream"])

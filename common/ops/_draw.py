@@ -13,8 +13,11 @@ from common.spec import Case, Op
 def draw(op: Op[Any], case: Case, seed: int, device: str) -> tuple[dict[str, Any], torch.Tensor]:
     """Draw the arguments of one call and a random upstream gradient.
 
-    The gradient has the output's shape and dtype, and the layout that the case states.
+    The gradient has the output's shape and dtype, and the layout and the special values that the
+    case states.
     """
     generator = torch.Generator(device).manual_seed(seed)
     arguments = op.draw(case, generator)
-    return arguments, randn(op.output(case), case.dtype, case.upstream, generator)
+    values = case.upstream_values
+    shape = op.output(case)
+    return arguments, randn(shape, case.dtype, case.upstream, generator, values=values)

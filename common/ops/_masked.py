@@ -194,6 +194,10 @@ def _smoke(tokens: int) -> Iterator[MaskedCase]:
     for dtype in DTYPES:
         yield _case(34, 1024, 32, dtype=dtype)  # sums long enough to show their dtype
     yield _case(300, 16, 16, dtype="float16")  # more tokens than any tile
+    yield _case(256, 24, 16, mask="random", dtype="bfloat16")  # whole tiles, the last one too
+    # one token and one kind for all, by a stride of 0
+    yield _case(20, 24, 40, layout="expanded", mask="random")
+    yield _case(20, 24, 40, mask="all", mask_layout="expanded")
     yield _case(37, 72, 100, mask="random", dtype="bfloat16")
     for mask in ("all", "none"):
         yield _case(1, 24, 40, mask=mask)
@@ -224,7 +228,9 @@ def _smoke_values(several: Iterable[Values]) -> Iterator[MaskedCase]:
     yield _case(34, 64, 40, dtype="bfloat16", scale=1e5)
     for values in several:
         yield _case(20, 40, 24, values=values, mask="random", dtype="float16")
+        yield _case(20, 40, 24, upstream_values=values, mask="random", dtype="float16")
     yield _case(20, 40, 24, values="huge", mask="random")
+    yield _case(20, 40, 24, upstream_values="huge", mask="random", dtype="bfloat16")
     for mask in ("all", "none"):
         yield _case(20, 40, 24, values="infinite", mask=mask)
 

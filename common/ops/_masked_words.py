@@ -32,5 +32,6 @@ def facts(case: MaskedCase, widths: Sequence[str], weights: Sequence[str]) -> di
         "the layout of the mask": case.mask_layout,
         "upstream": case.upstream,
         "values": case.values,
+        "upstream's values": case.upstream_values,
         "scale": case.scale,
     }

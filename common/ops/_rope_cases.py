@@ -124,6 +124,8 @@ def _smoke_sizes() -> Iterator[RopeCase]:
     yield _core(5, 2, 3, 80, 24, tensor_format="bshd", dtype="float16")
     yield _core(4, 3, 2, 96, 40)
     yield _core(3, 2, 10, 2)
+    # whole blocks of tokens, the last one too; bfloat16 has no 257, in which positions are counted
+    yield _core(512, 1, 1, 4, dtype="bfloat16")
     # more than one tile along each dimension in turn
     yield _core(130, 1, 1, 4)
     yield _core(2, 1, 130, 4)
@@ -172,7 +174,10 @@ def _smoke_values() -> Iterator[RopeCase]:
         yield _core(5, 2, 3, d, angles="paired")
     for values in ("zeros", "subnormal", "huge"):
         yield _core(5, 2, 3, 16, 12, values=values, dtype="float16")
+        yield _core(4, 2, 3, 16, 12, upstream_values=values, dtype="float16")
     yield _core(5, 2, 3, 16, 12, values="huge", tensor_format="bshd")
+    # bfloat16 reaches further than float16
+    yield _core(6, 2, 3, 16, 12, values="huge", upstream_values="huge", dtype="bfloat16")
 
 
 # --- pairs of options -----------------------------------------------------------------------------

@@ -81,6 +81,7 @@ def facts(case: RopeCase) -> dict[str, Fact]:
         "angles": case.angles,
         "s2": "past the last position" if case.spare else "the number of positions",
         "values": case.values,
+        "upstream's values": case.upstream_values,
         "scale": case.scale,
         "apart": case.apart,
     }

@@ -114,10 +114,14 @@ def _smoke() -> Iterator[RotateHalfCase]:
     for shape in ((2,), (1, 1, 1, 2), (0, 2, 3, 8), (3, 2, 0), (7, 130), (3, 2, 1, 5, 6)):
         yield _case(*shape)
     yield _case(3, 2050)  # wider than any tile
+    yield _case(256, 6)  # whole blocks of rows, the last one too
     # no two of one shape, so that a result kept by its shape is a wrong one only of other inputs
     for values, d in (("zeros", 12), ("subnormal", 14), ("huge", 16)):
         yield _case(5, 2, d, values=values, dtype="float16")
         yield _case(5, 2, d, values=values, interleaved=True)
+        yield _case(6, 2, d, upstream_values=values, dtype="float16")
+    # bfloat16 reaches further than float16
+    yield _case(5, 2, 18, values="huge", upstream_values="huge", dtype="bfloat16")
     yield _case(3, 2, 16, layout="far", dtype="bfloat16")
     yield _case(3, 2, 16, upstream="far", dtype="bfloat16")
     # most rows of the table of pairs are interleaved; chance asks one case in four on other inputs
@@ -179,6 +183,7 @@ def facts(case: RotateHalfCase) -> dict[str, Fact]:
         "x": laid(case.shape, case.layout),
         "upstream": laid(case.shape, case.upstream),
         "values": case.values,
+        "upstream's values": case.upstream_values,
     }
 
 
