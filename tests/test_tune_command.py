@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
 @pytest.mark.parametrize(
     "change",
     [
-        {"schema": SCHEMA + 1},
+        {"schema": SCHEMA - 1},
         {"kind": "guessed"},
         {"microseconds": None},
         {"tokens": "many"},
@@ -40,6 +40,15 @@ def test_a_line_that_is_no_point_is_a_fault_that_names_it(alice, change):
     with pytest.raises(UserError, match="line 2 is no record of schema") as caught:
         alice.run()
     assert "run tune" in str(caught.value)
+
+
+def test_a_line_of_a_newer_schema_is_kept(alice):
+    alice.write().run(stop=2)
+    first, second = alice.points.read_text().splitlines()
+    newer = json.dumps(json.loads(second) | {"schema": SCHEMA + 1})
+    alice.points.write_text(f"{first}\n{newer}\n")
+    with pytest.raises(UserError, match=f"line 2 has schema {SCHEMA + 1}.*and keep the file"):
+        alice.run()
 
 
 def test_two_searches_do_not_write_into_one_another(alice):
