@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import importlib.util
 import signal
 import sys
 import threading
 import time
+import types
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.pool import ThreadPool
 
@@ -52,6 +54,22 @@ def test_a_thread_at_work_is_seen_and_an_idle_pool_is_not(seal):
     timer.cancel()
     timer.join()
     assert found.startswith("a thread was left behind, in ")
+
+
+def test_a_task_of_a_pool_that_is_no_python_function_is_seen(seal):
+    """A solution can put any object into the pool's queue."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        lock = _thread.allocate_lock()
+        lock.acquire()
+        pool._work_queue.put(types.SimpleNamespace(run=lock.acquire))
+        try:
+            while pool._work_queue.qsize():
+                time.sleep(0.001)
+            time.sleep(0.01)
+            assert "a thread was left behind" in seal.broken()
+        finally:
+            lock.release()
 
 
 def while_at_work(seal, submit):

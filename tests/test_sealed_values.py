@@ -1,15 +1,18 @@
-"""The harness's values and instances are sealed too, and what the seal itself rests on."""
+"""Values, functions behind them and instances are sealed too, and what the seal itself rests on."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import operator
 import types
 
 import pytest
 
-from common.sandbox import namespaces
+from common.sandbox import graded, namespaces
 from common.sandbox.instances import hold
 from common.sandbox.seal import Seal, roots
+from tests.test_seal import sealed
 
 
 def function():
@@ -46,6 +49,63 @@ def test_what_a_closure_of_ours_holds_is_compared():
     assert seal.broken() is None
     ours.inside.__closure__[0].cell_contents = 2
     assert seal.broken() == "common.ours.inside was replaced"
+
+
+class Behind:
+    """Functions that are no values of their class."""
+
+    @property
+    def got(self):
+        return 1
+
+    @functools.cached_property
+    def kept(self):
+        return 1
+
+    @classmethod
+    def of_the_class(cls):
+        return 1
+
+    @staticmethod
+    def of_nothing():
+        return 1
+
+    @functools.cache  # noqa: B019
+    def cached(self):
+        return 1
+
+    @contextlib.contextmanager
+    def entered(self):
+        yield 1
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("got", vars(Behind)["got"].fget),
+        ("kept", vars(Behind)["kept"].func),
+        *((name, vars(Behind)[name].__wrapped__) for name in ("of_the_class", "of_nothing")),
+        *((name, vars(Behind)[name].__wrapped__) for name in ("cached", "entered")),
+    ],
+)
+def test_other_code_in_a_function_behind_a_value_is_seen(name, function, monkeypatch):
+    seal = sealed(Behind)
+    assert seal.broken() is None
+    monkeypatch.setattr(function, "__code__", (lambda _: 2).__code__)
+    assert seal.broken().endswith(f"Behind.{name} was replaced")
+
+
+def test_another_function_behind_a_decorator_is_seen():
+    """That of the checks around each call: contextlib's function holds ours in its closure."""
+    seal = sealed(graded)
+    (cell,) = graded.checks.__closure__
+    held = cell.cell_contents
+    cell.cell_contents = function
+    try:
+        assert seal.broken() == "common.sandbox.graded.checks was replaced"
+    finally:
+        cell.cell_contents = held
+    assert seal.broken() is None
 
 
 class State:
