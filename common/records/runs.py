@@ -33,6 +33,9 @@ from common.records.lines import (
 )
 from common.spec import Tier
 
+SECOND = "%Y%m%dT%H%M%S"
+"""The second at which a run began, in the name of its file."""
+
 
 @dataclass(frozen=True)
 class Results:
@@ -164,7 +167,7 @@ def moment(name: str) -> datetime | None:
     '2026-11-21T08:29:30+00:00'
     """
     try:
-        return datetime.strptime(name[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+        return datetime.strptime(name[:15], SECOND).replace(tzinfo=UTC)
     except ValueError:
         return None
 

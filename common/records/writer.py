@@ -23,7 +23,7 @@ from common.records.fields import SCHEMA, Line
 from common.records.lines import Compiled, Counted, End, LeftOut, Memory, Record, Run
 from common.spec import Direction
 
-STAMP = "%Y%m%dT%H%M%S.%fZ"
+STAMP = f"{runs.SECOND}.%fZ"
 """The time in the name of a run's file."""
 UNITS = 100
 """The units of a microsecond in which samples are kept: 10 ns, the clock's own resolution."""
