@@ -35,9 +35,8 @@ from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 
 pytest_plugins = [
-    "tests.asking", "tests.browsing", "tests.compilers", "tests.scheduling", "tests.study",
-    "tests.tuning",
-]  # fmt: skip
+    f"tests.support.{name}" for name in ("asking", "browsing", "compilers", "study", "tuning")
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

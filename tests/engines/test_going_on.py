@@ -12,9 +12,9 @@ from common.engines.grading import Begins, Found, grade, part_of
 from common.measure import recording
 from common.records.runs import Results
 from common.spec import DIRECTIONS
-from tests.engines import killed
-from tests.engines.made_up import JOB, SOLUTIONS, Station, cases
-from tests.test_records import row
+from tests.support import killed
+from tests.support.stations import JOB, SOLUTIONS, Station, cases
+from tests.records.test_records import row
 
 KINDS = ("A GPU", "Another GPU")
 

@@ -25,10 +25,10 @@ from common.grading.worker import DEADLINE
 from common.measure.rows import Measured
 from common.paths import ROOT
 from common.solutions import discover
-from tests import forked
-from tests.engines.made_up import JOB
-from tests.study import HIDE, RIGHT, WRONG
-from tests.test_records import row
+from tests.support import forked
+from tests.support.stations import JOB
+from tests.support.study import HIDE, RIGHT, WRONG
+from tests.records.test_records import row
 
 SAMPLE = 6
 

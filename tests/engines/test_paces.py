@@ -5,8 +5,8 @@ import pytest
 from common import paths
 from common.engines import benching, paces
 from common.records.fields import Selection
-from tests.engines import killed
-from tests.test_records import row
+from tests.support import killed
+from tests.records.test_records import row
 
 
 @pytest.mark.parametrize(

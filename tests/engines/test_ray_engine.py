@@ -11,7 +11,7 @@ from common.engines import cluster, node
 from common.engines.cluster import LOOPBACK
 from common.engines.ray_engine import RayFleet, Slot, slots_of
 from common.errors import UserError
-from tests.engines.made_up import JOB
+from tests.support.stations import JOB
 
 SLOTS = [Slot("1" * 8, f"n1 GPU {number}", "H200", number, 2) for number in range(2)]
 

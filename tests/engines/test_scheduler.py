@@ -13,7 +13,7 @@ from common.engines.engine import UNLUCKY, Fleet, Lost
 from common.engines.units import SIZES, Failed, Finished, Sizes, Unit, plan
 from common.engines.work import LIVES, SUSPECTS, TRIES, Gathered, Work
 from common.errors import UserError
-from tests.engines.made_up import JOB, SOLUTIONS, Station, cases, swept
+from tests.support.stations import JOB, SOLUTIONS, Station, cases, swept
 
 
 def all_of(count, verdict="PASSED"):

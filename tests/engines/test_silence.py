@@ -13,7 +13,7 @@ from common.engines.process import Process
 from common.engines.units import Finished, Unit, decode_event, encode
 from common.grading import channel
 from common.grading.worker import DEADLINE
-from tests.engines.made_up import JOB, Station, swept
+from tests.support.stations import JOB, Station, swept
 from tests.engines.test_scheduler import all_of
 
 SCRIPT = """#!/bin/bash

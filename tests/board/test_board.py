@@ -1,0 +1,284 @@
+"""Ranked boards as text: tables, Markdown, the terminal and the README."""
+
+import dataclasses
+import io
+import os
+from unittest import mock
+
+import pytest
+from rich.console import Console
+
+from common.board import markdown, readme, table, terminal
+from common.board.ranking import rank
+from common.board.table import About
+from common.errors import UserError
+from common.records import runs
+from common.records.runs import Results
+from common.records.writer import RunWriter
+from tests.board.test_ranking import ABOUT, ROWS, RUN, TIMED, failed, replace, row
+
+
+def drawn(timed=True):
+    (track,) = rank(each for each in ROWS if each.solution in ABOUT)
+    return table.ranking(track, ABOUT, timed)
+
+
+def columns(line):
+    return line.replace(r"\|", "").count("|")
+
+
+def test_a_row_says_place_speed_share_coverage_error_and_note():
+    alice, eager, bob = drawn().rows
+    assert alice == (
+        "1",
+        "alice/rope",
+        "2.00 ± 0.00",
+        "50% of copy (c1)",
+        "1/1",
+        "0.50",
+        "tiles | pipes",
+    )
+    assert eager[:3] == ("2", "(eager/rope)", "1.00 ± 0.00")
+    assert bob[0] == bob[2] == bob[3] == "–"
+    assert bob[4:] == ("0/1", "", "TIMEOUT: a | b (c1 forward)")
+
+
+def test_a_row_measured_before_its_source_changed_is_marked():
+    names = [cells[1] for cells in drawn().rows]
+    assert names == ["alice/rope", "(eager/rope)", f"bob/rope{table.STALE}"]
+    assert any(table.STALE in footnote for footnote in drawn().footnotes)
+
+
+def test_a_row_of_a_throttled_or_shared_device_says_so():
+    state = {"throttled": ["power cap", "hardware slowdown"], "others": 2}
+    rows = [row(device_state=state), row("bob/rope", us=20.0, device_state={"throttled": []})]
+    (track,) = rank(rows)
+    drawn = table.ranking(track, ABOUT, timed=True)
+    assert [cells[1] for cells in drawn.rows] == [
+        f"alice/rope{table.DISTURBED}",
+        f"bob/rope{table.STALE}",
+    ]
+    note = drawn.footnotes[-1]
+    assert (
+        "hardware slowdown, shared with 2 other processes (1 of the table's 2 timed rows)" in note
+    )
+    assert "measured in part on a throttled, shared or disturbed GPU: " in note
+    (times,) = table.times(track)
+    assert [cells[1] for cells in times.rows[:2]] == [f"10.0{table.DISTURBED}", "20.0"]
+
+
+def test_a_footnote_tells_a_disturbed_host_from_a_disturbed_gpu():
+    rows = [row(device_state={"slow_host_probes": 1}), row("bob/rope", device_state={"others": 1})]
+    (track,) = rank(rows)
+    gpu, host = table.ranking(track, ABOUT, timed=True).footnotes[-2:]
+    assert "GPU: shared with 1 other process (1 of the table's 2 timed rows)" in gpu
+    assert host.endswith("disturbed host: slow probes (1 of the table's 2 timed rows)")
+
+
+def test_the_versions_are_of_every_run_that_is_shown():
+    later = replace(RUN, run="r2", versions={"torch": "3", "fla": "1"})
+    alone = replace(RUN, run="r3", versions={"quack": "7"})
+    rows = [row("alice/rope"), row("bob/rope", run="r2")]
+    results = dataclasses.replace(TIMED, runs=[RUN, later, alone], rows=rows)
+    assert results.versions == {"torch": "3", "fla": "1"}
+    assert "torch 3, fla 1." in markdown.leaderboard([results], ABOUT)
+
+
+def test_a_peak_is_stated_with_its_source_where_it_is_known():
+    peak = {"bytes_per_second": 2e12, "flops_per_second": {"float32": 6e13}, "source": "a sheet"}
+    known = dataclasses.replace(TIMED, runs=[replace(RUN, peak=peak)])
+    stated = "Peak by datasheet: 2 TB/s; TFLOP/s: 60 in float32 (a sheet)."
+    assert stated in markdown.leaderboard([known], ABOUT)
+    assert "Peak" not in markdown.leaderboard([TIMED], ABOUT)
+
+
+def test_rows_of_the_plots_are_not_on_the_board():
+    rows = [*ROWS, row("alice/rope", case="c9", tier="plot"), row(us=1.0, tier="plot")]
+    more = dataclasses.replace(TIMED, rows=rows)
+    assert markdown.leaderboard([more], ABOUT) == markdown.leaderboard([TIMED], ABOUT)
+
+
+def test_untimed_rows_show_no_times():
+    untimed = drawn(timed=False)
+    assert untimed.header == ("", "solution", "covers", "error / eager's", "note")
+    assert all(len(cells) == 5 and not cells[0] for cells in untimed.rows)
+
+
+def test_times_are_medians_beside_a_copy():
+    (forward,) = table.times(rank(ROWS[:3])[0])
+    assert forward.header == ("solution", "c1")
+    assert dict(forward.rows) == {
+        "alice/rope": "10.0",
+        "(eager/rope)": "20.0",
+        "bob/rope": "TIMEOUT",
+        "copy of the same bytes": "5.0",
+    }
+
+
+def test_times_stand_beside_dense_products_where_the_case_has_any():
+    rows = [
+        row(dense=7.0),
+        row("bob/rope", dense=8.0),
+        row("carol/rope", dense=6.0),
+        row(case="c2"),
+    ]
+    (forward,) = table.times(rank(rows)[0])
+    assert forward.rows[-1] == ("dense products of the same shapes", "7.0", "")
+
+
+def test_markdown_tables_keep_their_columns_whatever_the_text():
+    board = markdown.leaderboard([TIMED], ABOUT)
+    tables = [part.splitlines() for part in board.split("\n\n") if part.startswith("|")]
+    assert r"tiles \| pipes" in board
+    assert r"a \| b" in board
+    assert [len(set(map(columns, lines))) for lines in tables] == [1, 1, 1]
+
+
+def test_markdown_says_where_with_what_and_who_is_absent():
+    board = markdown.leaderboard([TIMED], ABOUT)
+    assert "## A GPU" in board
+    assert "torch 2." in board
+    assert "fla: not installed" in board
+
+
+def test_a_peer_that_an_earlier_run_measured_is_not_absent():
+    rows = [*ROWS, row("fla/rope", run="r0", peer=True)]
+    board = markdown.leaderboard([dataclasses.replace(TIMED, rows=rows)], ABOUT)
+    assert "not installed" not in board
+
+
+def test_who_is_no_longer_in_the_tree_is_left_out():
+    for board in (markdown.leaderboard([TIMED], ABOUT), readme.board([TIMED], ABOUT)):
+        assert "gone" not in board
+        assert "| 1 | alice/rope |" in board
+
+
+def test_the_terminal_shows_markup_as_text_and_that_nothing_was_timed():
+    untimed = replace(RUN, device="cpu")
+    rows = [failed("alice/rope", reason="[red]")]
+    output = io.StringIO()
+    results = Results(path=None, runs=[untimed], rows=rows)
+    terminal.show(results, ABOUT, Console(file=output, width=160))
+    assert "[red]" in output.getvalue()
+    assert "Nothing was timed" in output.getvalue()
+
+
+def test_a_track_needs_records_alone(tmp_path):
+    writer = RunWriter(tmp_path / "a-gpu" / "20261121T082930Z-r1.jsonl")
+    writer.begin(RUN)
+    writer.rows(ROWS)
+    writer.close()
+    (results,) = runs.read_all(tmp_path)
+    assert rank(results.latest()) == rank(ROWS)
+    assert markdown.leaderboard([results], ABOUT) == markdown.leaderboard([TIMED], ABOUT)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [(None, "–"), (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1 << 20, "1.0 MiB"),
+     ((1 << 30) - 1, "1024.0 MiB"), (3 << 29, "1.5 GiB"), (3 << 40, "3072.0 GiB")],
+)  # fmt: skip
+def test_bytes_are_said_in_the_largest_unit_that_they_fill(amount, words):
+    assert table.size(amount) == words
+
+
+REMEMBERED = [
+    row(peak_memory=1 << 20),
+    row(direction="backward", peak_memory=5 << 20),
+    row("eager/rope", us=20.0, peer=True, peak_memory=3 << 30),
+    row("eager/rope", us=20.0, peer=True, direction="backward"),
+    row("bob/rope"),
+]
+
+
+def test_peak_memory_is_that_of_the_case_with_the_most():
+    (track,) = rank(REMEMBERED)
+    drawn = table.ranking(track, ABOUT, timed=True)
+    column = drawn.header.index("peak memory")
+    assert {cells[1].strip(table.MARKS): cells[column] for cells in drawn.rows} == {
+        "alice/rope": "5.0 MiB", "(eager/rope)": "3.0 GiB", "bob/rope": "–",
+    }  # fmt: skip
+
+
+def test_every_cases_memory_is_folded_behind_the_tables():
+    board = markdown.leaderboard([dataclasses.replace(TIMED, rows=REMEMBERED)], ABOUT)
+    folded = board.partition("<summary>rope: peak memory</summary>")[2].partition("</details>")[0]
+    forward, backward = folded.split("**rope: core, forward + backward, peak memory**")
+    assert "| alice/rope | 1.0 MiB |" in forward and "| (eager/rope) | 3.0 GiB |" in forward
+    assert "| alice/rope | 5.0 MiB |" in backward and "| (eager/rope) | – |" in backward
+
+
+def test_a_record_without_memory_has_no_column_for_it():
+    assert "peak memory" not in drawn().header
+    board = markdown.leaderboard([TIMED], ABOUT)
+    assert "peak memory</summary>" not in board
+    assert "GPU memory" not in board
+
+
+def test_the_memory_of_the_latest_run_is_stated():
+    known = {"r1": {"budget": 16 << 30, "harness": 1 << 29, "device": 15 << 30}}
+    runs = [RUN, replace(RUN, run="r2")]
+    line = ("GPU memory of the latest run: a budget of 16.0 GiB, in the harness's own process at"
+            " most 512.0 MiB, in all processes together, between two steps, at most"
+            " 15.0 GiB.")  # fmt: skip
+    board = markdown.leaderboard([dataclasses.replace(TIMED, runs=runs, memory=known)], ABOUT)
+    assert line in board
+    known["r2"] = {"harness": 1 << 30}
+    board = markdown.leaderboard([dataclasses.replace(TIMED, runs=runs, memory=known)], ABOUT)
+    assert "latest run: in the harness's own process at most 1.0 GiB." in board
+
+
+# --- the README -----------------------------------------------------------------------------------
+
+
+BEGIN, END = "<!-- board -->", "<!-- /board -->"
+
+
+@pytest.fixture
+def page(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    return path
+
+
+def test_the_readmes_board_is_replaced_between_its_markers(page):
+    for board in ("new \\1 \\g<0>", "newer"):
+        readme.insert(page, board)
+        once = page.read_text()
+        readme.insert(page, board)
+        assert page.read_text() == once
+        assert once == f"before\n{BEGIN}\n\n{board}\n\n{END}\nafter\n"
+
+
+def test_a_kill_leaves_the_readme_as_it_was(page, monkeypatch):
+    """It is committed, and may hold what its author has not committed yet."""
+    before = page.read_bytes()
+    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        readme.insert(page, "board")
+    assert page.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", BEGIN, END, f"{END}\n{BEGIN}"],
+    ids=["neither", "no end", "no beginning", "turned round"],
+)
+def test_a_readme_without_its_markers_is_a_fault(page, text):
+    page.write_text(text)
+    with pytest.raises(UserError, match=r"README\.md"):
+        readme.insert(page, "board")
+    assert page.read_text() == text
+
+
+def test_a_note_cannot_end_the_readmes_board(page):
+    about = ABOUT | {"alice/rope": About(f"mine {END} <b>only</b>", "s1")}
+    board = readme.board([TIMED], about)
+    readme.insert(page, board)
+    once = page.read_text()
+    readme.insert(page, board)
+    assert page.read_text() == once
+    assert "<b>" not in once

@@ -1,0 +1,92 @@
+"""Rows of an earlier clock beside those of a later one: nothing sets their times side by side."""
+
+import pytest
+
+from common.board import markdown, table
+from common.board.comparison import compare
+from common.board.parts import parts
+from common.board.plots import sweeps
+from common.board.ranking import rank
+from common.board.table import About
+from common.records.fields import Selection
+from common.records.runs import Results
+from tests.board.test_plots import SMALL, bandwidth
+from tests.board.test_plots import row as plotted
+from tests.board.test_ranking import RUN, failed, replace, row
+
+ABOUT = {name: About("", "s1") for name in ("alice/rope", "bob/rope", "eager/rope")}
+OLD = [row("alice/rope", us=5.0), row("bob/rope", us=4.0), row("eager/rope", us=20.0, peer=True)]
+NOTE = "an earlier version of the clock measured"
+
+
+def board(*new):
+    """LEADERBOARD.md after a run by the first clock over all, and one by the second."""
+    again = replace(RUN, run="r2", selection=Selection(only="alice"))
+    rows = [*OLD, *(replace(each, run="r2", clock=2) for each in new)]
+    return markdown.leaderboard([Results(None, [RUN, again], rows, {"r1", "r2"})], ABOUT)
+
+
+def test_a_whole_run_by_the_new_clock_replaces_the_old_ones_rows():
+    text = board(*(replace(each, gpu=row(us=10.0).gpu) for each in OLD))
+    assert text.count("2.00 ± 0.00") == 3
+    assert "clock" not in text.partition("## A GPU")[2]
+
+
+def test_what_the_old_clock_alone_measured_is_named_and_not_ranked():
+    text = board(row("alice/rope", us=10.0))
+    assert "| 1 | alice/rope | 2.00 ± 0.00 |" in text
+    assert f"2 of the 3 solutions are not ranked: {NOTE} them; run bench again" in text
+    assert "| – | bob/rope | – |" in text
+
+
+def test_a_failure_by_the_new_clock_takes_no_place_away():
+    text = board(failed("alice/rope"))
+    assert NOTE not in text
+    assert "| 1 | bob/rope |" in text
+
+
+def test_the_old_clocks_times_stand_in_no_table_beside_the_new_ones():
+    old = row("bob/rope", us=4.0, copy=1.0, peak_memory=9)
+    new = row("alice/rope", clock=2, peak_memory=1 << 20)
+    (track,) = rank([old, new])
+    (times,), (memory,) = table.times(track), table.memory(track)
+    assert dict(times.rows) == {
+        "alice/rope": "10.0", "bob/rope": "", "copy of the same bytes": "5.0",
+    }  # fmt: skip
+    assert dict(memory.rows) == {"alice/rope": "1.0 MiB", "bob/rope": ""}
+    (drawn,) = parts([old, new])
+    assert [name for name, *_ in drawn.rows] == ["alice/rope"]
+
+
+def lines(*rows):
+    """The solutions with a line on the one plot."""
+    (plot,) = sweeps.plots(rows)
+    return {name: set(line) for name, line in plot.panels[0].lines.items()}
+
+
+def test_a_plot_keeps_to_the_latest_clock_of_its_own_rows():
+    old = [plotted(bandwidth(s), "bob/rope") for s in (32, 64)]
+    assert lines(*old, plotted(bandwidth(32), clock=2)) == {"alice/rope": {32}}
+    later = plotted(bandwidth(64), clock=2, tier="board")
+    assert lines(*old, later) == {"bob/rope": {32, 64}}, "a later board takes no sweep away"
+
+
+@pytest.mark.parametrize("clocks", [(1, 2), (2, 2)])
+def test_the_plot_of_host_times_has_the_boards_rows_alone(clocks):
+    old, new = clocks
+    rows = [plotted(SMALL[0], "bob/rope", ranked_by="host", tier="board", clock=old)]
+    rows += [plotted(SMALL[0], "alice/rope", ranked_by="host", tier="board", clock=new)]
+    (plot,) = sweeps.plots(rows)
+    assert set(plot.strips[0].times) == {"alice/rope", "bob/rope"} if old == new else {"alice/rope"}
+
+
+def test_a_comparison_says_that_the_clock_changed():
+    runs = [RUN, replace(RUN, run="r2")]
+
+    def changed(clock):
+        rows = [row("alice/rope"), row("alice/rope", run="r2", clock=clock)]
+        (found,) = compare(Results(None, runs, rows, {"r1", "r2"}), ABOUT)
+        return found.changed
+
+    assert changed(2) == ["the version of the clock"]
+    assert changed(1) == []

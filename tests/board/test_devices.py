@@ -1,0 +1,196 @@
+"""Several devices: the order of their boards, the README's short lines, the speeds side by side."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from common import paths
+from common.board import markdown, readme, terminal
+from common.board.devices import date, devices, ordered, side_by_side
+from common.board.table import About
+from common.records.fields import SCHEMA, Selection
+from common.records.lines import LeftOut
+from common.records.runs import Results
+from tests.repository.test_docs import anchors
+from tests.board.test_ranking import RUN, failed, replace, row
+
+BOTH = ("rope", "rotate_half")
+NAMES = ("alice", "bob", "eager")
+
+
+def about(*digests):
+    return {f"{name}/{op}": About("", "s1") for name in NAMES for op in BOTH} | dict(digests)
+
+
+def measured(name, *runs, device="cuda"):
+    """A device's records, given for each run its day, its ops, and whatever is unusual of it."""
+    results = Results(path=paths.RESULTS / name.lower().replace(" ", "-"))
+    for day, ops, *unusual in runs:
+        run = f"{name}-{len(results.runs)}"
+        only = "alice" if "some" in unusual else None
+        selection = Selection(only=only, tier="plot" if "plot" in unusual else "board")
+        begun = replace(RUN, run=run, device=device, device_name=name, selection=selection)
+        results.runs.append(begun)
+        results.names[run] = f"202611{day:02}T080000.000000Z-{run}.jsonl"
+        for op in ops:
+            results.rows.append(row(f"alice/{op}", run=run, op=op, tier=selection.tier))
+        if "interrupted" not in unusual:
+            results.finished.add(run)
+    return results
+
+
+def first(*boards):
+    return [results.path.name for results in ordered(boards)]
+
+
+# --- the order ------------------------------------------------------------------------------------
+
+
+def test_the_device_that_was_measured_whole_last_stands_first():
+    old, new = measured("old", (1, BOTH)), measured("new", (2, BOTH))
+    assert first(old, new) == first(new, old) == ["new", "old"]
+
+
+def test_an_op_measured_again_by_itself_does_not_make_a_device_newer():
+    old, new = measured("old", (1, BOTH), (3, ["rope"])), measured("new", (2, BOTH))
+    assert first(old, new) == ["new", "old"]
+
+
+def test_one_run_an_op_is_a_whole_measurement_too():
+    apart = measured("apart", (3, ["rope"]), (4, ["rotate_half"]))
+    assert first(measured("whole", (2, BOTH)), apart) == ["apart", "whole"]
+
+
+@pytest.mark.parametrize("unusual", ["some", "interrupted", "plot"])
+def test_a_device_that_lacks_an_op_stands_behind(unusual):
+    part = measured("part", (8, ["rope"]), (9, BOTH, unusual))
+    assert first(part, measured("whole", (1, BOTH))) == ["whole", "part"]
+
+
+def test_an_op_that_is_left_out_is_measured():
+    small = measured("small", (2, ["rope"]))
+    small.left_out_lines.append(left_out("small-0", "rotate_half"))
+    assert first(measured("large", (1, BOTH)), small) == ["small", "large"]
+
+
+def test_a_device_without_times_stands_last():
+    laptop = measured("laptop", (9, BOTH), device="cpu")
+    assert first(laptop, measured("gpu", (1, ["rope"]))) == ["gpu", "laptop"]
+
+
+def test_the_date_is_that_of_the_latest_run_on_the_board():
+    assert date(measured("gpu", (7, BOTH), (8, ["rope"]), (9, BOTH, "plot"))) == "2026-11-08"
+    assert date(Results(None, [RUN], [row()])) == ""
+
+
+# --- side by side ---------------------------------------------------------------------------------
+
+
+def left_out(run, op, case="c9"):
+    return LeftOut(schema=SCHEMA, run=run, op=op, case=case, reason="needs 9 GiB, 7.8 GiB free")
+
+
+def of(name, *rows, day=1):
+    """The records of a device with one finished run."""
+    results = measured(name, (day, []))
+    results.rows.extend(replace(each, run=f"{name}-0") for each in rows)
+    return results
+
+
+def tables(*boards):
+    return side_by_side(devices(boards, about()), about())
+
+
+def test_speeds_stand_side_by_side_in_the_order_of_the_first_device():
+    large = of(
+        "Large", row(us=10.0), row("bob/rope", us=5.0), row("eager/rope", us=20.0, peer=True)
+    )
+    small = of("Small", row(us=5.0), failed("bob/rope"), row("eager/rope", us=20.0, peer=True))
+    large.rows.append(row("alice/rotate_half", op="rotate_half", run="Large-0"))
+    rope, rotate_half = tables(large, small)
+    assert rope.title == "rope: core, × eager"
+    assert rope.header == ("solution", "Large", "Small")
+    assert rope.rows == (
+        ("bob/rope", "4.00", "–"),
+        ("alice/rope", "2.00", "4.00"),
+        ("(eager/rope)", "1.00", "1.00"),
+    )
+    assert rotate_half.rows == (("alice/rotate_half", "2.00", "–"),)
+    assert not rope.footnotes
+
+
+def test_who_only_the_second_device_ranks_stands_last():
+    first = of("A", row(us=10.0), failed("bob/rope"), day=2)
+    drawn, *_ = tables(first, of("B", row("bob/rope", us=1.0)))
+    assert drawn.rows == (("alice/rope", "2.00", "–"), ("bob/rope", "–", "20.00"))
+
+
+def test_a_speed_of_an_older_source_is_marked_on_its_device_alone():
+    drawn, *_ = tables(of("A", row(), day=2), of("B", row(sources="old")))
+    assert drawn.rows == (("alice/rope", "2.00", "†2.00"),)
+    assert drawn.footnotes == ("† measured before its source last changed",)
+
+
+def test_a_device_without_a_case_says_so():
+    small = of("Small", row())
+    small.left_out_lines.append(left_out("Small-0", "rope", "c2"))
+    drawn, *_ = tables(of("Large", row(), row(case="c2")), small)
+    assert drawn.footnotes == ("missing cases: c2 on Small",)
+
+
+def test_different_clocks_are_named():
+    drawn, *_ = tables(of("A", row(clock=1), day=2), of("B", row(clock=2)))
+    (note,) = drawn.footnotes
+    assert note.endswith(": A by 1, B by 2")
+
+
+# --- the pages ------------------------------------------------------------------------------------
+
+FAST = of("GPU (fast) 2", row(us=5.0), day=22)
+SLOW = of("A GPU", row(us=10.0), failed("bob/rope"))
+
+
+def test_the_readme_shows_one_device_and_a_line_for_each_other():
+    board = readme.board([SLOW, FAST], about())
+    assert "### GPU (fast) 2" in board and "### A GPU" not in board
+    assert "- [A GPU](LEADERBOARD.md#a-gpu), 2026-11-01: alice/rope 2.00" in board.splitlines()
+    assert "Other devices" not in readme.board([SLOW], about())
+
+
+def test_a_device_without_a_ranked_solution_has_a_line_too():
+    nobody = of("A GPU", failed("bob/rope"))
+    assert "2026-11-01: no solution is ranked" in readme.board([FAST, nobody], about())
+
+
+def test_the_readmes_links_lead_to_sections_of_the_leaderboard():
+    board = readme.board([FAST, SLOW, of("Third", row())], about())
+    linked = {part.split(")")[0] for part in board.split("LEADERBOARD.md#")[1:]}
+    assert linked == {"a-gpu", "third", "devices-side-by-side"}
+    assert linked < anchors(markdown.leaderboard([FAST, SLOW, of("Third", row())], about()))
+    turned = readme.board([measured("z", (30, ["rope"])), FAST], about())
+    assert "(LEADERBOARD.md#gpu-fast-2)" in turned
+
+
+def test_the_picture_is_of_the_first_device():
+    assert "on GPU (fast) 2](docs/plots/gpu-(fast)-2/overview.svg)" in readme.picture(
+        [SLOW, FAST], about()
+    )
+    assert readme.picture([of("A GPU", failed("bob/rope"))], about()) == ""
+
+
+def test_the_leaderboard_ends_with_the_devices_side_by_side():
+    board = markdown.leaderboard([SLOW, FAST], about())
+    *_, sections = board.split("## Devices side by side")
+    assert "| solution | GPU (fast) 2 | A GPU |" in sections
+    assert "| alice/rope | 4.00 | 2.00 |" in sections
+    assert board.index("## GPU (fast) 2") < board.index("## A GPU") < board.index("## Devices")
+    assert "side by side" not in markdown.leaderboard([SLOW], about())
+
+
+def test_the_terminal_shows_the_devices_side_by_side():
+    output = io.StringIO()
+    found = devices([SLOW, FAST], about())
+    terminal.show_devices(found, about(), Console(file=output, width=80))
+    (line,) = [line for line in output.getvalue().splitlines() if "alice/rope" in line]
+    assert line.split() == ["alice/rope", "4.00", "2.00"]

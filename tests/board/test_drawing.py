@@ -1,0 +1,109 @@
+"""Tables in a terminal: as many columns as it is wide, and no number or name cut."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from common.board import table, terminal
+from common.board.drawing import draw, fitted
+from common.board.ranking import rank
+from common.board.table import About, Table
+from tests.board.test_ranking import failed, row
+
+LONG = "transformer_engine/rope_unfused"
+ROWS = [row("house/rope", peak_memory=3 << 30), row(LONG, us=20.0, peer=True, peak_memory=1 << 29)]
+ABOUT = {"house/rope": About("One program a token.", "s1"), LONG: About("", "s1")}
+NEEDED = ("2.00 ± 0.00", f"({LONG})", "50% of copy", "1/1")
+
+
+def board():
+    (track,) = rank(ROWS)
+    return table.ranking(track, ABOUT, timed=True, whole=False, whole_notes=False)
+
+
+def printed(width, drawn=None):
+    output = io.StringIO()
+    terminal._print(Console(file=output, width=width), drawn or board(), "")
+    return output.getvalue()
+
+
+def shown(width, about, rows=ROWS):
+    """The track as the command shows it."""
+    output = io.StringIO()
+    (track,) = rank(rows)
+    terminal.show_track(track, about, True, Console(file=output, width=width))
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
+def test_neither_names_nor_numbers_are_cut(width):
+    text = printed(width)
+    assert all(words in text for words in NEEDED)
+    assert max(map(len, text.splitlines())) <= width
+    assert [line.split()[0] for line in text.splitlines() if "± " in line] == ["1", "2"]
+
+
+def test_a_name_gives_way_to_the_numbers_where_nothing_else_can():
+    text = printed(40)
+    assert "2.00 ± 0.00" in text and "1.00 ± 0.00" in text
+    assert "(transformer_" in text and "…" in text
+
+
+def test_a_narrow_terminal_says_what_it_leaves_out():
+    assert "too narrow for: peak memory, error / eager's, note" in printed(77)
+    assert "too narrow for: error / eager's" in printed(106)
+    wide = printed(160)
+    assert "too narrow" not in wide
+    assert all(words in wide for words in ("3.0 GiB", "512.0 MiB", "One program a token."))
+
+
+def test_the_columns_that_are_needed_most_stay():
+    headers = [fitted(board(), width).header for width in (50, 65, 77, 86)]
+    assert [header[3:] for header in headers] == [
+        (),
+        ("covers",),
+        ("worst share of limit", "covers"),
+        ("worst share of limit", "peak memory", "covers"),
+    ]
+
+
+def test_a_long_heading_has_lines_and_a_table_without_rows_can_be_drawn():
+    devices = Table("rope", ("solution", "NVIDIA GeForce RTX 4060"), (("a/rope", "2.00"),))
+    lines = printed(80, devices).splitlines()
+    assert any(line.strip() == "NVIDIA" for line in lines)
+    assert max(map(len, lines)) < 30, "no wider than it needs"
+    assert draw(Table("rope", ("solution", "earlier", "of its cases"), ())).row_count == 0
+
+
+def test_a_title_stands_at_its_own_table_and_apart_from_the_last_one():
+    blank, title, *heading, rule, first, _, _ = printed(80).split("\n")[:-1]
+    assert (blank, title.strip()) == ("", "rope: core")
+    assert all(each.strip() for each in heading) and set(rule) == {"─"}
+    assert first.startswith("1  house/rope")
+
+
+NOTE = "Every word of this note is needed, " * 5 + "to its very end"
+
+
+def test_eighty_columns_break_no_row_and_two_hundred_keep_notes_whole():
+    about = ABOUT | {"house/rope": About(NOTE, "s1")}
+    narrow, wide = (shown(width, about) for width in (80, 200))
+    for text, width in ((narrow, 80), (wide, 200)):
+        assert max(map(len, text.splitlines())) <= width
+    rows = [line for line in narrow.splitlines() if "± " in line]
+    assert len(rows) == len(ROWS) == narrow.count("/rope")
+    assert all(each in row for each, row in zip(("house/rope", LONG), rows, strict=True))
+    start = next(line.index("note") for line in wide.splitlines() if "note" in line)
+    told = [line[start:].strip() for line in wide.splitlines()]
+    assert NOTE in " ".join(filter(None, told)), "over as many lines as it needs"
+
+
+@pytest.mark.parametrize("width", [80, 160, 200])
+def test_a_note_and_a_reason_command_no_terminal(width):
+    bad = "\x1b[31mred \x1b]0;title\x07 \u202e back \x9b2J"
+    about = {"house/rope": About(bad, "s1"), LONG: About("", "s1")}
+    rows = [ROWS[0], failed(LONG, reason=bad)]
+    text = shown(width, about, rows)
+    assert not set(text) & set("\x1b\x07\x9b\u202e")
+    assert width == 80 or "[31mred" in text

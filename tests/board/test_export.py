@@ -1,0 +1,89 @@
+"""`leaderboard` for scripts: the boards as JSON and CSV, and the page at a local address."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from common.board import export
+from common.board.devices import devices
+from tests.board.test_ranking import ABOUT, TIMED
+
+
+def exported(only=""):
+    return list(export.rows(devices([TIMED], ABOUT), ABOUT, only))
+
+
+def test_a_row_has_what_the_board_has():
+    alice, eager, bob = exported()
+    assert [each["solution"] for each in (alice, eager, bob)] == [
+        "alice/rope", "eager/rope", "bob/rope",
+    ]  # fmt: skip
+    assert alice["place"] == 1 and [alice["times_eager"], alice["low"]] == pytest.approx([2.0, 2.0])
+    assert alice["share_of_limit"] == 0.5 and alice["limited_case"] == "c1"
+    assert (alice["covered"], alice["cells"], alice["error"]) == (1, 1, 0.5)
+    assert alice["note"] == "tiles | pipes" and not alice["stale"] and not alice["peer"]
+    assert bob["place"] is None and bob["times_eager"] is None
+    assert bob["lacks"].startswith("TIMEOUT") and bob["stale"]
+
+
+def test_only_a_handle_or_a_solution_is_exported():
+    assert [each["solution"] for each in exported("alice")] == ["alice/rope"]
+    assert [each["solution"] for each in exported("alice/rope")] == ["alice/rope"]
+    assert not exported("alice/ro") and not exported("al")
+    assert [each["solution"] for each in exported("alice,bob/rope.py")] == [
+        "alice/rope",
+        "bob/rope",
+    ]
+
+
+def test_both_formats_say_the_same():
+    rows = exported()
+    assert json.loads(export.as_json(rows)) == rows
+    read = list(csv.DictReader(io.StringIO(export.as_csv(rows))))
+    texts = [{name: "" if each is None else str(each) for name, each in row.items()}
+             for row in rows]  # fmt: skip
+    assert read == texts
+
+
+@pytest.mark.parametrize("option", ["--json", "--csv"])
+def test_the_command_prints_data_alone_and_writes_nothing(study, repository, recorded, option):
+    ran = study("leaderboard", option, "--only", "house", hidden="torch triton matplotlib jinja2")
+    assert ran.code == 0, ran.err
+    if option == "--json":
+        (row,) = json.loads(ran.out)
+    else:
+        (row,) = csv.DictReader(io.StringIO(ran.out))
+    assert row["solution"] == "house/rope" and float(row["times_eager"]) == pytest.approx(2.5)
+    assert not (repository / "LEADERBOARD.md").exists()
+    assert not (repository / "site").exists()
+
+
+def test_there_is_no_colour_without_a_terminal(study, recorded):
+    ran = study("leaderboard", hidden="torch")
+    assert "house/rope" in ran.out and "\x1b" not in ran.out
+
+
+def test_the_page_is_served_to_this_machine_until_it_is_interrupted(repository, recorded):
+    command = [sys.executable, "-m", "common", "leaderboard", "--serve"]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    # a shell starts its background jobs so that they ignore the signal
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(command, cwd=repository, env=environment, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:  # fmt: skip
+        signal.signal(signal.SIGINT, before)
+        line = server.stdout.readline()
+        address = line.split()[2]
+        assert address.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(address, timeout=20) as answer:
+            assert b"solution/house/rope" in answer.read()
+        server.send_signal(signal.SIGINT)
+        _, said = server.communicate(timeout=20)
+    assert server.returncode == 0
+    assert "interrupted" not in said

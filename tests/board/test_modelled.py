@@ -1,0 +1,178 @@
+"""Boards of modelled times, and modelled times beside measured ones, with numbers by hand."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from common.board import model, modelled, terminal, work
+from common.board.model import GPUS
+from common.board.table import About
+from common.records.counted import Operator
+from common.records.fields import SCHEMA, Selection
+from common.records.lines import Counted
+from common.records.runs import Results
+from common.records.writer import RunWriter
+from common.stats import rank_correlation
+from tests.support.study import one_line
+from tests.board.test_model import launch
+from tests.board.test_ranking import PARAMS, RUN, replace, row
+
+H200 = GPUS["NVIDIA H200"]
+CPU = replace(RUN, device="cpu", device_name="a laptop", selection=Selection())
+ABOUT = {f"{name}/rope": About(name, "s1") for name in ("alice", "bob", "eager")}
+
+
+def counted(solution, *steps, **fields):
+    """The counts of `c1`, whose twin is `c1-twin`."""
+    line = Counted(
+        schema=SCHEMA, run="r1", solution=solution, op="rope", case="c1", row="c1-twin",
+        params=PARAMS, track="core", ranked_by="gpu", direction="forward", bytes=1 << 28, flops=9,
+        sources="s1", harness="h1", steps=list(steps),
+    )  # fmt: skip
+    return replace(line, **fields)
+
+
+def copies(times):
+    """An operator that moves 256 MiB so many times."""
+    return Operator(operator="copy", read=times << 27, written=times << 27, dtype="bfloat16")
+
+
+def twin(solution, **fields):
+    fields = {"case": "c1-twin", "twin": True, "gpu": {}, "host": {}} | fields
+    return row(solution, **fields)
+
+
+COUNTS = [counted("alice/rope", launch()), counted("eager/rope", copies(4), peer=True)]
+TWINS = [twin("alice/rope"), twin("bob/rope"), twin("eager/rope", peer=True)]
+UNTIMED = Results(path=None, runs=[CPU], rows=TWINS, counted=COUNTS)
+
+
+def test_rows_without_times_get_those_of_their_true_case():
+    alice, bob, eager = modelled.board(UNTIMED, H200).latest()
+    assert {each.case for each in (alice, bob, eager)} == {"c1"} and not alice.twin
+    assert alice.gpu["solution"].median == model.gpu_time([launch()], H200)
+    assert alice.gpu["eager"].median == eager.gpu["solution"].median
+    assert (bob.verdict, bob.reason) == ("UNSUPPORTED", "not counted")
+
+
+def test_a_call_without_a_counted_step_has_no_modelled_time():
+    """It would be infinitely fast."""
+    some = [counted("alice/rope"), COUNTS[1]]
+    alice = modelled.board(replace_results(UNTIMED, counted=some), H200).latest()[0]
+    assert (alice.verdict, alice.reason) == ("UNSUPPORTED", "not counted")
+
+
+def test_a_failure_stays_one():
+    failing = replace_results(UNTIMED, rows=[twin("alice/rope", verdict="TIMEOUT"), *TWINS[1:]])
+    assert modelled.board(failing, H200).latest()[0].verdict == "TIMEOUT"
+
+
+def replace_results(results, **fields):
+    return Results(
+        **{name: getattr(results, name) for name in ("path", "runs", "rows", "counted")} | fields
+    )
+
+
+def shown(results):
+    out = io.StringIO()
+    terminal.show(results, ABOUT, Console(file=out, width=160))
+    return out.getvalue()
+
+
+def test_the_board_without_a_gpu_is_ranked_and_labelled():
+    text = shown(UNTIMED)
+    assert "rope: core, modelled for NVIDIA H200" in text and "Nothing was timed" in text
+    alice = next(line for line in text.splitlines() if "alice/rope" in line)
+    assert alice.split()[:2] == ["1", "alice/rope"] and "±" not in text
+
+
+def test_what_is_not_counted_is_not_modelled():
+    assert "modelled" not in shown(replace_results(UNTIMED, counted=[]))
+
+
+def test_a_measured_board_shows_no_modelled_time():
+    measured = Results(
+        path=None, runs=[RUN], rows=[row("alice/rope"), row("eager/rope")], counted=COUNTS
+    )
+    text = shown(measured)
+    assert "modelled" not in text and "2.00 ± 0.00" in text
+
+
+def pair(us, times, case="c1", **fields):
+    made = row(f"{case}{us}/rope", us=us, case=case, **fields)
+    counts = counted(made.solution, launch(rounds=times), case=case)
+    (found,) = modelled.pairs([made], {made.key: counts}, H200)
+    return found
+
+
+def test_correlations_are_of_the_kernels_of_contributors():
+    right = [pair(us, rounds) for us, rounds in ((1, 100), (2, 200), (3, 300), (4, 400))]
+    assert modelled.by_op(right) == {"rope": pytest.approx(1)}
+    assert modelled.by_case(right) == {("rope", "c1", "forward"): pytest.approx(1)}
+    wrong = [*right, pair(5, 1)]
+    assert modelled.by_op(wrong)["rope"] < 0.5
+    assert modelled.by_op([*right, pair(5, 1, peer=True)]) == {"rope": pytest.approx(1)}
+    assert modelled.by_op([*right, pair(5, 1, ranked_by="host")]) == {"rope": pytest.approx(1)}
+    assert modelled.by_case(right[:3]) == {}, "too few for an order"
+
+
+def test_times_that_tie_have_one_rank():
+    """The model has the tied two the other way round, which says nothing against it."""
+    near = pair([0.9, 1.0, 1.2], 200), pair([0.9, 1.1, 1.2], 100)
+    tied = [*near, pair(2, 300), pair(3, 400)]
+    assert modelled.by_op(tied)["rope"] > 0.94
+
+
+def test_who_the_model_is_far_off_for():
+    near = pair(model.gpu_time([launch()], H200) / 1.4, 1)
+    far = pair(model.gpu_time([launch()], H200) * 1.6, 1)
+    assert [solution for _, solution, *_ in modelled.misses([near, far])] == [far.row.solution]
+
+
+def test_ranks_with_ties():
+    assert rank_correlation([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    # by hand: ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4
+    assert rank_correlation([1, 5, 5, 9], [1, 2, 3, 4]) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def both(repository, recorded):
+    """A record of an H200 and one without a GPU, of the same solution and case."""
+    text = recorded.read_text().replace('"A GPU"', '"NVIDIA H200"')
+    recorded.write_text(text)
+    writer = RunWriter(repository / "results" / "cpu" / "20261121T082931Z-r2.jsonl")
+    writer.begin(replace(CPU, run="r2"))
+    writer.rows([twin("house/rope", run="r2")])
+    writer.counted(counted("house/rope", launch(), run="r2"))
+    writer.end("r2")
+    writer.close()
+
+
+def test_modelled_stands_beside_measured(study, both):
+    ran = study("leaderboard", "--model", hidden="torch triton")
+    assert ran.code == 0, ran.err
+    (line,) = (line for line in ran.out.splitlines() if "house/rope" in line)
+    time = model.gpu_time([launch()], H200)
+    assert line.split() == ["house/rope", "c1", f"{time:.1f}", "10.0", f"{time / 10:.2f}"]
+
+
+def test_work_is_held_against_the_least():
+    (table,) = work.tables(COUNTS, ABOUT)
+    assert table.rows == (
+        ("alice/rope", "1.00", "1.00", "–", "1", "0"),
+        ("(eager/rope)", "4.00", "–", "–", "0", "1"),
+    )
+    twice = launch(fetched=1 << 28, flops={"bf16": 18})
+    (table,) = work.tables([counted("alice/rope", twice, copies(1))], ABOUT)
+    assert table.rows == (("alice/rope", "2.00", "2.00", "2.00", "1", "1"),)
+
+
+def test_without_counts_there_is_no_model(study, recorded):
+    assert "is counted" in one_line(study("leaderboard", "--model"))

@@ -1,0 +1,282 @@
+"""The page without a browser: its file, its parts, and the libraries that it carries."""
+
+import base64
+import hashlib
+import re
+from itertools import chain
+
+import msgspec
+import pytest
+
+from common import paths
+from common.board.page import history, packing, rankings, sources
+from common.board.page import site as pages
+from common.board.page.drawing import TEMPLATES
+from common.board.page.views import Site
+from common.board.ranking import rank
+from common.board.sections import sections
+from common.board.table import About, speed
+from common.records.fields import SCHEMA, Summary
+from common.records.lines import Past
+from common.records.runs import Results, moment
+from common.solutions import Solution, discover
+from tests.board.test_ranking import RUN, row
+
+PAGE = paths.COMMON / "board" / "page"
+VENDORED = {  # the sha256 of each bundle as its package's release has it
+    "uplot/uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uplot/uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "sortable/sortable.min.js": "a887cf42ad5b69673364c529afe8500b31dfbe3e78c2e623bee6430fc69b990f",
+    "diff/diff.min.js": "b51a9d2885f2c090dc97b981027395f7e7e6558a46c75ae3747db267913a89ab",
+}
+PARTS = re.compile(r'<script type="application/json" id="parts">(.*?)</script>', re.DOTALL)
+POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="(.*?)"')
+TAG = {"script-src": re.compile(r"<script>(.*?)</script>", re.DOTALL),
+       "style-src": re.compile(r"<style>(.*?)</style>", re.DOTALL)}  # fmt: skip
+
+
+@pytest.fixture
+def alice(tmp_path):
+    """A folder with a solution, two helpers of which one is used, and a README."""
+    folder = tmp_path / "alice"
+    folder.mkdir()
+    (folder / "rope.py").write_text('"""A note."""\nimport math, tiles\nfrom os import path\n')
+    (folder / "tiles.py").write_text("import triton\nfrom . import rope\n\n@triton.jit\n"
+                                     "def kernel(x):\n    return x\n\ndone = 1\n")  # fmt: skip
+    (folder / "unused.py").write_text("")
+    return Solution(folder / "rope.py", "rope")
+
+
+def drawn(tmp_path, results, *solutions):
+    """The page's text, and its parts by name."""
+    text = pages.write(Site.of([results], solutions), tmp_path / "site").read_text()
+    return text, packing.unpacked(PARTS.search(text)[1])
+
+
+def of(tmp_path, rows, **fields):
+    return Results(path=tmp_path / "a-gpu", runs=[RUN], rows=rows, **fields)
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def test_parts_come_back_as_they_were():
+    parts = {"a": "x" * 1000, "</script>": "한국어", "b": ""}
+    text = packing.packed(parts)
+    assert "<" not in text
+    assert packing.unpacked(text) == parts
+
+
+def test_the_policy_names_each_script_and_style_and_allows_nothing_else(tmp_path):
+    text, _ = drawn(tmp_path, of(tmp_path, [row()]))
+    rules = dict(
+        rule.split(" ", 1) for rule in POLICY.search(text)[1].replace("&#39;", "'").split("; ")
+    )
+    assert rules.pop("default-src") == rules.pop("base-uri") == rules.pop("form-action") == "'none'"
+    assert rules.pop("img-src") == "data:"
+    assert rules.keys() == TAG.keys()
+    for name, tag in TAG.items():
+        digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()
+                   for each in tag.findall(text)]  # fmt: skip
+        assert digests and rules[name].split() == [f"'sha256-{each}'" for each in digests]
+
+
+@pytest.mark.parametrize("name", VENDORED)
+def test_a_bundle_is_its_release_and_its_licence_stands_beside_it(name):
+    path = PAGE / "vendor" / name
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == VENDORED[name]
+    licence = (path.parent / "LICENSE").read_text()
+    assert re.search(r"MIT|Permission is hereby granted|Redistribution|public domain", licence)
+    assert f"{path.parent.name}/{path.name}" in " ".join((*pages.SCRIPTS, *pages.STYLES))
+
+
+def test_every_file_of_a_library_is_pinned():
+    found = {str(path.relative_to(PAGE / "vendor")) for path in PAGE.glob("vendor/*/*")}
+    assert found - VENDORED.keys() == {f"{name}/LICENSE" for name in ("uplot", "sortable", "diff")}
+
+
+@pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.html")), ids=lambda path: path.name)
+def test_a_template_trusts_no_text_and_holds_no_code(path):
+    text = path.read_text()
+    assert not re.search(r"\|\s*safe|autoescape|Markup", text)
+    assert not re.search(r"\s(style|on[a-z]+)=", text), "the policy would refuse it"
+
+
+def test_our_own_code_is_short():
+    lines = chain.from_iterable(path.read_text().splitlines() for path in PAGE.glob("assets/*.js"))
+    assert sum(bool(line.strip()) for line in lines) < 450
+
+
+# --- rankings -------------------------------------------------------------------------------------
+
+MANY = [
+    row("alice/rope", us=10.0),
+    row("alice/rope", us=10.0, case="c2", direction="backward"),
+    row("bob/rope", us=5.0),
+    row("bob/rope", us=40.0, case="c2", direction="backward"),
+    row("bob/rope", us=1.0, track="extended", case="c3"),
+]
+BOTH = {name: About("", "s1") for name in ("alice/rope", "bob/rope")}
+
+
+def test_each_choice_of_direction_and_case_is_ranked_by_itself(tmp_path):
+    (section,) = sections(of(tmp_path, MANY), BOTH)
+    core = section.tracks[0]
+    found = {(each.direction, each.case): [entry.solution for entry in each.track.entries]
+             for each in rankings.rankings(section, core, BOTH)}  # fmt: skip
+    alice, bob = "alice/rope", "bob/rope"
+    assert found == {
+        ("", ""): [alice, bob],
+        ("", "c1"): [bob, alice],
+        ("", "c2"): [alice, bob],
+        ("forward", ""): [bob, alice],
+        ("forward", "c1"): [bob, alice],
+        ("backward", ""): [alice, bob],
+        ("backward", "c2"): [alice, bob],
+    }
+
+
+def test_the_page_and_markdown_show_the_same_numbers(tmp_path):
+    rows = [*MANY[:3], row("bob/rope", us=[38.0, 40.0, 43.0], case="c2", direction="backward")]
+    folder = tmp_path / "bob"
+    folder.mkdir()
+    (folder / "rope.py").write_text("")
+    _, parts = drawn(tmp_path, of(tmp_path, rows), Solution(folder / "rope.py", "rope"))
+    (entry,) = (each for each in rank(rows)[0].entries if each.solution == "bob/rope")
+    value, half = speed(entry).split(" ± ")
+    assert float(half) > 0
+    text = re.sub(r"<[^>]*>", "", parts["board/a-gpu/rope/core"])
+    assert f"{value} ± {half}" in text
+
+
+# --- sources --------------------------------------------------------------------------------------
+
+
+def test_a_solutions_files_are_its_own_and_the_helpers_that_it_imports(alice):
+    assert list(sources.files(alice)) == ["rope.py", "tiles.py"]
+
+
+def test_a_helper_may_lie_in_a_folder_and_import_others(alice, tmp_path):
+    inner = alice.path.parent / "parts"
+    inner.mkdir()
+    alice.path.write_text("from parts import halves\nimport parts.signs\n")
+    (inner / "halves.py").write_text("from .inner import x\nimport tiles\n")
+    (inner / "signs.py").write_text("")
+    (inner / "inner.py").write_text("import os, rope")
+    names = ["rope.py", "parts/halves.py", "parts/signs.py", "parts/inner.py", "tiles.py"]
+    assert sorted(sources.files(alice)) == sorted(names)
+    _, parts = drawn(tmp_path, of(tmp_path, [row()]), alice)
+    assert {f"file/alice/{name}" for name in names} == {
+        name for name in parts if name.startswith("file/")
+    }
+    assert all(f'data-file="file/alice/{name}"' in parts["solution/alice/rope"] for name in names)
+
+
+def test_the_page_begins_with_two_contributors_to_compare(tmp_path):
+    everyone = []
+    for handle in ("alice", "bob", "carol"):
+        (tmp_path / handle).mkdir()
+        (tmp_path / handle / "rope.py").write_text("")
+        everyone.append(Solution(tmp_path / handle / "rope.py", "rope"))
+    rows = [row("alice/rope", us=1.0, peer=True), row("bob/rope", us=9.0), row("carol/rope")]
+    text, _ = drawn(tmp_path, of(tmp_path, rows), *everyone)
+    assert 'data-one="bob/rope" data-other="carol/rope"' in text
+
+
+def test_the_lines_of_kernels_are_marked(alice):
+    text = sources.lines(alice.path.with_name("tiles.py"))
+    lines = re.findall(r'<span class="line( kernel)?">(.*)', text)
+    assert [bool(kernel) for kernel, _ in lines] == [False] * 3 + [True] * 3 + [False] * 2
+
+
+def test_lines_are_highlighted_again_where_something_behind_them_changed(alice, monkeypatch):
+    one, other = alice.path, alice.path.with_name("tiles.py")
+    monkeypatch.setattr(sources, "CACHE", one.parent / "cache")
+    expected, done, lines = sources.lines(other), [], sources.lines
+    monkeypatch.setattr(sources, "lines", lambda path: (done.append(path), lines(path))[1])
+    for change, due in (
+        (lambda: None, [one, other]),
+        (lambda: None, []),
+        (lambda: one.write_text("x = 2\n"), [one]),
+        (lambda: monkeypatch.setattr(sources, "foundation", lambda *of: "newer"), [one, other]),
+    ):
+        change()
+        assert sources.all_lines([one, other])[1] == expected
+        assert done == due
+        done.clear()
+
+
+@pytest.mark.parametrize("text", ["def broken(:\n", "\0", "x = '" + "(" * 300])
+def test_a_file_that_does_not_parse_is_shown_as_it_is(alice, text):
+    alice.path.write_text(text)
+    assert list(sources.files(alice)) == ["rope.py"]
+    assert sources.lines(alice.path).count('class="line') == 1
+
+
+def test_a_readme_holds_no_markup_and_no_picture_of_its_own(alice):
+    folder = alice.path.parent
+    (folder / "README.md").write_text(
+        "# Alice\n<b onclick=x>bold</b> ![p](http://x/p.png) [own](rope.py) [out](https://x.org)"
+        " [gone](../bob) [bad](javascript:x)\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    )
+    text = sources.readme(folder, ["alice/rope"])
+    assert "<h3>Alice</h3>" in text and "<table>" in text
+    assert "&lt;b onclick=x&gt;" in text
+    assert "<img" not in text and "<b " not in text
+    assert '<a href="#view=solution&amp;name=alice%2Frope">own</a>' in text
+    assert '<a href="https://x.org" rel="noopener noreferrer">out</a>' in text
+    assert "<a>gone</a>" in text and 'href="javascript' not in text
+
+
+def test_the_houses_rope_shows_its_helpers():
+    (house,) = (each for each in discover() if each.name == "house/rope")
+    assert {"launch.py", "pairs.py"} <= sources.files(house).keys()
+
+
+# --- history --------------------------------------------------------------------------------------
+
+
+def test_history_has_the_runs_that_timed_the_whole_track(tmp_path):
+    def both(run, us):
+        return [row(us=us, run=run), row(us=us, run=run, case="c2")]
+
+    past = Past(schema=SCHEMA, run="r0", solution="alice/rope", op="rope", case="c1",
+                direction="forward", verdict="PASSED", ranked_by="gpu",
+                time=Summary(40.0, 40.0, 40.0), eager=20.0)  # fmt: skip
+    results = of(
+        tmp_path,
+        [row(us=1.0, run="r2"), *both("r1", 20.0), *both("r3", 10.0)],
+        past=[past, msgspec.structs.replace(past, case="c2")],
+        names={f"r{number}": f"2026112{number}T080000Z-r{number}.jsonl" for number in range(4)},
+    )
+    (track,) = rank(results.latest())
+    (points,) = history.histories(results, track).values()
+    assert [(each.run, each.score.value) for each in points] == [
+        ("r0", pytest.approx(0.5)), ("r1", pytest.approx(1.0)), ("r3", pytest.approx(2.0)),
+    ]  # fmt: skip
+    assert [each.when.day for each in points] == [20, 21, 23]
+    assert [each.sources for each in points] == ["", "s1", "s1"]
+
+
+def test_a_run_whose_file_has_no_time_has_no_place_in_history():
+    assert moment("r1.jsonl") is None
+    assert moment("20261121T082930.125000Z-57df38dac757.jsonl").minute == 29
+
+
+# --- without times --------------------------------------------------------------------------------
+
+
+def test_a_device_without_times_shows_verdicts_and_says_so(tmp_path, alice):
+    cpu = msgspec.structs.replace(RUN, device="cpu", device_name="A CPU")
+    rows = [row(gpu={}, host={}, twin=True, case=case) for case in ("c1", "c2")]
+    results = Results(path=tmp_path / "cpu", runs=[cpu], rows=rows)
+    _, parts = drawn(tmp_path, results, alice)
+    text = parts["board/cpu/rope/core"]
+    assert "Nothing was timed" in text and "× eager</button>" not in text
+    assert "2/2" in text
+    assert "PASSED" in parts["solution/alice/rope"]
+
+
+def test_records_of_nobody_draw_a_page_that_says_so(tmp_path):
+    text, parts = drawn(tmp_path, of(tmp_path, [row()]))
+    assert 'data-first="missing"' in text and "missing" in parts

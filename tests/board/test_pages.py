@@ -1,0 +1,239 @@
+"""The README's short tables and its picture, from records alone."""
+
+import dataclasses
+import io
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from common.board import markdown, readme, table, terminal
+from common.board.plots import overview
+from common.board.summary import summary
+from common.board.table import NOTE_WIDTH, About, cut
+from common.records.runs import Results
+from common.solutions import op_names
+from tests.board.test_ranking import ABOUT, RUN, TIMED, failed, row
+
+LONG = "Every word of this note is needed to reach past the sixty characters that fit"
+BOTH = [
+    row("alice/rope", us=10.0),
+    row("alice/rope", us=40.0, case="c2", track="extended"),
+    row("bob/rope", us=5.0),
+    failed("bob/rope", case="c2", track="extended", verdict="UNSUPPORTED", reason="no thd"),
+    failed("carol/rope", reason="no answer"),
+    row("carol/rope", us=10.0, case="c2", track="extended"),
+    failed("dave/rope", reason="no answer within 60 s"),
+    failed("dave/rope", case="c2", track="extended", reason="no answer within 60 s"),
+    row("eager/rope", us=20.0, peer=True),
+    row("eager/rope", us=20.0, case="c2", track="extended", peer=True),
+]
+
+
+def summarized(rows, about=ABOUT):
+    ((_, tracks),) = table.tracks_by_op(rows)
+    return summary(tracks, about)
+
+
+def everyone(rows):
+    return {each.solution: About("mine", "s1") for each in rows}
+
+
+# --- one table an op ------------------------------------------------------------------------------
+
+
+def test_a_short_table_has_a_speed_for_each_track_and_the_main_ones_share():
+    drawn = summarized(BOTH)
+    assert drawn.title == "rope"
+    columns = ("core × eager", "of limit", "extended × eager")
+    assert drawn.header == ("", "solution", *columns, "note")
+    rows = {cells[1].strip(table.MARKS): (cells[0], *cells[2:5]) for cells in drawn.rows}
+    assert rows == {
+        "bob/rope": ("1", "4.00", "100%", "–"),
+        "alice/rope": ("2", "2.00", "50%", "0.50"),
+        "(eager/rope)": ("3", "1.00", "25%", "1.00"),
+        "carol/rope": ("–", "–", "–", "2.00"),
+        "dave/rope": ("–", "–", "–", "–"),
+    }
+
+
+def test_a_solution_that_no_track_ranks_says_what_it_lacks():
+    about = ABOUT | {"carol/rope": About("carol's", "s1"), "dave/rope": About("dave's", "s1")}
+    notes = {cells[1]: cells[-1] for cells in summarized(BOTH, about).rows}
+    assert notes["carol/rope"] == "carol's"
+    assert notes["dave/rope"] == "TIMEOUT: no answer within 60 s (c1 forward)"
+    assert notes["alice/rope"] == "tiles | pipes"
+
+
+def test_a_short_table_marks_what_a_long_one_marks():
+    rows = [row(device_state={"throttled": ["hardware slowdown"]}), row("bob/rope")]
+    drawn = summarized(rows)
+    names = {cells[1] for cells in drawn.rows}
+    assert names == {f"alice/rope{table.DISTURBED}", f"bob/rope{table.STALE}"}
+    assert [note[0] for note in drawn.footnotes] == [table.STALE, table.DISTURBED]
+
+
+def test_the_readme_has_one_table_an_op():
+    rows = [*BOTH, row("alice/rotate_half", op="rotate_half")]
+    results = Results(path=None, runs=[RUN], rows=rows)
+    board = readme.board([results], everyone(rows))
+    titles = [line for line in board.splitlines() if line.startswith(("#", "**"))]
+    assert titles == ["### A GPU", "**rope**", "**rotate_half**"]
+    assert "| ---: | --- | ---: | ---: | ---: | --- |" in board
+
+
+def test_a_short_table_keeps_its_columns_whatever_the_note():
+    about = everyone(BOTH) | {"alice/rope": About("a | b <script>\n\n# c", "s1")}
+    results = dataclasses.replace(TIMED, rows=BOTH)
+    lines = [
+        line.replace(r"\|", "")
+        for line in readme.board([results], about).splitlines()
+        if line.startswith("|")
+    ]
+    assert {line.count("|") for line in lines} == {7}
+    assert not any("<script>" in line for line in lines)
+
+
+HOSTILE = (
+    "<script>x</script> ![p](http://x/p.png) [a](http://x) **b** `c` _d_ ~~e~~ | \\ <img src=x>"
+    " &lt; \x1b[31m \u202e"
+)
+
+
+def test_a_note_of_markup_stays_text_in_markdown():
+    about = everyone(BOTH) | {"alice/rope": About(HOSTILE, "s1")}
+    text = readme.board([dataclasses.replace(TIMED, rows=BOTH)], about)
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    tokens = [token for block in parser.parse(text) for token in (block, *(block.children or ()))]
+    cells = [token for token in tokens if token.type == "inline" and "script" in token.content]
+    (cell,) = cells
+    assert {each.type for each in cell.children} <= {"text", "text_special"}
+    assert (
+        "".join(each.content for each in cell.children)
+        == " ".join(HOSTILE.replace("\x1b", " ").replace("\u202e", " ").split())[:NOTE_WIDTH]
+        .rpartition(" ")[0]
+        .rstrip(" ,;:.")
+        + "…"
+    )
+
+
+@pytest.mark.parametrize("name", ["transformer_engine/rope_unfused", "(eager/rope)", "a-b.c×2"])
+def test_a_plain_name_is_written_as_it_is(name):
+    assert markdown.escaped(name) == name
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "_a_", "a*b*c", "1 | 2", "`", "[x]", "a_b_c _d"])
+def test_escaped_text_has_no_meaning_in_markdown(text):
+    (paragraph, inline, _) = (
+        MarkdownIt("commonmark").enable("strikethrough").parse(markdown.escaped(text))
+    )
+    assert paragraph.type == "paragraph_open"
+    assert {each.type for each in inline.children} <= {"text", "text_special"}
+
+
+# --- the order of ops, and how wide a note is -----------------------------------------------------
+
+
+def test_every_board_has_rope_first_and_unknown_ops_last():
+    ops = ["another", "masked_ffn", "masked_linear", "rope", "rotate_half"]
+    expected = ["rope", "rotate_half", "masked_linear", "masked_ffn", "another"]
+    rows = [row(f"alice/{op}", op=op) for op in ops]
+    results = Results(path=None, runs=[RUN], rows=rows)
+    about = everyone(rows)
+    output = io.StringIO()
+    terminal.show(results, about, Console(file=output, width=160))
+    boards = [markdown.leaderboard([results], about), output.getvalue()]
+    for board in (*boards, readme.board([results], about)):
+        places = [board.index(f"alice/{op} ") for op in expected]
+        assert places == sorted(places)
+
+
+def test_the_order_names_ops_that_exist():
+    assert set(table.OPS) <= set(op_names())
+
+
+@pytest.mark.parametrize("note", ["", "short", "x" * NOTE_WIDTH])
+def test_a_note_that_fits_stays(note):
+    assert cut(note) == note
+
+
+@pytest.mark.parametrize("note", [LONG, "x" * 90, "word, " * 20, "a" * 59 + " b", "a" * 60 + " b"])
+def test_a_long_note_ends_with_an_ellipsis_within_its_width(note):
+    short = cut(note)
+    assert len(short) <= NOTE_WIDTH
+    assert short.endswith("…")
+    assert note.startswith(short[:-1])
+
+
+def test_a_note_is_cut_between_words():
+    assert cut(LONG) == "Every word of this note is needed to reach past the sixty…"
+
+
+def test_the_leaderboard_keeps_notes_whole_and_the_others_do_not():
+    about = everyone(TIMED.rows) | {"alice/rope": About(LONG, "s1")}
+    output = io.StringIO()
+    terminal.show(TIMED, about, Console(file=output, width=199))
+    assert LONG in markdown.leaderboard([TIMED], about)
+    for board in (output.getvalue(), readme.board([TIMED], about)):
+        assert LONG not in board
+        assert cut(LONG) in board
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
+
+def words(path):
+    """An SVG's texts."""
+    return ["".join(each.itertext()) for each in ElementTree.parse(path).iter()
+            if each.tag.endswith("}text")]  # fmt: skip
+
+
+def test_the_picture_has_the_best_of_each_folder_in_the_main_track(tmp_path):
+    rows = [*BOTH, row("alice/rope_slow", us=80.0), row("gone/rope", us=1.0)]
+    about = {name: about for name, about in everyone(rows).items() if name != "gone/rope"}
+    path = overview.draw(dataclasses.replace(TIMED, rows=rows), about, tmp_path / "new")
+    assert path == tmp_path / "new" / "overview.svg"
+    title, device, *_, heading, bob, fast, alice, half, eager, one = words(path)
+    assert (title, device) == ("How many times as fast as plain torch", "A GPU")
+    assert heading == "ropecore"
+    assert [bob, fast, alice, half, eager, one] == [
+        "bob", "4.00 ×", "alice", "2.00 ×", "(eager)", "1.00 ×",
+    ]  # fmt: skip
+
+
+def test_no_picture_where_no_solution_is_ranked(tmp_path):
+    nothing = dataclasses.replace(TIMED, rows=[failed("bob/rope")])
+    assert overview.draw(nothing, ABOUT, tmp_path) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_picture_is_always_the_same_and_needs_no_matplotlib(tmp_path):
+    paths = [overview.draw(TIMED, ABOUT, tmp_path / name) for name in "ab"]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert "matplotlib" not in paths[0].read_text()
+
+
+def test_the_picture_follows_light_and_dark(tmp_path):
+    text = overview.draw(TIMED, ABOUT, tmp_path).read_text()
+    assert "prefers-color-scheme: dark" in text
+    assert 'class="page"' in text, "its own background: legible whatever the page's"
+
+
+def test_names_are_escaped_in_the_picture(tmp_path):
+    rows = [row("<b>&/rope")]
+    path = overview.draw(dataclasses.replace(TIMED, rows=rows), everyone(rows), tmp_path)
+    assert "<b>&" in words(path)
+
+
+def test_panels_share_two_columns_and_bars_stay_inside(tmp_path):
+    rows = [row(f"{handle}{n}/{op}", op=op, us=float(n + 1))
+            for op in table.OPS for handle in ("alice", "b" * 39) for n in range(9)]  # fmt: skip
+    path = overview.draw(dataclasses.replace(TIMED, rows=rows), everyone(rows), tmp_path)
+    svg = ElementTree.parse(path).getroot()
+    width, height = (float(svg.get(name)) for name in ("width", "height"))
+    bars = [each for each in svg.iter() if each.get("class") == "mine" and each.get("rx")]
+    assert len(bars) == 1 + len(table.OPS) * overview.BARS  # one in the legend
+    for bar in bars:
+        assert float(bar.get("x")) + float(bar.get("width")) < width
+        assert float(bar.get("y")) + float(bar.get("height")) < height

@@ -1,0 +1,100 @@
+"""What a small call is made of, with numbers worked out by hand."""
+
+import dataclasses
+
+from common.board import markdown, readme, table
+from common.board.parts import parts
+from common.board.ranking import rank
+from tests.board.test_board import columns
+from tests.board.test_ranking import ABOUT, TIMED, failed, replace, row, summary
+
+
+def forward(solution="alice/rope", us=10.0, host=30.0, graph=8.0, **fields):
+    """A row with all its parts; without a `graph`, one that could not be captured."""
+    plain = row(solution, us=us, **fields)
+    replay = {"graph": summary([graph - 1, graph, graph + 5])} if graph else {}
+    hosts = {"solution": summary([host, host, 99.0]), "eager": summary(40.0)}
+    hosts |= {"no_grad": summary(host - 2)}
+    return replace(plain, gpu=plain.gpu | replay, host=hosts)
+
+
+def backward(solution="alice/rope", us=21.0, host=90.0, **fields):
+    plain = row(solution, us=us, direction="backward", **fields)
+    alone = {"backward": summary([11.0, 12.0, 17.0])}
+    hosts = {"solution": summary(host), "eager": summary(80.0)}
+    return replace(plain, gpu=plain.gpu | alone, host=hosts)
+
+
+def cases(*rows):
+    return [drawn.title for drawn in parts(rows)]
+
+
+def test_each_part_is_a_median_in_its_column():
+    (drawn,) = parts([backward(), forward()])
+    assert drawn.title == "c1, median µs"
+    assert dict(zip(drawn.header, drawn.rows[0], strict=True)) == {
+        "solution": "alice/rope",
+        "forward: host": "30.0",
+        "no_grad: host": "28.0",
+        "forward: GPU": "10.0",
+        "CUDA graph: GPU": "8.0",
+        "with backward: host": "90.0",
+        "with backward: GPU": "21.0",
+        "backward alone: GPU": "12.0",
+    }
+
+
+def test_who_costs_the_host_least_stands_first_and_who_has_no_forward_last():
+    rows = [
+        backward("dave/rope", host=1.0),
+        forward("bob/rope", host=40.0),
+        forward("alice/rope", host=30.0, us=500.0),
+        backward("bob/rope", host=2.0),
+    ]
+    (drawn,) = parts(rows)
+    assert [cells[0] for cells in drawn.rows] == ["alice/rope", "bob/rope", "dave/rope"]
+
+
+def test_what_could_not_be_captured_is_a_dash_and_what_was_not_timed_is_empty():
+    rows = [forward(graph=None), failed("alice/rope", direction="backward"), failed("bob/rope")]
+    (drawn,) = parts(rows)
+    assert drawn.rows == (("alice/rope", "30.0", "28.0", "10.0", "–", "", "", ""),)
+    (drawn,) = parts([replace(forward(), host={})])
+    assert drawn.rows[0][1:5] == ("–", "–", "10.0", "8.0")
+
+
+def test_the_cases_that_rank_by_host_time_are_shown_or_else_the_smallest():
+    small = [forward(case="c1", bytes=8), backward(case="c1", bytes=24)]
+    large = [forward(case="c2", bytes=80), backward(case="c2", bytes=240)]
+    assert cases(*large, *small) == ["c1, median µs"]
+    hosted = [replace(each, case=case, ranked_by="host")
+              for case in ("c3", "c4") for each in large]  # fmt: skip
+    assert cases(*large, *hosted, *small) == ["c3, median µs", "c4, median µs"]
+    assert cases(failed("alice/rope")) == []
+
+
+def test_backward_alone_stands_beside_what_the_gpus_time_ranks():
+    rows = [forward(), backward(), backward(case="c2", ranked_by="host")]
+    forwards, both = table.times(rank(rows)[0])
+    assert forwards.rows[0][1:] == ("10.0",)
+    assert both.rows[0][1:] == ("21.0 (12.0)", "90.0")
+    assert "(backward alone)" in both.title
+    (plain,) = table.times(rank([row(direction="backward")])[0])
+    assert plain.rows[0][1:] == ("10.0",), "a record from before it was measured"
+
+
+def test_the_leaderboard_folds_each_ops_parts_and_the_readme_has_none():
+    other = forward("alice/rope", op="rotate_half", case="c7")
+    results = dataclasses.replace(TIMED, rows=[forward(), forward("gone/rope"), other])
+    board = markdown.leaderboard([results], ABOUT)
+    opened, *folded = board.split("<details>\n")
+    assert "c1, median" not in opened
+    for text, op, case in zip(folded, ("rope", "rotate_half"), ("c1", "c7"), strict=True):
+        inside, closed, _ = text.partition("\n\n</details>")
+        assert closed
+        assert inside.startswith(f"<summary>{op}: parts of a call</summary>\n\n**{case}, median µs")
+        assert "\n\n| solution | forward: host |" in inside, "else GitHub shows no table"
+        lines = [line for line in inside.splitlines() if line.startswith("|")]
+        assert {columns(line) for line in lines} == {9}
+        assert len(lines) == 3, "of one solution, and not of one who is gone"
+    assert "parts of a call" not in readme.board([results], ABOUT)

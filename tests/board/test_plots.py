@@ -1,0 +1,310 @@
+"""The seeds' plots: they draw what was recorded, and the same records draw the same file."""
+
+import dataclasses
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from common import ops
+from common.board import markdown, readme
+from common.board.plots import drawing, sweeps
+from common.board.plots.style import looks
+from common.board.plots.sweeps import Estimate
+from common.board.table import About
+from common.ops._masked import MaskedCase
+from common.ops.rope import RopeCase
+from common.records.fields import SCHEMA
+from common.records.lines import Record
+from common.records.runs import Results
+from common.spec import DIRECTIONS
+from tests.board.test_ranking import RUN, replace, summary
+
+
+def row(case, solution="alice/rope", us=10.0, direction="forward", **fields):
+    """A timed row: `us` of the solution; a copy takes 4, dense products 6, backward alone 3."""
+    gpu = {"solution": us, "eager": 20.0, "copy": 4.0}
+    if direction == "backward":
+        gpu["backward"] = 3.0
+    if "masked" in (op := fields.get("op", "rope")):
+        gpu["dense"] = 6.0
+    host = {"solution": us, "eager": 20.0}
+    if direction == "forward":
+        host["no_grad"] = us / 2
+    plain = Record(
+        schema=SCHEMA, run="r1", solution=solution, op=op, case=case.name, params=case.params,
+        track="core", ranked_by="gpu", direction=direction, verdict="PASSED", error=0.5,
+        bytes=80_000, flops=100, sources="s1", harness="h1", tier="plot",
+        gpu={name: summary(each) for name, each in gpu.items()},
+        host={name: summary(each) for name, each in host.items()},
+    )  # fmt: skip
+    return replace(plain, **fields)
+
+
+def rope(s, b, h, d, d2=None, **fields):
+    return RopeCase(track="core", s=s, b=b, h=h, d=d, d2=d2 or d, **fields)
+
+
+def bandwidth(length):
+    return rope(length, 1, 8, 256, angles="model")
+
+
+def length(value):
+    return rope(value, 16, 10, 512, 256)
+
+
+def masked(tokens, *widths):
+    return MaskedCase(tokens=tokens, widths=widths, dtype="bfloat16")
+
+
+SMALL = (rope(64, 1, 16, 64, 32), rope(128, 1, 16, 128, 64), rope(32, 1, 8, 256, 128))
+NAMES = [case.name for case in SMALL]
+
+
+def failed(case, solution, **fields):
+    return row(case, solution, **{"gpu": {}, "host": {}, "verdict": "TIMEOUT"} | fields)
+
+
+# --- the cases ------------------------------------------------------------------------------------
+
+
+def test_every_case_of_the_tier_is_on_a_plot_and_every_plot_has_the_seeds_range():
+    found = {}
+    for op in map(ops.load, ops.names()):
+        rows = [
+            row(case, op=op.name, direction=d, ranked_by=case.ranked_by)
+            for case in op.cases("plot") for d in DIRECTIONS
+        ]  # fmt: skip
+        for plot in sweeps.plots(rows):
+            xs = [x for panel in getattr(plot, "panels", ()) for x in panel.lines["alice/rope"]]
+            found[plot.name] = set(xs or [strip.title for strip in plot.strips])
+    masks = {"spans": {4**n for n in range(6)}, "random": {0, 5, 25, 50, 75, 95, 100}}
+    assert found == {
+        "rope-bandwidth": {2**n for n in range(5, 15)},
+        "rope-length": set(range(256, 1153, 128)),
+        "rope-host": set(NAMES),
+        "masked_linear-tokens": {2048, 4096, 8192, 16384, 32768, 63488},
+        "masked_ffn-tokens": {2048, 4096, 8192, 16384, 32768, 63488},
+        **{f"masked_linear-{name}": xs for name, xs in masks.items()},
+        **{f"masked_ffn-{name}": xs for name, xs in masks.items()},
+    }
+
+
+def test_a_case_of_the_board_is_on_no_plot_that_it_does_not_fit():
+    assert sweeps.plots([row(rope(8192, 2, 32, 128, dtype="bfloat16", angles="model"))]) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"dtype": "float16"}, {"tensor_format": "bshd"}, {"starts": True}, {"interleaved": True},
+     {"layout": "strided"}, {"apart": True}, {"angles": "far"}, {"cp_size": 2}],
+    ids=lambda fields: next(iter(fields)),
+)  # fmt: skip
+def test_a_case_that_differs_in_an_option_is_on_no_plot(fields):
+    case = rope(32, 1, 8, 256, **{"angles": "model"} | fields)
+    assert sweeps.plots([row(case)]) == []
+
+
+def test_a_case_of_another_sweep_alone_is_no_plot():
+    """One span of 16,384 tokens is on the sweep over tokens, and half of them at random on none."""
+    span = masked(16384, 1024, 1024)
+    one = row(span, "a/masked_linear", op="masked_linear")
+    assert [plot.name for plot in sweeps.plots([one])] == ["masked_linear-tokens"]
+    random = row(dataclasses.replace(span, mask="random"), "a/masked_linear", op="masked_linear")
+    assert sweeps.plots([random]) == []
+
+
+# --- the numbers ----------------------------------------------------------------------------------
+
+
+def test_an_estimate_is_the_median_in_its_interval_and_always_the_same():
+    samples = [10.0 + i % 7 for i in range(50)]
+    one = Estimate.of(summary(samples))
+    assert one == Estimate.of(summary(samples))
+    assert one.low < one.value < one.high
+    assert Estimate.of(summary(3.0)) == Estimate(3.0, 3.0, 3.0)
+    assert Estimate.of(summary(4.0), 0.5) == Estimate(2.0, 2.0, 2.0)
+
+
+def test_a_rate_turns_the_interval_round():
+    assert Estimate(4.0, 2.0, 8.0).rate(16.0) == Estimate(4.0, 2.0, 8.0)
+    assert Estimate(4.0, 2.0, 5.0).rate(20.0) == Estimate(5.0, 4.0, 10.0)
+
+
+def test_bandwidth_is_the_least_bytes_over_the_time():
+    (plot,) = sweeps.plots([row(bandwidth(32)), row(bandwidth(64), us=5.0)])
+    (panel,) = plot.panels
+    line = panel.lines["alice/rope"]
+    assert {x: each.value for x, each in line.items()} == {32: 8.0, 64: 16.0}  # 80 kB in 10 µs
+    assert panel.limits["copy"][32].value == 20.0
+    assert (panel.y_label, plot.log2, plot.rates) == ("GB/s", True, True)
+
+
+def test_backward_is_alone_and_its_limit_is_its_part_of_both():
+    both = [row(length(256)), row(length(256), direction="backward", us=12.0, bytes=240_000)]
+    (plot,) = sweeps.plots(both)
+    forward, backward = plot.panels
+    assert forward.lines["alice/rope"][256].value == pytest.approx(0.010)
+    assert backward.lines["alice/rope"][256].value == pytest.approx(0.003)
+    assert forward.limits["copy"][256].value == pytest.approx(0.004)
+    assert backward.limits["copy"][256].value == pytest.approx(0.003)  # 240 of 320 kB
+
+
+def test_a_limit_is_the_middle_one_of_those_beside_each_solution():
+    rows = [row(bandwidth(32), f"{name}/rope") for name in "abc"]
+    for each, us in zip(rows, (2.0, 4.0, 400.0), strict=True):
+        each.gpu["copy"] = summary(us)
+    (plot,) = sweeps.plots(rows)
+    assert plot.panels[0].limits["copy"][32].value == 20.0
+
+
+def test_dense_products_are_a_limit_where_there_are_any():
+    rows = [row(masked(2048, 1024, 1024), "a/masked_linear", op="masked_linear")]
+    (plot,) = sweeps.plots(rows)
+    assert set(plot.panels[0].limits) == {"copy", "dense"}
+    assert plot.panels[0].limits["dense"][2048].value == pytest.approx(0.006)
+
+
+def test_the_host_has_all_three_calls_of_each_shape():
+    rows = [row(case, direction=d, ranked_by="host", us=us)
+            for case in SMALL for d, us in (("forward", 10.0), ("backward", 30.0))]  # fmt: skip
+    (plot,) = sweeps.plots(rows)
+    assert [strip.title for strip in plot.strips] == NAMES
+    for strip in plot.strips:
+        values = {call: each.value for call, each in strip.times["alice/rope"].items()}
+        assert values == {"no_grad": 5.0, "forward": 10.0, "backward": 30.0}
+
+
+def test_who_has_no_line_is_named_with_the_reason():
+    rows = [row(bandwidth(32)), failed(bandwidth(32), "bob/rope")]
+    rows += [failed(bandwidth(64), "alice/rope")]  # has a line of one point
+    (plot,) = sweeps.plots(rows)
+    assert plot.missing == {"bob/rope": "TIMEOUT"}
+
+
+def test_rows_that_were_not_timed_are_no_plot():
+    assert sweeps.plots([failed(bandwidth(32), "bob/rope")]) == []
+
+
+# --- how it looks ---------------------------------------------------------------------------------
+
+
+def everybody():
+    names = [f"{handle}/rope" for handle in ("alice", "bob", "carol")] + ["bob/rope_v2"]
+    rows = [row(bandwidth(n), name) for n in (32, 64) for name in names]
+    rows += [row(bandwidth(32), "eager/rope", us=30.0, peer=True)]
+    rows += [row(case, name, ranked_by="host") for case in SMALL for name in names]
+    rows += [row(masked(2048, 1024, 2048), "bob/masked_ffn", op="masked_ffn")]
+    return rows
+
+
+def test_each_has_a_look_of_his_own_that_is_the_same_on_every_plot():
+    drawn = sweeps.plots(everybody())
+    look = looks(drawn)
+    assert (
+        len({(each.colour, each.marker) for name, each in look.items() if "masked" not in name})
+        == 5
+    )
+    assert look["bob/masked_ffn"] == look["bob/rope"], "a folder keeps its look from op to op"
+    assert look["bob/rope_v2"] != look["bob/rope"]
+    assert look["eager/rope"].peer and not look["alice/rope"].peer
+    assert look["eager/rope"].line["linestyle"] != look["alice/rope"].line["linestyle"]
+
+
+def text_of(path):
+    """An SVG's texts: matplotlib keeps each as a comment beside its outline."""
+    parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
+    tree = ElementTree.parse(path, parser)
+    return {e.text.strip() for e in tree.iter() if e.tag is ElementTree.Comment}
+
+
+def written(drawn, folder, device="A GPU"):
+    """Draw what is due, and return the files that were written."""
+    due = drawing.due(drawn, device, folder)
+    for each in due:
+        each.write()
+    return [each.path for each in due]
+
+
+def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
+    rows = [*everybody(), failed(bandwidth(32), "dave/rope")]
+    paths = written(sweeps.plots(rows), tmp_path)
+    by_name = {path.stem: text_of(path) for path in paths}
+    assert set(by_name) == {"rope-bandwidth", "rope-host", "masked_ffn-tokens"}
+    texts = by_name["rope-bandwidth"]
+    expected = {
+        "rope: bandwidth over sequence length",
+        "A GPU · GPU time, median with its 95 % interval",
+        "alice/rope",
+        "bob/rope_v2",
+        "(eager/rope)",
+        "copy of the same bytes",
+        "GB/s",
+        "64",
+        "Not drawn: dave/rope: TIMEOUT",
+    }
+    assert expected <= texts
+    assert {"dense products of the same shapes", "forward"} <= by_name["masked_ffn-tokens"]
+    assert {"alice/rope", "forward, no_grad", *NAMES} <= by_name["rope-host"]
+
+
+def test_the_same_records_draw_the_same_files(tmp_path):
+    drawn = sweeps.plots(everybody())
+    one = [p.read_bytes() for p in written(drawn, tmp_path / "one")]
+    other = [p.read_bytes() for p in written(drawn, tmp_path / "other")]
+    assert one == other
+    assert b"<dc:date>" not in one[0]
+
+
+def test_a_file_is_drawn_again_where_anything_behind_it_changed(tmp_path, monkeypatch):
+    drawn = sweeps.plots(everybody())
+    paths = written(drawn, tmp_path)
+    assert paths == [tmp_path / f"{each.name}.svg" for each in drawn]
+    for change, due in (
+        (lambda: None, 0),
+        (lambda: paths[0].unlink(), 1),
+        (lambda: paths[0].write_text("<svg/>"), 1),
+        (lambda: monkeypatch.setattr(drawing, "digest", lambda files: "other code"), len(paths)),
+        (lambda: monkeypatch.setattr(drawing.metadata, "version", lambda name: "9"), len(paths)),
+    ):
+        change()
+        assert len(written(drawn, tmp_path)) == due
+    assert written(drawn, tmp_path, "Another GPU") == paths
+
+
+def test_the_background_is_white_whatever_the_page(tmp_path):
+    (path, *_) = written(sweeps.plots(everybody()), tmp_path)
+    head = path.read_text()[:4000]
+    assert "fill: #ffffff" in head
+
+
+# --- what is drawn ------------------------------------------------------------------------------
+
+
+def test_the_board_fills_in_what_was_not_measured_for_the_plots():
+    drawn = [row(bandwidth(32), us=1.0), row(bandwidth(64), us=2.0)]
+    board = [
+        row(bandwidth(64), us=7.0, tier="board"),
+        row(bandwidth(128), us=4.0, tier="board"),
+        row(masked(16384, 1024, 1024), op="masked_linear", tier="board"),
+    ]
+    rows = sweeps.rows_of(Results("a-gpu", [RUN], [*drawn, *board]), {"alice/rope"})
+    assert {row.case: row.gpu["solution"].median for row in rows} == {
+        bandwidth(32).name: 1.0, bandwidth(64).name: 2.0, bandwidth(128).name: 4.0,
+    }, "nor is a plot drawn from the board alone"  # fmt: skip
+    assert not sweeps.rows_of(Results("a-gpu", [RUN], board), {"alice/rope"})
+
+
+# --- on the board ---------------------------------------------------------------------------------
+
+
+def test_the_leaderboard_shows_the_plots_that_are_drawn(tmp_path):
+    results = Results(tmp_path / "a-gpu", [RUN], everybody())
+    about = {"alice/rope": About("mine", "s1"), "bob/masked_ffn": About("his", "s1")}
+    board = markdown.leaderboard([results], about)
+    (line,) = (line for line in board.splitlines() if "rope-bandwidth" in line)
+    assert line == ("![rope: bandwidth over sequence length](docs/plots/a-gpu/rope-bandwidth.svg)")
+    rows = sweeps.rows_of(results, about)
+    drawn = {f"docs/plots/a-gpu/{plot.name}.svg" for plot in sweeps.plots(rows)}
+    assert drawn == set(sweeps.files(results, rows))
+    assert set(looks(sweeps.plots(rows))) == set(about), "who is gone is not drawn"
+    assert "plots" not in readme.board([results], about)

@@ -1,0 +1,143 @@
+"""The two halves of `study check`: many small cases at once, then the board's by themselves."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+
+from common import ops
+from common.commands import check
+from common.grading import memory as memories
+from common.grading import sweep
+from common.grading.compiling import Compiler
+from common.measure import rows
+from common.solutions import Solution
+from common.verdicts import Verdict
+from tests.records.test_records import row
+
+GIB = 1 << 30
+
+
+class Sweep:
+    """A sweep that grades nothing and remembers how it was made."""
+
+    def __init__(self, device, overlap=None, server=None, memory=None, grade=None):
+        self.made.append((device, overlap, server, memory.budget))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def grade(self, op, cases, solutions, skip):
+        for case in [case for case in cases if not skip(solutions[0], case)]:
+            problem = SimpleNamespace(op=op)
+            yield SimpleNamespace(solution=solutions[0], case=case, problem=problem, verdicts={})
+
+
+class Report:
+    def __init__(self):
+        self.added, self.ended = [], False
+
+    def add(self, op, case, found):
+        self.added.append((op.name, case, found))
+
+    def end(self):
+        self.ended = True
+
+    def unexplained(self, told):
+        return ()
+
+
+@pytest.fixture
+def halves(monkeypatch, tmp_path):
+    """Return what each half was asked, on a GPU that is not there."""
+    monkeypatch.setattr(sweep, "Sweep", Sweep)
+    monkeypatch.setattr(memories, "_free", lambda: 1 << 40)
+    monkeypatch.setattr(Sweep, "made", [], raising=False)
+    (tmp_path / "rope.py").touch()
+    return [Solution(tmp_path / "rope.py", "rope")], SimpleNamespace(device="cuda")
+
+
+def test_smoke_is_graded_several_cases_at_once(halves):
+    chosen, server = halves
+    report = Report()
+    check.take_all(check.smoke(chosen, server, GIB), report, server)
+    assert Sweep.made == [("cuda", True, server, GIB)]
+    assert len(report.added) > 50
+    assert report.ended
+
+
+def test_imports_of_this_repository_are_named(tmp_path):
+    folder = tmp_path / "alice"
+    (folder / "helpers").mkdir(parents=True)
+    (folder / "rope.py").write_text("import torch\nfrom helpers import tiles\n")
+    (folder / "helpers" / "tiles.py").write_text("from common.ops.rope import reference\n")
+    (folder / "broken.py").write_text("def f(:\n")
+    (line,) = check.imports_of_ours(folder)
+    assert line.startswith("alice/helpers/tiles.py imports common.ops.rope.reference, which")
+
+
+class Graded(NamedTuple):
+    solution: Solution
+    case: SimpleNamespace
+    verdicts: dict
+
+
+def test_what_is_interpreted_comes_first_and_what_does_not_compile_comes_again(tmp_path):
+    solution = Solution(tmp_path / "rope.py", "rope")
+    graded = [Graded(solution, SimpleNamespace(name=n), {"forward": "PASSED"}) for n in range(3)]
+    refused = graded[1]._replace(verdicts={"forward": "COMPILE_ERROR"})
+    futures = {case: Future() for case in (0, 1, 2)}
+    found = check.compiled(graded, SimpleNamespace(submit=lambda case: futures[case.case.name]))
+    assert [next(found) for _ in range(3)] == graded, "none waits for a compilation"
+    for future, judged in zip(futures.values(), [graded[0], refused, graded[2]], strict=True):
+        future.set_result(judged)
+    assert list(found) == [refused]
+
+
+def test_compilation_ends_with_the_cases(tmp_path):
+    solution = Solution(tmp_path / "rope.py", "rope")
+    graded, future = Graded(solution, SimpleNamespace(name="a"), {}), Future()
+    found = check.compiled([graded], SimpleNamespace(submit=lambda _: future))
+    next(found)
+    found.close()
+    assert future.cancelled()
+
+
+def test_what_failed_last_is_asked_first_and_once(halves):
+    chosen, server = halves
+    every = [graded.case.name for graded in check.smoke(chosen, server, GIB)]
+    first = {(chosen[0].name, every[5]), (chosen[0].name, every[2]), ("other/rope", every[0])}
+    asked = [graded.case.name for graded in check.smoke(chosen, server, GIB, first)]
+    assert asked[:3] == [every[2], every[5], every[0]]
+    assert sorted(asked) == sorted(every)
+
+
+def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch):
+    chosen, server = halves
+    report, asked = Report(), []
+    op = ops.load("rope")
+    case = next(op.cases("board"))
+    passed = Verdict("a/rope", "rope", case.name, "forward", "PASSED")
+    problem = SimpleNamespace(op=op, case=case)
+    graded = SimpleNamespace(problem=problem, verdicts={"forward": passed})
+    late = row(verdict="TAMPERED", reason="while timed")
+
+    def measure(one, solutions, run, digests, patience):
+        asked.append((solutions, run, patience))
+        yield [rows.Measured(each, None, graded) for each in (row(), late)]
+
+    monkeypatch.setattr(rows, "measure", measure)
+    compiler = Compiler("cuda")
+    assert check._measure_board(chosen, server, compiler, report, GIB) == [row(), late]
+    assert Sweep.made == [("cuda", None, server, GIB)], "whoever times has the device to himself"
+    assert asked == [(chosen, "check", check.PATIENCE)]
+    tampered = replace(passed, verdict="TAMPERED", reason="while timed")
+    assert report.added == [("rope", case, [passed, tampered])], "the clock has found something"
+    assert report.ended

@@ -1,0 +1,201 @@
+"""The command line as its users meet it: exit codes, and what stands on stderr."""
+
+import errno
+from unittest import mock
+
+import pytest
+
+from common import cli, solutions
+from common.errors import UserError
+from common.grading.fork_server import NO_ANSWER, ServerEnded
+from common.paths import CONTRIBUTORS
+from common.processes import cores
+from common.records import pruning
+from common.solutions import is_among
+from tests.support.study import one_line
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("grade --op ropes", "ropes"),
+        ("list --op ropes", "rotate_half"),
+        ("leaderboard --op ropes", "ropes"),
+        ("grade --only nobody", "house"),
+        ("leaderboard --only nobody", "nobody"),
+        ("list --only house/nothing", "house/nothing"),
+        ("list --only wkshin89 --op masked", "masked"),
+        ("list --only house,nobody", "nobody"),
+        ("check nobody", "nobody"),
+        ("check house,lkm2835", "house,lkm2835"),
+        ("check", "HANDLE"),
+        ("grade --tier large", "large"),
+        ("grade --sample 0", "0"),
+        ("grade --fast", "see python -m common grade --help"),
+        ("bench --tier smoke", "--tier"),
+        ("leaderboard extra", "extra"),
+        ("grade --device tpu", "tpu"),
+        ("grades", "grades"),
+        ("", "COMMAND"),
+        ("compile --only house --show code _kernel", "no stage code"),
+        ("compile --diff house lkm2835", "--show STAGE KERNEL"),
+        ("compile --op rope --show ptx _kernel --diff house nobody", "unknown solution 'nobody'"),
+        (
+            "compile --op rope --show ptx _kernel --diff house house --only house",
+            "leave --only out",
+        ),
+        ("new alice ropes", "ropes"),
+        ("new ../alice rope", "../alice"),
+        ("new _alice rope", "_alice"),
+        ("new al.ice rope", "al.ice"),
+        ("new alice", "OP is missing: give masked_ffn, "),
+    ],
+)
+def test_bad_input_gets_one_line(study, arguments, says):
+    assert says in one_line(study(*arguments.split()))
+
+
+@pytest.mark.parametrize("option", ["--op rope", "--only alice"])
+def test_prune_takes_no_selection_that_it_would_not_keep_to(monkeypatch, capsys, option):
+    """It once pruned every op and every folder, whatever was chosen."""
+    monkeypatch.setattr(pruning, "plan", lambda *_: pytest.fail("pruned"))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["prune", "--yes", *option.split()])
+    assert ended.value.code == 2
+    assert f"unrecognized arguments: {option}" in capsys.readouterr().err
+
+
+def test_several_names_may_be_given():
+    everyone = solutions.discover(CONTRIBUTORS)
+    chosen = solutions.select(everyone, "rope", "lkm2835,house/rope.py")
+    assert [each.name for each in chosen] == ["house/rope", "lkm2835/rope"]
+    assert is_among("house/rope", "eager,house/") and not is_among("house/rope", "house/rope_again")
+    assert not is_among("house/rope", "")
+
+
+@pytest.mark.parametrize("command", ["grade", "bench", "check house"])
+def test_a_gpu_that_is_not_there_is_said_so(study, command):
+    assert "no GPU" in one_line(study(*command.split(), "--device", "cuda"))
+
+
+@pytest.mark.parametrize(
+    "command", ["grade --tier matrix", "grade --tier plot", "bench --tier plot"]
+)
+def test_a_tier_that_needs_a_gpu_says_so(study, command):
+    assert "needs a GPU" in one_line(study(*command.split(), "--op", "rope"))
+
+
+@pytest.mark.parametrize(
+    ("command", "package"),
+    [
+        ("leaderboard", "rich"),
+        ("leaderboard", "numpy"),
+        ("bench", "rich"),
+        ("bench", "torch"),
+        ("grade", "torch"),
+        ("grade", "triton"),
+        ("grade", "numpy"),
+        ("bench", "msgspec"),
+        ("check house", "triton"),
+    ],
+)
+def test_a_missing_package_is_named(study, command, package):
+    line = one_line(study(*command.split(), hidden=package))
+    assert f"package {package} is missing" in line
+
+
+def test_a_file_that_cannot_be_written_is_said_before_grading(study, repository):
+    one_line(study("grade", "--op", "rotate_half", "--sample", 1, "--json", "nowhere/at/all.json"))
+
+
+def test_more_stations_than_cores_are_refused(study):
+    options = ("--op", "rotate_half", "--only", "house", "--device", "cpu")
+    assert "as many as cores" in one_line(study("bench", "--stations", cores() + 1, *options))
+
+
+def test_a_folder_that_only_could_not_select_is_to_be_renamed(study, by_hand):
+    by_hand("al,ice", "")
+    for command in ("list", "check house"):
+        assert "contributors/al,ice: rename the folder" in one_line(study(*command.split()))
+
+
+@pytest.mark.parametrize(("files", "says"), [((), "bob has no"), (["help.py"], "only help.py")])
+def test_a_folder_without_a_solution_says_how_to_name_one(monkeypatch, tmp_path, files, says):
+    (tmp_path / "bob").mkdir()
+    for name in files:
+        (tmp_path / "bob" / name).touch()
+    monkeypatch.setattr(solutions, "CONTRIBUTORS", tmp_path)
+    with pytest.raises(UserError, match=f"{says}.*: name a file OP.py or OP_NAME.py"):
+        solutions.select([], None, "bob")
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied; give"),
+        (OSError(errno.ENOSPC, "No space left on device", "a/b"), "free some space"),
+        (
+            SyntaxError("invalid syntax", ("op.py", 3, 1, "def f((\n")),
+            "op.py, line 3: invalid syntax: ",
+        ),
+        (ServerEnded(NO_ANSWER), "--verbose shows why"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the program that read the output has ended"),
+    ],
+)
+def test_what_no_command_can_mend_is_one_line(monkeypatch, capsys, error, says):
+    monkeypatch.setattr(solutions, "everyone", mock.Mock(side_effect=error))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["list"])
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+# --- without torch --------------------------------------------------------------------------------
+
+
+def test_help_lists_the_commands_and_needs_no_package(study):
+    ran = study("--help", hidden="torch triton numpy msgspec rich matplotlib")
+    assert ran.code == 0, ran.err
+    listed = [line.split()[0] for line in ran.out.splitlines() if line.startswith("    ")]
+    names = "list grade check bench leaderboard compile sanitize tune profile new prune".split()
+    assert [word for word in listed if word in names] == names == list(cli.COMMANDS)
+    text = " ".join(ran.out.split()).replace("triton- viz", "triton-viz")
+    for name, command in cli.COMMANDS.items():
+        assert f"{name} {command.run.__doc__}" in text
+        assert command.run.__doc__.count("\n") == 0
+
+
+def test_list_needs_no_torch(study):
+    ran = study("list", hidden="torch triton numpy rich")
+    assert ran.code == 0, ran.err
+    assert "house/rope" in ran.out
+    (eager,) = (line for line in ran.out.splitlines() if line.startswith("eager"))
+    assert "absent: the package torch is not installed" in eager
+
+
+def test_one_file_that_nothing_can_parse_harms_no_listing(study, by_hand):
+    by_hand("deep", "-" * 100_000 + "1")
+    by_hand("torn", "def rotate_half(:")
+    ran = study("list", hidden="torch")
+    assert ran.code == 0, ran.err
+    assert "deep/rotate_half" in ran.out
+    assert "house/rope" in ran.out
+
+
+def test_a_gpu_that_is_too_small_is_one_line(monkeypatch, capsys):
+    class OutOfMemoryError(RuntimeError):
+        """As torch's is."""
+
+    def full():
+        raise OutOfMemoryError("CUDA out of memory. Tried to allocate 1.16 GiB.")
+
+    monkeypatch.setattr(solutions, "everyone", full)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["list"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    monkeypatch.setattr(solutions, "everyone", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["list"])

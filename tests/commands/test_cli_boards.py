@@ -1,0 +1,152 @@
+"""`study leaderboard`: what it draws from records, without torch, and what it refuses."""
+
+import json
+from http.server import ThreadingHTTPServer
+from unittest import mock
+
+import pytest
+
+from common.commands import leaderboard
+from tests.support.study import one_line
+
+
+def test_ctrl_c_is_the_end_of_the_served_page_and_no_interruption(monkeypatch, tmp_path):
+    page = tmp_path / "index.html"
+    monkeypatch.setattr(leaderboard, "_draw_page", lambda *_: page)
+    ended = mock.Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", ended)
+    assert leaderboard._serve([], []) == 0
+    ended.assert_called_once()
+
+
+def test_results_of_another_schema_are_refused(study, recorded):
+    recorded.write_text(recorded.read_text() + '{"schema": 99, "kind": "row"}\n')
+    assert "line 3" in one_line(study("leaderboard"))
+
+
+def test_no_results_are_said_so(study):
+    assert "run bench first" in one_line(study("leaderboard"))
+
+
+def test_leaderboard_needs_no_torch_and_writes_the_boards(study, repository, recorded):
+    options = "--op rope --only house --device cpu --verbose"  # bench's own, as nox hands them on
+    ran = study("leaderboard", *options.split(), hidden="torch triton")
+    assert ran.code == 0, ran.err
+    readme, whole = ((repository / name).read_text() for name in ("README.md", "LEADERBOARD.md"))
+    for text, score in ((ran.out, "2.50 ± 0.00"), (whole, "2.50 ± 0.00"), (readme, "| 2.50 |")):
+        assert "house/rope" in text
+        assert score in text
+    page = (repository / "site" / "index.html").read_text()
+    assert "board/gpu/rope/core" in page and "solution/house/rope" in page
+    assert ran.out.splitlines()[-1] == "the page: site/index.html"
+
+
+@pytest.fixture
+def plotted(recorded):
+    """The record with a row of the tier plot."""
+    *_, line = recorded.read_text().splitlines()
+    params = {"dtype": "float32", "s": 32, "b": 1, "h": 8, "d": 256, "d2": 256, "angles": "model"}
+    fields = {"tier": "plot", "case": "sbhd-32x1x8x256-float32", "params": params}
+    recorded.write_text(recorded.read_text() + json.dumps(json.loads(line) | fields) + "\n")
+    return recorded
+
+
+def test_leaderboard_draws_the_plots_without_torch(study, repository, plotted):
+    ran = study("leaderboard", "--tier", "plot", hidden="torch triton")
+    assert ran.code == 0, ran.err
+    path = "docs/plots/gpu/rope-bandwidth.svg"
+    assert (repository / path).read_text().startswith("<?xml")
+    assert f"({path})" in (repository / "LEADERBOARD.md").read_text()
+
+
+def test_plots_need_matplotlib_and_the_board_does_not(study, recorded):
+    assert study("leaderboard", hidden="matplotlib").code == 0
+
+
+def test_a_missing_matplotlib_is_named_where_there_are_plots(study, plotted):
+    line = one_line(study("leaderboard", hidden="matplotlib"))
+    assert "package matplotlib is missing" in line
+
+
+@pytest.fixture
+def twice(recorded):
+    """The record finished, and the same run again."""
+    once = recorded.read_text() + '{"schema":2,"kind":"end","run":"r1"}\n'
+    recorded.write_text(once)
+    again = recorded.with_name("20261121T082931Z-r2.jsonl")
+    again.write_text(once.replace('"r1"', '"r2"'))
+    return recorded, again
+
+
+def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repository, twice):
+    before = (repository / "README.md").read_text()
+    ran = study("leaderboard", "--compare", "--device", "cpu", hidden="torch triton matplotlib")
+    assert ran.code == 0, ran.err
+    assert "rope: run r1, then r2" in ran.out
+    assert "the largest moved by" not in ran.out, "10 µs is too short to say"
+    assert "2.50 ± 0.00  2.50 ± 0.00   +0.0%" in ran.out
+    assert (repository / "README.md").read_text() == before
+    assert not (repository / "LEADERBOARD.md").exists()
+
+
+def test_one_run_alone_is_told_to_bench_again(study, recorded):
+    assert "run bench again" in one_line(study("leaderboard", "--compare"))
+
+
+def test_two_runs_that_timed_nothing_have_nothing_to_compare(study, twice):
+    for path in twice:
+        path.write_text(path.read_text().replace('"cuda"', '"cpu"'))
+    assert "run bench again" in one_line(study("leaderboard", "--compare"))
+
+
+def test_two_runs_of_another_op_are_told_to_bench_again(study, twice):
+    assert "run bench again" in one_line(study("leaderboard", "--compare", "--op", "rotate_half"))
+
+
+@pytest.fixture
+def elsewhere(recorded):
+    """The record, and one of another GPU that is twice as far ahead of plain torch."""
+    other = recorded.parent.with_name("other-gpu") / "20261122T082930Z-r9.jsonl"
+    other.parent.mkdir()
+    text = recorded.read_text().replace('"r1"', '"r9"').replace("A GPU", "Another GPU")
+    text = text.replace('"eager":[25.0,25.0,25.0]', '"eager":[50.0,50.0,50.0]')
+    other.write_text(text + '{"schema":2,"kind":"end","run":"r9"}\n')
+    return other
+
+
+def test_two_devices_stand_side_by_side_without_torch_and_nothing_is_written(
+    study, repository, elsewhere
+):
+    before = (repository / "README.md").read_text()
+    ran = study("leaderboard", "--devices", "--only", "house", hidden="torch triton matplotlib")
+    assert ran.code == 0, ran.err
+    assert ran.out.index("Another GPU") < ran.out.index("A GPU")
+    (line,) = [line for line in ran.out.splitlines() if "house/rope" in line]
+    assert line.split() == ["house/rope", "†5.00", "†2.50"]
+    assert (repository / "README.md").read_text() == before
+    assert not (repository / "LEADERBOARD.md").exists()
+
+
+def test_the_readme_follows_the_newest_whole_device(study, repository, elsewhere):
+    assert study("leaderboard", hidden="torch").code == 0
+    readme, whole = ((repository / name).read_text() for name in ("README.md", "LEADERBOARD.md"))
+    assert "(docs/plots/other-gpu/overview.svg)" in readme
+    assert (repository / "docs/plots/other-gpu/overview.svg").exists()
+    assert "### Another GPU" in readme and "[A GPU](LEADERBOARD.md#a-gpu), 2026-11-21" in readme
+    assert whole.index("## Another GPU") < whole.index("## A GPU") < whole.index("## Devices")
+
+
+def test_one_device_alone_is_told_to_bench_on_another(study, recorded):
+    assert "run bench on another one" in one_line(study("leaderboard", "--devices"))
+
+
+def test_two_runs_and_two_devices_are_not_compared_at_once(study, twice):
+    assert "not allowed with" in study("leaderboard", "--devices", "--compare").err
+
+
+def test_a_torn_last_line_is_a_notice(study, recorded):
+    recorded.write_text(recorded.read_text() + '{"schema": 2, "ki')
+    ran = study("leaderboard", hidden="torch")
+    assert ran.code == 0
+    assert len(ran.err.splitlines()) == 1
+    assert "house/rope" in ran.out

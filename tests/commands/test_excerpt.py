@@ -1,0 +1,189 @@
+"""A reason names a place in a kernel, and `check` shows it with carets."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from triton.compiler.errors import CompilationError
+
+from common import ops, paths, source
+from common.commands.excerpt import excerpt, place_of
+from common.commands.report import SHOWN, TierReport
+from common.sandbox.failures import judge
+from common.verdicts import Verdict
+from tests.support.asking import ask, workers
+
+KERNEL = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _kernel(x, y, d):
+    col = tl.arange(0, d)
+    tl.store(y + col, tl.load(x + col))
+
+
+def rotate_half(x):
+    y = torch.empty_like(x)
+    _kernel[(1,)](x, y, 3)
+    return y
+"""
+REASON = "ValueError: no power of 2, line 8 of rope.py: tl.arange(0, d)"
+FOUND = Verdict("alice/rope", "rope", "a case", "forward", "RUNTIME_ERROR", REASON)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "rope.py").write_text(KERNEL)
+    return tmp_path
+
+
+# --- reasons --------------------------------------------------------------------------------------
+
+
+def test_an_exception_of_a_kernel_names_its_expression(fork_server, tmp_path):
+    with workers(fork_server, tmp_path) as start:
+        reply, _ = ask(start(KERNEL, "rotate_half"))
+    assert reply["verdict"] == "RUNTIME_ERROR"
+    assert reply["reason"].endswith(", line 8 of rotate_half.py: tl.arange(0, d)")
+    assert reply["reason"].startswith("ValueError: arange's arguments must be")
+
+
+def refusal(text: str | None) -> CompilationError:
+    """What Triton's front end raises of the call of `tl.arange`."""
+    kernel = KERNEL[KERNEL.index("def _kernel") : KERNEL.index("\n\n\ndef rotate_half")]
+    (function,) = ast.parse(kernel).body
+    return CompilationError(kernel, function.body[0].value, text)
+
+
+def test_a_kernel_that_does_not_compile_is_shown_where(folder, monkeypatch):
+    """The front end's own text has the kernel's source up to there instead."""
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    reply = judge(refusal("arange's range must be a power of 2"))
+    assert reply == {
+        "verdict": "COMPILE_ERROR",
+        "reason": "a kernel does not compile: arange's range must be a power of 2, "
+        "line 8 of rope.py: tl.arange(0, d)",
+    }
+
+
+def test_the_innermost_kernel_is_shown(folder, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    outer = CompilationError("def another():\n    pass", ast.parse("_kernel()").body[0])
+    outer.__cause__ = refusal(None)
+    outer.__cause__.__cause__ = ValueError("no\npower of 2")
+    assert judge(outer)["reason"] == (
+        "a kernel does not compile: ValueError: no power of 2, line 8 of rope.py: tl.arange(0, d)"
+    )
+
+
+def test_a_kernel_in_no_file_has_no_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert judge(refusal("no"))["reason"] == "a kernel does not compile: no"
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        ((8, 10, 25), "tl.arange(0, d)"),
+        ((8, 10, 24), "col = tl.arange(0, d)"),  # no code: the columns are another text's
+        ((9, 10, 25), "tl.arange(0, d)"),  # it ends on another line
+        ((8, None, None), "col = tl.arange(0, d)"),
+    ],
+)
+def test_a_place_is_an_expression_or_the_whole_line(columns, shown, folder):
+    assert source.place(str(folder / "rope.py"), 8, *columns) == f"line 8 of rope.py: {shown}"
+
+
+def test_a_place_without_a_file_is_a_line():
+    assert source.place("/no/such/file.py", 3, 3, 0, 5) == "line 3 of file.py"
+
+
+# --- excerpts -------------------------------------------------------------------------------------
+
+
+def test_an_excerpt_has_carets_under_the_expression(folder):
+    assert excerpt(REASON, folder) == [
+        "rope.py:8",
+        "8 |     col = tl.arange(0, d)",
+        "  |           ^^^^^^^^^^^^^^^",
+    ]
+
+
+def test_each_place_is_shown(folder):
+    """Two programs that conflict; words follow the first expression."""
+    reason = (
+        "program (0,) writes y + 3, line 9 of rope.py: tl.store(y + col, tl.load(x + col)), "
+        "which program (1,) reads, line 9 of rope.py: tl.load(x + col)"
+    )
+    first, second = excerpt(reason, folder)[2], excerpt(reason, folder)[5]
+    assert first.count("^") == len("tl.store(y + col, tl.load(x + col))")
+    assert second == " " * 2 + "| " + " " * 22 + "^" * len("tl.load(x + col)")
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["output at [0]: expected 1, got 2", "bad, line 8 of another.py: x", "bad, line 99 of rope.py"],
+)
+def test_a_reason_without_a_line_that_is_there_has_none(reason, folder):
+    assert excerpt(reason, folder) == []
+
+
+def test_a_line_that_has_changed_meanwhile_has_no_carets(folder):
+    assert excerpt("bad, line 6 of rope.py: %", folder) == ["rope.py:6", "6 | @triton.jit"]
+
+
+def test_a_line_reaches_the_terminal_without_its_control_characters(tmp_path):
+    (tmp_path / "rope.py").write_text("\tbad('\x1b[31m')\n")
+    assert excerpt("bad, line 1 of rope.py", tmp_path)[1] == "1 |  bad(' [31m')"
+
+
+@pytest.mark.parametrize(
+    ("reason", "place"), [(REASON, "line 8 of rope.py"), ("output at [0]: expected 1", "")]
+)
+def test_the_place_of_a_reason(reason, place):
+    assert place_of(reason) == place
+
+
+# --- check ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def printed(tmp_path, monkeypatch, capsys):
+    """Return what `check` prints of failures with these reasons, each of a case of its own."""
+    monkeypatch.setattr(paths, "CONTRIBUTORS", tmp_path)
+    (tmp_path / "alice").mkdir()
+    Path(tmp_path / "alice" / "rope.py").write_text(KERNEL)
+
+    def printed(*reasons):
+        op, report = ops.load("rope"), TierReport("smoke", verbose=False)
+        for case, reason in zip(op.cases("smoke"), reasons, strict=False):
+            report.add(op, case, [replace(FOUND, case=case.name, reason=reason)])
+        report.end()
+        return capsys.readouterr().out
+
+    return printed
+
+
+def test_check_shows_the_line_and_the_carets(printed):
+    assert "\n    8 |     col = tl.arange(0, d)\n      |           ^^^^^^^^^^^^^^^\n" in printed(
+        REASON
+    )
+
+
+def test_reports_of_one_place_are_one(printed):
+    out = printed(*(f"program ({n},): reads x + {n} of 8, line 9 of rope.py: x" for n in range(3)))
+    assert out.count("    rope.py:9\n") == 1
+    assert "3 RUNTIME_ERROR (--verbose shows each)" in out
+
+
+def test_reports_of_several_places_and_of_none_are_several(printed):
+    out = printed(REASON, REASON.replace("line 8", "line 9"))
+    assert "    rope.py:8\n" in out and "    rope.py:9\n" in out
+    _, summary = printed("bad: 1", "bad: 2", "bad: 3", "bad: 4").split("RUNTIME_ERROR in ")
+    assert summary.count(": bad: ") == SHOWN

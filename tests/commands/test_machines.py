@@ -1,0 +1,223 @@
+"""Machines as they are: which GPU is taken, what it shares between processes, and its dtypes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common.arena import Arena
+from common.commands import gpus, options
+from common.errors import UserError
+from common.grading import sharing, sweep
+from common.grading.sweep import Sweep
+from common.grading.tiers import tier_cases
+from common.processes import VISIBLE
+from common.solutions import discover
+from tests.support.study import one_line
+
+# --- which GPU ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def visible(monkeypatch):
+    """Choose a device among four GPUs; return what CUDA_VISIBLE_DEVICES becomes."""
+    monkeypatch.setenv(VISIBLE, "")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: os.environ.get(VISIBLE) != "9")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setattr(gpus, "driver", lambda: True)
+    counted = SimpleNamespace(stdout="4\n")
+    monkeypatch.setattr(gpus.subprocess, "run", lambda *_, env, **__: counted)
+
+    def choose(device, before=None):
+        monkeypatch.delenv(VISIBLE)
+        if before is not None:
+            monkeypatch.setenv(VISIBLE, before)
+        assert options.device(argparse.Namespace(device=device)) == "cuda"
+        return os.environ.get(VISIBLE)
+
+    return choose
+
+
+@pytest.mark.parametrize(
+    ("device", "before", "after"),
+    [
+        ("cuda", None, None),
+        ("cuda", "2,3", "2,3"),
+        (None, "2,3", "2,3"),
+        ("cuda:0", None, "0"),
+        ("cuda:1", None, "1"),
+        ("cuda:1", "2,3", "3"),
+        ("cuda:0", "MIG-5a,MIG-7b", "MIG-5a"),
+        ("cuda:1", "GPU-1,GPU-2,GPU-3", "GPU-2"),
+    ],
+)
+def test_one_gpu_is_chosen_among_those_that_are_visible(visible, device, before, after):
+    assert visible(device, before) == after
+
+
+@pytest.mark.parametrize(
+    ("device", "before", "says"),
+    [
+        ("cuda:2", "2,3", "there is no cuda:2: torch finds 2 GPUs, numbered from 0"),
+        ("cuda:1", "MIG-5a", "there is no cuda:1: torch finds 1 GPU, numbered from 0"),
+        ("cuda:0", "", "there is no cuda:0: torch finds no GPU"),
+        ("cuda:9", None, "there is no cuda:9: torch finds 4 GPUs, numbered from 0"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_one_line(visible, device, before, says):
+    with pytest.raises(UserError) as caught:
+        visible(device, before)
+    assert str(caught.value) == says
+
+
+def test_the_gpus_are_counted_by_torch():
+    """In an environment of its own: CUDA would keep the choice that this process made."""
+    environment = {**os.environ, VISIBLE: ""}
+    assert gpus.missing(1, environment) == "there is no cuda:1: torch finds no GPU"
+
+
+@pytest.mark.parametrize("text", ["cpu", "cuda", "cuda:0", "cuda:12"])
+def test_a_device_is_named_as_torch_names_it(text):
+    assert options.device_argument(text) == text
+
+
+@pytest.mark.parametrize("text", ["cuda:", "cuda:x", "cuda1", "cuda:-1", "gpu", "cuda:1,2", ""])
+def test_another_name_is_no_device(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="give cpu, cuda or cuda:1"):
+        options.device_argument(text)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs")
+@pytest.mark.parametrize("command", ["grade", "bench", "check house", "tune house"])
+def test_without_a_gpu_every_command_says_so(study, command):
+    ran = study(*command.split(), "--device", "cuda:1")
+    assert ran.code == 2
+    assert one_line(ran) == "study: there is no cuda:1: torch finds no GPU"
+
+
+# --- what it shares -------------------------------------------------------------------------------
+
+
+def test_memory_that_another_process_maps_passes(fork_server):
+    assert sharing.check_sharing(fork_server) is None
+
+
+def test_memory_that_another_process_cannot_map_is_one_line(fork_server, monkeypatch):
+    """The process dies of it, and the next one starts from the same server."""
+    lost = {"nbytes": 1, "cuda": ["no handle"]}
+    monkeypatch.setattr(Arena, "ticket", lambda arena: lost)
+    monkeypatch.setattr(Arena, "fds", [])
+    with pytest.raises(UserError) as caught:
+        sharing.check_sharing(fork_server)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith("this machine cannot share GPU memory between processes (CUDA IPC: ")
+    assert "could not map" in line
+    assert line.endswith("; --device cpu grades without the GPU")
+    monkeypatch.undo()
+    sharing.check_sharing(fork_server)
+
+
+@pytest.fixture
+def refused(fork_server, monkeypatch):
+    """The message where the driver gives no handle, as under WSL2."""
+
+    def ticket(arena):
+        raise RuntimeError("CUDA error: operation not supported\nCUDA kernel errors might be ...")
+
+    def message():
+        with pytest.raises(UserError) as caught:
+            sharing.check_sharing(fork_server)
+        return str(caught.value)
+
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Arena, "ticket", ticket)
+    monkeypatch.setattr(sharing.platform, "release", lambda: "6.8.0-generic")
+    return message
+
+
+def test_a_driver_that_gives_no_handle_is_quoted(refused):
+    assert refused() == (
+        "this machine cannot share GPU memory between processes"
+        " (CUDA IPC: CUDA error: operation not supported):"
+        " start a container with --ipc=host; --device cpu grades without the GPU"
+    )
+
+
+def test_what_to_do_depends_on_the_machine(refused, monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:9,expandable_segments:True")
+    assert ": leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF;" in refused()
+    monkeypatch.setattr(sharing.platform, "release", lambda: "5.15.167.4-microsoft-standard-WSL2")
+    assert "under WSL2" in refused()
+
+
+def test_a_sweep_on_a_gpu_probes_first_and_one_without_does_not(monkeypatch):
+    class Server:
+        closed = False
+
+        def __init__(self, device, quiet):
+            self.device = device
+
+        def close(self):
+            type(self).closed = True
+
+    def refuse(server):
+        raise UserError("no sharing")
+
+    monkeypatch.setattr(sweep, "ForkServer", Server)
+    monkeypatch.setattr(sharing, "check_sharing", refuse)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
+    Sweep("cpu")
+    with pytest.raises(UserError, match="no sharing"):
+        Sweep("cuda")
+    assert Server.closed
+
+
+# --- its dtypes -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU with room for everything, and with bfloat16 or without."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 60, 1 << 60))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    monkeypatch.setattr(gpus, "driver", lambda: True)
+
+    def has(bfloat16):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bfloat16)
+
+    return has
+
+
+def dtypes(device):
+    house = [each for each in discover() if each.name in ("house/rope", "house/rotate_half")]
+    return {case.dtype for _, cases in tier_cases(house, "board", device) for case in cases}
+
+
+def test_cases_of_a_dtype_that_the_gpu_lacks_are_left_out(gpu, capsys):
+    gpu(False)
+    assert options.device(argparse.Namespace(device=None)) == "cuda"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "study: Tesla T4 has no bfloat16: cases of that dtype are left out"
+    assert dtypes("cuda") == {"float32"}
+    assert "bfloat16" in dtypes("cpu")
+
+
+def test_with_bfloat16_nothing_is_left_out_or_said(gpu, capsys):
+    gpu(True)
+    assert options.device(argparse.Namespace(device="cuda")) == "cuda"
+    assert not capsys.readouterr().err
+    assert dtypes("cuda") == {"bfloat16", "float32"}
+
+
+def test_without_a_driver_the_device_is_known_before_torch_is(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("torch was asked"))
+    monkeypatch.setattr(gpus, "driver", lambda: False)
+    assert options.device(argparse.Namespace(device=None)) == "cpu"
+    monkeypatch.setattr(gpus, "driver", lambda: True)
+    assert options.device(argparse.Namespace(device="cpu")) == "cpu"

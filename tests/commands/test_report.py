@@ -1,0 +1,227 @@
+"""The report of `study check`: the first failure at once, then when and where a solution fails."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from common import ops, solutions
+from common.commands.report import NOT_ASKED_AGAIN, SHOWN, TierReport
+from common.grading.sweep import Sweep
+from common.paths import ROOT
+from common.verdicts import Picture, Verdict
+
+ROPE = ops.load("rope")
+CASES = [case for case in ROPE.cases("smoke") if not case.span]
+PICTURE = Picture("position", "feature", (1, 1), ("··", "██"), ())
+
+
+def answers(report, fails, name="a/rope", reason="output wrong: {}", **fields):
+    """Add an answer to each case, which fails where `fails` says so."""
+    for case in CASES:
+        said = reason.format(case.name)
+        bad = Verdict(name, "rope", case.name, "forward", "INCORRECT_NUMERICAL", said, **fields)
+        good = Verdict(name, "rope", case.name, "forward", "PASSED")
+        report.add(ROPE, case, [bad if fails(case) else good])
+
+
+def few_heads(case):
+    return case.h > 1 and all(case.shape)
+
+
+def test_the_first_failure_is_shown_at_once(capsys):
+    report = TierReport("smoke", verbose=False)
+    answers(report, few_heads)
+    assert report.failed
+    first = next(case.name for case in CASES if few_heads(case))
+    assert capsys.readouterr().out.splitlines() == [
+        f"a/rope {first} forward: INCORRECT_NUMERICAL",
+        f"    output wrong: {first}",
+    ]
+
+
+def test_what_does_not_compile_takes_the_place_of_the_interpreters_verdict(capsys):
+    report = TierReport("smoke", verbose=False)
+    answers(report, few_heads)
+    capsys.readouterr()
+    case = next(case for case in CASES if not few_heads(case))
+    names = "a/rope", "rope", case.name, "forward"
+    report.add(ROPE, case, [Verdict(*names, "COMPILE_ERROR", "arange's range")])
+    assert capsys.readouterr().out.splitlines() == [
+        f"a/rope {case.name} forward: COMPILE_ERROR, PASSED in the interpreter",
+        "    arange's range",
+    ]
+    wrong = next(case for case in CASES if few_heads(case))
+    names = "a/rope", "rope", wrong.name, "forward"
+    report.add(ROPE, wrong, [Verdict(*names, "COMPILE_ERROR", "arange's range")])
+    report.end()
+    out, failing = capsys.readouterr().out, sum(map(few_heads, CASES))
+    assert f"INCORRECT_NUMERICAL in {failing - 1} of {len(CASES)} cases" in out
+    assert f"{failing - 1} INCORRECT_NUMERICAL" in out and "2 COMPILE_ERROR" in out
+
+
+def test_the_summary_says_when_it_fails_then_the_smallest_cases(capsys):
+    report = TierReport("smoke", verbose=False)
+    answers(report, few_heads)
+    capsys.readouterr()
+    report.end()
+    failing = [case for case in CASES if few_heads(case)]
+    passing = [case for case in CASES if case.h == 1]
+    smallest = sorted(failing, key=lambda case: ROPE.work(case, "forward").bytes)[:SHOWN]
+    n, m = len(failing), len(passing)
+    assert capsys.readouterr().out.splitlines() == [
+        f"a/rope forward: INCORRECT_NUMERICAL in {n} of {len(CASES)} cases",
+        f"    fails where h > 1 ({n} of {n}), passes where h = 1 ({m} of {m})",
+        *(f"    {case.name}: output wrong: {case.name}" for case in smallest),
+        f"a/rope, smoke: {n} INCORRECT_NUMERICAL, {len(CASES) - n} PASSED (--verbose shows each)",
+    ], "cases without an element count on neither side"
+
+
+def test_each_failure_is_shown_once_where_all_are_asked_for(capsys):
+    report = TierReport("smoke", verbose=True)
+    answers(report, few_heads)
+    report.end()
+    out = capsys.readouterr().out
+    for case in filter(few_heads, CASES):
+        assert out.count(f"output wrong: {case.name}\n") == 1
+    assert "fails where h > 1" in out and "--verbose" not in out
+
+
+def test_a_file_that_does_not_import_is_said_once(capsys):
+    report = TierReport("smoke", verbose=False)
+    for case in CASES:
+        report.add(ROPE, case, [
+            Verdict("a/rope", "rope", case.name, each, "COMPILE_ERROR", "no module named x")
+            for each in ("forward", "backward")
+        ])  # fmt: skip
+    report.end()
+    assert capsys.readouterr().out.splitlines() == [
+        f"a/rope {CASES[0].name} forward and backward: COMPILE_ERROR",
+        "    no module named x",
+        f"a/rope, smoke: {2 * len(CASES)} COMPILE_ERROR (--verbose shows each)",
+    ]
+
+
+def test_reasons_that_differ_in_a_last_count_are_the_same(capsys):
+    report = TierReport("smoke", verbose=False)
+    for number, case in enumerate(CASES):
+        said = "in part" if number > 40 else "every element"
+        reason = f"output holds fresh memory: {said} ({number} of {number})"
+        report.add(ROPE, case, [
+            Verdict("a/rope", "rope", case.name, "forward", "UNWRITTEN_OUTPUT", reason)
+        ])  # fmt: skip
+    (group,) = report.groups("a/rope")
+    assert {each.reason.partition(" (")[0].rpartition(": ")[2] for each in group.smallest} == {
+        "every element", "in part",
+    }  # fmt: skip
+
+
+def test_what_neither_cause_nor_property_explains_is_compared_with_other_cases():
+    report = TierReport("smoke", verbose=False)
+    answers(report, lambda case: case is CASES[7])
+    answers(report, few_heads, name="b/rope")
+    answers(report, lambda case: True, name="c/rope")
+    ((group, case),) = report.unexplained([])
+    assert (group.solution, case) == ("a/rope", CASES[7]), "b's has a property, and c's needs none"
+    assert not list(report.unexplained([("a/rope", "forward")])), "its cause is known"
+
+
+@pytest.mark.parametrize("verdict", NOT_ASKED_AGAIN)
+def test_ended_processes_are_not_asked_again(verdict):
+    report = TierReport("smoke", verbose=False)
+    for case in CASES:
+        found = verdict if case is CASES[7] else "PASSED"
+        report.add(ROPE, case, [Verdict("a/rope", "rope", case.name, "forward", found)])
+    assert not list(report.unexplained([]))
+
+
+def test_one_failing_case_is_said_once(capsys):
+    report = TierReport("smoke", verbose=False)
+    answers(report, lambda case: case is CASES[7])
+    report.end()
+    assert capsys.readouterr().out.count(CASES[7].name) == 2, "its name and its reason"
+
+
+def test_solutions_verdicts_and_directions_are_told_apart(capsys):
+    report = TierReport("smoke", verbose=False)
+    answers(report, few_heads)
+    answers(report, lambda case: case.dtype == "bfloat16", name="b/rope")
+    report.end()
+    out = capsys.readouterr().out
+    assert "a/rope forward: INCORRECT_NUMERICAL in " in out and "fails where h > 1" in out
+    assert "b/rope forward: INCORRECT_NUMERICAL in " in out
+    assert "fails where dtype is bfloat16" in out
+
+
+@pytest.mark.parametrize(("directions", "told"), [(("forward",), False), (("backward",), True)])
+def test_the_upstream_gradient_explains_no_forward(directions, told, capsys):
+    report = TierReport("smoke", verbose=False)
+    for case in CASES:
+        verdict = "INCORRECT_NUMERICAL" if case.upstream == "expanded" else "PASSED"
+        report.add(ROPE, case, [
+            Verdict("a/rope", "rope", case.name, each, verdict, case.name) for each in directions
+        ])  # fmt: skip
+    report.end()
+    assert ("fails where upstream is expanded" in capsys.readouterr().out) == told
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_picture_follows_where_it_is_asked_for(asked, capsys):
+    report = TierReport("smoke", verbose=False, picture=asked)
+    answers(report, few_heads, picture=PICTURE)
+    report.end()
+    assert ("position 0 ··\n" in capsys.readouterr().out) == asked
+
+
+# --- with solutions -------------------------------------------------------------------------------
+
+
+WRONG = {solution.handle: solution for solution in solutions.discover(ROOT / "tests" / "corpus" / "wrong")}
+
+
+@pytest.fixture
+def reported(fork_server, capsys):
+    """Return a function that grades a wrong kernel on smoke cases and returns the report."""
+
+    def report(handle, only):
+        solution = WRONG[handle]
+        op, found = ops.load(solution.op), TierReport("smoke", verbose=False, picture=True)
+        cases = [case for case in op.cases("smoke") if not case.span and only(case)]
+        with Sweep("cpu", server=fork_server) as sweep:
+            for graded in sweep.grade(op, cases, [solution]):
+                found.add(op, graded.case, list(graded.verdicts.values()))
+        found.end()
+        return capsys.readouterr().out
+
+    return report
+
+
+def test_what_is_left_out_is_named_with_the_cases_that_have_it(reported):
+    out = reported(
+        "dropped_pass_through", lambda case: case.track == "core" and case.h < 4 and case.d < 60
+    )
+    assert re.search(
+        r"rope forward: INCORRECT_NUMERICAL in \d+ of \d+ cases\n"
+        r"    fails where d ≠ d2 \((\d+) of \1\), passes where d = d2 \((\d+) of \2\)\n"
+        r"    sbhd-.*: output wrong: features 8 to 15 of 16 \(what passes through\)",
+        out,
+    )
+    picture = "position 0 " + 12 * "·" + 7 * "█"
+    assert picture in out, "and the picture shows it"
+
+
+def test_one_batch_alone_is_right(reported):
+    out = reported("first_batch_only", lambda case: case.track == "core" and case.b < 4)
+    for direction, result in (("forward", "output"), ("backward", "the gradient of t")):
+        assert re.search(
+            rf"{direction}: INCORRECT_NUMERICAL in \d+ of \d+ cases\n"
+            r"    fails where b > 1 \((\d+) of \1\), passes where b = 1 \((\d+) of \2\)\n"
+            rf"    \S+: {result} wrong: .*batch 1 of 2",
+            out,
+        )
+
+
+def test_a_mistake_in_every_case_is_said_so(reported):
+    out = reported("sine_sign_swapped", lambda case: case.s < 4 and case.track == "core")
+    assert "forward: INCORRECT_NUMERICAL in every case that has an element (" in out

@@ -1,0 +1,99 @@
+"""The attacks of tests/corpus/cheats find the names of the harness that they look for."""
+
+from __future__ import annotations
+
+import ast
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common import solutions
+from common.grading.deaths import Died
+from tests.support.asking import ask, workers
+
+CHEATS = {
+    cheat.handle: cheat.path.read_text()
+    for cheat in solutions.discover(Path(__file__).parent / "cheats")
+}
+
+
+def replaced(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) of each of our names that a source assigns: `tolerance.check_values`."""
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    modules = {
+        alias.name: f"{node.module}.{alias.name}"
+        for node in imports
+        if (node.module or "").partition(".")[0] == "common"
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        for target in node.targets if isinstance(node, ast.Assign) else []:
+            first, _, name = ast.unparse(target).partition(".")
+            if first in modules and name:
+                yield modules[first], name
+
+
+REPLACED = {
+    (handle, *found) for handle, source in CHEATS.items() for found in replaced(ast.parse(source))
+}
+
+
+def test_some_attacks_replace_what_they_import():
+    assert {"patches_the_clock", "patches_the_comparison", "patches_the_writer"} <= {
+        handle for handle, *_ in REPLACED
+    }
+
+
+@pytest.mark.parametrize(("handle", "module", "name"), sorted(REPLACED))
+def test_what_an_attack_replaces_is_there(handle, module, name):
+    """Its verdict is that of a harmless attack, also where it replaces nothing."""
+    assert callable(pkgutil.resolve_name(f"{module}.{name}"))
+
+
+@pytest.mark.parametrize(
+    ("attack", "reason"),
+    [
+        ("patches_its_caller", "common.sandbox.poison.fill was replaced"),
+        ("rewrites_its_caller", "common.sandbox.poison.fill was replaced"),
+        ("pops_the_poison", "the mode that poisons fresh memory was ended"),
+        ("replaces_the_watch", "the watch.inputs was replaced"),
+        ("widens_the_watch", "the watch.inputs was replaced"),
+        ("rewinds_the_log", "the watch's log.faults was replaced"),
+        ("orders_its_watch_anew", "common.sandbox.interpreter.bounds.WATCH was replaced"),
+        ("weakens_the_poison", "the poison.value was replaced"),
+        ("hides_the_poison", "the poison._run was replaced"),
+        ("hides_the_alias_check", "arena.holds was replaced"),
+        ("patches_the_encoder", "json._default_encoder.encode was replaced"),
+        ("replaces_the_seal", "the seal was broken"),
+        ("empties_the_seal", "the seal was broken"),
+        ("blinds_the_seal", "the seal was broken"),
+        ("hides_a_check", "the seal was broken"),
+        ("silences_the_refusal", "the seal was broken"),
+        ("closes_over_the_refusal", "the seal was broken"),
+        ("patches_numpy", "numpy.ones was replaced"),
+        ("hides_the_loads", "interpreter_builder.create_masked_load was replaced"),
+        ("works_when_collected", "a callback of the garbage collector was left behind"),
+        (
+            "loads_unwatched",
+            "triton.runtime.interpreter.InterpreterBuilder.create_masked_load was replaced",
+        ),
+    ],
+)
+def test_an_attack_is_refused_for_what_it_does(fork_server, tmp_path, attack, reason):
+    with workers(fork_server, tmp_path) as start:
+        reply, _ = ask(start(CHEATS[attack], "rotate_half"))
+    assert reply == {"verdict": "TAMPERED", "reason": reason}
+
+
+def test_a_token_that_was_found_makes_one_reply_at_most(fork_server, tmp_path):
+    """The harness may take it for the answer; the answer that follows it gives it away.
+
+    That is in the same request where both arrive together, in the next one otherwise.
+    """
+    with workers(fork_server, tmp_path) as start:
+        worker = start(CHEATS["forges_with_the_token"], "rotate_half")
+        with pytest.raises(Died, match="the process wrote something other than a reply") as death:
+            _ = [ask(worker) for _ in range(2)]
+    assert death.value.verdict == "TAMPERED"

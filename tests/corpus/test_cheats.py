@@ -1,0 +1,208 @@
+"""Every attack of tests/corpus/cheats is caught, or harmless and graded as what it is."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from common import ops, paths, solutions
+from common.engines.benching import bench
+from common.engines.local import Here
+from common.engines.units import Job, Source
+from common.errors import UserError
+from common.grading import worker
+from common.grading.sweep import Sweep
+from common.measure import limits, timing
+from common.measure.cores import Elapsed
+from common.measure.stopwatch import Stopwatch
+from common.measure.timed_process import TimedProcess
+from common.paths import ROOT
+from common.records import jsonl, runs
+from common.records.fields import Selection
+from common.sandbox import clock, contract
+from common.sandbox.landlock import landlock_version
+from common.solutions import Solution
+from common.spec import Work
+from common.verdicts import FINE
+from tests.support import corpora as corpus
+from tests.support.corpora import BYSTANDERS, expected, promised, verdicts
+
+CHEATS = solutions.discover(ROOT / "tests" / "corpus" / "cheats")
+MOVES, WRITES = (
+    next(cheat for cheat in CHEATS if cheat.handle == handle)
+    for handle in ("moves_the_start", "writes_to_the_record")
+)
+TIMED = [solution for solution in CHEATS if promised(solution, "Timed")]
+SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
+HONEST = [solution for solution in BYSTANDERS if solution.op in {cheat.op for cheat in CHEATS}]
+
+
+@pytest.fixture(scope="module")
+def counts():
+    with Sweep("cpu", deadline=corpus.DEADLINE) as sweep:
+        return verdicts(sweep, CHEATS, HONEST)
+
+
+@pytest.mark.parametrize("solution", CHEATS, ids=lambda solution: solution.handle)
+def test_is_caught(solution, counts):
+    assert not corpus.wrongly_judged(solution, counts)
+
+
+@pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)
+def test_bystander_is_untouched(solution, counts):
+    assert not corpus.harmed(solution, counts)
+
+
+@pytest.fixture(scope="module")
+def timed(fork_server):
+    """Without a GPU by the host's clock alone; test_on_gpu.py has the other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "SECONDS", SHORT)
+        return corpus.timed("cpu", [*TIMED, *HONEST], server=fork_server)
+
+
+@pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.handle)
+def test_is_caught_when_timed(solution, timed):
+    assert timed[solution] == promised(solution, "Timed")
+
+
+@pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)
+def test_an_honest_one_is_timed(solution, timed):
+    assert timed[solution] == "PASSED"
+
+
+@pytest.mark.parametrize("eager_is_asked", [True, False])
+def test_what_lengthens_every_run_is_no_forgery(fork_server, monkeypatch, eager_is_asked):
+    run_on = TimedProcess.run_on
+
+    def longer(self, name, rounds, renew=False, run=True, wait=True):
+        took = run_on(self, name, rounds, renew, run, wait)
+        more = 50e-6 * rounds * self.inputs * run
+        return Elapsed(took.wall + more, took.busy + more, took.waited)
+
+    monkeypatch.setattr(timing, "SECONDS", SHORT)
+    monkeypatch.setattr(TimedProcess, "run_on", longer)
+    if not eager_is_asked:
+        monkeypatch.setattr(timing, "_eagers_stopwatch", lambda *_: Stopwatch(None, "host"))
+    named = {each.handle: each for each in CHEATS}
+    honest, forger = named["calls_the_reference"], named["changes_the_end_alone"]
+    found = corpus.timed("cpu", [honest, forger], server=fork_server)
+    assert found == {honest: "PASSED" if eager_is_asked else "TAMPERED", forger: "TAMPERED"}
+
+
+class Event:
+    """A GPU's part played by a clock that the work alone moves, in milliseconds."""
+
+    now = 0.0
+
+    def __init__(self, enable_timing):
+        self.at = 0.0
+
+    def record(self):
+        self.at = Event.now
+
+    def synchronize(self):
+        pass
+
+    def query(self):
+        return False
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+
+def test_a_start_that_was_moved_leaves_a_time_below_the_floor(monkeypatch):
+    """test_on_gpu.py has the same with a GPU."""
+
+    def cat(halves, dim):
+        Event.now += 0.056  # what these bytes take an H200
+        return halves[0]
+
+    def sample(run):
+        ready = clock._at_once(functools.partial(run, torch.ones(2)))
+        return clock._gpu_time(clock.Contestant(ready), torch.ones(1))
+
+    cheat = contract.load(MOVES.path, ops.load(MOVES.op))
+    monkeypatch.setattr(torch, "cat", cat)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    honest, moved = sample(lambda x: torch.cat(x.chunk(2), -1)), sample(cheat)
+    assert (round(honest), moved) == (56, 0)
+
+    properties = type("Properties", (), {"L2_cache_size": 0, "name": "NVIDIA H200"})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    work = Work(268_435_456, 0)
+    assert limits.broken({"solution": [honest]}, work, "float32") is None
+    assert limits.broken({"solution": [moved]}, work, "float32")
+
+
+def test_corpus_is_large_enough():
+    caught = [cheat for cheat in CHEATS if not FINE.issuperset(expected(cheat).values())]
+    assert len(CHEATS) >= 20 and len(caught) >= 20
+    assert {"TAMPERED", "OUT_OF_BOUNDS"} <= {v for c in CHEATS for v in expected(c).values()}
+
+
+def test_the_docs_show_it(counts, pytestconfig):
+    """`nox -s grader -- --write-docs` writes both."""
+    table = corpus.table(CHEATS, counts)
+    assert corpus.in_the_docs("cheats", table, pytestconfig.getoption("write_docs"))
+
+
+# --- the records are the harness's ----------------------------------------------------------------
+
+
+def beside_results(root: Path) -> tuple[Solution, Path]:
+    """The cheat, and a file of results that it finds."""
+    shutil.copytree(WRITES.path.parent, root / "contributors" / WRITES.handle)
+    (root / "results" / "cpu").mkdir(parents=True)
+    path = root / "contributors" / WRITES.handle / WRITES.path.name
+    return Solution(path, WRITES.op), root / "results" / "cpu" / "a-run.jsonl"
+
+
+def can_confine() -> bool:
+    """Landlock's version 3, of Linux 6.2, knows of all writes; the folder of temporary files is
+    open to all."""
+    temporary = ROOT.is_relative_to(Path(tempfile.gettempdir()).resolve())
+    return not temporary and landlock_version(ctypes.CDLL(None)) >= 3
+
+
+@pytest.mark.skipif(not can_confine(), reason="no process can be confined here")
+@pytest.mark.parametrize(
+    ("server", "held"), [("common.sandbox.server", True), ("tests.support.unconfined", False)]
+)
+def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkeypatch):
+    monkeypatch.setattr(worker.ForkServer, "MODULE", server)
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder, Sweep("cpu") as sweep:
+        cheat, results = beside_results(Path(folder))
+        results.write_bytes(b"a row\n")
+        op = ops.load(cheat.op)
+        (graded,) = sweep.grade(op, [next(op.cases("smoke"))], [cheat])
+        assert {verdict.verdict for verdict in graded.verdicts.values()} == {"PASSED"}
+        assert (results.read_bytes() == b"a row\n") == held
+
+
+def here(solution):
+    return Here(Job(command="bench", device="cpu", sources=(Source.of(solution),), tier="board"))
+
+
+def test_what_an_unconfined_worker_writes_is_taken_back(tmp_path, monkeypatch):
+    """At the first row, so that the file holds what bench had written before: how the run began."""
+    monkeypatch.setattr(worker.ForkServer, "MODULE", "tests.support.unconfined")
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    cheat, results = beside_results(tmp_path)
+    with pytest.raises(UserError, match="changed while it was written to"):
+        list(bench(here(cheat), Selection(), {}))
+    (results,) = runs.files(results.parent)
+    assert results.read_text().count("\n") == len(runs.read(results.parent).runs) == 1
+
+    for guard in ("_changed", "_touched"):
+        monkeypatch.setattr(jsonl.Writer, guard, lambda self: False)
+    list(bench(here(cheat), Selection(), {}))
+    lines = results.read_text().splitlines()
+    assert len(set(lines)) < len(lines), "without that check it gets through"

@@ -1,0 +1,221 @@
+"""Each check of the grader is needed: without it a kernel of a corpus is not caught any more."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from common import ops, solutions
+from common.grading import asking, chance, compare, exchange, grade, guarded, problem, worker
+from common.grading.sweep import Sweep
+from common.grading.tolerance import budget_of
+from common.measure import checks, timing
+from common.paths import ROOT
+from common.solutions import Solution
+from tests.support.corpora import DEADLINE, baseline_of, expected, promised, small
+from tests.support.mutants import MUTATIONS, nothing
+
+TOGETHER = asking._ask_together
+
+
+def one_by_one(several, attempts, findings):
+    for attempt in attempts:
+        TOGETHER(several, (attempt,), findings)
+
+
+def in_shared_memory(several, name, attempt):
+    return several.memory.arena.tensor(several.slots[attempt].results[name, attempt])
+
+
+CORPUS = {
+    solution.handle: solution
+    for name in ("wrong", "cheats")
+    for solution in solutions.discover(ROOT / "tests" / "corpus" / name)
+}
+FOUND_INSIDE = {
+    "no_poison": "unwritten_tail",
+    "no_reentry": "operator_forgets_its_last",
+    "no_seal": "patches_time",
+    "no_code_in_the_seal": "rewrites_its_caller",
+    "no_values_in_the_seal": "orders_its_watch_anew",
+    "no_instances": "widens_the_watch",
+    "no_hidden_methods": "hides_the_poison",
+    "no_roots": "replaces_the_seal",
+    "no_threads": "fills_later",
+    "no_modes": "leaves_a_mode",
+    "no_watch": "swallows_out_of_bounds",
+    "no_provenance": "table_past_the_end",
+    "no_tally": "forgets_out_of_bounds",
+    "no_other_order": "depends_on_program_order",
+    "no_alias_check": "returns_its_input",
+}
+"""A check in the solution's own process, and the kernel that it alone finds."""
+FOUND_OUTSIDE = {
+    "guard bands are not looked at": (
+        guarded.GuardedMemory, "overrun", nothing, "writes_behind_its_input",
+    ),
+    "guard bands hold the same in both runs": (
+        exchange, "GUARDS", (0x45, 0x45), "reads_behind_its_input",
+    ),
+    "fresh memory holds the same in both runs": (
+        exchange, "POISONS", (1.0, 1.0), "unwritten_tail",
+    ),
+    "elements stand without guards between them": (
+        guarded, "gaps_of", nothing, "reads_between_elements",
+    ),
+    "arguments are not looked at": (guarded.GuardedMemory, "changed", nothing, "gradient_mutated"),
+    "values are not compared": (
+        compare, "check_values", lambda *_: (None, 1.0), "rotate_half_wrong_sign",
+    ),
+    "runs are not compared": (
+        compare, "integers", lambda tensor: tensor.new_zeros(1), "nondeterministic_rounding",
+    ),
+    "the inputs never change": (
+        chance.Chance, "once_in", lambda *_: False, "replays_by_shape",
+    ),
+    "other inputs are laid, yet not compared with the truth": (
+        compare, "wrong_values", lambda *_: [], "wrong_on_other_inputs",
+    ),
+    "results stay in the shared memory": (
+        exchange.Exchange, "_present", in_shared_memory, "mends_a_delivered_result",
+    ),
+    "results are not looked at again": (
+        asking, "_ask_later", nothing, "one_gradient_buffer",
+    ),
+    "two calls never live at once": (
+        asking, "_ask_together", one_by_one, "one_workspace_for_all_layers",
+    ),
+    "no calls live beside the latest": (
+        exchange, "SMALL", 0, "gradients_in_two_buffers",
+    ),
+    "modes are not compared": (
+        grade, "_compare_further", nothing, "wrong_without_grad",
+    ),
+    "nothing is frozen": (
+        asking, "ask_further", nothing, "frozen_weights_freeze_all",
+    ),
+    "rows are judged together": (
+        problem, "budget_of", lambda eager, truth, *_: budget_of(eager, truth),
+        "small_values_flushed",
+    ),
+}  # fmt: skip
+"""A check of the harness's: where it is, what stands in its place, and the kernel."""
+EVERY_MODE = 5
+NEEDED = ("7x130-float32", "37x6-bfloat16-sparse-upstream=strided")
+FOUND_IN_TIME = {
+    "no_renewal": "replays_by_object",
+    "no_shared_memory_check": "ring_of_buffers",
+    "timed inputs are not looked at": "clears_bits_when_timed",
+    "the harness has no clock of its own": "changes_the_end_alone",
+    "no_modes": "works_before_its_time",
+    "results are not compared": "does_less_when_timed",
+}
+"""Checks of timed calls."""
+
+
+def copy(kernel: str, folder: Path) -> Solution:
+    solution = CORPUS[kernel]
+    folder.mkdir()
+    shutil.copy(solution.path, folder)
+    return Solution(folder / solution.path.name, solution.op)
+
+
+def cases(op: str):
+    """A few, and those that one of the kernels is about."""
+    several = list(ops.load(op).cases("smoke"))
+    others = several[EVERY_MODE:]
+    return [*several[:EVERY_MODE], *(each for each in others if each.apart or each.name in NEEDED)]
+
+
+def verdicts(sweep: Sweep, kernels: list[Solution]) -> dict[Solution, dict[str, set[str]]]:
+    found = defaultdict(lambda: defaultdict(set))
+    for op in sorted({solution.op for solution in kernels}):
+        for graded in sweep.grade(ops.load(op), cases(op), kernels):
+            for direction, verdict in graded.verdicts.items():
+                found[graded.solution][direction].add(verdict.verdict)
+    return found
+
+
+def missed(solution: Solution, found: dict[str, set[str]]) -> bool:
+    """Is there a direction whose promised verdict did not come?"""
+    return any(verdict not in found[each] for each, verdict in expected(solution).items())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_case_is_asked_further():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "OTHER_EVERY", 1)
+        patch.setattr(exchange, "MODE_EVERY", 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def mutants():
+    """Whose workers lack the check that a solution's folder is named after."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker.ForkServer, "MODULE", "tests.support.mutants")
+        with Sweep("cpu", deadline=DEADLINE) as sweep:
+            yield sweep
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory, mutants):
+    """Each kernel with its check and without, all in one run."""
+    root = tmp_path_factory.mktemp("mutants")
+    pairs = {
+        mutation: (copy(kernel, root / f"with_{mutation}"), copy(kernel, root / mutation))
+        for mutation, kernel in FOUND_INSIDE.items()
+    }
+    found = verdicts(mutants, list(itertools.chain(*pairs.values())))
+    return {name: [missed(each, found[each]) for each in pair] for name, pair in pairs.items()}
+
+
+@pytest.mark.parametrize("mutation", FOUND_INSIDE)
+def test_a_check_inside_is_needed(mutation, inside):
+    assert inside[mutation] == [False, True]
+
+
+@pytest.fixture(scope="module")
+def sweep():
+    """One lane for each solution, so that its worker's choices come in turn."""
+    with Sweep("cpu", deadline=DEADLINE, overlap=False) as sweep:
+        yield sweep
+
+
+@pytest.mark.parametrize("mutation", FOUND_OUTSIDE)
+def test_a_check_outside_is_needed(mutation, sweep, tmp_path, monkeypatch):
+    *check, kernel = FOUND_OUTSIDE[mutation]
+    honest, mutant = copy(kernel, tmp_path / "with"), copy(kernel, tmp_path / "without")
+    assert not missed(honest, verdicts(sweep, [honest])[honest])
+    monkeypatch.setattr(*check)
+    assert missed(mutant, verdicts(sweep, [mutant])[mutant])
+
+
+@pytest.mark.parametrize("mutation", FOUND_IN_TIME)
+def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypatch):
+    """Its verdict with the check stands in test_cheats.py."""
+    kernel = FOUND_IN_TIME[mutation]
+    short = {"gpu": 0.02, "host": 0.02}
+    monkeypatch.setattr(timing, "SECONDS", {"gpu": short, "host": short})
+    if mutation == "the harness has no clock of its own":
+        monkeypatch.setattr(timing.Stopwatch, "forged", nothing)
+    elif mutation == "timed inputs are not looked at":
+        monkeypatch.setattr(timing.TimedProcess, "changed", nothing)
+    elif mutation not in MUTATIONS:
+        monkeypatch.setattr(checks, "_wrong", nothing)
+    solution = copy(kernel, tmp_path / mutation)
+    op = ops.load(solution.op)
+    (graded,) = mutants.grade(op, small(op), [solution])
+    times = timing.time_case(
+        graded.problem, graded.worker, baseline_of(mutants, op), "forward", mutants.room
+    )
+    assert promised(CORPUS[kernel], "Timed") != "PASSED"
+    assert "verdict" not in times
+
+
+def test_every_mutation_is_used():
+    assert set(MUTATIONS) <= {*FOUND_INSIDE, *FOUND_IN_TIME}

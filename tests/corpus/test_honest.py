@@ -1,0 +1,176 @@
+"""Honest solutions by unusual means are accused of nothing, and neither is anybody else under load.
+
+    nox -s grader -- tests/corpus/test_honest.py --rounds 5
+
+grades them five times in a row beside busy processes, each time on other cases and with every
+contributor and peer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from common import ops, solutions
+from common.grading.fork_server import ForkServer
+from common.grading.sweep import Sweep
+from common.measure import timing
+from common.paths import ROOT
+from common.solutions import Solution
+from common.spec import Case, Op
+from common.verdicts import FINE
+from tests.support import corpora as corpus
+
+HONEST = solutions.discover(ROOT / "tests" / "corpus" / "honest")
+MEANS_TO_TIME = set(
+    "captured_graph look_back_scan side_stream threads_write_slices tickets_by_atomics".split()
+)
+TIMED = [solution for solution in HONEST if solution.handle in MEANS_TO_TIME]
+SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
+FEWEST = 10
+"""Cases of each op in a round, at least."""
+BUSY = "while True: pass"
+
+
+@dataclass
+class Judged:
+    """What the grader said of the solutions."""
+
+    counts: corpus.Counts = field(default_factory=lambda: defaultdict(Counter))
+    accusations: dict[Solution, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, other: Judged) -> None:
+        """Add another round's verdicts."""
+        for key, counter in other.counts.items():
+            self.counts[key] += counter
+        for solution, lines in other.accusations.items():
+            self.accusations[solution] += lines
+
+
+def shown(case: Case) -> set[tuple[str, str]]:
+    """Return what a case shows: its dtype, each option with its value, and whether it is empty."""
+    options = {name: value for name, value in case.params.items() if name not in case.sizes}
+    values = {(name, "" if isinstance(v, list) else str(v)) for name, v in options.items()}
+    return values | {("empty", str(0 in case.shape))}
+
+
+def sample(op: Op[Any], seed: int) -> list[Case]:
+    """Return FEWEST smoke cases or more, which together show all that the smoke cases show."""
+    cases = list(op.cases("smoke"))
+    random.Random(seed).shuffle(cases)
+    chosen, seen = [], set()
+    for case in cases:
+        if not shown(case) <= seen:
+            chosen.append(case)
+            seen |= shown(case)
+    others = [case for case in cases if case not in chosen]
+    return chosen + others[: max(FEWEST - len(chosen), 0)]
+
+
+def judge(
+    several: Collection[Solution], device: str, seed: int, server: ForkServer | None = None
+) -> Judged:
+    """Grade the solutions on a sample of their cases, in new processes."""
+    judged = Judged()
+    with Sweep(device, server=server) as sweep:
+        for op in map(ops.load, sorted({solution.op for solution in several})):
+            for graded in sweep.grade(op, sample(op, seed), several):
+                for direction, verdict in graded.verdicts.items():
+                    judged.counts[graded.solution, direction][verdict.verdict] += 1
+                    if verdict.verdict not in FINE:
+                        line = f"{graded.case.name} {direction}: {verdict.verdict} {verdict.reason}"
+                        judged.accusations[graded.solution].append(line)
+    return judged
+
+
+@contextlib.contextmanager
+def load(processes: int) -> Iterator[None]:
+    """Keep so many processes busy."""
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def everyone(rounds: int) -> list[Solution]:
+    """Return the honest set; contributors and peers, whom test_solutions.py grades, under load."""
+    return HONEST if rounds == 1 else [*HONEST, *solutions.everyone()]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "judged_one" in metafunc.fixturenames:
+        several = everyone(metafunc.config.getoption("rounds"))
+        ids = [solution.name for solution in several]
+        metafunc.parametrize("judged_one", several, ids=ids)
+
+
+@pytest.fixture(scope="module")
+def judged(device, pytestconfig):
+    rounds, judged = pytestconfig.getoption("rounds"), Judged()
+    with load(2 * len(os.sched_getaffinity(0)) if rounds > 1 else 0):
+        for seed in range(rounds):
+            judged.add(judge(everyone(rounds), device, seed))
+    return judged
+
+
+def test_is_not_accused(judged_one, judged):
+    assert not judged.accusations[judged_one]
+    assert judged.counts[judged_one, "forward"], "was not graded at all"
+
+
+@pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)
+def test_passes(solution, judged):
+    assert not corpus.harmed(solution, judged.counts)
+
+
+@pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.name)
+def test_is_timed(solution, timed):
+    assert timed[solution] == "PASSED"
+
+
+@pytest.fixture(scope="module")
+def timed(device, request):
+    server = request.getfixturevalue("fork_server") if device == "cpu" else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "SECONDS", SHORT)
+        return corpus.timed(device, TIMED, server=server)
+
+
+def test_an_accusation_shows(fork_server):
+    """Of a kernel that earns it, judged in the same way."""
+    (wrong,) = solutions.select(solutions.discover(ROOT / "tests" / "corpus" / "wrong"), only="in_place")
+    judged = judge([wrong], "cpu", 0, fork_server)
+    assert any("MUTATED_INPUT" in line for line in judged.accusations[wrong])
+    assert corpus.harmed(wrong, judged.counts)
+
+
+@pytest.mark.parametrize("op", [*map(ops.load, ops.names())], ids=lambda op: op.name)
+def test_a_sample_shows_every_option(op):
+    everything = set().union(*map(shown, op.cases("smoke")))
+    samples = [sample(op, seed) for seed in range(3)]
+    assert all(set().union(*map(shown, each)) == everything for each in samples)
+    assert samples[0] != samples[1] and len(samples[0]) < len(list(op.cases("smoke")))
+
+
+def test_corpus_is_large_enough():
+    assert len(HONEST) >= 40 and {solution.op for solution in HONEST} == set(ops.names())
+    assert len({solution.note for solution in HONEST}) == len(HONEST)
+    assert len(TIMED) == len(MEANS_TO_TIME)
+
+
+def test_the_docs_show_it(judged, pytestconfig):
+    """`nox -s grader -- --write-docs` writes it."""
+    table = corpus.table(HONEST, judged.counts)
+    assert corpus.in_the_docs("honest", table, pytestconfig.getoption("write_docs"))

@@ -1,0 +1,135 @@
+"""Both corpora on a GPU: what only shows there, and what must show there too.
+
+Only what is asked for is graded: `-k rotate_half`, say, takes one op of four.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, defaultdict
+
+import pytest
+import torch
+
+from common import ops
+from common.grading.fork_server import ForkServer
+from common.grading.sweep import Sweep
+from common.grading.tiers import REPEATS
+from common.peaks import peak_of
+from common.verdicts import FINE
+from tests.support import corpora as corpus
+from tests.support.corpora import WITNESSED, expected, promised
+from tests.corpus import test_cheats, test_wrong
+
+# on a GPU the host's memory is looked at four times a second: this one may take 64 GiB before that
+TOO_LARGE = {"takes_all_memory"}
+ALL = [each for each in (*test_wrong.WRONG, *test_cheats.CHEATS) if each.handle not in TOO_LARGE]
+TIMED = [solution for solution in test_cheats.CHEATS if promised(solution, "Timed on a GPU")]
+HONEST = [solution for solution in test_cheats.HONEST if solution.op in corpus.LARGE]
+DEADLINE = 10.0
+"""Seconds of work on one reply: a kernel that never ends takes its solution's three lives."""
+TOGETHER = 26
+"""Kernels that are graded at the same time, each in processes of its own."""
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def awaited(solution):
+    """Return the verdicts that a kernel gets on some case: those on a GPU where it promises any.
+
+    Without any it must pass: what shows in the interpreter alone promises `On a GPU: PASSED`.
+    """
+    there = promised(solution, "On a GPU")
+    return ({there} if there else {*expected(solution).values()}) - FINE
+
+
+@pytest.fixture(scope="module")
+def verdicts(request):
+    """Return each one's verdicts until it has all that are awaited; the others' beside each group.
+
+    Who passes is asked on a few cases, or on all where it fails in the interpreter. The large cases
+    are for those that promise something of a GPU: only there do programs wait for others to end.
+    """
+    found = defaultdict(list)
+
+    def take(op, group, beside, cases, overlap, repeats=0):
+        asked = Counter()
+
+        def skip(solution, case):
+            wanted = awaited(solution) if solution in group else set()
+            if wanted or promised(solution, "On a GPU"):
+                return bool(wanted) and wanted <= said(found[solution])
+            asked[solution] += 1
+            return asked[solution] > WITNESSED
+
+        with Sweep("cuda", deadline=DEADLINE, overlap=overlap, server=server) as sweep:
+            for graded in sweep.grade(op, cases(op), [*group, *beside], skip, repeats):
+                found[graded.solution] += graded.verdicts.values()
+
+    tests = [item for item in request.session.items if "verdicts" in item.fixturenames]
+    asked_for = {item.callspec.params["solution"] for item in tests}
+    with contextlib.closing(ForkServer("cuda")) as server:
+        for op in map(ops.load, sorted({each.op for each in asked_for})):
+            everyone = [each for each in ALL if each.op == op.name]
+            ours = [each for each in everyone if each in asked_for] or everyone
+            for start in range(0, len(ours), TOGETHER):
+                group = ours[start : start + TOGETHER]
+                take(op, group, corpus.BYSTANDERS, corpus.smoke, overlap=True)
+                there = [each for each in group if promised(each, "On a GPU")]
+                take(op, there, [], corpus.large, overlap=False, repeats=REPEATS)
+    return found
+
+
+def said(found):
+    return {each.verdict for each in found}
+
+
+def told(found):
+    """Return how often each verdict was given, with its reason: what a failed test shows."""
+    return dict(Counter(f"{each.verdict}: {each.reason}"[:100] for each in found))
+
+
+@pytest.mark.parametrize("solution", ALL, ids=lambda solution: solution.name)
+def test_is_caught(solution, verdicts):
+    wanted, found = awaited(solution), verdicts[solution]
+    assert wanted <= said(found) if wanted else found and said(found) <= FINE, told(found)
+
+
+@pytest.mark.parametrize("solution", corpus.BYSTANDERS, ids=lambda solution: solution.name)
+def test_bystander_is_untouched(solution, verdicts):
+    """Some of the others leave their CUDA context unusable."""
+    counts = defaultdict(Counter)
+    for each in verdicts[solution]:
+        counts[solution, each.direction][each.verdict] += 1
+    assert not corpus.harmed(solution, counts), told(verdicts[solution])
+
+
+@pytest.fixture(scope="module")
+def timed():
+    return corpus.timed("cuda", [*test_cheats.TIMED, *test_cheats.HONEST])
+
+
+@pytest.mark.parametrize("solution", test_cheats.TIMED, ids=lambda solution: solution.handle)
+def test_is_caught_when_timed(solution, timed):
+    assert timed[solution] == promised(solution, "Timed")
+
+
+@pytest.mark.parametrize("solution", test_cheats.HONEST, ids=lambda solution: solution.name)
+def test_an_honest_one_is_timed(solution, timed):
+    assert timed[solution] == "PASSED"
+
+
+@pytest.fixture(scope="module")
+def timed_large():
+    if not peak_of(torch.cuda.get_device_name()):
+        pytest.skip("nothing is known of what this GPU can do at most")
+    return corpus.timed("cuda", [*TIMED, *HONEST], corpus.LARGE)
+
+
+@pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.handle)
+def test_what_no_device_can_do_is_refused(solution, timed_large):
+    assert timed_large[solution] == promised(solution, "Timed on a GPU")
+
+
+@pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)
+def test_an_honest_one_is_timed_at_its_largest(solution, timed_large):
+    assert timed_large[solution] == "PASSED"

@@ -1,0 +1,171 @@
+"""Every kernel of tests/corpus/wrong gets its promised verdict, is told no wrong cause and harms nobody.
+
+All are graded on every smoke case, as `check` does, but on a large one only if no smaller one has
+caught them; cheats with wrong results on some. Kernels are compiled in some of the cases, but those
+that must not compile in all.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections import defaultdict
+
+import pytest
+
+from common import ops, solutions
+from common.grading import what
+from common.grading.compiling import Compiler
+from common.grading.grade import grade
+from common.grading.sweep import Sweep
+from common.paths import ROOT
+from tests.support import corpora as corpus, told
+from tests.support.corpora import BYSTANDERS, WITNESSED, expected
+
+WRONG = solutions.discover(ROOT / "tests" / "corpus" / "wrong")
+CHEATS = [
+    solution
+    for solution in solutions.discover(ROOT / "tests" / "corpus" / "cheats")
+    if "INCORRECT_NUMERICAL" in expected(solution).values()
+]
+UNCOMPILED = [solution for solution in WRONG if "COMPILE_ERROR" in expected(solution).values()]
+EVERY = 5
+"""One smoke case in so many is asked of a cheat, and compiled where that decides nothing."""
+LARGE = 100_000
+"""Bytes of a case that the interpreter takes a second for, or gigabytes where views are far."""
+NAMED = 0.9
+"""The least share of kernels whose mistake a line names."""
+
+
+def promised(solution):
+    """Return the cause that a kernel names, if it names one."""
+    found = re.search(r"^Cause: (.+)$", solution.path.read_text(), re.MULTILINE)
+    return found and found[1]
+
+
+def is_large(op, case):
+    return op.work(case, "forward").bytes + case.span > LARGE
+
+
+@functools.cache
+def sampled(op):
+    """Return one smoke case in EVERY of the op with this name."""
+    return list(corpus.smoke(ops.load(op)))[::EVERY]
+
+
+@pytest.fixture(scope="module")
+def answers(fork_server):
+    """Return every answer of the kernels, and some of the cheats and of the bystanders."""
+    found, seen = [], defaultdict(set)
+    awaited = {each: {*expected(each).items()} for each in WRONG}
+    everyone = [*WRONG, *CHEATS, *BYSTANDERS]
+    with Compiler("cpu") as compiler:
+
+        def judge(problem, worker, repeats):
+            compiled = worker.solution in UNCOMPILED or problem.case in sampled(problem.op.name)
+            judged = compiler.grade if compiled else grade
+            return judged(problem, worker, repeats, keep=True)
+
+        with Sweep("cpu", deadline=corpus.DEADLINE, server=fork_server, grade=judge) as sweep:
+            for op in map(ops.load, sorted({solution.op for solution in everyone})):
+                cases = sorted(corpus.smoke(op), key=functools.partial(is_large, op))
+                some = {**dict.fromkeys(CHEATS, sampled(op.name)),
+                        **dict.fromkeys(BYSTANDERS, cases[:WITNESSED])}  # fmt: skip
+
+                def skip(solution, case, op=op, some=some, cases=cases):
+                    caught = solution in awaited and awaited[solution] <= seen[solution]
+                    return case not in some.get(solution, cases) or (caught and is_large(op, case))
+
+                for graded in sweep.grade(op, cases, everyone, skip):
+                    found.append(graded)
+                    seen[graded.solution] |= {
+                        (each, verdict.verdict) for each, verdict in graded.verdicts.items()
+                    }
+    return found
+
+
+@pytest.fixture(scope="module")
+def counts(answers):
+    return corpus.count(answers, WRONG)
+
+
+@pytest.fixture(scope="module")
+def causes(answers):
+    """Return the causes of each kernel, by its name; the two directions may have one each."""
+    found = {solution.name: [] for solution in (*WRONG, *CHEATS, *BYSTANDERS)}
+    for cause in what.causes(answers):
+        found[cause.solution].append(cause.mistake)
+    return found
+
+
+@pytest.fixture(scope="module")
+def named(answers, fork_server):
+    """Return the line that `check` prints on each kernel."""
+    ours = {solution.name for solution in WRONG}
+    return told.lines([each for each in answers if each.solution.name in ours], fork_server)
+
+
+@pytest.mark.parametrize("solution", WRONG, ids=lambda solution: solution.handle)
+def test_is_caught(solution, counts):
+    assert not corpus.wrongly_judged(solution, counts)
+
+
+@pytest.mark.parametrize("solution", WRONG + CHEATS, ids=lambda solution: solution.handle)
+def test_no_kernel_is_told_a_wrong_cause(solution, causes):
+    assert set(causes[solution.name]) <= {promised(solution)}
+
+
+def test_nine_in_ten_are_told_their_cause(causes):
+    ours = list(filter(promised, WRONG))
+    missed = [each.handle for each in ours if not causes[each.name]]
+    assert len(ours) >= 20
+    assert len(missed) <= len(ours) / 10, missed
+
+
+def test_a_kernel_names_a_mistake_that_the_op_has():
+    for solution in filter(promised, WRONG):
+        assert promised(solution) in ops.load_mistakes(solution.op), solution.name
+
+
+def test_check_names_the_mistakes_of_nine_in_ten(named):
+    failing = {name: line for name, line in named.items() if line.names != told.PASSES}
+    missed = [name for name, line in failing.items() if line.names == told.NOTHING]
+    assert len(failing) >= 80
+    assert len(missed) <= (1 - NAMED) * len(failing), missed
+
+
+@pytest.mark.parametrize("solution", BYSTANDERS, ids=lambda solution: solution.name)
+def test_bystander_is_untouched(solution, counts):
+    """Among them are one that kills its process, one that never ends and one that is no Python."""
+    assert not corpus.harmed(solution, counts)
+
+
+def test_corpus_has_every_failure():
+    promised = {verdict for solution in WRONG for verdict in expected(solution).values()}
+    assert promised >= {
+        "COMPILE_ERROR", "RUNTIME_ERROR", "CRASHED", "TIMEOUT", "OUT_OF_BOUNDS", "MUTATED_INPUT",
+        "UNWRITTEN_OUTPUT", "INCORRECT_SHAPE", "INCORRECT_DTYPE", "INCORRECT_NUMERICAL",
+        "NONDETERMINISTIC",
+    }  # fmt: skip
+
+
+def test_corpus_stands_apart():
+    """No wrong kernel is anybody's solution."""
+    found = {solution.path for solution in solutions.discover()}
+    assert not found & {solution.path for solution in WRONG}
+    assert all(ast.parse(s.path.read_text()) for s in WRONG if s.handle != "syntax_error")
+
+
+def test_the_docs_show_it(counts, pytestconfig):
+    """`nox -s grader -- --write-docs` writes both."""
+    table = corpus.table(WRONG, counts)
+    assert corpus.in_the_docs("wrong", table, pytestconfig.getoption("write_docs"))
+
+
+def test_the_docs_show_what_check_says(named, pytestconfig):
+    """Values and lines differ from draw to draw, so only the kernels are compared."""
+    if pytestconfig.getoption("write_docs"):
+        corpus.in_the_docs("told", told.table(WRONG, named), True, "mistakes")
+    text = (ROOT / "docs" / "mistakes.md").read_text()
+    assert not told.missing(WRONG, text)

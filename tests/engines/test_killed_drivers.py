@@ -1,0 +1,74 @@
+"""A driver that is killed at any moment: the same command goes on, and the record is the same."""
+
+import json
+import random
+import signal
+import time
+from collections import Counter
+
+import pytest
+
+from common.records import runs, writer
+from tests.support import forked
+from tests.support import killed
+
+KILLS = {"bench": 20, "grade": 5}
+LINES = {"bench": 4 * killed.COUNT, "grade": 2 * killed.COUNT}
+"""Of a whole record, less its first line."""
+LONGEST = 60
+
+
+def run(command, folder, lines=None):
+    """Run a command in a process of its own; with `lines`, kill it once its file has as many.
+
+    Returns whether it came to its end.
+    """
+    process = forked.CONTEXT.Process(target=getattr(killed, command), args=(folder,))
+    process.start()
+    if lines is not None:
+        while process.exitcode is None and written(folder) < lines:
+            time.sleep(0.001)
+        process.kill()
+    process.join(LONGEST)
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode == 0
+
+
+def written(folder):
+    """The lines of the unfinished record."""
+    paths = [*folder.glob("results/*/*[!s].jsonl"), *folder.glob("*.part")]
+    return sum(path.read_bytes().count(b"\n") for path in paths if path.exists())
+
+
+def recorded(folder):
+    """What a run recorded, but for times, the run's name and the device; and its samples."""
+    results = runs.read(folder / "results" / "a-gpu")
+    assert len(results.runs) == len(results.finished) == 1, "one run, and it has ended"
+    rows = Counter((row.key, row.verdict, row.error, row.sources) for row in results.rows)
+    samples = Counter(
+        (each.solution, each.case, each.direction)
+        for path in runs.files(results.path)
+        for each in writer.read_samples(path)
+    )
+    return rows, samples
+
+
+def graded(folder):
+    assert not (folder / "verdicts.json.part").exists()
+    return json.loads((folder / "verdicts.json").read_text())
+
+
+@pytest.mark.parametrize(("command", "found"), [("bench", recorded), ("grade", graded)])
+def test_a_killed_driver_is_gone_on_from(command, found, tmp_path):
+    (tmp_path / "whole").mkdir()
+    assert run(command, tmp_path / "whole")
+    expected, dice, ended = found(tmp_path / "whole"), random.Random(7), 0
+    for number in range(KILLS[command]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        if run(command, folder, dice.randrange(LINES[command])):
+            ended += 1
+            continue
+        assert run(command, folder), "it goes on"
+        assert found(folder) == expected
+    assert ended < KILLS[command] // 4

@@ -1,0 +1,217 @@
+"""The scale of a sweep: what its driver's work costs here, and simulated devices that sleep.
+
+    python -m tests.generators.scaling            # the tables of docs/scale.md, in Markdown
+    python -m tests.generators.scaling --board    # the board's too: a million rows take a gigabyte of disk
+
+The costs of the driver are measured. The devices are simulated, event by event: a case lasts as
+long as one of the committed record did, drawn around its mean, and the driver takes one answer
+after the other.
+"""
+
+import argparse
+import contextlib
+import heapq
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from common.board import field
+from common.paths import RESULTS
+from common.records import runs
+from common.records.lines import End, Record
+from common.records.outline import Outline
+from common.records.writer import RunWriter, read_samples
+from tests.support import crowd
+
+DEVICES = (1, 10, 100, 1000)
+SOLUTIONS = (1, 100, 10_000)
+BOARDS = ((100, 1), (1000, 1), (10_000, 1), (10, 1000))
+"""Solutions and devices; each pair has 100 rows a solution and device."""
+SPREAD = 0.5
+"""The deviation of the logarithm of a case's time."""
+PAUSE = 0.1
+"""Seconds between two looks at a board's memory."""
+SYNC, SYNCS = "a row synced to the disk, by the wall", 200
+KEPT = 10_000
+"""The rows of the record that costs are measured with."""
+CASES = crowd.CASES
+ROWS = 2 * CASES
+
+
+# --- costs ----------------------------------------------------------------------------------------
+
+
+def seconds_a_row():
+    """The wall time over the rows of the committed runs that tell it, timing and grading."""
+    seconds = rows = 0
+    for path in RESULTS.glob("nvidia-*/*.jsonl"):
+        lines = runs.lines(path)
+        if isinstance(lines[-1], End) and lines[-1].seconds:
+            seconds += lines[-1].seconds
+            rows += sum(isinstance(line, Record) for line in lines)
+    return seconds / rows
+
+
+def costs(folder):
+    """The seconds of each step of the driver, a row; and the bytes that it holds of a row."""
+    crowd.tree(folder / "tree", solutions=KEPT // ROWS)
+    (path,) = (folder / "tree" / "results").glob("*/*.jsonl")
+    known = {f"{each.parent.name}/{each.stem}" for each in folder.glob("tree/contributors/*/*.py")}
+    begun, row, *_ = runs.lines(path)
+    raw, sampled = msgspec.json.encode(row), recorded_samples()
+    file = RunWriter(folder / "record" / "20260101-r.jsonl")
+    file.begin(begun)
+    waiting = iter(sampled)
+    steps = {
+        "a worker's answer decoded": (lambda: msgspec.json.decode(raw, type=Record), KEPT, 1),
+        "a row written, with its raw samples":
+            (lambda: file.rows([row], [next(waiting)]), len(sampled), 1),
+        "the run's end, which compresses the samples":
+            (lambda: file.end(begun.run), 1, len(sampled)),
+        "a run begun beside older ones":
+            (lambda: RunWriter(path.parent / "2-s.jsonl").close(), 1, KEPT),
+        "a record merged, read in full": (lambda: runs.read(path.parent), 1, KEPT),
+        "a record ranked": (lambda: field.Field(Outline.of(path.parent), known).places, 1, KEPT),
+    }  # fmt: skip
+    found = {name: measured(call, calls) / rows for name, (call, calls, rows) in steps.items()}
+    found[SYNC] = measured(synced(folder / "synced", raw), SYNCS, time.perf_counter)
+    file.close()
+    return found, len(raw) + sum(len(msgspec.json.encode(each)) for each in sampled) / len(sampled)
+
+
+def recorded_samples():
+    """The raw samples of the committed runs, which compress as those of a run do."""
+    return [each for path in RESULTS.glob("nvidia-*/*.jsonl")
+            if not path.name.endswith(runs.SAMPLES) for each in read_samples(path)]  # fmt: skip
+
+
+def measured(call, number, clock=time.process_time):
+    """The seconds of a call; of the processor, since other processes may share it."""
+    began = clock()
+    for _ in range(number):
+        call()
+    return (clock() - began) / number
+
+
+def synced(path, raw):
+    """Return a function that appends a line and waits for the disk."""
+    file = path.open("ab", buffering=0)
+
+    def write():
+        file.write(raw)
+        os.fsync(file.fileno())
+
+    return write
+
+
+# --- simulation -----------------------------------------------------------------------------------
+
+
+def simulate(devices, cases, seconds, driver, seed=0):
+    """The sweep's seconds, and the share of them in which the devices work.
+
+    A device takes its next case once the driver has taken its last answer; the driver takes
+    `driver` seconds for each, one after the other.
+    """
+    draw = random.Random(seed)
+    lasting = [seconds * draw.lognormvariate(-SPREAD * SPREAD / 2, SPREAD) for _ in range(cases)]
+    ends, free = [], 0.0
+    for lasts in lasting:
+        if len(ends) == devices:
+            free = max(free, heapq.heappop(ends)) + driver
+        heapq.heappush(ends, free + lasts)
+    for end in sorted(ends):
+        free = max(free, end) + driver
+    return free, sum(lasting) / (devices * free)
+
+
+# --- board ----------------------------------------------------------------------------------------
+
+
+def board(root):
+    """The wall time, the processor's time and the peak memory of a board's processes: s, s, MB."""
+    began = time.perf_counter()
+    child = subprocess.Popen([sys.executable, "-m", "common", "leaderboard"], cwd=root,
+                             stdout=subprocess.DEVNULL)  # fmt: skip
+    peak, ended = 0, 0
+    while not ended:
+        time.sleep(PAUSE)
+        peak = max(peak, memory(child.pid))
+        ended, code, used = os.wait4(child.pid, os.WNOHANG)
+    assert code == 0
+    return time.perf_counter() - began, used.ru_utime + used.ru_stime, peak >> 10
+
+
+def memory(process):
+    """The KiB of a process and of its children; what several share counts once."""
+    folder = Path("/proc", str(process))
+    with contextlib.suppress(OSError):  # it ends
+        own = re.search(r"^Pss: +(\d+)", (folder / "smaps_rollup").read_text(), re.MULTILINE)
+        children = (folder / "task" / str(process) / "children").read_text().split()
+        return (int(own[1]) if own else 0) + sum(map(memory, children))
+    return 0
+
+
+def table(header, rows):
+    """Print a table in Markdown; numbers stand at the right."""
+    rules = ["---", *["---:"] * (len(header) - 1)]
+    for row in (header, rules, *rows):
+        print("|", " | ".join(map(str, row)), "|")
+    print()
+
+
+def duration(seconds):
+    """Seconds in the unit that a reader wants."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        found, held = costs(Path(folder))
+    steps = [(name, duration(used), duration(1e6 * used)) for name, used in found.items()]
+    table(("step of the driver", "a row", "a million rows"), steps)
+    print(f"The driver holds {held:,.0f} bytes of each row until the run's end.\n")
+    decoded, written, *_ = found.values()
+    case, kept = 2 * seconds_a_row(), 2 * (decoded + written)
+    slow = kept + 2 * found[SYNC]
+    print(f"A case, which is two rows, takes a device {duration(case)}. It takes the driver "
+          f"{duration(kept)}, or {duration(slow)} where it syncs each row:")  # fmt: skip
+    print(f"it keeps {case / kept:,.0f} devices busy, or {case / slow:,.0f}.\n")
+    for title, driver in (("rows not synced", kept), ("each row synced", slow)):
+        results = {(devices, solutions): simulate(devices, solutions * CASES, case, driver)
+                   for devices in DEVICES for solutions in SOLUTIONS}  # fmt: skip
+        header = (f"{each:,} solution{'s' * (each > 1)}" for each in SOLUTIONS)
+        rows = [(f"{devices:,}", *(_cell(*results[devices, each]) for each in SOLUTIONS))
+                for devices in DEVICES]  # fmt: skip
+        table((f"devices ({title})", *header), rows)
+
+
+def _cell(seconds, efficiency):
+    return f"{duration(seconds)}, {efficiency:.0%}"
+
+
+def boards():
+    rows = []
+    for solutions, devices in BOARDS:
+        with tempfile.TemporaryDirectory() as folder:
+            root = crowd.tree(Path(folder) / "tree", solutions, devices)
+            wall, used, memory = board(root)
+        rows.append((f"{solutions:,} × {devices:,}", f"{solutions * devices * ROWS:,}",
+                     duration(wall), duration(used), f"{memory:,} MB"))  # fmt: skip
+    table(("solutions × devices", "rows", "by the wall", "processor", "memory at most"), rows)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--board", action="store_true", help="draw boards of up to a million rows")
+    boards() if parser.parse_args().board else main()

@@ -1,0 +1,312 @@
+"""The further requests of a case: two calls that live at once, a second backward."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common.grading import asking, problem
+from common.grading import grade as grading
+from common.grading.sweep import Sweep
+from common.solutions import Solution
+from common.spec import DIRECTIONS
+from tests.support.asking import AS_IT_IS, CASES, MASKED, SAVES, verdicts_of
+
+NO_GRAD, WEIGHTS_ALONE = 0, 3
+
+
+@pytest.fixture
+def verdicts(tmp_path, fork_server, monkeypatch):
+    """Return a function from the source of a masked_linear, and choices, to its verdicts."""
+    return partial(verdicts_of, fork_server, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("mode", [None, *range(5)])
+def test_an_honest_solution_passes_whatever_is_asked(verdicts, interleaved, mode):
+    """It honours needs_input_grad."""
+    found = verdicts(SAVES.format(**AS_IT_IS), interleaved=interleaved, mode=mode)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert not found["backward"].notes
+
+
+# --- a second backward of one graph ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        (
+            {"before": "ctx.used = hasattr(ctx, 'used'); assert not ctx.used, 'once alone'"},
+            "a second backward of the same graph fails, RUNTIME_ERROR: AssertionError: once alone",
+        ),
+        (
+            {"before": "ctx.used = hasattr(ctx, 'used')", "factor": "(2 if ctx.used else 1)"},
+            "a second backward of the same graph gives another gradient of w_t",
+        ),
+        (
+            {"before": "assert not torch._C._autograd._get_current_graph_task_keep_graph(), 'no'"},
+            "a backward with retain_graph=True fails: AssertionError: no, line 12",
+        ),
+        (
+            {"before": "import os; ctx.used = hasattr(ctx, 'used') and os._exit(3)"},
+            "a second backward of the same graph fails, CRASHED: the process ended by exit(3)",
+        ),
+    ],
+)
+def test_a_second_backward_is_a_note_and_no_verdict(verdicts, changes, note):
+    source = SAVES.format(**{**AS_IT_IS, **changes})
+    found = verdicts(source, interleaved=True)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert [line[: len(note)] for line in found["backward"].notes] == [note]
+    assert "notes" in dataclasses.asdict(found["backward"])
+    assert not verdicts(source, interleaved=False)["backward"].notes
+
+
+def test_a_death_in_the_second_backward_costs_no_life(verdicts):
+    before = "import os; ctx.used = hasattr(ctx, 'used') and os._exit(3)"
+    source = SAVES.format(**{**AS_IT_IS, "before": before})
+    found = verdicts(source, interleaved=True, mode=NO_GRAD, repeats=1, lives=1)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert len(found["backward"].notes) == 1
+
+
+def test_what_the_second_backward_writes_is_no_finding(verdicts):
+    before = "ctx.used = hasattr(ctx, 'used') and bool(grad.mul_(2).sum())"
+    source = SAVES.format(**{**AS_IT_IS, "before": before})
+    found = verdicts(source, interleaved=True, repeats=1)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_retained_backward_is_asked_again_of_a_living_process_alone(alive):
+    failure = {"verdict": "RUNTIME_ERROR", "reason": "the CUDA context is lost"}
+    exchange = SimpleNamespace(
+        worker=SimpleNamespace(alive=alive),
+        backward=lambda attempt, retain: dict(failure),
+        names=lambda *_: ["x"],
+        notes=[],
+        retained=None,
+    )
+    findings = {"forward": [], "backward": []}
+    reply = asking._ask_retained(exchange, asking.OTHER, findings)
+    assert (reply is None) == alive == bool(exchange.notes)
+    assert [found.verdict for found in findings["backward"]] == ["RUNTIME_ERROR"] * (not alive)
+
+
+# --- two calls at once ----------------------------------------------------------------------------
+
+STATEFUL = """
+import torch
+
+memory = {{}}
+stack = []
+
+class MaskedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w_v, w_t, mask):
+        {save}
+        ctx.save_for_backward(w_v, w_t, mask[:, None])
+        return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
+
+    @staticmethod
+    def backward(ctx, grad):
+        {load}
+        w_v, w_t, mask = ctx.saved_tensors
+        d_x = torch.where(mask, grad @ w_v, grad @ w_t)
+        return d_x, (grad * mask).T @ x, (grad * ~mask).T @ x, None
+
+def masked_linear(x, w_v, w_t, mask):
+    return MaskedLinear.apply(x, w_v, w_t, mask)
+"""
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_stack_of_saved_tensors_serves_one_order_alone(verdicts, monkeypatch, order):
+    """The first backward is of either call; a stack is right for the latest, as in a model."""
+    dice = SimpleNamespace(shuffle=list.reverse if order else lambda ready: None)
+    monkeypatch.setattr("common.grading.asking.secrets.SystemRandom", lambda: dice)
+    monkeypatch.setattr("common.grading.problem._some_of", lambda arguments: frozenset())
+    source = STATEFUL.format(save="stack.append(x.clone())", load="x = stack.pop()")
+    found = verdicts(source, interleaved=True)
+    if order:
+        assert found["backward"].verdict == "PASSED", found["backward"]
+    else:
+        assert found["backward"].reason.endswith("the same inputs, the second beside another call")
+    assert found["forward"].verdict == "PASSED"
+    assert verdicts(source)["backward"].verdict == "PASSED", "one call at a time cannot show it"
+
+
+BEYOND = "import ctypes; x, *_ = ctx.saved_tensors; end = x.data_ptr() + x.nbytes"
+READ, SMALL = "ctypes.c_float.from_address(end).value", "70x40x24-float32-span"
+
+
+def test_calls_beside_the_latest_leave_the_guards_of_its_inputs(verdicts, monkeypatch):
+    """They have the same inputs; bytes of another kind would hide that backward reads past x."""
+    monkeypatch.setattr("common.grading.exchange.MOST_BESIDE", 3)  # the last of them is an even one
+    source = SAVES.format(**AS_IT_IS | {"before": BEYOND, "factor": READ})
+    found = verdicts(source, SMALL, interleaved=True)["backward"]
+    assert found.verdict == "OUT_OF_BOUNDS", found
+
+
+def test_an_output_that_the_next_call_overwrites_is_named(verdicts):
+    source = (
+        "import torch\n\nkept = {}\n\ndef masked_linear(x, w_v, w_t, mask):\n"
+        "    right = torch.where(mask[:, None], x @ w_v.T, x @ w_t.T).detach()\n"
+        "    return kept.setdefault(right.shape, torch.empty_like(right)).copy_(right)\n"
+    )
+    found = verdicts(source, interleaved=True)["forward"]
+    assert found.verdict == "INCORRECT_NUMERICAL"
+    assert found.reason.startswith("output of one call changed when the next was made")
+
+
+@pytest.mark.parametrize("dies", ["forward", "backward"])
+@pytest.mark.parametrize("call", [2, 3])
+def test_a_death_amid_two_calls_is_that_and_no_error_of_the_harness(verdicts, dies, call):
+    count = (
+        "memory['n'] = memory.get('n', 0) + 1\n"
+        f"        if memory['n'] == {call}: __import__('os').abort()"
+    )
+    save, load = "ctx.x = x.clone()", "x = ctx.x"
+    save, load = (
+        f"{text}\n        {count}" if each == dies else text
+        for each, text in (("forward", save), ("backward", load))
+    )
+    found = verdicts(STATEFUL.format(save=save, load=load), interleaved=True)
+    assert found[dies].verdict == "CRASHED", found
+    assert "SIGABRT" in found[dies].reason
+
+
+# --- chance and comparisons -----------------------------------------------------------------------
+
+
+def test_without_a_comparison_nothing_passes(verdicts, monkeypatch):
+    monkeypatch.setattr(grading, "_compare", lambda *_: grading.Outcome())
+    found = verdicts(SAVES.format(**AS_IT_IS))
+    assert {(v.verdict, v.reason) for v in found.values()} == {
+        ("CRASHED", "no result was compared")
+    }
+
+
+def test_empty_results_are_compared_by_shape_and_dtype(verdicts):
+    found = verdicts(SAVES.format(**AS_IT_IS), "0x16x24-float32-span")
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"]
+    source = "def masked_linear(x, w_v, w_t, mask):\n    return (x @ w_v.T).double()\n"
+    found = verdicts(source, "0x16x24-float32-span")
+    assert found["forward"].verdict == "INCORRECT_DTYPE"
+
+
+def test_a_version_comes_again_for_the_same_content_alone(verdicts):
+    """However often the same memory is bound."""
+    source = (
+        "import torch\n\nseen = {}\n\ndef masked_linear(x, w_v, w_t, mask):\n"
+        "    for each in (x, w_v, w_t, mask):\n"
+        "        key, held = (each.data_ptr(), each._version), each.detach().clone()\n"
+        "        assert torch.equal(seen.setdefault(key, held), held)\n"
+        "    return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)\n"
+    )
+    found = verdicts(source, interleaved=True, mode=WEIGHTS_ALONE)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert torch.zeros(1)._version == 0, "a new tensor's, which was every argument's"
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "wanted"),
+    [({"w_v"}, "INCORRECT_NUMERICAL"), ({"w_v", "w_t"}, "PASSED"), ((), "PASSED")],
+)
+def test_what_is_kept_under_one_input_must_fit_the_others(verdicts, monkeypatch, unchanged, wanted):
+    source = (
+        "import torch\n\nkept = {}\n\ndef masked_linear(x, w_v, w_t, mask):\n"
+        "    key = (w_v.data_ptr(), w_v._version)\n"
+        "    textual = kept.setdefault(key, w_t.detach().clone())\n"
+        "    return torch.where(mask[:, None], x @ w_v.T, x @ textual.T)\n"
+    )
+    monkeypatch.setattr(problem, "_some_of", lambda arguments: frozenset(unchanged))
+    assert verdicts(source, interleaved=True)["forward"].verdict == wanted
+
+
+# --- solutions without a gradient -----------------------------------------------------------------
+
+FORWARD = """
+import os
+import torch
+
+def masked_linear(x, w_v, w_t, mask):
+    if len(x) == 37:
+        {fails}
+    x = x{detached}
+    return torch.where(mask[:, None], x @ w_v{detached}.T, x @ w_t{detached}.T)
+"""
+OTHERS = "70x40x24-float32-span"
+FAILS = "37x72x100-bfloat16-random"
+
+
+@pytest.mark.parametrize(
+    ("fails", "detached", "names", "backward"),
+    [
+        ("os._exit(3)", ".detach()", (OTHERS, FAILS), "UNSUPPORTED"),
+        ("raise ValueError", ".detach()", (OTHERS, FAILS), "UNSUPPORTED"),
+        ("os._exit(3)", "", (OTHERS, FAILS), "CRASHED"),
+        ("os._exit(3)", ".detach()", (FAILS,), "CRASHED"),  # no other case tells
+    ],
+)
+def test_what_died_in_forward_is_not_dead_in_backward_too(
+    fork_server, tmp_path, fails, detached, names, backward
+):
+    """Where the solution's other cases have no gradient."""
+    path = tmp_path / "masked_linear.py"
+    path.write_text(FORWARD.format(fails=fails, detached=detached))
+    with Sweep("cpu", server=fork_server, overlap=False) as sweep:
+        cases = [CASES[name] for name in names]
+        found = list(sweep.grade(MASKED, cases, [Solution(path, "masked_linear")]))[-1].verdicts
+    assert found["forward"].verdict in ("CRASHED", "RUNTIME_ERROR")
+    assert found["backward"].verdict == backward, found
+
+
+# --- programs that conflict -----------------------------------------------------------------------
+
+ORDERED = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def _last(out, values):
+    tl.store(out + 3, tl.load(values + tl.program_id(0)))
+
+def _two(value):
+    return torch.stack((value, value.nextafter(value + 1)))
+
+class MaskedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w_v, w_t, mask):
+        ctx.save_for_backward(x, w_v, w_t, mask[:, None])
+        out = torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
+        if {forward}:
+            _last[(2,)](out, _two(out[0, 3]))
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w_v, w_t, mask = ctx.saved_tensors
+        d_x = torch.where(mask, grad @ w_v, grad @ w_t)
+        if not {forward}:
+            _last[(2,)](d_x, _two(d_x[0, 3]))
+        return d_x, (grad * mask).T @ x, (grad * ~mask).T @ x, None
+
+def masked_linear(x, w_v, w_t, mask):
+    return MaskedLinear.apply(x, w_v, w_t, mask)
+"""
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_programs_whose_order_shows_are_named(verdicts, direction):
+    found = verdicts(ORDERED.format(forward=direction == "forward"))
+    assert found[direction].verdict == "NONDETERMINISTIC", found
+    assert ": programs (0,) and (1,) both write out + 3, line 8 of masked_linear.py: tl.store(" in (
+        found[direction].reason
+    )

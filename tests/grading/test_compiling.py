@@ -1,0 +1,335 @@
+"""Kernels are compiled for a GPU that is not there, as part of a case's grade."""
+
+from __future__ import annotations
+
+import re
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from common import ops, solutions
+from common.grading import compiling
+from common.grading.compiling import TARGET, Compiler, Unknown, compiled
+from common.grading.graded import Graded, TooLarge
+from common.grading.worker import Worker
+from common.ops._draw import draw
+from common.paths import ROOT
+from common.sandbox.compiled.target import TARGETS
+from common.verdicts import Verdict
+
+WRONG = {each.handle: each for each in solutions.discover(ROOT / "tests" / "corpus" / "wrong")}
+OP = ops.load("rotate_half")
+CASE = next(OP.cases("smoke"))
+REFUSED = (
+    "a_block_pointer_of_two_ranks", "a_cast_that_there_is_none_of", "a_constexpr_that_is_none",
+    "a_dot_too_small", "a_recursion", "a_type_of_each_branch", "a_type_that_changes_in_a_loop",
+    "arange_of_the_width", "arange_of_zero", "more_shared_memory_than_there_is",
+    "more_threads_than_a_block_has", "two_hints_on_one_load",
+)  # fmt: skip
+GENERATED = '''
+"""A kernel whose source is made at run time; its range is no power of two."""
+import tempfile
+
+import torch
+import triton
+import triton.language as tl
+
+SOURCE = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x, y):
+    offs = tl.arange(0, WIDTH)
+    tl.store(y + offs, -tl.load(x + offs))
+"""
+
+
+def rotate_half(x, *, interleaved=False):
+    import importlib.util
+    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
+        file.write(SOURCE.replace("WIDTH", str(x.numel() - 1)))
+    spec = importlib.util.spec_from_file_location("generated", file.name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    y = torch.empty_like(x)
+    module.kernel[(1,)](x, y)
+    return y
+'''
+
+
+LAUNCHED = """
+import torch
+import triton
+import triton.language as tl
+
+
+{decorators}
+@triton.jit
+def kernel(x, y, BLOCK: tl.constexpr):
+    {lines}
+
+
+def rotate_half(x, *, interleaved=False):
+    y = torch.empty_like(x)
+    kernel[(1,)](x, y{rest})
+    return y
+"""
+COPIES = "tl.store(y + tl.arange(0, BLOCK), tl.load(x + tl.arange(0, BLOCK)))"
+TUNED = "@triton.autotune([triton.Config({{'BLOCK': 64}}, num_warps=n) for n in {}], [])"
+ASSEMBLY = (
+    "value = tl.load(x); "
+    "tl.store(y, tl.inline_asm_elementwise('{} $0, $1;', '=f,f', [value], tl.float32, True, 1))"
+)
+
+
+def test_what_compiles_has_no_fault(compiler):
+    (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
+    with compiler() as ours:
+        assert ours.faults(OP, CASE, house) == {}
+
+
+def test_what_interprets_need_not_compile(compiler):
+    with compiler() as ours:
+        found = ours.faults(OP, CASE, WRONG["a_type_of_each_branch"])
+    assert found.keys() == {"forward", "backward"}
+    assert all(f"not compile for {TARGET}" in each for each in found.values())
+    assert "type" in found["forward"]
+
+
+@pytest.mark.parametrize(
+    ("handle", "words"),
+    [
+        ("more_threads_than_a_block_has", "threads, Required: 2048, Hardware limit: 1024"),
+        ("more_shared_memory_than_there_is", "shared memory, Required: 311296"),
+    ],
+)
+def test_a_kernel_is_held_against_the_limits_of_the_target(compiler, handle, words):
+    solution = WRONG[handle]
+    op = ops.load(solution.op)
+    with compiler() as ours:
+        assert words in ours.faults(op, next(op.cases("smoke")), solution)["forward"]
+
+
+def test_source_that_is_made_at_run_time_is_compiled_too(compiler, tmp_path):
+    path = tmp_path / "someone" / "rotate_half.py"
+    path.parent.mkdir()
+    path.write_text(GENERATED)
+    with compiler() as ours:
+        found = ours.faults(OP, CASE, solutions.Solution(path, "rotate_half"))
+    assert "power of 2" in found["forward"]
+
+
+@pytest.mark.parametrize("handle", REFUSED)
+def test_the_line_and_the_target_are_named(compiler, handle):
+    solution = WRONG[handle]
+    op = ops.load(solution.op)
+    with compiler() as ours:
+        every = (ours.faults(op, case, solution) for case in op.cases("smoke"))
+        fault = next(found for found in every if found)["forward"]
+    where = re.search(r"does not compile for sm_90: .+, line (\d+) of (\w+\.py): (.+)", fault)
+    assert where, fault
+    line = (solution.path.parent / where[2]).read_text().splitlines()[int(where[1]) - 1]
+    assert where[3] in line
+
+
+@pytest.fixture
+def fault(compiler, tmp_path):
+    """Return a function that compiles `kernel` and returns what is wrong with it."""
+
+    def compile(lines, decorators="", rest=", 64"):
+        path = tmp_path / "someone" / "rotate_half.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(LAUNCHED.format(decorators=decorators, lines=lines, rest=rest))
+        with compiler() as ours:
+            return ours.faults(OP, CASE, solutions.Solution(path, "rotate_half")).get("forward")
+
+    return compile
+
+
+def test_an_autotuner_takes_a_configuration_that_fits(fault):
+    assert not fault(COPIES, TUNED.format("(64, 4)"), "")
+    assert "threads, Required: 2048" in fault(COPIES, TUNED.format("(64, 64)"), "")
+
+
+def test_every_configuration_is_compiled_as_on_a_gpu(fault):
+    odd = TUNED.replace("64", "n").replace("num_warps=n", "num_warps=4")
+    assert not fault(COPIES, odd.format("(64, 32)"), "")
+    assert "power of 2" in fault(COPIES, odd.format("(64, 65)"), "")
+
+
+def test_heuristics_set_constants(fault):
+    of_x = "@triton.heuristics({{'BLOCK': lambda arguments: arguments['x'].shape[0] - {}}})"
+    assert CASE.shape[0] == 10
+    assert not fault(COPIES, of_x.format(2), "")
+    assert "power of 2" in fault(COPIES, of_x.format(3), "")
+
+
+def test_assembly_is_read_by_ptxas(fault):
+    assert not fault(ASSEMBLY.format("mov.f32"), rest=", 1")
+    assert "ptxas" in fault(ASSEMBLY.format("move.f32"), rest=", 1")
+
+
+@pytest.mark.parametrize(
+    "hints",
+    ["cache_modifier='.cg', eviction_policy='evict_first'", "cache_modifier='.ca', volatile=True",
+     "eviction_policy='evict_last', volatile=True"],
+)  # fmt: skip
+def test_hints_that_do_not_go_together_are_read_by_ptxas(fault, hints):
+    one, other = hints.split(", ")
+    assert not fault(f"tl.store(y, tl.load(x, {one}) + tl.load(x, {other}))", rest=", 1")
+    assert "ptxas" in fault(f"tl.store(y, tl.load(x, {hints}))", rest=", 1").lower()
+
+
+def test_rows_that_a_descriptor_gathers_are_read_by_ptxas(fault):
+    rows = "tl.make_tensor_descriptor(x, [64, BLOCK], [BLOCK, 1], [{}, BLOCK]).{}"
+    block = "y + tl.arange(0, 8)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]"
+    assert not fault(f"tl.store({block}, {rows.format(8, 'load([0, 0])')})")
+    gathered = rows.format(1, "gather(tl.arange(0, 8), 0)")
+    assert "ptxas" in fault(f"tl.store({block}, {gathered})").lower()
+
+
+def test_a_function_that_no_library_has_does_not_compile(fault):
+    unread = "tl.store(y, {}(tl.load(x)))"
+    names = "from triton.language import core\nfrom triton.language.extra import libdevice\n" + (
+        "@core.extern\ndef unknown(x, _semantic=None):\n"
+        "    names = {(core.dtype('fp32'),): ('__nv_unknown', core.dtype('fp32'))}\n"
+        "    return core.extern_elementwise('', '', [x], names, True, _semantic=_semantic)\n"
+    )
+    assert not fault(unread.format("libdevice.tanh"), decorators=names, rest=", 1")
+    assert "ptxas" in fault(unread.format("unknown"), decorators=names, rest=", 1").lower()
+
+
+def test_options_of_ptxas_are_read_by_ptxas(fault):
+    assert not fault(COPIES, rest=", 64, maxnreg=32")
+    assert "ptxas" in fault(COPIES, rest=", 64, ptx_options='--no-such-option'")
+
+
+def test_what_a_pass_refuses_does_not_compile(fault):
+    """Triton's passes raise a RuntimeError, which elsewhere is the solution's own."""
+    fails = (
+        "import triton.backends.nvidia.compiler as nvidia\n\n"
+        "def fail(*_):\n    raise RuntimeError('PassManager::run failed')\n\n"
+        "nvidia.CUDABackend.make_ttgir = fail\n"
+    )
+    found = fault(COPIES, decorators=fails)
+    assert "does not compile for sm_90: RuntimeError: PassManager::run failed" in found
+
+
+def test_with_a_gpu_its_own_compilation_decides(compiler, monkeypatch):
+    solution = WRONG["a_type_of_each_branch"]
+    passed = {"forward": Verdict(solution.name, "rotate_half", CASE.name, "forward", "PASSED")}
+    monkeypatch.setattr(compiling, "grade", lambda *_: passed)
+    problem, worker = SimpleNamespace(op=OP, case=CASE), SimpleNamespace(solution=solution)
+    with compiler("cuda") as ours:
+        assert ours.grade(problem, worker) == passed
+    with compiler("cpu") as ours:
+        assert ours.grade(problem, worker)["forward"].verdict == "COMPILE_ERROR"
+
+
+def test_a_process_that_ended_leaves_a_note(compiler, monkeypatch):
+    solution = WRONG["aborts"]
+    op = ops.load(solution.op)
+    case = next(op.cases("smoke"))
+    passed = {"forward": Verdict(solution.name, op.name, case.name, "forward", "PASSED")}
+    monkeypatch.setattr(compiling, "grade", lambda *_: passed)
+    with compiler() as ours:
+        found = ours.grade(SimpleNamespace(op=op, case=case), SimpleNamespace(solution=solution))
+    assert found["forward"].verdict == "PASSED"
+    assert "not compiled for sm_90: CRASHED" in found["forward"].notes[0]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "after"),
+    [
+        ("PASSED", "COMPILE_ERROR"),
+        ("INCORRECT_NUMERICAL", "COMPILE_ERROR"),
+        ("RUNTIME_ERROR", "COMPILE_ERROR"),
+        ("UNSUPPORTED", "UNSUPPORTED"),
+        ("COMPILE_ERROR", "COMPILE_ERROR"),
+    ],
+)
+def test_a_fault_is_an_earlier_cause_than_a_wrong_value(verdict, after):
+    found = {
+        each: Verdict("a/b", "op", "case", each, verdict, "its own", 1.0)
+        for each in ("forward", "backward")
+    }
+    got = compiled(found, {"backward": "of the compiler"})
+    assert got["forward"] == found["forward"]
+    assert got["backward"].verdict == after
+    ours = after == verdict
+    assert got["backward"].reason == ("its own" if ours else "of the compiler")
+    assert got["backward"].error == (1.0 if ours else None)
+
+
+def test_only_cuda_and_hip_are_targets():
+    assert {each.backend for each in TARGETS.values()} == {"cuda", "hip"}
+    assert TARGET in TARGETS
+
+
+def test_a_worker_of_a_target_runs_no_kernel(target):
+    """Its results are what fresh memory holds."""
+    (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
+    worker = Worker(target, house)
+    drawn = draw(OP, CASE, 5, "cpu")
+    slots = compiling.laid(OP, CASE, drawn, worker)
+    call = compiling.call_json(OP, drawn[0], slots.inputs)
+    place = slots.results["output", 0]
+    assert not worker.ask("forward", call=call, result=place.json(), poison=7.0).get("verdict")
+    assert (worker._arena.tensor(place) == 7.0).all()
+    worker.close()
+
+
+def test_an_interruption_ends_what_has_not_begun_too(compiler, target):
+    (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
+    with compiler() as ours:
+        ours.interrupt()
+        with pytest.raises(Unknown, match="interrupted"):
+            ours.faults(OP, CASE, house)
+        ours.renew()
+        assert ours.faults(OP, CASE, house) == {}
+
+
+def test_what_hangs_is_not_asked_to_hang_again(compiler, monkeypatch):
+    hangs = {"forward": Verdict("a/rotate_half", "rotate_half", "case", "forward", "TIMEOUT")}
+    monkeypatch.setattr(compiling, "grade", lambda *_: hangs)
+    monkeypatch.setattr(Compiler, "faults", lambda *_: pytest.fail("asked"))
+    worker = SimpleNamespace(solution=WRONG["never_returns"])
+    with compiler() as ours:
+        assert ours.grade(SimpleNamespace(op=OP, case=CASE), worker) == hangs
+
+
+@pytest.mark.parametrize("found", [{}, {"a-case": {}}])
+def test_the_server_starts_early_unless_the_solution_is_known(monkeypatch, found):
+    (solution, *_) = solutions.discover()
+    started = []
+    monkeypatch.setattr(compiling, "ForkServer", lambda *what, **how: started.append(how))
+    monkeypatch.setattr(compiling, "known", lambda *_: SimpleNamespace(found=found))
+    Compiler("cpu").prepare([solution])
+    Compiler("cuda").prepare([solution])
+    assert started == ([] if found else [{"light": True, "target": TARGET}])
+
+
+def test_grading_goes_on_while_kernels_compile(compiler, monkeypatch):
+    """The first case compiles until the last one is graded; the order stays."""
+    last, solution = threading.Event(), WRONG["aborts"]
+    worker, too_large = SimpleNamespace(solution=solution), TooLarge(OP, CASE, "too large")
+
+    def faults(self, op, case, solution):
+        assert case.name != "0" or last.wait(20)
+        return {}
+
+    def graded():
+        for number in range(4):
+            passed = {"forward": Verdict("a/b", "b", str(number), "forward", "PASSED")}
+            case = SimpleNamespace(name=str(number))
+            yield Graded(worker, SimpleNamespace(op=OP, case=case), passed)
+        yield too_large
+        last.set()
+
+    monkeypatch.setattr(Compiler, "faults", faults)
+    with compiler() as ours:
+        found = list(ours.behind(graded()))
+    assert [each.case.name for each in found] == ["0", "1", "2", "3", CASE.name]
+    assert found[-1] is too_large

@@ -1,0 +1,300 @@
+"""Problems, the order of verdicts, and replies that are none."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common import ops
+from common.arena import Arena
+from common.grading import oracle
+from common.grading.compare import _stayed
+from common.grading.exchange import FIRST, LATEST, OTHER, Exchange
+from common.grading.grade import grade
+from common.grading.problem import OUTPUT, Problem, make_problem
+from common.grading.sweep import Sweep
+from common.ops._draw import draw
+from common.solutions import Solution
+from common.wire import GUARDS
+from tests.support.asking import Chosen
+
+ROPE = ops.load("rope")
+CASES = {case.name: case for case in ROPE.cases("smoke")}
+CASE = CASES["sbhd-7x2x3x16-float32"]
+CHANCE = "common.grading.worker.Chance"
+
+
+def test_seeds_decide_the_inputs_and_nothing_else_does():
+    first, again = draw(ROPE, CASE, 1, "cpu"), draw(ROPE, CASE, 1, "cpu")
+    other = draw(ROPE, CASE, 2, "cpu")
+    assert torch.equal(first[0]["t"], again[0]["t"])
+    assert torch.equal(first[1], again[1])
+    assert not torch.equal(first[0]["t"], other[0]["t"])
+    assert not torch.equal(first[1], other[1])
+
+
+def test_the_oracle_is_in_float64_freqs_too():
+    arguments, upstream = draw(ROPE, CASE, 1, "cpu")
+    truth = oracle.truth(ROPE, arguments, upstream)
+    assert {tensor.dtype for tensor in truth.values()} == {torch.float64}
+    doubled = arguments | {"t": arguments["t"].double(), "freqs": arguments["freqs"].double()}
+    assert torch.equal(truth[OUTPUT], ROPE.reference(**doubled))
+    # the angles rounded to float32 before their cosine would be another truth
+    assert not torch.equal(truth[OUTPUT].float(), ROPE.reference(**arguments))
+
+
+def test_few_elements_get_the_largest_error_of_eight_draws():
+    one = Problem(ROPE, CASE, "cpu", *draw(ROPE, CASE, 5, "cpu"), truth={}, budgets={})
+    eager = oracle.eager(ROPE, one.arguments, one.upstream)[OUTPUT].double()
+    lucky = (eager - oracle.truth(ROPE, one.arguments, one.upstream)[OUTPUT]).abs().max().item()
+    budgets = [make_problem(ROPE, CASE, seed, "cpu").budgets[OUTPUT] for seed in (5, 6)]
+    assert budgets[0].rms is None
+    assert budgets[0].largest > lucky or budgets[1].largest > lucky
+    assert min(budget.largest for budget in budgets) >= lucky / 2
+
+
+def test_upstream_gradients_lie_as_the_case_says():
+    contiguous = make_problem(ROPE, CASE, 0, "cpu").upstream
+    view = make_problem(ROPE, dataclasses.replace(CASE, upstream="reversed"), 0, "cpu").upstream
+    assert contiguous.is_contiguous()
+    assert not view.is_contiguous()
+
+
+# --- the order of verdicts, on solutions with two faults ---
+
+FAULTS = {
+    "mutated before wrong": ("t.mul_(2); return t.clone()", "MUTATED_INPUT"),
+    "shape before dtype": ("return t.double()[0]", "INCORRECT_SHAPE"),
+    "dtype before values": ("return t.double() + 1", "INCORRECT_DTYPE"),
+    "unwritten before wrong": ("return torch.empty_like(t) * 2", "UNWRITTEN_OUTPUT"),
+    "unwritten before random": (
+        "o = torch.rand_like(t); o[0] = torch.empty_like(t[0]); return o",
+        "UNWRITTEN_OUTPUT",
+    ),
+    "wrong before random": ("return torch.rand_like(t)", "INCORRECT_NUMERICAL"),
+    "a number that was there before": (
+        "return t.new_empty(t.shape).masked_fill(t > 9e9, 0)",
+        "UNWRITTEN_OUTPUT",
+    ),
+    "empty_permuted": (
+        "return torch.empty_permuted(t.shape, (0, 1, 2, 3), dtype=t.dtype)",
+        "UNWRITTEN_OUTPUT",
+    ),
+    "new_empty_strided": (
+        "return t.new_empty_strided(t.shape, t.stride())",
+        "UNWRITTEN_OUTPUT",
+    ),
+    "resize_": ("return torch.zeros(1).resize_(t.shape)", "UNWRITTEN_OUTPUT"),
+    "integers read as numbers": (
+        "return torch.empty(4 * t.numel(), dtype=torch.uint8).view(t.dtype).view(t.shape)",
+        "UNWRITTEN_OUTPUT",
+    ),
+    "freqs changed": ("freqs.mul_(2); return t.clone()", "MUTATED_INPUT"),
+    "freqs changed behind what is used": ("freqs[-1] = 9; return t.clone()", "MUTATED_INPUT"),
+    "torch does not take the dtype": ("return torch.zeros(3).int().softmax(0)", "RUNTIME_ERROR"),
+    "another device": ("return torch.empty(t.shape, device='meta')", "RUNTIME_ERROR"),
+    "sys.exit": ("import sys; sys.exit(0)", "RUNTIME_ERROR"),
+    "a text that is none": ("raise ValueError('\\ud800\\x1b[31m')", "RUNTIME_ERROR"),
+    "no tensor": ("return None", "INCORRECT_SHAPE"),
+    "unsupported": ("raise NotImplementedError('later')", "UNSUPPORTED"),
+    "raises": ("raise ValueError('two\\nlines')", "RUNTIME_ERROR"),
+}
+
+
+@pytest.fixture(scope="module")
+def two_faults(tmp_path_factory, fork_server):
+    """Return the forward verdict of each of FAULTS, by its name."""
+    root = tmp_path_factory.mktemp("faults")
+    solutions = {}
+    for index, (name, (body, _)) in enumerate(FAULTS.items()):
+        path = root / f"fault{index}" / "rope.py"
+        path.parent.mkdir()
+        path.write_text(
+            f"import torch\n\ndef rope(t, freqs):\n    with torch.no_grad():\n        {body}\n"
+        )
+        solutions[Solution(path, "rope")] = name
+    with Sweep("cpu", server=fork_server) as sweep:
+        graded = sweep.grade(ROPE, [CASE], solutions)
+        return {solutions[each.solution]: each.verdicts["forward"] for each in graded}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_earliest_cause_wins(name, two_faults):
+    assert two_faults[name].verdict == FAULTS[name][1], two_faults[name]
+
+
+def test_reasons_are_one_line_and_say_where(two_faults):
+    line = r"line 5 of rope.py: raise ValueError('two\nlines')"
+    assert two_faults["raises"].reason == f"ValueError: two lines, {line}"
+    assert all(verdict.reason.isprintable() for verdict in two_faults.values())
+    assert two_faults["sys.exit"].reason == "SystemExit: 0, line 5 of rope.py: sys.exit(0)"
+
+
+@pytest.fixture
+def grade_source(tmp_path, fork_server):
+    """Return a function from the source of a rope to its verdicts on a case."""
+
+    def start(source, case=CASE):
+        path = tmp_path / "somebody" / "rope.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source)
+        with Sweep("cpu", server=fork_server) as sweep:
+            (found,) = sweep.grade(ROPE, [case], [Solution(path, "rope")])
+        return found.verdicts
+
+    return start
+
+
+def test_a_write_between_a_views_elements_is_a_mutation(grade_source):
+    source = (
+        "import torch\nfrom common.ops.rope import reference\n\n"
+        "def rope(t, freqs):\n"
+        "    raw = torch.empty(0).set_(t.untyped_storage())\n"
+        "    raw[0] += 1  # the view begins behind it\n"
+        "    return reference(t, freqs)\n"
+    )
+    verdicts = grade_source(source, CASES["sbhd-5x2x3x12-float32-d2=8-strided"])
+    assert verdicts["forward"].verdict == "MUTATED_INPUT"
+    assert verdicts["forward"].reason == "t changed"
+
+
+@pytest.mark.parametrize(("layout", "count"), [("strided", 150), ("offset", 3), ("transposed", 0)])
+def test_between_a_views_elements_is_the_guard_and_no_element_is(layout, count):
+    """Also where the inputs are others."""
+    case = CASES[f"sbhd-5x2x3x12-float32-d2=8-{layout}"]
+    worker = SimpleNamespace(chance=Chosen(True), arena=lambda nbytes: Arena("cpu", nbytes))
+    exchange = Exchange(make_problem(ROPE, case, 0, "cpu"), worker)
+    for attempt in (FIRST, OTHER, LATEST):
+        exchange.lay_inputs(attempt)
+        slot = exchange.slots[attempt].inputs["t"]
+        memory = exchange.memory.arena.bytes_of(slot)
+        guards = (memory == GUARDS[attempt % 2]).view(-1, 4).all(1)
+        assert guards.sum() == len(guards) - 360 == count
+        assert not guards.as_strided(slot.size, slot.stride, slot.offset).any()
+        assert exchange.memory.changed() is None
+
+
+DIES_IN_BACKWARD = """
+import os
+import torch
+from common.ops.rope import reference
+
+class Dies(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, freqs):
+        return reference(t, freqs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        os.abort()
+
+def rope(t, freqs):
+    return Dies.apply(t, freqs)
+"""
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("mode", [None, 0])
+def test_a_death_in_backward_leaves_forward_its_verdict(
+    grade_source, monkeypatch, interleaved, mode
+):
+    """Also where further answers would be asked for."""
+    monkeypatch.setattr(CHANCE, lambda: Chosen(interleaved, mode))
+    verdicts = grade_source(DIES_IN_BACKWARD)
+    assert verdicts["forward"].verdict == "PASSED"
+    assert verdicts["backward"].verdict == "CRASHED"
+    assert "SIGABRT" in verdicts["backward"].reason
+
+
+def test_wrong_once_and_unsupported_then_is_not_unsupported(grade_source, monkeypatch):
+    monkeypatch.setattr(CHANCE, Chosen)
+    source = (
+        "calls = []\n\ndef rope(t, freqs):\n    calls.append(1)\n"
+        "    if len(calls) > 1:\n        raise NotImplementedError('later')\n    return t * 3\n"
+    )
+    verdicts = grade_source(source)
+    assert verdicts["forward"].verdict == "NONDETERMINISTIC"
+    assert verdicts["backward"].verdict != "UNSUPPORTED"
+
+
+@pytest.mark.parametrize(
+    "reply", ["{}", "[]", '{"number": 1}', '{"number": 3, "shape": 3}', "[" * 99_999, "no json"]
+)
+def test_what_is_no_reply_costs_that_solution_alone(grade_source, reply):
+    """Written over the socket by a solution that finds it among its open files."""
+    source = (
+        "import os, stat\n\ndef rope(t, freqs):\n    for fd in range(3, 64):\n        try:\n"
+        "            if stat.S_ISSOCK(os.fstat(fd).st_mode):\n"
+        f"                os.write(fd, {reply!r}.encode() + b'\\n')\n"
+        "        except OSError:\n            pass\n    return t\n"
+    )
+    assert grade_source(source)["forward"].verdict == "TAMPERED"
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [
+        ({"verdict": "PASSED", "reason": ""}, {}),
+        ({"verdict": ["PASSED"], "reason": ""}, {}),
+        ({"verdict": "CRASHED"}, {}),
+        ({"output": None}, {}),
+        ({"output": {"shape": [], "dtype": ""}}, {}),
+        (None, {"verdict": "PASSED", "reason": ""}),
+        (None, {"another": {"shape": [], "dtype": ""}}),
+        (None, {}),
+    ],
+)
+def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward):
+    """Replies with the right token, but of another form."""
+    problem = make_problem(ROPE, CASE, 0, "cpu")
+    shape = list(problem.truth[OUTPUT].shape)
+    right = {"shape": shape, "dtype": CASE.dtype, "differentiable": True}
+    replies = {"forward": forward or right, "backward": backward}
+    worker = SimpleNamespace(
+        solution=SimpleNamespace(name="somebody/rope"),
+        chance=Chosen(),
+        differentiable=set(),
+        arena=lambda nbytes: Arena("cpu", nbytes),
+        ask=lambda request, **arguments: replies[request],
+    )
+    last = grade(problem, worker)["backward"]
+    assert (last.verdict, last.reason) == (
+        "CRASHED",
+        "the process wrote something other than a reply",
+    )
+
+
+def test_an_output_without_grad_fn_is_an_unsupported_backward(grade_source):
+    verdicts = grade_source(
+        "from common.ops.rope import reference\n\n\n"
+        "def rope(t, freqs):\n    return reference(t.detach(), freqs)\n"
+    )
+    assert verdicts["forward"].verdict == "PASSED"
+    assert verdicts["backward"].verdict == "UNSUPPORTED"
+    assert "grad_fn" in verdicts["backward"].reason
+
+
+def test_a_twin_keeps_its_verdicts_apart_from_the_board_case():
+    for op in map(ops.load, ops.names()):
+        for case in op.cases("board"):
+            twin = op.twin(case)
+            assert twin.twin
+            assert twin.name != case.name
+            assert dataclasses.replace(twin, twin=False) != twin
+
+
+@pytest.mark.parametrize(
+    ("truth", "again", "stayed"),
+    [
+        ([1.0] * 9, [1.0] * 9, True),
+        ([1.0] * 9, [1.0] * 8 + [2.0], False),
+        ([1.0] * 7, [1.0] * 7, False),
+        ([1.0] * 7 + [0.0] * 99, [1.0] * 7 + [0.0] * 99, False),
+    ],
+)
+def test_what_stayed_the_same_is_no_proof_where_it_is_little_or_zero(truth, again, stayed):
+    first, again = torch.tensor(truth), torch.tensor(again)
+    assert _stayed(first, again, first.double()) == stayed

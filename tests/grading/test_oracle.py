@@ -1,0 +1,182 @@
+"""The oracle in pieces, results compared in chunks, and a harness that spares a GPU's memory."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from common import ops
+from common.grading import chunks, oracle, tolerance
+from common.grading.memory import CONTEXT, IDLE, Memory
+from common.grading.sweep import Sweep
+from common.grading.tolerance import budget_of, check_values
+from common.ops._draw import draw
+from common.paths import ROOT
+from common.solutions import Solution
+from common.wire import OUTPUT
+from tests.support.asking import Chosen
+
+# a single row has no slices along its first dimension: it is its features
+SEVERAL = [(op, case) for op in map(ops.load, ops.names()) for case in op.cases("smoke")
+           if not case.span and len(op.output(case)) > 1]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "case"), SEVERAL[::3], ids=lambda each: each.name)
+def test_pieces_make_the_whole(op, case, monkeypatch):
+    """Sums over the pieces differ in the last bits of float64 alone."""
+    gradients = "backward" in case.directions
+    drawn = draw(op, case, 1, "cpu")
+    whole = oracle.truth(op, *drawn, gradients)
+    monkeypatch.setattr(oracle, "PIECE", 1)
+    pieces = oracle.truth(op, *drawn, gradients)
+    assert whole.keys() == pieces.keys()
+    for name, expected in whole.items():
+        torch.testing.assert_close(
+            pieces[name], expected, rtol=1e-12, atol=1e-12 * float(expected.abs().max())
+            if expected.numel() else 0.0, equal_nan=True,
+        )  # fmt: skip
+
+
+def test_a_piece_holds_so_many_elements_at_most(monkeypatch):
+    seen = []
+    op = ops.load("masked_linear")
+    reference = op.reference
+
+    def noted(x, **rest):
+        seen.append(len(x))
+        return reference(x, **rest)
+
+    case = next(case for case in op.cases("smoke") if case.tokens == 300)
+    monkeypatch.setattr(oracle, "PIECE", 64 * max(case.widths))
+    object.__setattr__(op, "reference", noted)
+    try:
+        oracle.truth(op, *draw(op, case, 1, "cpu"))
+    finally:
+        object.__setattr__(op, "reference", reference)
+    assert seen == [64, 64, 64, 64, 44]
+
+
+# --- chunks ---------------------------------------------------------------------------------------
+
+
+def results(wrong: int | None, value: float = 9.0) -> tuple[torch.Tensor, ...]:
+    """Return a result with one wrong element, eager's and the oracle's."""
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randn(40, 50, generator=generator, dtype=torch.float64)
+    eager = truth.float() + 1e-6 * torch.randn(40, 50, generator=generator)
+    actual = truth.float().t().contiguous().t()
+    if wrong is not None:
+        actual.view(-1) if actual.is_contiguous() else None
+        actual[wrong // 50, wrong % 50] = value
+    return actual, eager, truth
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 701, 1999])
+@pytest.mark.parametrize("value", [9.0, math.nan, math.inf])
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_comparison_in_chunks_finds_the_same(monkeypatch, wrong, value, apart):
+    actual, eager, truth = results(wrong, value)
+    whole = check_values(actual, truth, budget_of(eager, truth, apart), 4.0)
+    monkeypatch.setattr(chunks, "CHUNK", 300)
+    parts = check_values(actual, truth, budget_of(eager, truth, apart), 4.0)
+    assert parts[0] == whole[0]
+    assert (parts[0] is None) == (wrong is None)
+    if wrong is not None:
+        assert parts[0].index == (wrong // 50, wrong % 50)
+        assert "1 of 2000 wrong" in parts[0].text
+    assert parts[1] == pytest.approx(whole[1], rel=1e-12, nan_ok=True)
+
+
+def test_chunks_say_where_they_begin(monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK", 4)
+    one, other = torch.arange(10.0), torch.arange(10.0).view(2, 5)
+    found = list(chunks.chunks("cpu", one, other))
+    assert [start for start, _ in found] == [0, 4, 8]
+    assert all(torch.equal(*pair) for _, pair in found)
+
+
+def test_an_rms_error_is_found_over_all_chunks(monkeypatch):
+    _, eager, truth = results(None)
+    actual = truth + 8 * (eager - truth)
+    budget = budget_of(eager, truth)
+    for size in (1 << 20, 128):
+        monkeypatch.setattr(tolerance, "chunks", chunks.chunks)
+        monkeypatch.setattr(chunks, "CHUNK", size)
+        wrong, ratio = check_values(actual.float(), truth, budget, 4.0)
+        assert "rms error" in wrong.text or "wrong" in wrong.text
+        assert ratio == pytest.approx(8.0, rel=0.01)
+
+
+# --- frugal ---------------------------------------------------------------------------------------
+
+HALF = """
+import torch
+
+calls = 0
+
+def one_ulp_off(out, times):
+    return out + times * (torch.nextafter(out, out + 1) - out).detach()
+
+def rotate_half(x, *, interleaved=False):
+    global calls
+    calls += 1
+    if interleaved:
+        raise NotImplementedError("interleaved")
+    a, b = x.chunk(2, -1)
+    {line}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("return torch.cat((-b, a), -1)", "PASSED"),
+        ("return torch.cat((b, a), -1)", "INCORRECT_NUMERICAL"),
+        ("return one_ulp_off(torch.cat((-b, a), -1), calls % 2)", "NONDETERMINISTIC"),
+        ("out = torch.cat((-b, a), -1); return out + 0 * x.detach().add_(1)", "MUTATED_INPUT"),
+        ("out = torch.empty_like(x); return out + 0 * x", "UNWRITTEN_OUTPUT"),
+    ],
+)
+def test_a_frugal_harness_finds_what_others_find(tmp_path, fork_server, line, verdict):
+    """Each attempt writes over the results of the one before, which were copied to the host."""
+    path = tmp_path / "rotate_half.py"
+    path.write_text(HALF.format(line=line))
+    op = ops.load("rotate_half")
+    every = [case for case in op.cases("smoke") if case.shape == (7, 130)]
+    cases = [case for case in every if case.dtype == "float32"]
+    memory = Memory(lambda: IDLE + CONTEXT)
+    with Sweep("cpu", server=fork_server, memory=memory) as sweep:
+        for _ in range(3):
+            for graded in sweep.grade(op, cases, [Solution(path, "rotate_half")], repeats=2):
+                assert graded.problem.frugal
+                found = {each.verdict for each in graded.verdicts.values()}
+                if graded.case.interleaved:
+                    assert found == {"UNSUPPORTED"}
+                else:
+                    assert graded.verdicts["forward"].verdict == verdict
+
+
+def test_an_outline_has_no_memory(fork_server, tmp_path):
+    path = tmp_path / "rotate_half.py"
+    path.write_text(HALF.format(line="return torch.cat((-b, a), -1)"))
+    op = ops.load("rotate_half")
+    with Sweep("cpu", server=fork_server) as sweep:
+        (graded,) = sweep.grade(op, [next(op.cases("smoke"))], [Solution(path, "rotate_half")])
+    problem = graded.problem
+    assert not problem.arguments
+    assert problem.upstream.is_meta
+    assert problem.truth[OUTPUT].is_meta
+    assert problem.truth[OUTPUT].shape == problem.case.shape
+
+
+def test_a_frugal_harness_asks_other_inputs_too(fork_server, monkeypatch):
+    """One call after the other, so that a replayed result is a wrong one."""
+    monkeypatch.setattr("common.grading.worker.Chance", lambda: Chosen(interleaved=True))
+    op = ops.load("rotate_half")
+    cases = [next(op.cases("smoke"))]
+    replays = Solution(ROOT / "tests" / "corpus" / "cheats" / "replays_by_pointer" / "rotate_half.py", op.name)
+    with Sweep("cpu", server=fork_server, memory=Memory(lambda: IDLE + CONTEXT)) as sweep:
+        found = [graded.verdicts["forward"].verdict for graded in sweep.grade(op, cases, [replays])]
+    assert found == ["TAMPERED"]

@@ -1,0 +1,126 @@
+"""The state of the device while it is timed, and its stated peaks."""
+
+import os
+import subprocess
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common.measure import device
+from common.peaks import PEAKS, peak_of
+from tests.sandbox.test_clock_on_gpu import measured_on_gpu, needs_gpu
+
+
+@needs_gpu
+def test_the_devices_state_is_known_where_nvml_is():
+    pytest.importorskip("pynvml")
+    read = device.reader(str(torch.cuda.get_device_properties().uuid))
+    assert read is not None
+    with device.Monitor(read) as watch:
+        measured_on_gpu(lambda x: x.clone(), lambda x: x.clone())
+        time.sleep(2 * device.PERIOD)
+    assert 100 < watch.state["sm_mhz"][1] < 5000
+    assert 0 < watch.state["celsius"][1] < 120
+
+
+class Nvml:
+    """As pynvml behaves where it may tell all but the temperature."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = "sm", "memory", "gpu"
+
+    class NVMLError(Exception):
+        pass
+
+    @staticmethod
+    def nvmlDeviceGetClockInfo(handle, which):
+        return {"sm": 1980, "memory": 3201}[which]
+
+    @classmethod
+    def nvmlDeviceGetTemperature(cls, handle, which):
+        raise cls.NVMLError("not supported")
+
+    @staticmethod
+    def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
+        return 0x04 | 0x02
+
+    @staticmethod
+    def nvmlDeviceGetComputeRunningProcesses(handle):
+        return [SimpleNamespace(pid=7), SimpleNamespace(pid=8)]
+
+
+def test_a_reading_leaves_out_what_the_device_does_not_tell(monkeypatch):
+    monkeypatch.setattr(device, "_holds_gpu", lambda pid: False)
+    expected = {"sm_mhz": 1980, "memory_mhz": 3201, "reasons": 6, "others": 2}
+    assert device.read(Nvml, "handle", device.Others()) == expected
+
+
+def test_a_state_is_the_range_and_every_reason_that_slows():
+    readings = [
+        {"sm_mhz": 1980, "celsius": 40, "reasons": 0x01, "others": 0},
+        {"sm_mhz": 1200, "celsius": 55, "reasons": 0x04, "others": 1},
+        {"sm_mhz": 1500, "celsius": 50, "reasons": 0x40 | 0x02, "others": 0},
+    ]
+    assert device.summary(readings) == {
+        "sm_mhz": [1200, 1980],
+        "celsius": [40, 55],
+        "throttled": ["power cap", "hardware thermal slowdown"],
+        "others": 1,
+    }
+    assert device.summary([{"reasons": 0x01 | 0x02}]) == {"throttled": []}
+    assert device.summary([]) == {}
+
+
+def test_the_watch_reads_while_it_is_entered_and_not_after():
+    read = iter(range(1000, 9000))
+    with device.Monitor(lambda: {"sm_mhz": next(read)}) as watch:
+        time.sleep(3.5 * device.PERIOD)
+    state = watch.state
+    time.sleep(1.5 * device.PERIOD)
+    assert state["sm_mhz"][0] == 1000
+    assert 1002 <= state["sm_mhz"][1] <= 1004, "once at its start too"
+    assert watch.state == state
+
+
+def test_without_nvml_nothing_is_known():
+    assert device.reader("no such device") is None
+    with device.Monitor(None) as watch:
+        pass
+    assert watch.state == {}
+
+
+def test_only_processes_that_are_not_ours_are_others(monkeypatch):
+    monkeypatch.setattr(device, "_family", lambda pid: [1, 2, 3])
+    monkeypatch.setattr(device, "_holds_gpu", lambda pid: pid != 3)
+    counts = [device.Others().among(range(count)) for count in (0, 1, 2, 3)]
+    assert counts == [0, 0, 0, 1]
+
+
+def test_proc_is_walked_again_only_where_the_processes_changed(monkeypatch):
+    walks, others = [], device.Others()
+    monkeypatch.setattr(device, "_family", lambda pid: walks.append(pid) or [1])
+    monkeypatch.setattr(device, "_holds_gpu", lambda pid: True)
+    found = [others.among(pids) for pids in ([], [], [5], [5], [5, 6], [6, 5], [6, 7])]
+    assert (found, len(walks)) == ([0, 0, 0, 0, 1, 1, 1], 4)
+
+
+def test_a_family_is_a_process_with_its_descendants():
+    child = subprocess.Popen(["sleep", "30"])
+    try:
+        family = device._family(os.getpid())
+        assert {os.getpid(), child.pid} <= set(family)
+        assert os.getppid() not in family
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_peaks_are_of_the_right_order_and_say_whence():
+    for peak in PEAKS.values():
+        assert 1e12 <= peak.bytes_per_second <= 1e13
+        assert set(peak.flops_per_second) == {"float32", "bfloat16", "float16"}
+        assert peak.flops_per_second["float32"] < peak.flops_per_second["bfloat16"]
+        assert peak.source
+    assert peak_of("NVIDIA H200").bytes_per_second == 4.8e12
+    assert peak_of("a toaster") is None

@@ -1,0 +1,294 @@
+"""The lines of a run are read as they were written; a torn or foreign line is reported."""
+
+import json
+
+import msgspec
+import pytest
+
+from common.errors import UserError
+from common.records import jsonl, runs, scan, writer
+from common.records.fields import SCHEMA, Selection, Summary
+from common.records.runs import Results
+from common.records.writer import RunWriter, Samples
+from tests.board.test_ranking import PARAMS, replace
+from tests.board.test_ranking import RUN as TIMED_RUN
+from tests.board.test_ranking import row as timed_row
+
+RUN = replace(TIMED_RUN, device="cpu", device_name="a laptop", selection=Selection(op="rope"))
+ROW = timed_row(params=PARAMS | {"lengths": [7, 1]}, error=0.7)
+NAME = "20261121T082930Z-r1.jsonl"
+
+
+def row(**fields):
+    return replace(ROW, **fields)
+
+
+def written(folder, *rows, run=RUN, name=NAME, end=True):
+    """The file of a run with these rows."""
+    file = RunWriter(folder / name)
+    file.begin(run)
+    file.rows(rows)
+    if end:
+        file.end(run.run)
+    file.close()
+    return folder / name
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read(tmp_path):
+    rows = [ROW, row(direction="backward", verdict="TIMEOUT", reason="| ü \u2028 \n", error=None)]
+    folder = tmp_path / "new" / "cpu"
+    written(folder, *rows)
+    results = runs.read(folder)
+    assert (results.runs, results.rows, results.finished) == ([RUN], rows, {"r1"})
+    assert not results.timed
+
+
+def test_no_file_is_no_records(tmp_path):
+    assert runs.read(tmp_path / "cpu").rows == []
+    assert runs.read_all(tmp_path) == []
+
+
+def test_a_devices_files_are_read_in_the_order_of_time(tmp_path):
+    second = replace(RUN, run="r2")
+    written(tmp_path, row(run="r2"), run=second, name="20261121T082930Z-r2.jsonl")
+    written(tmp_path, ROW, name="20261121T082929Z-r1.jsonl")
+    results = runs.read(tmp_path)
+    assert results.runs == [RUN, second]
+    assert results.latest() == [row(run="r2")]
+
+
+def test_what_a_gpu_measured_comes_first(tmp_path):
+    written(tmp_path / "cpu", ROW)
+    written(tmp_path / "gpu", ROW, run=replace(RUN, device="cuda"))
+    (tmp_path / "none").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / NAME).touch()
+    assert [results.path.name for results in runs.read_all(tmp_path)] == ["gpu", "cpu"]
+
+
+def test_a_file_of_the_old_layout_is_named_and_left_alone(tmp_path, capsys):
+    written(tmp_path / "cpu", ROW)
+    old = tmp_path / "cpu.jsonl"
+    old.write_text('{"schema":1,"kind":"run"}\n')
+    assert [results.path.name for results in runs.read_all(tmp_path)] == ["cpu"]
+    (notice,) = capsys.readouterr().err.splitlines()
+    assert "cpu.jsonl" in notice
+    assert old.read_text() == '{"schema":1,"kind":"run"}\n'
+
+
+BOTH = {name: [1.0] * 3 for name in ("solution", "eager")}
+
+
+@pytest.mark.parametrize("kept", [1, 20, -1])
+def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, kept):
+    path = written(tmp_path, ROW, row(case="c2"), end=False)
+    *whole, last = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(whole) + last[:kept])
+    assert runs.read(tmp_path).rows == [ROW]
+    (notice,) = capsys.readouterr().err.splitlines()
+    assert NAME in notice
+
+    file = RunWriter(path)
+    file.rows([row(case="c3")])
+    file.end("r1")
+    file.close()
+    results = runs.read(tmp_path)
+    assert (results.rows, results.finished) == ([ROW, row(case="c3")], {"r1"})
+    assert not capsys.readouterr().err
+
+
+LINE = json.loads(msgspec.json.encode(ROW))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        json.dumps({"schema": 1, "kind": "end", "run": "r1"}),
+        json.dumps({"kind": "end", "run": "r1"}),
+        json.dumps({"schema": SCHEMA, "kind": "verdict"}),
+        json.dumps({"schema": SCHEMA, "kind": "end"}),
+        json.dumps({"schema": SCHEMA, "kind": "end", "run": "another"}),
+        json.dumps({"schema": SCHEMA, "kind": "row", "run": "r1", "solution": "alice/rope"}),
+        json.dumps({"schema": SCHEMA, "kind": "run", "run": "r1", "unheard": "of"}),
+        json.dumps(LINE | {"unheard": "of"}),
+        json.dumps(LINE | {"device_state": [1]}),
+        json.dumps(LINE | {"device_state": "hot"}),
+        json.dumps(LINE | {"device_state": {"others": "two"}}),
+        json.dumps(LINE | {"gpu": {"solution": [1.0, 1.0, 1.0]}}),
+        json.dumps(LINE | {"gpu": BOTH}),
+        json.dumps(LINE | {"gpu": BOTH | {"copy": [1.0] * 3}, "host": {}, "ranked_by": "host"}),
+        json.dumps(LINE | {"gpu": {"solution": [], "eager": [1.0, 1.0, 1.0]}}),
+        json.dumps(LINE | {"gpu": {"solution": 1, "eager": [1.0, 1.0, 1.0]}}),
+        json.dumps(LINE | {"host": {"eager": [1.0, 1.0, 1.0]}}),
+        json.dumps(LINE | {"gpu": {"solution": [1.0, 1.0, 1.0], "eager": [1.0, None, 1.0]}}),
+        json.dumps(LINE | {"direction": "sideways"}),
+        json.dumps({"run": "r1"}),
+        "[1]",
+        "7",
+        "",
+        "{torn",
+    ],
+)
+def test_a_line_that_is_no_record_is_a_fault_that_names_it(tmp_path, line):
+    path = written(tmp_path, ROW, end=False)
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(UserError) as caught:
+        runs.read(tmp_path)
+    assert "line 3 is no record of schema 2" in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "remove that line" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_line_of_a_newer_schema_asks_for_newer_code_and_not_for_the_line(tmp_path):
+    path = written(tmp_path, ROW)
+    newer = json.dumps(LINE | {"schema": SCHEMA + 1, "unheard": "of"})
+    path.write_text(path.read_text() + newer + "\n")
+    with pytest.raises(UserError, match="git pull") as caught:
+        runs.read(tmp_path)
+    (part,) = scan.parts(path, 1 << 20)
+    with pytest.raises(UserError, match="git pull") as scanned:
+        scan.scan(part)
+    says = f"{path}: line 4 has schema 3, this checkout reads 2; "
+    assert str(caught.value) == str(scanned.value)
+    assert str(caught.value).startswith(says) and "remove" not in str(caught.value)
+
+
+def test_a_file_that_does_not_begin_with_its_run_is_a_fault(tmp_path):
+    path = written(tmp_path, ROW)
+    first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(rest))
+    with pytest.raises(UserError, match=r"line 1 .*begins with its run"):
+        runs.read(tmp_path)
+    path.write_text(first + first)
+    with pytest.raises(UserError, match=r"line 2 .*begins with its run"):
+        runs.read(tmp_path)
+
+
+def test_bytes_that_are_no_text_are_a_fault(tmp_path):
+    path = written(tmp_path, ROW)
+    path.write_bytes(path.read_bytes() + b"\xff\xfe\n")
+    with pytest.raises(UserError, match="line 4"):
+        runs.read(tmp_path)
+
+
+def test_a_number_that_json_does_not_have_is_not_written(tmp_path):
+    file = RunWriter(tmp_path / NAME)
+    for error in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="an error of"):
+            file.rows([row(error=error)])
+    file.close()
+    assert not (tmp_path / NAME).read_bytes()
+
+
+# --- which rows are shown -------------------------------------------------------------------------
+
+
+def test_latest_takes_the_last_row_of_each():
+    again, other = row(run="r2", verdict="TIMEOUT"), row(direction="backward")
+    results = Results(path=None, rows=[ROW, other, again])
+    assert sorted(results.latest(), key=lambda r: r.direction) == [other, again]
+
+
+def test_a_case_that_the_last_whole_run_lacks_is_shown_no_more():
+    old, new = row(case="old"), row(run="r2", case="new")
+    both = [replace(RUN, run=run) for run in ("r1", "r2")]
+    assert Results(None, both, [old, new], {"r1", "r2"}).latest() == [new]
+    assert Results(None, both, [old, new], {"r1"}).latest() == [old, new]
+    some = [both[0], replace(RUN, run="r2", selection=Selection(only="alice"))]
+    assert Results(None, some, [old, new], {"r1", "r2"}).latest() == [old, new]
+
+
+def test_a_line_without_the_fields_that_have_a_default_is_read(tmp_path):
+    path = written(tmp_path, ROW)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        for name in ("device_state", "tier", "peak"):
+            line.pop(name, None)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    results = runs.read(tmp_path)
+    assert (results.runs, results.rows) == ([RUN], [ROW])
+    assert (results.rows[0].tier, results.rows[0].disturbed) == ("board", {})
+
+
+def test_a_run_of_the_plots_leaves_the_board_as_it_was():
+    """Even one over all solutions, whose cases are not the board's."""
+    board, plot = replace(RUN, selection=Selection()), replace(RUN, run="r2")
+    drawn = row(run="r2", tier="plot", case="c2")
+    same = row(run="r2", tier="plot", verdict="TIMEOUT")
+    results = Results(None, [board, plot], [ROW, drawn, same], finished={"r1", "r2"})
+    assert results.latest() == [ROW]
+    assert results.latest("plot") == [drawn, same]
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ({}, {}),
+        ({"throttled": [], "others": 0, "sm_mhz": [1980, 1980]}, {}),
+        ({"throttled": ["power cap"]}, {}),
+        ({"others": 1}, {"gpu": ["shared with 1 other process"]}),
+        (
+            {"throttled": ["a", "b"], "others": 2},
+            {"gpu": ["a", "b", "shared with 2 other processes"]},
+        ),
+        ({"slow_probes": 3}, {"gpu": ["slow probes"]}),
+        ({"slow_host_probes": 3}, {"host": ["slow probes"]}),
+    ],
+)
+def test_a_row_says_what_disturbed_it(state, says):
+    assert row(device_state=state).disturbed == says
+
+
+def test_a_run_over_some_solutions_is_not_whole():
+    assert RUN.whole
+    assert replace(RUN, selection=Selection(op="rope", tier="plot")).whole
+    assert not replace(RUN, selection=Selection(only="alice--only")).whole
+
+
+# --- raw samples ----------------------------------------------------------------------------------
+
+GPU = {"solution": [2.05, 2.04, 2.07], "eager": [3.0]}
+
+
+def test_samples_come_back_in_their_order_and_a_board_does_not_open_them(tmp_path):
+    samples = Samples.of(ROW, GPU, {})
+    assert samples.gpu == {"solution": [205, 0, -1, 2], "eager": [300, 0]}
+    file = RunWriter(tmp_path / NAME)
+    file.begin(RUN)
+    file.rows([ROW], [samples])
+    plain = tmp_path / "20261121T082930Z-r1.samples.jsonl"
+    assert writer.read_samples(tmp_path / NAME) == jsonl.read(plain, writer.FORMAT)
+    file.end("r1")
+    file.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [NAME, plain.name + ".xz"]
+    (kept,) = writer.read_samples(tmp_path / NAME)
+    assert kept.microseconds("gpu", "solution") == GPU["solution"]
+    (tmp_path / (plain.name + ".xz")).write_bytes(b"none")
+    assert runs.read(tmp_path).rows == [ROW]
+    with pytest.raises(UserError, match="is damaged"):
+        writer.read_samples(tmp_path / NAME)
+
+
+def test_a_run_that_is_continued_keeps_its_samples(tmp_path):
+    path = tmp_path / NAME
+    for case in ("c1", "c2"):
+        file = RunWriter(path)
+        if case == "c1":
+            file.begin(RUN)
+        file.rows([row(case=case)], [Samples.of(row(case=case), GPU, {})])
+        file.close()
+    RunWriter(path).close()
+    file = RunWriter(path)
+    file.end("r1")
+    file.close()
+    assert [each.case for each in writer.read_samples(path)] == ["c1", "c2"]
+
+
+def test_summaries_hold_the_median_and_its_interval():
+    found = Summary.of([10.0 + i % 7 for i in range(50)])
+    assert found.low < found.median < found.high
+    assert Summary.of([3.0] * 9) == Summary(3.0, 3.0, 3.0)

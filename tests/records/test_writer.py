@@ -1,0 +1,263 @@
+"""A run's files have one writer: another's changes are refused, and put back."""
+
+import errno
+import os
+import shutil
+
+import pytest
+
+from common import files
+from common.errors import UserError
+from common.records import runs, writer
+from common.records.jsonl import Writer
+from common.records.writer import RunWriter, Samples
+from tests.board.test_ranking import replace
+from tests.records.test_records import NAME, ROW, RUN, row
+
+SAMPLES = Samples.of(ROW, {"solution": [2.05, 2.04], "eager": [3.0]}, {})
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A run under way, with one timed row."""
+    opened = RunWriter(tmp_path / "results" / "gpu" / NAME)
+    opened.begin(RUN)
+    opened.rows([ROW], [SAMPLES])
+    return opened
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "results" / "gpu" / NAME
+
+
+def test_what_a_kill_left_half_done_is_dropped_with_its_samples(file, path):
+    """One direction of a case, and samples whose row was not written."""
+    both = [row(case="whole", direction=each) for each in ("forward", "backward")]
+    samples = [replace(SAMPLES, case="whole", direction=each.direction) for each in both]
+    file.rows([*both, row(case="half")], [*samples, replace(SAMPLES, case="half")])
+    file.close()
+    before = path.read_bytes()
+    everything = {(ROW.solution, ROW.op, case) for case in ("whole", "half", ROW.case)}
+    writer.mend(path, everything)
+    assert path.read_bytes() == before
+    writer.mend(path, {(ROW.solution, ROW.op, "whole")})
+    assert [line.case for line in runs.lines(path)[1:]] == ["whole", "whole"]
+    assert [each.case for each in writer.read_samples(path)] == ["whole", "whole"]
+
+
+def test_two_writers_do_not_write_into_one_another(tmp_path):
+    first = Writer(tmp_path / "a.jsonl")
+    with pytest.raises(UserError, match="another run is writing"):
+        Writer(tmp_path / "a.jsonl")
+    first.close()
+    Writer(tmp_path / "a.jsonl").close()
+
+
+def test_a_device_has_one_writer(tmp_path):
+    gpu, cpu = tmp_path / "results" / "gpu", tmp_path / "results" / "cpu"
+    refused = pytest.raises(UserError, match="another run is writing to results/gpu")
+    with writer.locked(gpu), writer.locked(cpu), refused, writer.locked(gpu):
+        pass
+    with writer.locked(gpu):
+        pass
+
+
+CHANGES = ["append", "overwrite", "remove", "remove all", "replace"]
+
+
+def change(path, before, how):
+    """Do as a solution can, which runs as the same user."""
+    forged = before[::-1] if how == "overwrite" else before + before
+    if how in ("remove", "replace"):
+        path.unlink()
+    if how == "remove all":
+        shutil.rmtree(path.parent)
+    elif how != "remove":
+        path.write_bytes(forged)
+    return forged
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("write", [lambda f: f.rows([row(case="c2")]), lambda f: f.end(RUN.run)])
+def test_what_another_writes_meanwhile_is_taken_back(file, path, how, write):
+    before = path.read_bytes()
+    forged = change(path, before, how)
+    with pytest.raises(UserError, match="changed while it was written to"):
+        write(file)
+    assert path.read_bytes() == before
+    path.write_bytes(forged)  # by one that has not ended yet
+    file.close()
+    assert path.read_bytes() == before
+    assert not runs.read(path.parent).finished
+
+
+@pytest.mark.parametrize("how", ["append", "remove", "replace"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_the_samples_are_guarded_too(file, path, how, ends):
+    samples = writer.samples_file(path)
+    before = samples.read_bytes()
+    change(samples, before, how)
+    with pytest.raises(UserError, match="changed while it was written to"):
+        file.end(RUN.run) if ends else file.rows([row(case="c2")], [SAMPLES])
+    assert samples.read_bytes() == before
+    change(samples, before, how)
+    file.close()
+    assert samples.read_bytes() == before
+    assert writer.read_samples(path) == [SAMPLES]
+
+
+def test_a_change_of_equal_size_at_once_is_seen_before_the_end(file, path, monkeypatch):
+    """Within one tick of the file system's clock, size, times and inode can all be the same."""
+    monkeypatch.setattr(Writer, "_touched", lambda self: False)
+    before = path.read_bytes()
+    change(path, before, "overwrite")
+    with pytest.raises(UserError, match="changed while it was written to"):
+        file.end(RUN.run)
+    assert path.read_bytes() == before
+    file.close()
+
+
+def test_packed_samples_that_another_changed_are_put_back(file, path):
+    file.end(RUN.run)
+    packed = writer.archive(path)
+    packed.write_bytes(b"other")
+    file.close()
+    assert writer.read_samples(path) == [SAMPLES]
+    assert not writer.samples_file(path).exists()
+
+
+def test_a_new_file_is_named_by_its_time_and_run(tmp_path):
+    name = writer.new_file(tmp_path, "57df38dac757").name
+    time, _, run = name.partition("-")
+    assert run == "57df38dac757.jsonl"
+    assert len(time) == len("20261121T082930.125000Z")
+    assert time[8] + time[-1] == "TZ"
+
+
+def test_two_runs_of_one_second_stand_in_the_order_of_time(tmp_path):
+    begun = [writer.new_file(tmp_path, run) for run in ("f", "a", "c")]
+    for path in begun:
+        path.touch()
+    assert runs.files(tmp_path) == begun
+
+
+def test_a_run_after_the_clock_went_back_stands_last(tmp_path):
+    later = tmp_path / "20990101T000000.000000Z-a.jsonl"
+    later.touch()
+    begun = [later]
+    for run in ("b", "c"):
+        begun.append(writer.new_file(tmp_path, run))
+        begun[-1].touch()
+    assert runs.files(tmp_path) == begun
+    assert begun[1].name == "20990101T000001.000000Z-b.jsonl"
+
+
+# --- the files beside it --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def earlier(path):
+    """The file of a run that ended before."""
+    opened = RunWriter(path.with_name("20261121T082929Z-r0.jsonl"))
+    opened.begin(replace(RUN, run="r0"))
+    opened.rows([row(run="r0")], [SAMPLES])
+    opened.end("r0")
+    opened.close()
+    return path.with_name("20261121T082929Z-r0.jsonl")
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("which", [lambda path: path, writer.archive])
+def test_the_records_of_earlier_runs_are_put_back(earlier, file, path, how, which):
+    changed = which(earlier)
+    before = {each: each.read_bytes() for each in path.parent.iterdir()}
+    change(changed, before[changed], how)
+    with pytest.raises(UserError, match="was changed during the run"):
+        file.end(RUN.run)
+    assert changed.read_bytes() == before[changed]
+    change(changed, before[changed], how)
+    file.close()
+    assert {each: each.read_bytes() for each in path.parent.iterdir()} == before
+
+
+def test_another_time_alone_is_no_change(earlier, file, path):
+    """As a backup by hard links leaves it."""
+    for touched in (earlier, path):
+        os.utime(touched, (1, 1))
+    file.rows([row(case="c2")])
+    file.end(RUN.run)
+    file.close()
+    assert {each.name for each in path.parent.iterdir()} >= {earlier.name, path.name}
+
+
+def test_a_file_named_like_the_runs_own_is_set_aside_too(file, path, capsys):
+    planted = path.with_name(f"{path.stem}x.jsonl")
+    planted.write_bytes(b"{}")
+    writer.archive(path).write_bytes(b"no archive")
+    file.close()
+    assert runs.files(path.parent) == [path]
+    assert not writer.archive(path).exists(), "only the end of a run writes it"
+    assert f"{planted.name} appeared during the run: renamed" in capsys.readouterr().err
+
+
+def test_a_broken_archive_of_an_unfinished_run_is_named(tmp_path):
+    path = tmp_path / "gpu" / "20261121T082930Z-r1.jsonl"
+    path.parent.mkdir()
+    writer.archive(path).write_bytes(b"no archive")
+    with pytest.raises(UserError, match=r"xz: is damaged; take it from git again, or remove it"):
+        RunWriter(path)
+
+
+def test_a_file_that_appears_is_set_aside(earlier, file, path):
+    forged = path.with_name("99991231T235959Z-r9.jsonl")
+    forged.write_bytes(earlier.read_bytes())
+    with pytest.raises(
+        UserError, match=r"99991231T235959Z-r9\.jsonl appeared during the run: renamed"
+    ):
+        file.end(RUN.run)
+    assert runs.files(path.parent) == [earlier, path]
+    assert forged.with_name(forged.name + ".unexpected").read_bytes() == earlier.read_bytes()
+    file.close()
+    assert runs.files(path.parent) == [earlier, path]
+
+
+class Full:
+    """A file on a disk with room for some bytes more."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def write(self, text):
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken, self.room = text[: self.room], self.room - len(text[: self.room])
+        return self.file.write(taken)
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+@pytest.mark.parametrize("room", [0, 10])
+def test_a_full_disk_is_one_line_and_leaves_whole_lines(file, path, room):
+    before = path.read_bytes()
+    file._lines._file = Full(file._lines._file, room)
+    with pytest.raises(UserError, match=r"jsonl: No space left on device: make room there"):
+        file.rows([row(case="c2")])
+    assert path.read_bytes() == before
+    file._lines._file.room = 1 << 20
+    file.rows([row(case="c3")])
+    file.close()
+    assert [each.case for each in runs.read(path.parent).rows] == [ROW.case, "c3"]
+
+
+def test_a_file_that_cannot_be_replaced_is_named_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(path, content):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(type(tmp_path), "write_bytes", full)
+    with pytest.raises(OSError, match="No space left") as told:
+        files.replace(tmp_path / "record", b"")
+    assert told.value.filename == str(tmp_path / "record")
+    assert not [*tmp_path.iterdir()]

@@ -1,0 +1,200 @@
+"""Imports run one way: the table of rooms, and what each may import.
+
+Read from the syntax tree of every file, imports inside functions included. An import for type
+checkers alone counts for the direction; it loads no torch.
+"""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.paths import ROOT
+from common.solutions import OURS, imported
+
+SHARED = (
+    "errors digest kept spec paths peaks printable processes wire verdicts source stats solutions"
+    " arena files"
+)
+GRADING = f"{SHARED} ops records grading"
+MAY = {
+    "errors": "",
+    "digest": "",
+    "kept": "digest files paths",
+    "files": "",
+    "processes": "",
+    "importing": "",
+    "spec": "",
+    "paths": "",
+    "peaks": "",
+    "printable": "",
+    "source": "",
+    "wire": "",
+    "stats": "",
+    "arena": "",
+    "verdicts": "errors spec",
+    "solutions": "digest errors paths printable",
+    "ops": f"{SHARED}",
+    "records": f"{SHARED}",
+    "peers": "ops",
+    "sandbox": f"{SHARED} importing ops",
+    "grading": f"{SHARED} ops",
+    "measure": f"{GRADING}",
+    "engines": f"{GRADING} importing measure",
+    "board": "digest errors files kept paths peaks printable records solutions stats",
+    "tuning": f"{GRADING} measure",
+    "tools": f"{GRADING} measure",
+    "commands": f"{GRADING} importing measure engines board tuning tools",
+    "cli": "errors commands",
+    "__main__": "cli",
+}
+"""Room of common/: the rooms that it imports beside itself."""
+LOADED_BY_TESTS_ALONE = ("sandbox", "peers")
+"""Their code runs in a solution's process, which is started by name and never imported."""
+NO_TORCH = (
+    "board",
+    "cli",
+    "digest",
+    "errors",
+    "kept",
+    "paths",
+    "peaks",
+    "printable",
+    "processes",
+    "records",
+    "solutions",
+    "source",
+    "spec",
+    "stats",
+    "verdicts",
+)
+"""Rooms whose import loads no torch, so that a board is drawn where none is installed."""
+LOADERS = {"import_module", "__import__", "spec_from_file_location", "run_path", "run_module"}
+MAY_LOAD = (
+    "common/ops/__init__.py",
+    "common/sandbox/base.py",
+    "common/sandbox/contract.py",
+    "common/cli.py",
+)
+"""Files that import a module whose name they compute."""
+
+
+def room_of(path: Path) -> str:
+    """Return the room of common/ that the file belongs to, or the top folder that it lies in."""
+    top, *rest = path.relative_to(ROOT).with_suffix("").parts
+    return rest[0] if top == "common" and rest else top
+
+
+def offences(room: str, source: str) -> list[str]:
+    """Return the imports of a source in that room that the table does not allow."""
+    found = []
+    for name in sorted(imported(source)):
+        top, _, rest = name.partition(".")
+        target = rest.partition(".")[0]
+        private = top in ("contributors", "") or name.startswith(("tests.wrong.", "tests.cheats."))
+        upward = top == "common" and target != room and target not in MAY.get(room, "").split()
+        heavy = room == "board" and top in ("torch", "triton")
+        if private or upward or heavy:
+            found.append(f"{room} imports {name}")
+    return found
+
+
+def loads(source: str) -> set[str]:
+    """Return the functions called that import a module by its name."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return {ast.unparse(call.func).rpartition(".")[2] for call in calls} & LOADERS
+
+
+def files(*tops: str) -> list[Path]:
+    """Return the Python files below these folders, less those that cannot be parsed."""
+    found = [path for top in tops for path in (ROOT / top).rglob("*.py")]
+    return [path for path in found if path.parent.name != "syntax_error"]
+
+
+@pytest.mark.parametrize("path", files("common"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_the_designs_way(path):
+    room = room_of(path)
+    assert room in MAY or path.name == "__init__.py", f"{room} has no line in the table"
+    assert not offences(room, path.read_text())
+    by_name = str(path.relative_to(ROOT)) in MAY_LOAD
+    assert by_name or not loads(path.read_text())
+
+
+def test_the_table_has_no_circle():
+    """Each room stands below every room that may import it."""
+    standing = set()
+    while open_rooms := MAY.keys() - standing:
+        free = {room for room in open_rooms if set(MAY[room].split()) - {room} <= standing}
+        assert free, f"a circle among {sorted(open_rooms)}"
+        standing |= free
+
+
+def test_the_solutions_side_is_imported_by_nobody():
+    """Not even by a room that stands above it."""
+    for room, may in MAY.items():
+        assert not set(LOADED_BY_TESTS_ALONE) & set(may.split()), room
+
+
+def test_a_solution_imports_nothing_of_ours():
+    for path in files("contributors", "tests/corpus/wrong"):
+        if path.is_relative_to(ROOT / "contributors"):
+            assert not {n.partition(".")[0] for n in imported(path.read_text())} & OURS
+        assert not loads(path.read_text()), path
+
+
+def test_tests_import_no_solution():
+    for path in [*ROOT.glob("tests/*.py"), ROOT / "conftest.py", ROOT / "noxfile.py"]:
+        names = imported(path.read_text())
+        assert not [n for n in names if n.startswith(("contributors", "common.peers"))], path
+
+
+@pytest.mark.parametrize("room", NO_TORCH)
+def test_a_board_needs_no_torch(room):
+    """Every module of the room is imported by a fresh Python that has torch and triton hidden."""
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in files("common")
+        if room_of(path) == room
+    ]
+    assert modules
+    hide = "import sys; sys.modules['torch'] = sys.modules['triton'] = None; "
+    code = hide + "; ".join(f"import {module}" for module in modules)
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("contributors", "from common.ops.rope import reference"),
+        ("contributors", "import contributors.house.rope"),
+        ("ops", "from common.grading import grade"),
+        ("ops", "from ..grading.worker import Worker"),
+        ("spec", "from common.ops._views import randn"),
+        ("records", "from common.measure import machine"),
+        ("board", "from common.grading.sweep import Sweep"),
+        ("board", "def draw():\n    from common.measure import rows"),
+        ("board", "if TYPE_CHECKING:\n    from common.spec import Case"),
+        ("board", "def late():\n    import torch"),
+        ("sandbox", "from common.grading.problem import make_problem"),
+        ("sandbox", "def late():\n    from common.measure import timing"),
+        ("grading", "from common.measure import rows"),
+        ("grading", "from common.sandbox.contract import load"),
+        ("measure", "from common.sandbox import clock"),
+        ("measure", "from common.engines import units"),
+        ("engines", "from common.commands import steps"),
+        ("commands", "from common.peers.eager import rope"),
+        ("commands", "def run():\n    import contributors.house.rope"),
+        ("tests", "from tests.corpus.wrong.in_place import rope"),
+        ("newcomer", "from common import spec"),
+    ],
+)
+def test_an_import_the_other_way_is_found(room, source):
+    assert offences(room, source)
+
+
+def test_a_module_that_is_loaded_by_name_is_found():
+    assert loads("import runpy\nrunpy.run_path('contributors/house/rope.py')") == {"run_path"}
+    assert loads("import importlib\nimportlib.import_module('common.grading')")

@@ -1,0 +1,63 @@
+"""A kernel in what torch.compile compiles: it runs outside of graphs where there is no GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from common import ops
+from common.errors import IN_A_GRAPH
+from common.grading.sweep import Sweep
+from common.paths import ROOT
+from common.solutions import Solution
+
+HALF = ops.load("rotate_half")
+CASES = [case for case in HALF.cases("smoke") if not case.span and not case.interleaved][:3]
+AROUND = (ROOT / "tests" / "corpus" / "honest" / "compiled_around_a_kernel" / "rotate_half.py").read_text()
+TUNED = AROUND.replace(
+    "@triton.jit", "@triton.autotune([triton.Config({}), triton.Config({})], ['d'])\n@triton.jit"
+)
+HINT = "@triton.heuristics({'BLOCK': lambda of: triton.next_power_of_2(of['d'])})\n@triton.jit"
+BY_HINTS = AROUND.replace(", triton.next_power_of_2(d // 2))", ")").replace("@triton.jit", HINT)
+AN_OPERATOR = (
+    AROUND
+    + """
+
+@torch.library.triton_op("tests::turned", mutates_args=())
+def _turned(x: torch.Tensor, sign: int) -> torch.Tensor:
+    return _launch(x, sign)
+
+
+_turned.register_autograd(lambda ctx, grad: (_turned(grad, -1), None))
+
+
+@torch.compile(backend="aot_eager")
+def rotate_half(x):
+    return _turned(x, 1)
+"""
+)
+
+
+@pytest.fixture
+def found(tmp_path, fork_server):
+    """Return verdicts with their reasons."""
+
+    def grade(source):
+        path = tmp_path / "rotate_half.py"
+        path.write_text(source)
+        with Sweep("cpu", server=fork_server) as sweep:
+            graded = list(sweep.grade(HALF, CASES, [Solution(path, "rotate_half")]))
+        assert len(graded) == len(CASES)
+        return {(v.verdict, v.reason) for each in graded for v in each.verdicts.values()}
+
+    return grade
+
+
+@pytest.mark.parametrize("source", [AROUND, TUNED, BY_HINTS, AN_OPERATOR])
+def test_a_graph_breaks_at_a_launch(found, source):
+    assert found(source) == {("PASSED", "")}
+
+
+@pytest.mark.parametrize("source", [AROUND, AN_OPERATOR])
+def test_a_whole_graph_is_unsupported(found, source):
+    whole = source.replace('(backend="aot_eager"', '(fullgraph=True, backend="aot_eager"')
+    assert found(whole) == {("UNSUPPORTED", IN_A_GRAPH)}

@@ -1,0 +1,250 @@
+"""Each patch of Triton's interpreter is right and still needed; each address is checked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import triton
+
+from common.sandbox.interpreter import access_log, bounds
+from tests.support.interpreting import run
+
+N = 16
+
+
+@pytest.fixture(scope="module")
+def patched():
+    return run("interpreted.py", "patched")
+
+
+@pytest.fixture(scope="module")
+def bare():
+    return run("interpreted.py", "bare")
+
+
+INTEGERS = ("int8", "int16", "int32", "int64")
+
+
+def expected() -> dict[str, torch.Tensor]:
+    """Return a GPU's results, by torch on the CPU, whose bfloat16 rounds once an operation."""
+    x, y = torch.linspace(-3, 2, N).bfloat16(), torch.linspace(0.7, 5, N).bfloat16()
+    values = torch.tensor([1.00390625, 1.01171875, -3.14159, 65504.0, 1e-3, 7.0, -0.0, torch.nan])
+    row = torch.linspace(-3, 2.5, N).bfloat16()
+    torch.manual_seed(0)
+    a, b = torch.randn(N, N), torch.randn(N, N)
+    whole = torch.tensor([3, -7, 100, 60_000, 70_000, 2**31 - 1, -(2**31), 46_341] * 2)
+    integers = {name: whole.to(getattr(torch, name)) for name in INTEGERS}
+    return {
+        **{f"{name} add": values + values for name, values in integers.items()},
+        **{f"{name} multiply": values * values for name, values in integers.items()},
+        "int32 count": 2 * (integers["int32"] > 0),
+        "bfloat16 add": x + y,
+        "bfloat16 multiply": x * y,
+        "bfloat16 divide": x / y,
+        "bfloat16 maximum": torch.maximum(x, y),
+        "bfloat16 less": torch.where(x < y, x, y),
+        "bfloat16 negate": -x,
+        "bfloat16 fma": (x.float() * y.float() + x.float()).bfloat16(),
+        "bfloat16 clamp": torch.minimum(torch.maximum(x, -y), y),
+        "bfloat16 constant": x + torch.tensor(1.5, dtype=torch.bfloat16),
+        "float32 to bfloat16": values.bfloat16(),
+        "float16 to bfloat16": values.half().bfloat16(),
+        "bfloat16 to float16": values.bfloat16().half(),
+        "bfloat16 to float32": values.bfloat16().float(),
+        "bfloat16 sum": row.float().sum().bfloat16(),
+        "bfloat16 max": row.max(),
+        "bfloat16 reduce": row.float().sum().bfloat16(),
+        "bfloat16 dot": a.bfloat16().float() @ b.bfloat16().float(),
+        "tf32 dot": _truncated(a).double() @ _truncated(b).double(),
+        "ieee dot": a.double() @ b.double(),
+        "autotune": torch.tensor([4.0] * 4 + [0.0] * 4),
+    }
+
+
+def _truncated(values: torch.Tensor) -> torch.Tensor:
+    """Cut to the 10 bits of mantissa that a tensor core reads, as observed on an H200."""
+    return (values.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+EXPECTED = expected()
+RIGHT_ALREADY = {
+    *("bfloat16 less", "bfloat16 maximum", "bfloat16 max"),
+    *("bfloat16 to float32", "bfloat16 to float16", "ieee dot", "int32 count"),
+    *(f"{name} {kind}" for name in INTEGERS for kind in ("add", "multiply")),
+}
+"""Right without a patch; here so that no patch breaks them."""
+
+
+def close(result, name: str) -> bool:
+    if isinstance(result, str):
+        return False
+    tolerance = 1e-5 if "dot" in name else 0.0
+    wanted = EXPECTED[name].double().flatten()
+    actual = torch.tensor(result, dtype=torch.float64)
+    return torch.allclose(actual, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_patched_is_right(name, patched):
+    assert close(patched[name], name), (patched[name], EXPECTED[name])
+
+
+@pytest.mark.parametrize("name", sorted(set(EXPECTED) - RIGHT_ALREADY))
+def test_patch_is_still_needed(name, bare):
+    assert not close(bare[name], name), "Triton does this right now: the patch can go"
+
+
+def test_tf32_is_worse_than_float32(patched):
+    """So that a tf32 product in a float32 solution is a wrong value on a CPU too."""
+    truth = EXPECTED["ieee dot"].flatten()
+    error = (torch.tensor(patched["tf32 dot"], dtype=torch.float64) - truth).abs().max()
+    assert error > 1e-4
+
+
+@pytest.fixture(scope="module")
+def accesses():
+    return run("accesses.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("load past the end", "first=0, last=8: reads x + 8 of 8, "),
+        ("load before the start", "first=0, last=8: reads x - 2 of 8, "),
+        ("store past the end", "writes out + 4 of 4, "),
+        ("block pointer", "n=7: reads x + 7 of 7, "),
+        ("atomic", "index=8: updates out + 8 of 8, "),
+        ("amid an element", "bytes=30: reads x + 30 bytes of 32 bytes, "),
+        ("view of an input", "first=0, last=8: reads x + 8 of 8, "),
+        ("descriptor too long", "reads x + 8 of 8, "),
+        ("made descriptor too long", "n=12: reads x + 8 of 8, "),
+        ("tuple past the end", "reads pair[0] + 8 of 8, "),
+        ("compare and swap past the end", "index=8: updates out + 8 of 8, "),
+        ("block pointer's store", "n=7: writes out + 7 of 7, "),
+        ("seven sizes", "a=8, b=8, c=8, d=8, e=8, f=8: reads x + 8 of 8, "),
+    ],
+)
+def test_an_access_outside_is_named(name, message, accesses):
+    program, found, report = accesses[name].partition(message)
+    assert program.rstrip(" ,:") == "program (0,)" and found, accesses[name]
+    assert re.match(r"line \d+ of accesses.py: \w*\.?(load|store|atomic)", report), report
+
+
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [("second of a row", "(1,)"), ("second of a column", "(0, 1)"), ("last of all", "(0, 0, 2)")],
+)
+def test_the_program_is_named_by_its_place_in_the_grid(name, program, accesses):
+    assert accesses[name].startswith(f"program {program}, "), accesses[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("masked", "block pointer checked", "own storage", "another argument", "descriptor"),
+        *("made descriptor", "tuple", "compare and swap", "block pointer's store checked"),
+        "masked by a scalar too",
+    ],
+)
+def test_an_access_inside_is_not_reported(name, accesses):
+    assert accesses[name] == ""
+
+
+@pytest.mark.parametrize(
+    "way", ["table", "address", "integer", "reinterpreted", "choice", "made block"]
+)
+def test_an_address_may_lead_to_any_live_tensor(way, accesses):
+    """As entries of a table of pointers do, or a pointer that was an integer for a while."""
+    assert accesses[f"through {way}"] == ""
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("table past the end", "program (0,): reads a live tensor + 8 of 8, "),
+        ("table of what is gone", "program (0,): reads "),
+        ("integer to another", "program (0,), "),
+        ("input's neighbour", "program (0,): reads a live tensor + 8 of 8, "),
+    ],
+)
+def test_an_address_leads_nowhere_else(way, message, accesses):
+    """One that the kernel computed from an argument leads to that argument alone."""
+    assert accesses[f"through {way}"].startswith(message), accesses[f"through {way}"]
+
+
+def test_swallowing_the_exception_does_not_hide_it(accesses):
+    assert ": reads x + 8 of 8, " in accesses["swallowed"]
+
+
+# --- programs that conflict -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def conflicts():
+    return run("conflicts.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("two write", "programs (0,) and (1,) both write out + 0, line "),
+        ("two lines write", "program (0,) writes out + 3, line "),
+        ("reads before a write", "program (0,) reads x + 4, line "),
+        ("reads after a write", "program (0,) writes out + 0, line "),
+        ("both read", "program (0,) reads x + 0, line "),
+        ("atomic sum", "programs (0,) and (1,) both update out + 0, line "),
+        ("beside a ticket", "programs (0,) and (1,) both write out + 1, line "),
+    ],
+)
+def test_two_programs_that_conflict_are_named(name, message, conflicts):
+    assert conflicts[name].startswith(message), conflicts[name]
+    assert conflicts[name].count("of conflicts.py: tl.") == 1 + ("both" not in message)
+
+
+@pytest.mark.parametrize(
+    "name", ["apart", "the same value", "two launches", "reads alone", "each its own"]
+)
+def test_programs_that_do_not_disturb_each_other_are_not(name, conflicts):
+    assert conflicts[name] == ""
+
+
+# --- the kernel's line ----------------------------------------------------------------------------
+
+FOLDER = Path(bounds.__file__).parent
+
+
+def line_seen_below(path) -> str:
+    """Return the line that is reported where a frame of the file stands between it and the kernel.
+
+    The file need not call anything itself: the frame of a function compiled under its name does.
+    """
+    namespace = {}
+    exec(compile("def below(call):\n    return call()\n", str(path), "exec"), namespace)
+    return namespace["below"](access_log.kernel_line)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *sorted(FOLDER.glob("*.py")),
+        Path(triton.__file__),
+        Path(triton.__file__).parent / "a" / "b.py",
+    ],
+    ids=lambda path: f"{path.parent.name}-{path.name}",
+)
+def test_no_frame_of_ours_or_tritons_passes_for_a_kernel(path):
+    reported = line_seen_below(path)
+    assert reported.endswith('of test_interpreter.py: namespace["below"](access_log.kernel_line)')
+
+
+@pytest.mark.parametrize("folder", [FOLDER.parent, Path(f"{FOLDER}_kernels"), Path("/solutions")])
+def test_any_other_file_may_hold_a_kernel(folder):
+    assert line_seen_below(folder / "rope.py") == "line 2 of rope.py"
+
+
+def test_the_interpreter_folder_holds_more_than_the_bounds():
+    """So that the tests above have files to check."""
+    assert {"bounds.py", "patches.py"} <= {path.name for path in FOLDER.glob("*.py")}

@@ -1,0 +1,79 @@
+"""What a solution may write to, by the paths alone: these tests need no Landlock."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from common import paths
+from common.sandbox import landlock
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def no_caches(monkeypatch, tmp_path):
+    """Nothing of this machine's settings is among the paths, and no cache is made."""
+    for name in (*paths.CACHES, "TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+def writable() -> list[Path]:
+    """All but the folder of temporary files, which is open wherever the repository lies."""
+    temporary, *others = landlock.writable_paths()
+    assert temporary == Path(tempfile.gettempdir())
+    return others
+
+
+def opens(path: Path, folder: Path) -> bool:
+    """Does leave to write to `path` open anything in `folder`?"""
+    return path.is_relative_to(folder) or folder.is_relative_to(path)
+
+
+def test_the_roots_are_this_repository():
+    assert landlock.ROOT == paths.ROOT == REPOSITORY
+    assert paths.RESULTS == REPOSITORY / "results"
+    assert paths.PEERS == REPOSITORY / "common" / "peers" and paths.PEERS.is_dir()
+
+
+def test_nothing_in_the_repository_is_writable():
+    assert not [path for path in writable() if opens(path, REPOSITORY)]
+
+
+def test_all_beside_the_repository_and_its_parents_is_writable():
+    found = set(writable())
+    for inner in (REPOSITORY, *REPOSITORY.parents[:-1]):
+        assert {path for path in inner.parent.iterdir() if path != inner} <= found
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """A repository of another place, with results and a neighbour."""
+    root = tmp_path / "home" / "study"
+    for folder in (root / "results" / "cpu", root / "common", root.parent / "neighbour"):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(landlock, "ROOT", root)
+    return root
+
+
+def test_a_neighbour_is_writable_and_the_results_are_not(tree):
+    found = writable()
+    assert tree.parent / "neighbour" in found
+    assert not [path for path in found if opens(path, tree)]
+
+
+def test_the_caches_of_a_home_around_the_repository_are_made_and_writable(tree):
+    found = writable()
+    for name in (".cache", ".nv", ".triton"):
+        assert (tree.parent / name).is_dir()
+        assert tree.parent / name in found
+
+
+@pytest.mark.parametrize("depth", ["common", "results", "results/cpu"])
+def test_a_root_that_is_too_deep_is_seen(tree, monkeypatch, depth):
+    """The mistake that these tests are for: the repository is then writable."""
+    monkeypatch.setattr(landlock, "ROOT", tree / depth)
+    assert [path for path in writable() if opens(path, tree)]

@@ -1,0 +1,193 @@
+"""What a solution leaves behind to run later is seen: threads, handlers, callbacks."""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import importlib.util
+import signal
+import sys
+import threading
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
+
+import pytest
+
+from tests.sandbox.test_seal import sealed
+
+
+@pytest.fixture
+def seal():
+    return sealed()
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGALRM, "SIGALRM"), (signal.SIGRTMIN + 6, f"signal {signal.SIGRTMIN + 6}")],
+)
+def test_a_handler_is_seen(seal, number, name):
+    before = signal.signal(number, lambda *_: None)
+    found = seal.broken()
+    signal.signal(number, before)
+    assert found == f"a handler of {name} was left behind"
+
+
+def test_a_thread_at_work_is_seen_and_an_idle_pool_is_not(seal):
+    """Compilers keep such pools."""
+    with ThreadPool(1) as threads:
+        threads.apply(int)
+        time.sleep(0.2)  # until its other threads wait too
+        assert seal.broken() is None
+        found = while_at_work(seal, threads.apply_async)
+    assert found.startswith("a thread was left behind, in ")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        time.sleep(0.05)  # until it waits for more
+        assert seal.broken() is None
+        found = while_at_work(seal, pool.submit)
+    assert found.startswith("a thread was left behind, in ")
+    timer = threading.Timer(60, len)
+    timer.start()
+    found = seal.broken()
+    timer.cancel()
+    timer.join()
+    assert found.startswith("a thread was left behind, in ")
+
+
+def test_a_task_of_a_pool_that_is_no_python_function_is_seen(seal):
+    """A solution can put any object into the pool's queue."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        lock = _thread.allocate_lock()
+        lock.acquire()
+        pool._work_queue.put(types.SimpleNamespace(run=lock.acquire))
+        try:
+            while pool._work_queue.qsize():
+                time.sleep(0.001)
+            time.sleep(0.01)
+            assert "a thread was left behind" in seal.broken()
+        finally:
+            lock.release()
+
+
+def while_at_work(seal, submit):
+    """Return what the seal finds while a pool has a task."""
+    end = threading.Event()
+    submit(end.wait)
+    time.sleep(0.05)
+    found = seal.broken()
+    end.set()
+    return found
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda: ThreadPool(1, time.sleep, (60,)),
+        lambda: hold_on(ThreadPool(1), lambda pool: pool.apply_async(time.sleep, (60,))),
+        lambda: hold_on(ThreadPool(1), lambda pool: pool.imap(int, map(time.sleep, [60]))),
+        lambda: hold_on(ThreadPool(1), lambda pool: pool.map_async(time.sleep, [60])),
+        lambda: hold_on(
+            ThreadPool(1), lambda pool: pool.apply_async(int, callback=lambda _: time.sleep(60))
+        ),
+    ],
+)
+def test_a_pool_that_runs_no_python_is_at_work_all_the_same(begin):
+    seal = sealed()
+    pool = begin()
+    time.sleep(0.2)
+    found = seal.broken()
+    pool.terminate = lambda: None
+    assert "a thread was left behind" in found
+
+
+def hold_on(pool, begin):
+    begin(pool)
+    return pool
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_pool_may_still_tell_a_result_that_its_caller_has(tasks):
+    """The caller goes on before the pool's thread has come back to where it waits."""
+    seal, switch = sealed(), sys.getswitchinterval()
+    with ThreadPoolExecutor(tasks) as pool, ThreadPool(tasks) as threads:
+        threads.apply(int)
+        pool.submit(int).result()
+        time.sleep(0.2)
+        sys.setswitchinterval(1e-6)
+        try:
+            for _ in range(2000):
+                for job in [pool.submit(int) for _ in range(tasks)]:
+                    job.result()
+                assert not seal._left_behind()
+                threads.apply(int)
+                assert not seal._left_behind()
+        finally:
+            sys.setswitchinterval(switch)
+
+
+def test_threads_of_a_call_that_raised_may_end():
+    """Where one thread of a pool raises, the caller returns while the others still work."""
+    seal, end = sealed(), time.monotonic() + 0.2
+
+    def work():
+        while time.monotonic() < end:
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work)
+        time.sleep(0.05)
+        assert "a thread was left behind" in seal.broken()
+        seal.await_threads()
+        assert seal.broken() is None
+
+
+LIBRARY = """
+import gc
+
+def _made(inner):
+    return lambda phase, info: inner()
+
+def callback(phase, info):
+    pass
+
+class Equal:
+    def __eq__(self, other):
+        return True
+
+    def __call__(self, phase, info):
+        pass
+
+gc.callbacks.append({})
+"""
+
+
+@pytest.mark.parametrize(
+    ("left", "installed", "within", "said"),
+    [
+        ("callback", True, False, None),
+        ("callback", False, False, "a callback of the garbage collector was left behind"),
+        ("callback", True, True, "a callback of the garbage collector was left behind"),
+        ("_made(callback)", True, False, "a callback of the garbage collector was left behind"),
+        ("_made", True, False, None),
+        ("exec", True, False, "a callback of the garbage collector was left behind"),
+        ("Equal()", True, False, "a callback of the garbage collector was left behind"),
+    ],
+)
+def test_an_installed_library_may_watch_the_collector(
+    tmp_path, monkeypatch, left, installed, within, said
+):
+    """As JAX does, which TransformerEngine and CUTLASS import; a solution may not."""
+    file = tmp_path / "a_library.py"
+    file.write_text(LIBRARY.format(left))
+    monkeypatch.setattr(gc, "callbacks", [lambda phase, info: None])
+    monkeypatch.setattr(sys, "path", [str(tmp_path if within else tmp_path / "mine"), *sys.path])
+    monkeypatch.setattr("common.sandbox.seal._INSTALLED", (str(tmp_path),) * installed)
+    seal = sealed()
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    library = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, file.stem, library)
+    spec.loader.exec_module(library)
+    assert seal.broken() == said

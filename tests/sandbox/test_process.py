@@ -1,0 +1,285 @@
+"""A solution's own process: the contract, the hidden and sealed harness, the requests."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+
+import pytest
+
+from common.grading.fork_server import ForkServer
+from common.paths import ROOT
+from common.sandbox.landlock import landlock_version
+from tests.support.asking import HALF, RIGHT, ask, lay
+
+SANDBOX = ROOT / "common" / "sandbox"
+
+
+@pytest.mark.parametrize(
+    ("signature", "reason"),
+    [
+        ("t, freqs", ""),
+        ("t, freqs, **options", ""),
+        ("t, freqs, tensor_format='sbhd', *, interleaved=False", ""),
+        ("x, freqs", "another signature: rope(x, freqs) instead of rope(t, freqs, ...)"),
+        ("t", "another signature: rope(t) instead of rope(t, freqs, ...)"),
+        ("t, freqs, *, block=4", "rope has no option 'block'"),
+        ("t, freqs, *, cp_size=2", "cp_size must be 1 unless given"),
+        ("t, freqs, *, interleaved", "interleaved must be False unless given"),
+    ],
+)
+def test_the_signature_is_held_against_the_ops(worker, signature, reason):
+    reply = worker(f"def rope({signature}):\n    return t\n").call("nothing of the kind")
+    if reason:
+        assert reply["verdict"] == "COMPILE_ERROR"
+        assert reason in reply["reason"]
+    else:
+        assert "signature" not in reply["reason"]
+
+
+CALLABLES = {
+    "a module": "class M(torch.nn.Module):\n    def forward(self, x{}):\n        return half(x)\n"
+    "rotate_half = M()",
+    "a compiled module": "class M(torch.nn.Module):\n    def forward(self, x{}):\n"
+    "        return half(x)\nrotate_half = torch.compile(M(), backend='eager')",
+    "an instance": "class C:\n    def __call__(self, x{}):\n        return half(x)\n"
+    "rotate_half = C()",
+    "a partial": "def f(x, block{}):\n    return half(x)\n"
+    "rotate_half = functools.partial(f, block=4)",
+    "a wrapper": "def f(x{}):\n    return half(x)\n@functools.wraps(f)\n"
+    "def rotate_half(*args, **kwargs):\n    return f(*args, **kwargs)",
+    "by position alone": "def rotate_half(x, /{}):\n    return half(x)",
+    "single dispatch": "@functools.singledispatch\ndef rotate_half(x{}):\n    return half(x)",
+    "apply": "class F(torch.autograd.Function):\n    @staticmethod\n"
+    "    def forward(ctx, x{}):\n        return half(x)\n"
+    "    @staticmethod\n    def backward(ctx, grad):\n        return -half(grad)\n"
+    "rotate_half = F.apply",
+    "apply with a context": "class F(torch.autograd.Function):\n    @staticmethod\n"
+    "    def forward(x{}):\n        return half(x)\n"
+    "    @staticmethod\n    def setup_context(ctx, inputs, output):\n        pass\n"
+    "    @staticmethod\n    def backward(ctx, grad):\n        return -half(grad)\n"
+    "rotate_half = F.apply",
+    "TorchScript": "@torch.jit.script\ndef rotate_half(x{}):\n    a, b = x.chunk(2)\n"
+    "    return torch.cat((-b, a))",
+    "a script module": "class M(torch.nn.Module):\n    def forward(self, x{}):\n"
+    "        a, b = x.chunk(2)\n        return torch.cat((-b, a))\n"
+    "rotate_half = torch.jit.script(M())",
+    "an operator": "rotate_half = torch.library.custom_op('test_process::half', half_{0},"
+    " mutates_args=(), schema='(Tensor x{0}) -> Tensor')",
+    "an operator's packet": "o = torch.library.custom_op('test_process::half', half_{0},"
+    " mutates_args=(), schema='(Tensor x{0}) -> Tensor')\n"
+    "rotate_half = torch.ops.test_process.half",
+}
+"""What may be bound to the name of an op, with a place for an option."""
+SOURCE = """
+import functools
+import torch
+
+def half(x):
+    a, b = x.chunk(2)
+    return torch.cat((-b, a))
+
+half_ = half
+
+"""
+
+
+@pytest.mark.parametrize("kind", CALLABLES)
+def test_any_callable_with_the_signature_is_taken(worker, kind):
+    reply, result = ask(worker(SOURCE + CALLABLES[kind].format(""), "rotate_half"))
+    assert "verdict" not in reply, reply
+    assert result == RIGHT
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CALLABLES if "operator" not in kind])
+def test_any_callables_option_is_held_against_the_ops(worker, kind):
+    option = ", interleaved: bool = True" if "cript" in kind else ", interleaved=True"
+    reply = worker(SOURCE + CALLABLES[kind].format(option), "rotate_half").call("settle")
+    assert reply["verdict"] == "COMPILE_ERROR"
+    assert "interleaved must be False unless given" in reply["reason"]
+
+
+def test_a_callable_without_a_signature_says_so(worker):
+    reply = worker("rotate_half = type('', (), {'__call__': max})()", "rotate_half").call("settle")
+    assert reply["verdict"] == "COMPILE_ERROR"
+    assert "has no signature that Python can tell" in reply["reason"]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("def rope(t, freqs:\n", "line 1 of rope.py"),
+        ("import no_such_package\n", "No module named 'no_such_package', line 1 of rope.py"),
+        ("def ropes(t, freqs): ...\n", "lacks a function named rope"),
+        ("raise RuntimeError('at import')\n", "RuntimeError: at import, line 1 of rope.py"),
+    ],
+)
+def test_what_does_not_import_says_why(worker, source, reason):
+    reply = worker(source).call("forward")
+    assert reply["verdict"] == "COMPILE_ERROR"
+    assert reason in reply["reason"]
+
+
+def test_a_helper_stands_first_on_the_path(worker, tmp_path):
+    source = "from {} import HALF\ndef rotate_half(x):\n    return x * HALF\n"
+    started = worker(source.format("json"), "rotate_half")
+    (tmp_path / "somebody" / "json.py").write_text("raise ImportError('shadowed')\n")
+    assert "HALF" in ask(started)[0]["reason"], "what Python has loaded already stays itself"
+    (tmp_path / "somebody" / "kernels.py").write_text("HALF = 0.5\n")
+    other = worker(source.format("kernels"), "rotate_half")
+    assert ask(other)[1] == [0.5, 1.0, 1.5, 2.0]
+    assert not list((tmp_path / "somebody").glob("__pycache__")), "the folder stays as it was"
+
+
+LOOKS_AROUND = """
+import json, sys
+
+loaded = sorted(name for name in sys.modules if name.partition(".")[0] == "common")
+from common.sandbox import process
+import torch
+
+def rotate_half(x):
+    frame, frames = sys._getframe(1), []
+    while frame:
+        names = frame.f_globals
+        frames.append([names["__name__"], frame.f_code.co_name, names is vars(process)])
+        sealed = getattr(frame.f_locals.get("session"), "seal", None) or locals().get("sealed")
+        frame = frame.f_back
+    found = {"loaded": loaded, "frames": frames, "sealed": [each.name for each in sealed.sealed]}
+    with open(NOTE, "w") as note:
+        json.dump(found, note)
+    return x * 2
+"""
+"""A solution that writes down what of the harness is around it."""
+
+
+@pytest.fixture
+def around(worker, tmp_path):
+    note = tmp_path / "note.json"
+    reply, _ = ask(worker(f"NOTE = {str(note)!r}\n{LOOKS_AROUND}", "rotate_half"))
+    assert "verdict" not in reply, reply
+    return json.loads(note.read_text())
+
+
+def test_a_worker_runs_the_process_that_the_fork_server_starts(around):
+    """The server's module runs under its own name, so that there is one copy of the process."""
+    assert importlib.util.find_spec(ForkServer.MODULE).name == "common.sandbox.server"
+    functions = [(module, function) for module, function, _ in around["frames"]]
+    assert ("common.sandbox.process", "serve") in functions
+    assert ("common.sandbox.server", "run") in functions
+    assert {function for module, function in functions if module == "__main__"} == {"<module>"}
+
+
+def test_the_harness_is_hidden_from_a_solution(around):
+    assert around["loaded"] == []
+    assert not any(same for _, _, same in around["frames"]), "what it imports is a copy"
+
+
+def test_every_module_of_the_process_is_sealed(around):
+    """With its requests, by name and by entry, and with the ops and the patched interpreter."""
+    modules = {f"common.sandbox.{path.stem}" for path in SANDBOX.glob("[!_]*.py")}
+    assert "common.sandbox.process" in modules
+    others = {"common.ops.rope", "common.arena", "common.sandbox.interpreter.patches"}
+    parts = {"common.sandbox.process.REQUESTS", "common.sandbox.session.Session"}
+    assert modules | others | parts <= set(around["sealed"])
+
+
+REPLACES_A_REQUEST = """
+import sys, torch
+
+def rotate_half(x):
+    import gc
+    frame = sys._getframe()
+    while "REQUESTS" not in frame.f_globals:
+        frame = frame.f_back
+    {}
+    return x * 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("frame.f_globals['REQUESTS'] = dict(frame.f_globals['REQUESTS'])", "REQUESTS"),
+        (
+            "gc.get_referents(frame.f_globals['REQUESTS'])[0]['turn'] = print",
+            "REQUESTS.turn",
+        ),
+    ],
+)
+def test_a_replaced_request_is_seen(worker, line, reason):
+    reply, _ = ask(worker(REPLACES_A_REQUEST.format(line), "rotate_half"))
+    assert reply["verdict"] == "TAMPERED"
+    assert reply["reason"] == f"common.sandbox.process.{reason} was replaced"
+
+
+TUNED = """
+import torch
+from types import SimpleNamespace
+
+kernel = SimpleNamespace(
+    name="half", default={"block": 1}, space=({"block": 1}, {"block": 2}), asked=[], forced={}
+)
+TUNED = (kernel,)
+
+def rotate_half(x):
+    shape = (4, (x.shape[0],), x.dtype)
+    kernel.asked.append(shape)
+    assert kernel.forced.get(shape, kernel.default)["block"] < 3
+    a, b = x.chunk(2)
+    return torch.cat((-b, a))
+"""
+
+
+def test_a_solutions_configurations_are_listed_forced_and_looked_up(worker):
+    started = worker(TUNED, "rotate_half")
+    call, _ = lay(started)
+    blocks = [{"block": 1}, {"block": 2}]
+    listed = {"kernels": [{"name": "half", "default": blocks[0], "space": blocks}]}
+    assert started.call("tunable") == listed
+    shape = ["half", 4, [4], "float32"]
+    reply = started.call("lookups", call=call, choices=[[*shape, {"block": 2}]])
+    assert reply == {"asked": {"forward": [shape], "backward": []}}
+    assert started.call("force", choices=[[*shape, {"block": 3}]]) == {}
+    assert ask(started)[0]["verdict"] == "RUNTIME_ERROR"
+    failing = started.call("lookups", call=call, choices=[[*shape, {"block": 3}]])
+    assert failing["verdict"] == "RUNTIME_ERROR"
+    assert failing["asked"] == {"forward": [shape]}
+
+
+def test_a_trace_is_json_text(worker):
+    started = worker(HALF.format("pass"), "rotate_half")
+    call, _ = lay(started)
+    for backward in (False, True):
+        reply = started.call("trace", call=call, backward=backward)
+        assert json.loads(reply["trace"])["traceEvents"]
+    assert started.call("settle") == {}
+
+
+def test_an_unknown_request_fails(worker):
+    reply = worker(HALF.format("pass"), "rotate_half").call("nothing of the kind")
+    assert reply == {"verdict": "RUNTIME_ERROR", "reason": "no such request: nothing of the kind"}
+
+
+def can_confine() -> bool:
+    """Landlock's version 6, of Linux 6.12, knows of signals."""
+    return landlock_version(ctypes.CDLL(None)) >= 6
+
+
+@pytest.mark.skipif(not can_confine(), reason="this kernel cannot confine a process")
+@pytest.mark.parametrize(
+    "reach",
+    [
+        "import os; os.kill(os.getppid(), 9)",
+        "open('/proc/{pid}/mem', 'rb')",
+        "open('/proc/{pid}/fd/0', 'rb')",
+    ],
+)
+def test_a_worker_reaches_no_other_process(worker, reach):
+    """The truth is in the harness's memory, and other solutions' answers are behind its files."""
+    assert (
+        "PermissionError"
+        in ask(worker(HALF.format(reach.format(pid=os.getpid())), "rotate_half"))[0]["reason"]
+    )

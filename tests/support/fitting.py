@@ -1,0 +1,190 @@
+"""The fit of the model's constants to the times that one GPU measured.
+
+    python -m tests.support.fitting            # each constant, and what is found from START
+
+The error of some times is the mean of |log(modelled / measured)|. Constants are made larger or
+smaller by a factor, one after the other, as long as that lessens the error; the factors become ever
+smaller. HELD_OUT is of a GPU that decides no constant.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from common import paths, solutions
+from common.board import model, modelled
+from common.board.model import GPUS, Gpu
+from common.board.modelled import Key, Pair
+from common.grading.counting import TARGET
+from common.measure import counts
+from common.measure.machine import harness_digest
+from common.records import runs
+from common.records.counted import Launch
+from common.records.lines import Counted, Record
+
+FITTED, HELD_OUT = "nvidia-h200", "nvidia-h100-80gb-hbm3"
+DEVICES = {FITTED: GPUS["NVIDIA H200"], HELD_OUT: GPUS["NVIDIA H100 80GB HBM3"]}
+"""The GPUs by the folders of their committed records."""
+START = {
+    "COPY": 1.0, "FROM_L2": 64.0, "PROGRAMS": 1.0, "WAIT": 1e-6, "PRODUCTS": 1.0,
+    "ELEMENTS": 1.0, "STEP": 1e-6, "RAMP": 1.0, "SHARPNESS": 2.0,
+    "HOST_OPERATOR": 10.0, "HOST_LAUNCH": 10.0, "HOST_BACKWARD": 100.0,
+}  # fmt: skip
+"""The fitted constants, each with its order of magnitude."""
+WITHOUT: dict[str, float | str] = {
+    "COPY": 1.0, "FROM_L2": math.inf, "PROGRAMS": math.inf, "WAIT": 0.0, "PRODUCTS": 1.0,
+    "ELEMENTS": math.inf, "STEP": 0.0, "RAMP": 0.0, "SHARPNESS": math.inf,
+    "HOST_OPERATOR": "HOST_LAUNCH", "HOST_LAUNCH": "HOST_OPERATOR", "HOST_BACKWARD": 0.0,
+}  # fmt: skip
+"""The value at which a constant changes nothing, or the other one that would serve for both."""
+FACTORS = 1.3, 1.1, 1.03, 1.01
+HOST, OTHER = "the host's times", "kernels in another form than counted"
+
+
+class Time(NamedTuple):
+    """A measured time and a function that returns the modelled one, in microseconds."""
+
+    of: str
+    measured: float
+    modelled: Callable[[], float]
+
+
+def counted() -> dict[Key, Counted]:
+    """Return the counts of everyone but torch.compile, which needs a GPU, by their key."""
+    everyone = [each for each in solutions.everyone() if each.handle != "torch_compile"]
+    digests = {each: (each.digest, harness_digest()) for each in everyone}
+    return {line.key: line for line in counts.counts(everyone, "run", digests)}
+
+
+def pairs(device: str, lines: Mapping[Key, Counted]) -> list[Pair]:
+    """Return both times of each row, of those too that an earlier version of a source took.
+
+    A run over some solutions alone may be of another host, whose host times are no order's.
+    """
+    results = runs.read(paths.RESULTS / device)
+    whole = {run.run for run in results.runs if run.whole}
+    results = replace(results, rows=[row for row in results.rows if row.run in whole])
+    return modelled.pairs(results.latest(), lines, DEVICES[device])
+
+
+def times(device: str, lines: Mapping[Key, Counted]) -> list[Time]:
+    """Return the times of kernels and of eager, and of a copy and a dense product in each case."""
+    others, gpu = other_forms(lines), DEVICES[device]
+    found: dict[tuple[str, ...], Time] = {}
+    for pair in pairs(device, lines):
+        row, line = pair.row, lines[pair.row.key]
+        if pair.kernels or row.solution.startswith("eager/"):
+            modelled_time = functools.partial(modelled.time_of, line, gpu)
+            found[row.key] = Time(_kind(pair, others), pair.measured, modelled_time)
+        if row.ranked_by == "gpu":
+            found |= {(*row.key[:3], limit.of): limit for limit in _limits(row, line, gpu)}
+    return list(found.values())
+
+
+def _limits(row: Record, line: Counted, gpu: Gpu) -> Iterator[Time]:
+    copy = functools.partial(model.copy_time, line.bytes, gpu)
+    yield Time("copies", row.gpu["copy"].median, copy)
+    if dense := row.gpu.get("dense"):
+        product = functools.partial(model.dense_time, line.flops, line.params["dtype"], gpu)
+        yield Time("dense products", dense.median, product)
+
+
+def _kind(pair: Pair, others: set[str]) -> str:
+    if pair.row.ranked_by == "host":
+        return HOST
+    if not pair.kernels:
+        return "eager"
+    return OTHER if pair.row.solution in others else "kernels"
+
+
+def other_forms(lines: Mapping[Key, Counted]) -> set[str]:
+    """Return the solutions whose kernels take other tiles on the target than were counted.
+
+    By the committed record of its compiler, a kernel takes more than twice the shared memory of the
+    counted tiles. What was timed then is not what was counted.
+    """
+    taken: dict[tuple[str, ...], float] = {}
+    for each in runs.read(paths.RESULTS / "compiled").compiled:
+        if each.target == TARGET:
+            kernel = each.solution, each.case, each.kernel
+            taken[kernel] = max(taken.get(kernel, 0), each.figures.get("shared") or 0)
+    return {
+        line.solution
+        for line in lines.values()
+        for step in line.steps
+        if isinstance(step, Launch)
+        and taken.get((line.solution, line.case, step.kernel), 0) > 2 * model.shared_bytes(step) > 0
+    }
+
+
+def together(constant: str, found: Iterable[Time]) -> tuple[list[str], list[Time]]:
+    """Return the constants that are fitted together with this one, and the times of their fit."""
+    host = constant.startswith("HOST_")
+    names = [name for name in START if name.startswith("HOST_") == host]
+    return names, [time for time in found if time.of != OTHER and (time.of == HOST) == host]
+
+
+def error(found: Iterable[Time]) -> float:
+    """Return how far off the times are: 0.1 for a tenth of them."""
+    return statistics.fmean(map(_distance, found))
+
+
+def _distance(time: Time) -> float:
+    modelled_time = time.modelled()
+    return abs(math.log(modelled_time / time.measured)) if modelled_time else math.inf
+
+
+def without(constant: str, found: Sequence[Time], names: Sequence[str]) -> float:
+    """Return the error that is left once the others are fitted, as if the model had no constant."""
+    value = WITHOUT[constant]
+    alike = {value: constant} if isinstance(value, str) else {}
+    setattr(model, constant, getattr(model, value) if isinstance(value, str) else value)
+    return fit([name for name in names if name != constant], found, alike)
+
+
+def fit(names: Sequence[str], found: Sequence[Time], alike: Mapping[str, str] = {}) -> float:
+    """Move these constants to where the times are least off; return the error that is left.
+
+    `alike` names the constant that moves with one of them.
+    """
+    left = error(found)
+    for factor in FACTORS:
+        before = math.inf
+        while left < 0.9999 * before:  # a constant may drift on for ever by less
+            before = left
+            for name, by in itertools.product(names, (factor, 1 / factor)):
+                left = _move([name, *filter(None, [alike.get(name)])], by, found, left)
+    return left
+
+
+def _move(names: Sequence[str], by: float, found: Sequence[Time], left: float) -> float:
+    """Multiply constants if that lessens the error that is left; return the error then."""
+    before = {name: getattr(model, name) for name in names}
+    vars(model).update({name: value * by for name, value in before.items()})
+    moved = error(found)
+    if moved < left:
+        return moved
+    vars(model).update(before)
+    return left
+
+
+def main() -> None:
+    """Fit from START and print each constant as it is and as it is found."""
+    found = times(FITTED, counted())
+    for constant in ("COPY", "HOST_OPERATOR"):
+        names, of = together(constant, found)
+        committed, off = {name: getattr(model, name) for name in names}, error(of)
+        vars(model).update({name: START[name] for name in names})
+        print(f"{fit(names, of):.4f} off, and {off:.4f} with the model's own constants:")
+        for name in names:
+            print(f"{name:14} {getattr(model, name):10.3g} {committed[name]:10.3g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""A driver whose stations are made up: its `bench` or `grade`, to be killed in the midst.
+
+`bench(folder)` records into `folder/results`, `grade(folder)` writes `folder/verdicts.json`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+from common import cli, paths
+from common.commands import engines
+from common.commands import options as shared
+from common.engines import benching, engine
+from common.engines.units import Job, Rows, Source
+from common.measure import machine
+from common.records.fields import Selection, Summary
+from common.records.writer import Samples
+from common.solutions import discover
+from tests.support.stations import Station
+from tests.records.test_records import row
+
+COUNT = 30
+"""Cases of each of the two solutions."""
+STEP = 0.004
+"""Seconds of an answer."""
+SAMPLES = {"solution": [2.05, 2.04], "eager": [3.0], "copy": [1.0]}
+
+
+class Timed(Station):
+    """Answers with rows whose times differ from run to run."""
+
+    def __init__(self, name, digests):
+        super().__init__(name, count=COUNT, device="cuda")
+        self.digests = digests
+
+    def answer(self, unit, solution, case):
+        time.sleep(STEP)
+        sources, harness = self.digests[solution]
+        rows = tuple(
+            row(
+                run=unit.run, solution=solution, case=case, direction=direction, sources=sources,
+                harness=harness, node="here", device=self.name,
+                gpu={name: Summary.of([random.uniform(1, 2)]) for name in SAMPLES},
+            )
+            for direction in ("forward", "backward")
+        )  # fmt: skip
+        return Rows(rows, tuple(Samples.of(each, SAMPLES, {}) for each in rows))
+
+
+class Slow(Station):
+    """Answers with verdicts, each after a moment."""
+
+    def answer(self, unit, solution, case):
+        time.sleep(STEP)
+        return super().answer(unit, solution, case)
+
+
+def solutions(folder: Path):
+    """Return two solutions in the folder."""
+    for handle in ("ada", "bob"):
+        source = folder / "contributors" / handle / "rope.py"
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(f'"""{handle}"""\n')
+    return discover(folder / "contributors")
+
+
+def fleet(folder, command):
+    """Return two stations that share the job."""
+    chosen = solutions(folder)
+    machine.harness_digest = lambda: "0" * 12  # the true one takes most of a run's time
+    digests = {each.name: pair for each, pair in machine.digests_of(chosen).items()}
+    job = Job(command=command, device="cuda", sources=tuple(map(Source.of, chosen)), tier="board")
+    make = {"bench": lambda n: Timed(n, digests), "grade": lambda n: Slow(n, count=COUNT)}
+    return engine.Fleet(job, [make[command](name) for name in "ab"])
+
+
+def bench(folder: Path) -> None:
+    """Bench both solutions, or go on with it."""
+    paths.RESULTS = folder / "results"
+    for _ in benching.bench(fleet(folder, "bench"), Selection(), {}):
+        pass
+
+
+def grade(folder: Path) -> None:
+    """Grade both solutions, or go on with it."""
+    engines.chosen = lambda *_: fleet(folder, "grade")
+    words = ["grade", "--json", str(folder / "verdicts.json")]
+    shared.chosen = lambda options: solutions(folder)
+    cli.main(words)

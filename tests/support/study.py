@@ -1,0 +1,179 @@
+"""Fixtures for the command line: `study` in a copy of the repository, without a GPU.
+
+Nothing here touches the real results, README and leaderboard. The fixtures are a plugin, which
+conftest.py names, so that no test module has to import them.
+"""
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+
+import pytest
+
+from common import cli, solutions
+from common.grading import sweep
+from common.grading.sweep import Sweep
+from common.paths import ROOT
+from common.records.fields import SCHEMA, Summary
+from common.records.lines import Record, Run
+from common.records.writer import RunWriter
+from tests.support import forked
+
+Ran = namedtuple("Ran", "code out err")
+
+# On PYTHONPATH it takes the packages named in HIDDEN away, as if they had not been installed.
+HIDE = """
+import functools
+import os
+from importlib.machinery import PathFinder
+
+find = PathFinder.find_spec
+
+def find_spec(cls, name, path=None, target=None):
+    if name.partition(".")[0] not in os.environ.get("HIDDEN", "").split():
+        return find(name, path, target)
+
+PathFinder.find_spec = classmethod(find_spec)
+"""
+
+RIGHT = '''"""right, in plain torch"""
+import torch
+
+def rotate_half(x, *, interleaved=False):
+    if interleaved:
+        raise NotImplementedError("interleaved")
+    x1, x2 = x.chunk(2, dim=-1)
+    return torch.cat((-x2, x1), dim=-1)
+'''
+WRONG = RIGHT.replace("-x2", "x2")
+UNSUPPORTED = '''"""nothing yet"""
+
+def rotate_half(x):
+    raise NotImplementedError("tomorrow")
+'''
+
+
+def one_line(ran):
+    """The complaint, which is all that stands on stderr."""
+    assert ran.code not in (0, None)
+    (line,) = ran.err.splitlines()
+    assert line.startswith("study")
+    return line
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory):
+    """A copy of the tree, with the packages' blocker beside it."""
+    top = tmp_path_factory.mktemp("study")
+    ignore = shutil.ignore_patterns("__pycache__")
+    # only these folders: another contributor may have a name that a test gives
+    for name in ("common", "contributors/_template", "contributors/house"):
+        shutil.copytree(ROOT / name, top / "tree" / name, ignore=ignore)
+    for name in ("pyproject.toml", "README.md", "README.ko.md"):
+        shutil.copy(ROOT / name, top / "tree")
+    (top / "hide").mkdir()
+    (top / "hide" / "sitecustomize.py").write_text(HIDE)
+    return top / "tree"
+
+
+@pytest.fixture
+def study(repository, tmp_path):
+    """Run `study` in the copy, in a process of its own; `hidden` packages are not there."""
+
+    def study(*arguments, hidden="", timeout=60):
+        words = [str(word) for word in arguments]
+        if hidden:
+            return run_without(hidden, repository, words, timeout)
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        code = forked.run("common", words, repository, tmp_path, environment, timeout)
+        return Ran(code, *((tmp_path / name).read_text() for name in ("out", "err")))
+
+    return study
+
+
+@pytest.fixture
+def graded_here(tmp_path, monkeypatch, capsys, fork_server):
+    """Run `study grade` in this process on one solution, with the fork server of all tests."""
+
+    def grade(handle, text, *arguments):
+        folder = tmp_path / "contributors"
+        (folder / handle).mkdir(parents=True)
+        (folder / handle / "rotate_half.py").write_text(text)
+        monkeypatch.setattr(solutions.discover, "__defaults__", (folder,))
+        monkeypatch.setattr(sweep, "Sweep", functools.partial(Sweep, server=fork_server))
+        words = ("grade", "--only", handle, "--device", "cpu", *map(str, arguments))
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words)
+        return Ran(ended.value.code, *capsys.readouterr())
+
+    return grade
+
+
+def run_without(hidden, repository, arguments, timeout=60):
+    """Run `study` in a fresh interpreter that cannot import these packages."""
+    environment = os.environ | {
+        "HIDDEN": hidden,
+        "PYTHONPATH": str(repository.parent / "hide"),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    ran = subprocess.run(
+        [sys.executable, "-m", "common", *arguments],
+        cwd=repository,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+@pytest.fixture
+def by_hand(repository):
+    """Add a folder as a contributor would, and take it away again."""
+    folders = []
+
+    def add(handle, text):
+        folders.append(repository / "contributors" / handle)
+        folders[-1].mkdir()
+        (folders[-1] / "rotate_half.py").write_text(text)
+
+    yield add
+    for folder in folders:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def recorded(repository):
+    """A record of a GPU that does not exist, and its removal with all that was drawn from it."""
+    row = Record(
+        schema=SCHEMA, run="r1", solution="house/rope", op="rope", case="c1", params={},
+        track="core", ranked_by="gpu", direction="forward", verdict="PASSED", error=0.5, bytes=8,
+        flops=9, sources="s1", harness="h1",
+        gpu={name: Summary.of([us])
+             for name, us in (("solution", 10.0), ("eager", 25.0), ("copy", 5.0))},
+    )  # fmt: skip
+    readmes = {path: path.read_text() for path in repository.glob("README*.md")}
+    remove_drawn(repository)  # of a test without a record
+    path = repository / "results" / "gpu" / "20261121T082930Z-r1.jsonl"
+    writer = RunWriter(path)
+    begun = Run(
+        schema=SCHEMA, run="r1", device="cuda", device_name="A GPU", versions={"torch": "2"},
+        absent={},
+    )  # fmt: skip
+    writer.begin(begun)
+    writer.rows([row])
+    writer.close()
+    yield path
+    remove_drawn(repository)
+    for readme, before in readmes.items():
+        readme.write_text(before)
+
+
+def remove_drawn(repository):
+    """Remove the records, and all that was drawn from them but the boards in the READMEs."""
+    for drawn in ("results", "docs", "site"):
+        shutil.rmtree(repository / drawn, ignore_errors=True)
+    (repository / "LEADERBOARD.md").unlink(missing_ok=True)

@@ -1,0 +1,181 @@
+"""NVIDIA's compute-sanitizer: its counts decide; a stand-in for it runs here."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from common.errors import UserError
+from common.sandbox.alone import smoke
+from common.tools import compute_sanitizer
+from common.tools.compute_sanitizer import read
+from tests.support.sanitizing import CASES, HOUSE, RIGHT, ROTATE_HALF, sanitized, written
+
+CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors"
+OURS = """\
+========= COMPUTE-SANITIZER
+========= Invalid __global__ read of size 4 bytes
+=========     at _kernel+0x1d0 in rotate_half.py:18
+=========     by thread (3,0,0) in block (0,0,0)
+=========     Access to 0x7f6510c00800 is out of bounds
+3x2x5x22-float32: called
+========= ERROR SUMMARY: 1 error"""
+LIBRARY = """\
+========= COMPUTE-SANITIZER
+========= Uninitialized __global__ memory read of size 4 bytes
+=========     at void at::native::reduce_kernel<512, 1>(T3)+0x1d0
+=========     by thread (3,0,0) in block (0,0,0)
+========= ERROR SUMMARY: 1 error"""
+HOST = """\
+========= Host API memory access error at host access to 0x7f7fcdc01200 of size 400 bytes
+=========     Uninitialized access at 0x7f7fcdc01300 on access by cudaMemcpy source
+========= ERROR SUMMARY: 1 error"""
+RACE = """\
+========= Error: Race reported between Write access at _kernel+0x50 in rope.py:41
+=========     and Read access at _kernel+0x90 in rope.py:51 [508 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"""
+MANY = CLEAN.replace("0 errors", "1924 errors") + (
+    "\n========= ERROR SUMMARY: 924 errors were not printed because the limit was reached"
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "found", "libraries", "blocks"),
+    [
+        (CLEAN, 0, 0, 0), (OURS, 1, 0, 1), (LIBRARY, 0, 1, 0), (HOST, 0, 1, 0),
+        (HOST.replace("Uninitialized", "Invalid"), 1, 0, 1), (RACE, 1, 0, 1),
+        (MANY, 1924, 0, 0),
+        ("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)", 0, 0, 0),
+    ],
+)  # fmt: skip
+def test_what_a_tool_counts_and_whose_it_is(output, found, libraries, blocks):
+    report = read(output)
+    assert (report.found, report.libraries, len(report.blocks)) == (found, libraries, blocks)
+
+
+def test_a_report_is_whole():
+    assert read(OURS).blocks == [OURS.partition("\n")[2].partition("\n3x2x5x22")[0]]
+
+
+@pytest.mark.parametrize("output", ["", "Segmentation fault", "========= COMPUTE-SANITIZER"])
+def test_no_summary_is_no_report(output):
+    assert read(output) is None
+
+
+@pytest.fixture
+def tool(tmp_path, monkeypatch):
+    """A compute-sanitizer that prints a given text, and notes how it was called."""
+
+    def make(says: str, code: int = 0, then: str = ""):
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        path = folder / "compute-sanitizer"
+        (folder / "says").write_text(f"{says}\n")
+        path.write_text(
+            f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho $PYTORCH_NO_CUDA_MEMORY_CACHING'
+            f" $TRITON_INTERPRET >> {tmp_path}/settings\ncat {folder}/says\n{then}\nexit {code}\n"
+        )
+        path.chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder), prepend=":")
+        return tmp_path / "calls"
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "clean", "line"),
+    [
+        (CLEAN, 0, True, "nothing found, 0 of 3 cases called"),
+        (OURS, 0, False, "1 found, 1 of 3 cases called"),
+        (LIBRARY, 0, True, "nothing found, 1 in libraries, 0 of 3 cases called"),
+        (CLEAN, 134, False, "nothing found, 0 of 3 cases called, ended with 134"),
+    ],
+)
+def test_what_the_tools_count_decides(tool, tmp_path, says, code, clean, line, capsys):
+    calls = tool(says, code)
+    assert sanitized() == clean
+    out = capsys.readouterr().out
+    assert all(f"{each} house/rotate_half: {line}" in out for each in compute_sanitizer.TOOLS)
+    assert ("rotate_half.py:18" in out) == (says is OURS)
+    lines = calls.read_text().splitlines()
+    assert [each.split()[1] for each in lines] == list(compute_sanitizer.TOOLS)
+    names = " ".join(case.name for case in CASES)
+    ends = f"-m common.sandbox.alone.smoke {HOUSE.path} rotate_half {names}"
+    assert all(each.endswith(ends) for each in lines)
+    assert [("--padding" in each) for each in lines] == [True, False, False]
+    assert (tmp_path / "settings").read_text().splitlines() == ["1 0"] * 3
+
+
+def test_one_tool_is_enough(tool):
+    tool(CLEAN, then='[ "$2" = memcheck ] && exit 134')
+    assert sanitized(tools=["racecheck", "initcheck"])
+    assert not sanitized()
+
+
+def test_what_does_not_end_is_ended_with_all_that_it_started(tool, tmp_path, monkeypatch, capsys):
+    tool(CLEAN, then=f"sleep 60 & echo $! > {tmp_path}/child\nwait")
+    monkeypatch.setattr(compute_sanitizer, "SECONDS", 1)
+    assert not sanitized(tools=["memcheck"])
+    assert "no end within 1 s" in capsys.readouterr().out
+    child = int((tmp_path / "child").read_text())
+    for _ in range(50):
+        if not running(child):
+            return
+        time.sleep(0.1)
+    pytest.fail("what the tool started goes on")
+
+
+def running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_tool_that_cannot_start_is_a_fault(tool):
+    tool("========= Error: No attachable process found\n========= good-bye", 1)
+    with pytest.raises(
+        UserError, match="memcheck reported no result: Error: No attachable process"
+    ):
+        sanitized()
+
+
+def test_no_tool_is_a_fault(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    with pytest.raises(UserError, match="neither on PATH nor in"):
+        sanitized()
+
+
+def test_the_tool_is_looked_for_where_cuda_is(tool, monkeypatch, tmp_path):
+    tool(CLEAN)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert compute_sanitizer.executable() == str(tmp_path / "bin" / "compute-sanitizer")
+
+
+def test_each_case_is_called_or_says_why_not(tmp_path):
+    path = written(tmp_path, RIGHT).path
+    said = {case.interleaved: smoke.call(path, ROTATE_HALF, case, "cpu") for case in CASES}
+    assert said == {False: "called", True: "does not take interleaved"}
+
+
+def test_backward_is_called_too(tmp_path):
+    text = RIGHT.replace("return torch.cat((-x2, x1), dim=-1)", "return Function.apply(x)").replace(
+        "import torch\n",
+        """import torch
+
+    class Function(torch.autograd.Function):
+        forward = staticmethod(lambda ctx, x: x.clone())
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise ValueError("no way back")
+""",
+    )
+    path = written(tmp_path, text).path
+    said = smoke.call(path, ROTATE_HALF, CASES[0], "cpu")
+    assert said.startswith("ValueError: no way back, line ")
