@@ -24,9 +24,7 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 # Tests fill the cores; threads of torch that wait for each other there only take time from them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import torch
-
-from common import ops, solutions
+from common import solutions
 from common.errors import UserError
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
@@ -35,7 +33,8 @@ from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 
 pytest_plugins = [
-    f"tests.support.{name}" for name in ("asking", "browsing", "compilers", "study", "tuning")
+    f"tests.support.{name}"
+    for name in ("asking", "browsing", "compilers", "devices", "seeds", "study", "tuning")
 ]
 
 
@@ -44,25 +43,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--op", help="only solutions of this op")
     group.addoption("--only", metavar="HANDLE[/FILE]", help="only these, with commas")
     group.addoption("--tier", choices=TIERS, default="smoke")
-    group.addoption("--write-docs", action="store_true", help="write the tables of docs/grading.md")
+    group.addoption("--write-docs", action="store_true", help="write the tables of docs/")
     group.addoption(
         "--rounds", type=int, default=1, help="grade the honest set so often; see there"
     )
-    group.addoption("--device", choices=("cpu", "cuda"), help="default: a GPU if there is one")
-
-
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return the processes of the test run, one where all would share a GPU.
-
-    One more than there are cores: a third of the time tests wait for processes of their own.
-    """
-    return 1 if _device(config) == "cuda" else min(len(os.sched_getaffinity(0)) + 1, 4)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Report wrong options in one line, before pytest collects tests."""
     try:
-        _pairs(config)
+        _tier(config)
     except UserError as error:
         raise pytest.UsageError(f"study: {error}") from None
 
@@ -70,33 +60,23 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize `graded` with each chosen solution on each case of its op in the tier."""
     if "graded" in metafunc.fixturenames:
-        pairs = _pairs(metafunc.config)
+        chosen, tier = _tier(metafunc.config)
+        pairs = [
+            (solution, case)
+            for op, cases in tier
+            for case in cases
+            for solution in chosen
+            if solution.op == op.name
+        ]
         ids = [f"{solution.name}-{case.name}" for solution, case in pairs]
         metafunc.parametrize("graded", pairs, ids=ids, indirect=True)
 
 
-def _pairs(config: pytest.Config) -> list:
-    op_name, only, tier = map(config.getoption, ("op", "only", "tier"))
+def _tier(config: pytest.Config) -> tuple[list, list]:
+    """Return the chosen solutions, and each of their ops with its cases of the tier."""
+    op_name, only, tier, device = map(config.getoption, ("op", "only", "tier", "device"))
     chosen = solutions.select(solutions.discover(), op_name, only)
-    return [
-        (solution, case)
-        for op, cases in tier_cases(chosen, tier, _device(config))
-        for case in cases
-        for solution in chosen
-        if solution.op == op.name
-    ]
-
-
-def _device(config: pytest.Config) -> str:
-    available = torch.cuda.is_available()
-    if config.getoption("device") == "cuda" and not available:
-        raise UserError("there is no GPU that torch can use: leave --device out")
-    return config.getoption("device") or ("cuda" if available else "cpu")
-
-
-@pytest.fixture(scope="session")
-def device(pytestconfig: pytest.Config) -> str:
-    return _device(pytestconfig)
+    return chosen, list(tier_cases(chosen, tier, device))
 
 
 @pytest.fixture(scope="session")
@@ -111,35 +91,45 @@ def fork_server():
 
 
 @pytest.fixture(scope="session")
-def sweep(request: pytest.FixtureRequest, device: str):
-    server = request.getfixturevalue("fork_server") if device == "cpu" else None
-    with Compiler(device) as compiler, Sweep(device, server=server, grade=compiler.grade) as sweep:
-        yield sweep
-
-
-@pytest.fixture(scope="session")
-def verdicts(request: pytest.FixtureRequest, sweep: Sweep):
+def verdicts(request: pytest.FixtureRequest):
     """Return a function that takes a solution and a case and returns the verdicts.
 
-    Its first call for a case grades all solutions of that case at the same time.
+    Several cases are graded at once, on all cores; the tests follow the verdicts.
     """
+    from tests.support.seeds import drawn_from  # after pytest has rewritten it, being a plugin
+
     asked = {
         item.callspec.params["graded"]
         for item in request.session.items
         if "graded" in getattr(getattr(item, "callspec", None), "params", {})
     }
+    device, seed = map(request.config.getoption, ("device", "seed"))
+    chosen, tier = _tier(request.config)
+    server = request.getfixturevalue("fork_server") if device == "cpu" else None
     known = {}
 
-    def look_up(solution, case):
-        if (solution, case) not in known:
-            due = [other for other, its_case in asked if its_case == case]
-            for graded in sweep.grade(ops.load(solution.op), [case], due):
-                if isinstance(graded, TooLarge):
-                    pytest.skip(f"does not fit this device: {graded.reason}")
-                known[graded.solution, case] = graded.verdicts
-        return known.pop((solution, case))
+    def skip(solution, case):
+        return (solution, case) not in asked
 
-    return look_up
+    with (
+        Compiler(device) as compiler,
+        Sweep(device, overlap=True, server=server, grade=compiler.grade) as sweep,
+    ):
+        found = (each for op, cases in tier for each in sweep.grade(op, cases, chosen, skip))
+
+        def look_up(solution, case):
+            while (solution, case) not in known:
+                with drawn_from(seed, "solutions"):
+                    graded = next(found)
+                if isinstance(graded, TooLarge):
+                    known.update(((each, graded.case), graded.reason) for each in chosen)
+                else:
+                    known[graded.solution, graded.case] = graded.verdicts
+            if isinstance(reason := known.pop((solution, case)), str):
+                pytest.skip(f"does not fit this device: {reason}")
+            return reason
+
+        yield look_up
 
 
 @pytest.fixture

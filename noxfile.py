@@ -46,26 +46,28 @@ def study(session: nox.Session, group: str = "run") -> None:
     session.run(*command, external=True, interrupt_timeout=20, terminate_timeout=20)
 
 
+def pytest(session: nox.Session, *arguments: str, groups: tuple[str, ...] = ("test",)) -> None:
+    """Install the dependency groups and run pytest with these arguments and those passed on."""
+    python = install(session, *groups)
+    session.run(python, "-m", "pytest", *arguments, *session.posargs, external=True)
+
+
 @nox_session
 def test(session: nox.Session) -> None:
-    """Run the tests: the harness's own, and every solution on the smoke cases."""
-    session.run(install(session, "test"), "-m", "pytest", *session.posargs, external=True)
+    """Run every solution on the smoke cases, and the harness's quick tests."""
+    pytest(session, "-m", "not slow")
 
 
 @nox_session
-def grader(session: nox.Session) -> None:
-    """Prove the grader: every kernel of the corpora is caught, and each check is needed."""
-    paths = [] if any(word.startswith("tests/") for word in session.posargs) else ["tests/grader"]
-    session.run(install(session, "test"), "-m", "pytest", *paths, *session.posargs, external=True)
+def harness(session: nox.Session) -> None:
+    """Prove the rest of the harness: the corpora, the page in a browser, the documents."""
+    pytest(session, "-m", "slow")
 
 
 @nox_session
 def cluster(session: nox.Session) -> None:
     """Prove the Ray engine on a cluster of simulated nodes."""
-    python = install(session, "test", "ray")
-    session.run(
-        python, "-m", "pytest", "tests/engines/test_ray.py", *session.posargs, external=True
-    )
+    pytest(session, "tests/engines/test_ray.py", groups=("test", "ray"))
 
 
 @nox_session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
@@ -134,10 +135,10 @@ class Case:
         parts += [self.values] * (self.values != "normal")
         return parts + [f"upstream={self.upstream_values}"] * (self.upstream_values != "normal")
 
-    def varied(self) -> Self:
+    def varied(self, dice: random.Random) -> Self:
         """Return a case with inputs of the same shapes, of which each may have other values.
 
-        What the fields state of an integer tensor, such as lengths, is drawn anew.
+        What the fields state of an integer tensor, such as lengths, is drawn anew by the dice.
         """
         return self
 

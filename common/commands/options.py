@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -212,10 +212,11 @@ def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
 # --- messages -------------------------------------------------------------------------------------
 
 
-def progress() -> Progress:
+def progress(now: Callable[[], float] | None = None) -> Progress:
     """Return progress bars for stderr, hidden if that is no terminal.
 
     Lines printed on the bars' console stand above them, and so does what is printed on a terminal.
+    A clock in seconds may be given.
     """
     from rich.console import Console
     from rich.progress import (
@@ -243,6 +244,7 @@ def progress() -> Progress:
         disable=not console.is_terminal,
         redirect_stdout=sys.stdout.isatty(),  # else a file would lose its lines to the terminal
         speed_estimate_period=600,
+        get_time=now,
     )
 
 

@@ -38,7 +38,7 @@ class Steps:
         self._verdicts: Counter[str] = Counter()
         self.busy: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """Returns the devices at work, and all; they are said where there are several."""
-        self._bars = shared.progress()
+        self._bars = shared.progress(now)
         self._task = self._bars.add_task(unit, total=total)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._tell, daemon=True)

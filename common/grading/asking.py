@@ -8,7 +8,6 @@ small cases; and all backwards, in any order.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -45,8 +44,6 @@ def ask_attempts(exchange: Exchange, findings: Findings) -> list[int]:
         _ask_together(exchange, attempts, findings)
         if not exchange.answered["forward"].issuperset(asked):
             break
-    if {found.verdict for found in findings["forward"]} == {"UNSUPPORTED"}:
-        exchange.take_back_draws()
     return asked
 
 
@@ -84,7 +81,7 @@ def _ask_together(exchange: Exchange, attempts: Sequence[int], findings: Finding
             return
     if len(attempts) > 1:
         _ask_later(exchange, "forward", attempts[0], findings)
-    secrets.SystemRandom().shuffle(ready)
+    exchange.dice.shuffle(ready)
     for attempt in ready:
         latest = len(ready) > 1 and attempt == ready[-1]
         retained = _ask_retained(exchange, attempt, findings) if latest else None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+import random
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -13,6 +14,7 @@ from common.grading.guarded import GuardedMemory
 from common.grading.modes import Mode, modes
 from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import Worker
+from common.solutions import Solution
 from common.spec import Direction
 from common.wire import GARBAGE, GUARDS, POISONS, Reply
 
@@ -28,6 +30,33 @@ OTHER_EVERY = 4
 """One case in so many is asked on other inputs too."""
 MODE_EVERY = 4
 """One case in so many is asked in a further mode."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What is drawn for one solution in one case."""
+
+    other: bool
+    """Whether it is asked on other inputs too."""
+    mode: Mode | None
+    """The further mode in which it is asked, if there is one."""
+    beside: int
+    """The calls beside the latest where there are any; see `Exchange.beside`."""
+    dice: random.Random
+    """Shuffles the backwards of calls that live at the same time."""
+
+
+def choose(problem: Problem, solution: Solution) -> Choices:
+    """Draw the choices; the problem's draws deal them evenly over the cases of a run."""
+    case, draws = problem.case.name, problem.draws
+    several = modes(problem.op, problem.device)
+    mode = draws.dealt(MODE_EVERY * len(several), case, solution.name, "mode")
+    return Choices(
+        other=draws.dealt(OTHER_EVERY, case, solution.name, "other inputs") == 0,
+        mode=several[mode] if mode < len(several) else None,
+        beside=1 + draws.dealt(MOST_BESIDE, case, solution.name, "calls beside the latest"),
+        dice=draws.dice(solution.name, case, "order of backwards"),
+    )
 
 
 class Exchange:
@@ -46,8 +75,13 @@ class Exchange:
         self.notes: list[str] = []
         """Lines on what decides nothing."""
         self._inputs = call_tensors(problem.arguments, problem.upstream)
-        self._before = worker.chance.state()
-        self.asks_other, self.mode = self._drawn()
+        choices = choose(problem, worker.solution)
+        # inputs whose elements lie gigabytes apart are laid once
+        far = any(slot_like(tensor, 0).far for tensor in self._inputs.values())
+        self.asks_other, self.mode = choices.other and not far, choices.mode
+        self.dice = choices.dice
+        self.beside = range(BESIDE, BESIDE + choices.beside * self._has_room_beside)
+        """The calls that live beside the latest, none where they would take much memory."""
         attempts = [[FIRST, LATEST, *[OTHER] * self.asks_other]]
         if self.interleaved:
             attempts = [[FIRST, OTHER], [LATEST, *self.beside]]
@@ -62,33 +96,6 @@ class Exchange:
         self.slots = {attempt: slots for several, slots in pairs for attempt in several}
         self._delivered: dict[ResultKey, torch.Tensor] = {}
 
-    def take_back_draws(self) -> None:
-        """Have nothing drawn for this case, which the solution does not support."""
-        self.worker.chance.go_back(self._before)
-
-    def _drawn(self) -> tuple[bool, Mode | None]:
-        """Draw whether other inputs are asked too, and the further mode if there is one.
-
-        Inputs whose elements lie gigabytes apart are laid once: there is nothing to draw for them.
-        """
-        chance = self.worker.chance
-        far = any(slot_like(tensor, 0).far for tensor in self._inputs.values())
-        other = not far and chance.once_in(OTHER_EVERY, "other inputs")
-        several = modes(self.problem.op, self.problem.device)
-        mode = None
-        if not chance.in_turn(MODE_EVERY, "a mode"):
-            mode = several[chance.in_turn(len(several), "the mode")]
-        return other, mode
-
-    @functools.cached_property
-    def beside(self) -> range:
-        """The calls that live beside the latest, none where they would take much memory."""
-        elements = sum(shape.numel() for shape in self.problem.shapes.values())
-        if not self.interleaved or elements > SMALL:
-            return range(0)
-        more = self.worker.chance.in_turn(MOST_BESIDE, "calls beside the latest")
-        return range(BESIDE, BESIDE + 1 + more)
-
     @property
     def interleaved(self) -> bool:
         """Whether the calls on other inputs and on these live at the same time.
@@ -96,6 +103,11 @@ class Exchange:
         Where memory is scarce they are made one after the other.
         """
         return self.asks_other and not self.problem.frugal
+
+    @property
+    def _has_room_beside(self) -> bool:
+        elements = sum(shape.numel() for shape in self.problem.shapes.values())
+        return self.interleaved and elements <= SMALL
 
     def lay_inputs(self, attempt: int) -> None:
         """Write the guard bytes of this attempt, and its inputs as they were drawn.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from common.grading.base import Base
 from common.paths import CACHE
+from common.processes import VISIBLE
 
 TARGET = "sm_90"
 """The GPU that stands in where there is none: an H100 or H200."""
@@ -28,6 +29,8 @@ class ServerEnded(Exception):
 
 class ForkServer:
     """The fork server of one device: `cpu` runs kernels in Triton's interpreter, `cuda` compiles.
+
+    The processes of `cpu` see no GPU, whatever the machine has.
 
     With a target, kernels are compiled for that GPU and not run, or, with `counted`, their work is
     counted under the interpreter.
@@ -69,6 +72,8 @@ class ForkServer:
         self._base = Base.acquire(self._quiet)
         interpreted = self.device == "cpu" and (self._counted or not self._target)
         changed = {"TRITON_INTERPRET": "1" if interpreted else "0", "STUDY_TARGET": self._target}
+        if self.device == "cpu":
+            changed[VISIBLE] = ""
         if self._target:
             changed["TRITON_CACHE_DIR"] = str(CACHE / "kernels")
         with open(os.devnull, "wb") as nowhere:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,13 +23,11 @@ class Answered(NamedTuple):
     """None where the harness failed."""
     differentiable: frozenset[bool]
     """The worker's, as it was after this case: it may be far ahead when the answer is looked at."""
-    chosen: Mapping[str, int]
-    """What chance chose for it; see `Chance.made`."""
 
     @classmethod
     def by(cls, worker: Worker, ask: Callable[[], Verdicts]) -> Answered:
         """Return the answer; where the harness failed an exception would hold tensors."""
-        worker.chance.made, verdicts = {}, None
+        verdicts = None
         try:
             verdicts = ask()
         except ServerEnded:
@@ -37,7 +35,7 @@ class Answered(NamedTuple):
         except RuntimeError as error:
             if not is_out_of_memory(str(error)):
                 raise
-        return cls(worker, verdicts, frozenset(worker.differentiable), worker.chance.made)
+        return cls(worker, verdicts, frozenset(worker.differentiable))
 
 
 @dataclass
@@ -45,6 +43,8 @@ class PendingCase:
     """A case, the problem that is made of it, each worker's job, and the memory for all of them."""
 
     case: Case
+    make: Callable[[bool], Problem]
+    """Makes the problem: a frugal one, or as the budget allows; the same each time."""
     problem: Future[Problem]
     jobs: list[Future[Answered]]
     needed: int

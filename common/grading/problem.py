@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import random
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from common.draws import Draws
 from common.grading import oracle
 from common.grading.chunks import on_host
 from common.grading.late import Late, Once
@@ -40,8 +41,8 @@ class Problem:
     budgets: Mapping[str, Budget]
     frugal: bool = False
     """Whether the GPU's memory is scarce: the host's holds the truth and the results."""
-    seed: int | None = None
-    """The seed from which the inputs can be drawn again."""
+    draws: Draws = Draws(0)
+    """What is drawn for the case, the inputs too; see `seed`."""
     unchanged: frozenset[str] = frozenset()
     """The inputs that are those of the problem of which this is the other."""
     _others: list[Problem] = field(default_factory=list, repr=False, compare=False)
@@ -58,6 +59,11 @@ class Problem:
             if not self._others:
                 self._others.append(self._redrawn())
             return self._others[0]
+
+    @property
+    def seed(self) -> int:
+        """Return the seed of the inputs."""
+        return self.draws.number(self.op.name, self.case.name, "inputs")
 
     @property
     def outline(self) -> Problem:
@@ -87,8 +93,9 @@ class Problem:
         }
 
     def _redrawn(self) -> Problem:
-        case, same = self.case.varied(), _some_of(self.arguments)
-        arguments, upstream = draw(self.op, case, secrets.randbits(48), self.device)
+        dice = self.draws.dice(self.op.name, self.case.name, "other inputs")
+        case, same = self.case.varied(dice), _some_of(self.arguments, dice)
+        arguments, upstream = draw(self.op, case, dice.getrandbits(48), self.device)
         arguments |= {name: self.arguments[name] for name in same}
 
         def solve() -> Solved:
@@ -97,7 +104,9 @@ class Problem:
 
         solution = _solution(self.op, case, self.device, solve)
         drawn = arguments, upstream
-        return Problem(self.op, case, self.device, *drawn, *solution, self.frugal, unchanged=same)
+        return Problem(
+            self.op, case, self.device, *drawn, *solution, self.frugal, self.draws, unchanged=same
+        )
 
     def axes(self, name: str) -> tuple[Axis, ...]:
         """Return the dimensions of a result by name."""
@@ -113,7 +122,9 @@ class Problem:
         return self.op.slack[self.case.dtype]
 
 
-def make_problem(op: Op[Any], case: Case, seed: int, device: str, frugal: bool = False) -> Problem:
+def make_problem(
+    op: Op[Any], case: Case, draws: Draws, device: str, frugal: bool = False
+) -> Problem:
     """Draw the case's inputs, and compute the oracle's results and the budgets.
 
     The oracle is the reference in float64; the budget is eager's error. On tensors of fewer than
@@ -125,13 +136,14 @@ def make_problem(op: Op[Any], case: Case, seed: int, device: str, frugal: bool =
     Args:
         op: The op.
         case: The case.
-        seed: The seed of the inputs, which no solution may know.
+        draws: What is drawn for the case, which no solution may know.
         device: `cpu` or `cuda`.
         frugal: Whether the GPU's memory is scarce: the host's holds the truth and the results.
 
     Raises:
         torch.OutOfMemoryError: The GPU's free memory does not hold the case.
     """
+    seed = draws.number(op.name, case.name, "inputs")
     drawn = draw(op, case, seed, device)
 
     def solve() -> Solved:
@@ -142,15 +154,15 @@ def make_problem(op: Op[Any], case: Case, seed: int, device: str, frugal: bool =
                 budgets = _larger(budgets, others)
         return truth, budgets
 
-    return Problem(op, case, device, *drawn, *_solution(op, case, device, solve), frugal, seed)
+    return Problem(op, case, device, *drawn, *_solution(op, case, device, solve), frugal, draws)
 
 
-def _some_of(arguments: Mapping[str, Any]) -> frozenset[str]:
+def _some_of(arguments: Mapping[str, Any], dice: random.Random) -> frozenset[str]:
     """Return the names of some of the tensors of numbers, drawn by lot; of one alone none."""
     tensors = {name: each for name, each in arguments.items() if isinstance(each, torch.Tensor)}
     numbers = [name for name, tensor in tensors.items() if tensor.is_floating_point()]
     parts = [part for size in range(1, len(numbers)) for part in combinations(numbers, size)]
-    return frozenset(secrets.choice(parts or [()]))
+    return frozenset(dice.choice(parts or [()]))
 
 
 def _solution(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from common.errors import is_out_of_memory, out_of_memory
@@ -35,16 +35,15 @@ class SecondTry:
     """Eager's, in which nothing else is graded."""
     problem: Problem | None = None
 
-    def verdicts(self, worker: Worker, chosen: Mapping[str, int]) -> Verdicts | str:
+    def verdicts(self, worker: Worker) -> Verdicts | str:
         """Return the verdicts, or the reason for which the case does not fit the device.
 
-        The solution is asked for what chance chose the first time; see `Chance.made`.
+        The draws are those of the first time, so that the solution is asked no less.
         Where the harness itself runs out, the problem is made again as a frugal one. A solution
         that runs out does not get that: it asks less of a solution.
         """
         for frugal in (False, True):
-            with worker.chance.again(chosen):
-                found = self._graded(worker, frugal)
+            found = self._graded(worker, frugal)
             if isinstance(found, dict):
                 ran_out = [each.reason for each in found.values() if each.ran_out]
                 return found if not ran_out or self._fits() else ran_out[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import secrets
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +11,7 @@ from concurrent.futures import Future
 from queue import LifoQueue
 from typing import Any
 
+from common.draws import Draws, entropy
 from common.grading.deaths import LIVES
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade
@@ -118,6 +118,9 @@ class Sweep:
     ) -> Iterator[Graded | TooLarge]:
         """Grade every solution of the op on every case that is not skipped, in the cases' order.
 
+        All is drawn anew at each call; what is drawn for a case depends on all the cases, skipped
+        ones too, but not on the order in which they are graded.
+
         A few cases that died in forward come later: see `undecided`.
 
         As many are graded at once as there are cores and as the GPU's memory holds: all solutions
@@ -135,11 +138,12 @@ class Sweep:
         """
         ours = [solution for solution in solutions if solution.op == op.name]
         cases = list(cases)
+        drawn = Draws(entropy(), tuple(case.name for case in cases))
         together = self._together(op, cases)
         undecided = Undecided()
         for start in range(0, len(ours), together):
             group = ours[start : start + together]
-            for graded in self._grade_group(op, cases, group, skip, repeats):
+            for graded in self._grade_group(op, cases, drawn, group, skip, repeats):
                 yield from undecided.take(graded)
             yield from undecided.rest()
 
@@ -153,6 +157,7 @@ class Sweep:
         self,
         op: Op[Any],
         cases: Sequence[Case],
+        drawn: Draws,
         ours: Sequence[Solution],
         skip: Callable[[Solution, Case], bool],
         repeats: int,
@@ -169,7 +174,8 @@ class Sweep:
             for each in pending:
                 each.let_go()
             if due := [free[solution] for solution in ours if not skip(solution, case)]:
-                pending.append(self._start(op, case, due, repeats))
+                make = functools.partial(self._problem, op, case, drawn)
+                pending.append(self._start(op, case, make, due, repeats))
         while pending:
             yield from self._results(op, pending, repeats)
         if self.device == "cuda":  # the next op's workers need the memory
@@ -200,10 +206,15 @@ class Sweep:
         return lanes, 2 * lanes if self._overlap else lanes
 
     def _start(
-        self, op: Op[Any], case: Case, due: Iterable[LifoQueue[Worker]], repeats: int
+        self,
+        op: Op[Any],
+        case: Case,
+        make: Callable[..., Problem],
+        due: Iterable[LifoQueue[Worker]],
+        repeats: int,
     ) -> PendingCase:
         footprint = Footprint.by(op, case)
-        problem = self._makers.submit(self._problem, op, case)
+        problem = self._makers.submit(make)
 
         def run(free: LifoQueue[Worker]) -> Answered:
             problem.exception()  # waits, before a worker is taken; `wait` would miss a cancellation
@@ -220,13 +231,13 @@ class Sweep:
                 free.put(worker)
 
         jobs = [self._graders.submit(run, each) for each in due]
-        return PendingCase(case, problem, jobs, Room.needed(footprint, len(jobs)))
+        return PendingCase(case, make, problem, jobs, Room.needed(footprint, len(jobs)))
 
-    def _problem(self, op: Op[Any], case: Case, frugal: bool = False) -> Problem:
+    def _problem(self, op: Op[Any], case: Case, drawn: Draws, frugal: bool = False) -> Problem:
         footprint = Footprint.by(op, case)
         frugal = frugal or footprint.frugal(self.room.memory.budget)
         self.room.make_for_problem(footprint)
-        return make_problem(op, case, secrets.randbits(48), self.device, frugal)
+        return make_problem(op, case, drawn, self.device, frugal)
 
     def _grade(self, problem: Problem, worker: Worker, repeats: int) -> Verdicts:
         """Return the verdicts; free the worker's memory if a far view spans it, for the next."""
@@ -267,7 +278,7 @@ class Sweep:
             if must_be_asked_again(each):
                 for other in pending:
                     other.wait()
-                tried = too_large or again.verdicts(each.worker, each.chosen)
+                tried = too_large or again.verdicts(each.worker)
                 verdicts, too_large = (None, tried) if isinstance(tried, str) else (tried, "")
             if verdicts is not None:
                 found.append((each.worker, verdicts, each.differentiable))
@@ -285,7 +296,7 @@ class Sweep:
         case.problem = Future()
         return SecondTry(
             room=self.room,
-            make=functools.partial(self._problem, op, case.case),
+            make=case.make,
             grade=functools.partial(self._grade, repeats=repeats),
             eager=self.worker(eager_of(op), STAND_IN),
             problem=problem,

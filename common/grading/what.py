@@ -207,7 +207,6 @@ class _Judged:
     def _inputs(self) -> tuple[dict[str, Any], torch.Tensor]:
         """The arguments and the upstream gradient."""
         problem = self.problem
-        assert problem.seed is not None, "a graded problem was drawn from a seed"
         return draw(problem.op, problem.case, problem.seed, problem.device)
 
 

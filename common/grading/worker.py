@@ -13,7 +13,6 @@ from typing import Any
 
 from common.arena import Arena, Lent, reclaim
 from common.errors import KILLED
-from common.grading.chance import Chance
 from common.grading.channel import Channel, ends_by_itself
 from common.grading.deaths import LIVES, Deaths, Died
 from common.grading.fork_server import ForkServer, ServerEnded
@@ -51,7 +50,6 @@ class Worker:
         self.solution, self.lives = solution, lives
         self.deadline = deadline or DEADLINE[server.device]
         self._alone, self._memory = False, memory
-        self.chance = Chance()
         self._server = server
         self._pids = (0, 0)  # of the fork server, and of the process
         self._channel: Channel | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from common.arena import Arena, Slot, is_shifted
+from common.draws import entropy
 from common.grading.calls import CallSlots, Drawn, ResultKey, call_json, call_tensors, reserve
 from common.grading.worker import Worker
 from common.ops._draw import draw
@@ -60,7 +60,7 @@ def lay_calls(
     def drawn(seed: int) -> Drawn:
         return draw(op, case, seed, device)
 
-    seeds = [secrets.randbits(48) for _ in range(count)]
+    seeds = [entropy() for _ in range(count)]
     first = drawn(seeds[0])
     arena, slots = _reserve(worker, first, count, results or {})
     inputs = [each.inputs for each in slots]

@@ -23,10 +23,10 @@ nothing to hide, and its calls are not held against its report.
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from common.draws import below
 from common.measure.cores import Elapsed
 from common.measure.timed_process import TimedProcess, Turn
 from common.spec import ByClock
@@ -118,7 +118,7 @@ class Stopwatch:
             self._run(self._host, reported, wait=False)
 
     def _run(self, shortest: Shortest, reported: float, wait: bool) -> None:
-        rounds = math.ceil(RUN / max(reported, 1.0) / self._timed.inputs) + secrets.randbelow(2)
+        rounds = math.ceil(RUN / max(reported, 1.0) / self._timed.inputs) + below(2)
         calls = rounds * self._timed.inputs
 
         for least, run in ((shortest.whole, True), (shortest.changes, False)):

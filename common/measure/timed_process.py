@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from common.draws import below
 from common.grading.problem import OUTPUT
 from common.grading.worker import Worker
 from common.measure.cores import Elapsed, look
@@ -192,7 +192,7 @@ class TimedProcess:
             raise Failed("TAMPERED", "it names no call whose results it kept")
         turns = self._chances[kind] = self._chances.get(kind, 0) + 1
         most = KEPT if sum(slot.nbytes for slot in laid.results.values()) <= SMALL else 1
-        place = turns - 1 if turns <= most else secrets.randbelow(turns)
+        place = turns - 1 if turns <= most else below(turns)
         if place >= most:
             return
         index = kept["call"]

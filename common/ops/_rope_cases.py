@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -72,9 +72,8 @@ class RopeCase(Case):
         parts += ["tight"] * (not self.spare) + ["twin"] * self.twin
         return "-".join(parts)
 
-    def varied(self) -> RopeCase:
+    def varied(self, dice: random.Random) -> RopeCase:
         """Return the case with its sequences in another order."""
-        dice = secrets.SystemRandom()
         return dataclasses.replace(
             self, lengths=tuple(dice.sample(self.lengths, len(self.lengths)))
         )

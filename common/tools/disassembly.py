@@ -15,6 +15,9 @@ from elftools.elf.elffile import ELFFile
 BIN = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 BYTES = 16
 """Of an instruction, on every GPU since Volta."""
+INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.+?)(?:\s+[&?][^\s;]+)*\s*;", re.MULTILINE)
+"""The address of an instruction, and the instruction without what CUDA 12.8's disassembler, which
+Triton 3.6 brings, adds for `sm_120`: what it waits for, and how it is scheduled."""
 
 
 def instructions(cubins: Sequence[Path], target: str) -> list[list[str]]:
@@ -35,7 +38,7 @@ def instructions(cubins: Sequence[Path], target: str) -> list[list[str]]:
         file.write(b"".join(codes))
         file.flush()
         text = run("nvdisasm", "-b", _architecture(target), file.name)
-    lines = dict(re.findall(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.+?) ;", text, re.MULTILINE))
+    lines = dict(INSTRUCTION.findall(text))
     numbered = {int(address, 16): line for address, line in lines.items() if line != "NOP"}
     ends = list(itertools.accumulate(len(code) for code in codes))
     return [

@@ -8,13 +8,13 @@ compile, crashes or hangs costs one line, and the fastest has to pass the grader
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Callable, Generator, Iterator, Sequence
 from statistics import median
 from typing import Any
 
 import torch
 
+from common.draws import Draws, entropy
 from common.errors import UserError, out_of_memory
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade
@@ -273,7 +273,7 @@ class _Search:
         reply = self._worker.ask("force", choices=choices)
         if not reply.get("verdict"):
             frugal = Footprint.by(op, case).frugal(self._budget)
-            problem = make_problem(op, case, secrets.randbits(48), self._device, frugal)
+            problem = make_problem(op, case, Draws(entropy()), self._device, frugal)
             verdicts = grade(problem, self._worker)
             self._recover(*(verdict.verdict for verdict in verdicts.values()))
             failed = (verdicts[d] for d in directions if verdicts[d].verdict != "PASSED")

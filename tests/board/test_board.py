@@ -6,6 +6,7 @@ import os
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from common.board import markdown, readme, table, terminal
@@ -15,16 +16,13 @@ from common.errors import UserError
 from common.records import runs
 from common.records.runs import Results
 from common.records.writer import RunWriter
-from tests.board.test_ranking import ABOUT, ROWS, RUN, TIMED, failed, replace, row
+from tests.support.boards import ABOUT, ROWS, RUN, TIMED, failed, row
+from tests.support.markdown import columns
 
 
 def drawn(timed=True):
     (track,) = rank(each for each in ROWS if each.solution in ABOUT)
     return table.ranking(track, ABOUT, timed)
-
-
-def columns(line):
-    return line.replace(r"\|", "").count("|")
 
 
 def test_a_row_says_place_speed_share_coverage_error_and_note():

@@ -1,6 +1,7 @@
 """Rows of an earlier clock beside those of a later one: nothing sets their times side by side."""
 
 import pytest
+from msgspec.structs import replace
 
 from common.board import markdown, table
 from common.board.comparison import compare
@@ -10,9 +11,9 @@ from common.board.ranking import rank
 from common.board.table import About
 from common.records.fields import Selection
 from common.records.runs import Results
-from tests.board.test_plots import SMALL, bandwidth
-from tests.board.test_plots import row as plotted
-from tests.board.test_ranking import RUN, failed, replace, row
+from tests.support.boards import RUN, failed, row
+from tests.support.plotted import SMALL, bandwidth
+from tests.support.plotted import row as plotted
 
 ABOUT = {name: About("", "s1") for name in ("alice/rope", "bob/rope", "eager/rope")}
 OLD = [row("alice/rope", us=5.0), row("bob/rope", us=4.0), row("eager/rope", us=20.0, peer=True)]

@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from common.board import moves, table, terminal
@@ -10,7 +11,7 @@ from common.board.comparison import compare
 from common.records.fields import SCHEMA
 from common.records.lines import Run
 from common.records.runs import Results
-from tests.board.test_ranking import failed, replace, row, summary
+from tests.support.boards import failed, row, summary
 
 FIRST = Run(
     schema=SCHEMA, run="r1", device="cuda", device_name="A GPU",

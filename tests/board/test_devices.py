@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from common import paths
@@ -12,8 +13,8 @@ from common.board.table import About
 from common.records.fields import SCHEMA, Selection
 from common.records.lines import LeftOut
 from common.records.runs import Results
-from tests.repository.test_docs import anchors
-from tests.board.test_ranking import RUN, failed, replace, row
+from tests.support.boards import RUN, failed, row
+from tests.support.markdown import anchors
 
 BOTH = ("rope", "rotate_half")
 NAMES = ("alice", "bob", "eager")

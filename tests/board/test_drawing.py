@@ -9,7 +9,7 @@ from common.board import table, terminal
 from common.board.drawing import draw, fitted
 from common.board.ranking import rank
 from common.board.table import About, Table
-from tests.board.test_ranking import failed, row
+from tests.support.boards import failed, row
 
 LONG = "transformer_engine/rope_unfused"
 ROWS = [row("house/rope", peak_memory=3 << 30), row(LONG, us=20.0, peer=True, peak_memory=1 << 29)]

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,9 @@ import pytest
 
 from common.board import export
 from common.board.devices import devices
-from tests.board.test_ranking import ABOUT, TIMED
+from tests.support.boards import ABOUT, TIMED
+from tests.support.study import environment
+from tests.support.waiting import LONGEST
 
 
 def exported(only=""):
@@ -53,6 +54,7 @@ def test_both_formats_say_the_same():
 
 
 @pytest.mark.parametrize("option", ["--json", "--csv"])
+@pytest.mark.slow
 def test_the_command_prints_data_alone_and_writes_nothing(study, repository, recorded, option):
     ran = study("leaderboard", option, "--only", "house", hidden="torch triton matplotlib jinja2")
     assert ran.code == 0, ran.err
@@ -65,25 +67,29 @@ def test_the_command_prints_data_alone_and_writes_nothing(study, repository, rec
     assert not (repository / "site").exists()
 
 
+@pytest.mark.slow
 def test_there_is_no_colour_without_a_terminal(study, recorded):
     ran = study("leaderboard", hidden="torch")
     assert "house/rope" in ran.out and "\x1b" not in ran.out
 
 
+@pytest.mark.slow
 def test_the_page_is_served_to_this_machine_until_it_is_interrupted(repository, recorded):
     command = [sys.executable, "-m", "common", "leaderboard", "--serve"]
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     # a shell starts its background jobs so that they ignore the signal
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(command, cwd=repository, env=environment, text=True,
+    with subprocess.Popen(command, cwd=repository, env=environment(), text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:  # fmt: skip
         signal.signal(signal.SIGINT, before)
-        line = server.stdout.readline()
-        address = line.split()[2]
-        assert address.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(address, timeout=20) as answer:
-            assert b"solution/house/rope" in answer.read()
-        server.send_signal(signal.SIGINT)
-        _, said = server.communicate(timeout=20)
+        try:
+            line = server.stdout.readline()
+            address = line.split()[2]
+            assert address.startswith("http://127.0.0.1:")
+            with urllib.request.urlopen(address, timeout=LONGEST) as answer:
+                assert b"solution/house/rope" in answer.read()
+            server.send_signal(signal.SIGINT)
+            _, said = server.communicate(timeout=LONGEST)
+        finally:
+            server.kill()
     assert server.returncode == 0
     assert "interrupted" not in said

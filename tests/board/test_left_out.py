@@ -4,6 +4,7 @@ import io
 import json
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from common.board import markdown, readme, terminal
@@ -13,8 +14,8 @@ from common.records.fields import SCHEMA, Selection
 from common.records.lines import LeftOut
 from common.records.runs import Results
 from common.records.writer import RunWriter
-from tests.board.test_ranking import RUN, replace, row
-from tests.records.test_records import NAME
+from tests.support.boards import RUN, row
+from tests.support.records import NAME
 
 WIDE = LeftOut(schema=SCHEMA, run="r1", op="rope", case="c2", reason="needs 9 GiB, 8 GiB free")
 MEMORY = {"budget": 16 << 30, "harness": 1 << 29, "device": 15 << 30}

@@ -13,9 +13,13 @@ import pytest
 from common import paths
 from common.board import model, modelled
 from common.board.model import parts
-from common.records.counted import Launch, Operator
-from tests.support import corpora as corpus, fitting
+from common.records.counted import Operator
+from tests.support import corpora as corpus
+from tests.support import fitting
 from tests.support.fitting import DEVICES, FITTED, HELD_OUT, pairs
+from tests.support.launches import launch
+
+pytestmark = pytest.mark.slow
 
 H200 = DEVICES[FITTED]
 OVERALL = {FITTED: 0.9, HELD_OUT: 0.85}
@@ -24,17 +28,6 @@ OF_TIES = {"rotate_half": 0.8}
 """The least of an op whose solutions take the same time, within 1.3 %, in each case."""
 WITHIN = 0.8
 """The least median of the rank correlations within the cases of an op."""
-
-
-def launch(**changed):
-    """A launch that copies 256 MiB in programs of 8 KiB."""
-    whole = 1 << 27
-    fields = dict(  # noqa: C408
-        kernel="copy", grid=(1 << 15, 1, 1), constants={}, warps=4, stages=3, sampled=8, spread=0.0,
-        loaded=whole, stored=whole, requested=whole, sent=whole, fetched=whole, read=whole,
-        written=whole, flops={}, tile=(0, 0, 0), rounds=1.0, longest=1.0, longest_rounds=1.0,
-    )  # fmt: skip
-    return Launch(**fields | changed)
 
 
 def microseconds(*steps):

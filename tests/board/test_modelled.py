@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from common.board import model, modelled, terminal, work
@@ -16,9 +17,9 @@ from common.records.lines import Counted
 from common.records.runs import Results
 from common.records.writer import RunWriter
 from common.stats import rank_correlation
+from tests.support.boards import PARAMS, RUN, row
+from tests.support.launches import launch
 from tests.support.study import one_line
-from tests.board.test_model import launch
-from tests.board.test_ranking import PARAMS, RUN, replace, row
 
 H200 = GPUS["NVIDIA H200"]
 CPU = replace(RUN, device="cpu", device_name="a laptop", selection=Selection())
@@ -155,6 +156,7 @@ def both(repository, recorded):
     writer.close()
 
 
+@pytest.mark.slow
 def test_modelled_stands_beside_measured(study, both):
     ran = study("leaderboard", "--model", hidden="torch triton")
     assert ran.code == 0, ran.err

@@ -20,7 +20,7 @@ from common.records.fields import SCHEMA, Summary
 from common.records.lines import Past
 from common.records.runs import Results, moment
 from common.solutions import Solution, discover
-from tests.board.test_ranking import RUN, row
+from tests.support.boards import RUN, row
 
 PAGE = paths.COMMON / "board" / "page"
 VENDORED = {  # the sha256 of each bundle as its package's release has it

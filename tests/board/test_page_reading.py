@@ -11,9 +11,11 @@ from common.board.page.views import Site
 from common.records.runs import Results
 from common.solutions import Solution
 from tests.support import made_up
-from tests.support.browsing import READY, go, settle, texts
-from tests.board.test_page_views import VIEWS, board
-from tests.board.test_ranking import RUN, row
+from tests.support.addresses import VIEWS, board
+from tests.support.boards import RUN, row
+from tests.support.browsing import READY, go, seen, settle, texts
+
+pytestmark = pytest.mark.slow
 
 NARROW = {"width": 390, "height": 844}
 EVERY = {**VIEWS, "missing": "#view=solution&name=nobody"}
@@ -107,17 +109,17 @@ def test_a_chart_tells_values_hides_lines_and_changes_its_scale(group, opened):
     assert scale.get_attribute("aria-pressed") == "true"
     scale.click()
     assert scale.get_attribute("aria-pressed") == "false"
+    assert seen(page, lambda: pixels(page) != first)
     linear = pixels(page)
-    assert linear != first
     name = figure.locator(".u-legend .u-series:nth-child(2)")
     name.locator("th").press("Enter")
     assert "u-off" in name.get_attribute("class")
-    page.wait_for_timeout(50)
-    assert pixels(page) != linear
+    assert seen(page, lambda: pixels(page) != linear)
     assert name.locator(".u-value").inner_text() in ("–", "")
     figure.locator(".u-over").hover()
-    values = figure.locator(".u-legend .u-value").all_inner_texts()
-    assert values[0].startswith("sbhd-") and float(values[2].replace(",", "")) > 0
+    values = figure.locator(".u-legend .u-value").all_inner_texts
+    assert seen(page, lambda: values()[0].startswith("sbhd-"))
+    assert float(values()[2].replace(",", "")) > 0
 
 
 # --- themes and languages -------------------------------------------------------------------------
@@ -131,7 +133,7 @@ def test_the_theme_is_the_systems_until_one_is_chosen(group, opened):
     page = opened(group.path, color_scheme="light")
     light, bright = paper(page), pixels(page)
     page.select_option("#theme", "dark")
-    assert paper(page) != light and pixels(page) != bright
+    assert paper(page) != light and seen(page, lambda: pixels(page) != bright)
     page.reload()
     page.wait_for_selector(READY, state="attached")
     assert paper(page) != light

@@ -1,22 +1,19 @@
 """The page in a browser: boards sorted and filtered, a solution, two side by side, links."""
 
-from urllib.parse import urlencode
-
 import pytest
 
 from common.board.page import rankings
 from common.board.page.drawing import link
 from tests.support import made_up
-from tests.support.browsing import READY, settle, texts
+from tests.support.addresses import CASE, VIEWS, board
+from tests.support.browsing import READY, seen, settle, texts
 
-CASE = "sbhd-128x2x32x128-bfloat16"
+pytestmark = pytest.mark.slow
+
 NAMES = "#ranking tbody th a"
-SIZE, SECONDS = 3_000_000, 1.0
-BOARD = {"view": "board", "device": "gpu-b", "op": "rope", "track": "core"}
-
-
-def board(**fields):
-    return "#" + urlencode(BOARD | fields)
+SIZE, ELEMENTS = 3_000_000, 3000
+"""The most bytes of the file, and the most elements of its first view; how soon that is shown,
+`python -m tests.generators.opening` measures."""
 
 
 def expected(group, direction="", case=""):
@@ -38,15 +35,14 @@ def speeds(page):
 # --- the file -------------------------------------------------------------------------------------
 
 
-def test_a_large_group_fits_and_is_usable_at_once(group, opened):
+def test_a_large_group_fits_and_opens_with_one_view_of_many(group, opened):
     assert group.path.stat().st_size < SIZE
     assert len(group.site.solutions) == 50 and len(group.site.devices) == 3
-    waits = []
-    for _ in range(3):  # others work on the machine
-        page = opened(group.path)
-        assert texts(page, NAMES)
-        waits.append(page.evaluate("performance.getEntriesByName('shown')[0].startTime") / 1000)
-    assert min(waits) < SECONDS
+    page = opened(group.path)
+    assert texts(page, NAMES)
+    packed = page.evaluate("Object.keys(PARTS).length")
+    made = page.evaluate("document.querySelectorAll('*').length")
+    assert packed > 300 and made < ELEMENTS, "the other parts are not unpacked"
 
 
 # --- the board ------------------------------------------------------------------------------------
@@ -64,13 +60,12 @@ def test_a_heading_sorts_by_click_and_by_key(group, opened):
     heading = page.locator("#ranking th", has_text="× eager")
     heading.locator("button").click()
     page.wait_for_selector("#ranking th[aria-sort=descending]")
-    page.wait_for_timeout(50)
-    fast = speeds(page)
-    assert len(set(fast)) > 3 and fast == sorted(fast, reverse=True)
+    fast = sorted(speeds(page), reverse=True)
+    assert len(set(fast)) > 3
+    assert seen(page, lambda: speeds(page) == fast)
     heading.locator("button").press("Enter")
     page.wait_for_selector("#ranking th[aria-sort=ascending]")
-    page.wait_for_timeout(50)
-    assert speeds(page) == sorted(fast)
+    assert seen(page, lambda: speeds(page) == fast[::-1])
     heading.locator("button").press("Space")
     page.wait_for_selector("#ranking th[aria-sort=descending]")
     assert heading.get_attribute("aria-sort") == "descending"
@@ -101,13 +96,6 @@ def test_a_folder_is_shown_alone(group, opened):
 
 
 # --- links ----------------------------------------------------------------------------------------
-
-VIEWS = {
-    "board": board(direction="backward", case=CASE, row="member04/rope"),
-    "solution": link(view="solution", name="member04/rope", row=f"gpu-a/{CASE}/backward"),
-    "compare": link(view="compare", one="member04/rope", other="member06/rope"),
-    "devices": link(view="devices"),
-}
 
 
 @pytest.mark.parametrize("view", VIEWS)

@@ -14,7 +14,7 @@ from common.board.summary import summary
 from common.board.table import NOTE_WIDTH, About, cut
 from common.records.runs import Results
 from common.solutions import op_names
-from tests.board.test_ranking import ABOUT, RUN, TIMED, failed, row
+from tests.support.boards import ABOUT, RUN, TIMED, failed, row
 
 LONG = "Every word of this note is needed to reach past the sixty characters that fit"
 BOTH = [

@@ -2,11 +2,13 @@
 
 import dataclasses
 
+from msgspec.structs import replace
+
 from common.board import markdown, readme, table
 from common.board.parts import parts
 from common.board.ranking import rank
-from tests.board.test_board import columns
-from tests.board.test_ranking import ABOUT, TIMED, failed, replace, row, summary
+from tests.support.boards import ABOUT, TIMED, failed, row, summary
+from tests.support.markdown import columns
 
 
 def forward(solution="alice/rope", us=10.0, host=30.0, graph=8.0, **fields):

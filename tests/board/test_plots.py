@@ -11,57 +11,12 @@ from common.board.plots import drawing, sweeps
 from common.board.plots.style import looks
 from common.board.plots.sweeps import Estimate
 from common.board.table import About
-from common.ops._masked import MaskedCase
-from common.ops.rope import RopeCase
-from common.records.fields import SCHEMA
-from common.records.lines import Record
 from common.records.runs import Results
 from common.spec import DIRECTIONS
-from tests.board.test_ranking import RUN, replace, summary
+from tests.support.boards import RUN, summary
+from tests.support.plotted import SMALL, bandwidth, failed, length, masked, rope, row
 
-
-def row(case, solution="alice/rope", us=10.0, direction="forward", **fields):
-    """A timed row: `us` of the solution; a copy takes 4, dense products 6, backward alone 3."""
-    gpu = {"solution": us, "eager": 20.0, "copy": 4.0}
-    if direction == "backward":
-        gpu["backward"] = 3.0
-    if "masked" in (op := fields.get("op", "rope")):
-        gpu["dense"] = 6.0
-    host = {"solution": us, "eager": 20.0}
-    if direction == "forward":
-        host["no_grad"] = us / 2
-    plain = Record(
-        schema=SCHEMA, run="r1", solution=solution, op=op, case=case.name, params=case.params,
-        track="core", ranked_by="gpu", direction=direction, verdict="PASSED", error=0.5,
-        bytes=80_000, flops=100, sources="s1", harness="h1", tier="plot",
-        gpu={name: summary(each) for name, each in gpu.items()},
-        host={name: summary(each) for name, each in host.items()},
-    )  # fmt: skip
-    return replace(plain, **fields)
-
-
-def rope(s, b, h, d, d2=None, **fields):
-    return RopeCase(track="core", s=s, b=b, h=h, d=d, d2=d2 or d, **fields)
-
-
-def bandwidth(length):
-    return rope(length, 1, 8, 256, angles="model")
-
-
-def length(value):
-    return rope(value, 16, 10, 512, 256)
-
-
-def masked(tokens, *widths):
-    return MaskedCase(tokens=tokens, widths=widths, dtype="bfloat16")
-
-
-SMALL = (rope(64, 1, 16, 64, 32), rope(128, 1, 16, 128, 64), rope(32, 1, 8, 256, 128))
 NAMES = [case.name for case in SMALL]
-
-
-def failed(case, solution, **fields):
-    return row(case, solution, **{"gpu": {}, "host": {}, "verdict": "TIMEOUT"} | fields)
 
 
 # --- the cases ------------------------------------------------------------------------------------
@@ -225,6 +180,7 @@ def written(drawn, folder, device="A GPU"):
     return [each.path for each in due]
 
 
+@pytest.mark.slow
 def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
     rows = [*everybody(), failed(bandwidth(32), "dave/rope")]
     paths = written(sweeps.plots(rows), tmp_path)
@@ -247,6 +203,7 @@ def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
     assert {"alice/rope", "forward, no_grad", *NAMES} <= by_name["rope-host"]
 
 
+@pytest.mark.slow
 def test_the_same_records_draw_the_same_files(tmp_path):
     drawn = sweeps.plots(everybody())
     one = [p.read_bytes() for p in written(drawn, tmp_path / "one")]
@@ -255,6 +212,7 @@ def test_the_same_records_draw_the_same_files(tmp_path):
     assert b"<dc:date>" not in one[0]
 
 
+@pytest.mark.slow
 def test_a_file_is_drawn_again_where_anything_behind_it_changed(tmp_path, monkeypatch):
     drawn = sweeps.plots(everybody())
     paths = written(drawn, tmp_path)

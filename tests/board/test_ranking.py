@@ -2,64 +2,18 @@
 
 import math
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.board.ranking import limit, pair, rank, share, sustained_share
 from common.board.scores import combined
-from common.board.table import About, ranking
-from common.records.fields import SCHEMA, Summary
-from common.records.lines import Record, Run
-from common.records.runs import Results
-
-RUN = Run(
-    schema=SCHEMA, run="r1", device="cuda", device_name="A GPU", versions={"torch": "2"},
-    absent={"fla": "not installed"},
-)  # fmt: skip
-PARAMS = {"dtype": "float32", "s": 16, "b": 1, "h": 1, "d": 8, "d2": 8}
-replace = msgspec.structs.replace
-
-
-def summary(given):
-    """Of samples, all of which are the number given, or those of a list."""
-    return Summary.of(given if isinstance(given, list) else [given] * 9)
+from common.board.table import ranking
+from common.records.fields import Summary
+from tests.support.boards import ABOUT, failed, row, summary
 
 
 def score(rows):
     return combined(list(map(pair, rows)))
-
-
-def row(solution="alice/rope", us=10.0, eager=20.0, **fields):
-    """A row whose samples are the numbers given, or all those of a list."""
-    times = {"solution": us, "eager": eager, "copy": fields.pop("copy", 5.0)}
-    if dense := fields.pop("dense", None):
-        times["dense"] = dense
-    gpu = {name: summary(given) for name, given in times.items()}
-    plain = Record(
-        schema=SCHEMA, run="r1", solution=solution, op="rope", case="c1", params=PARAMS,
-        track="core", ranked_by="gpu", direction="forward", verdict="PASSED", error=0.5, bytes=8,
-        flops=9, sources="s1", harness="h1", gpu=gpu,
-        host={"solution": summary([1.0]), "eager": summary([1.0])},
-    )  # fmt: skip
-    return replace(plain, **fields)
-
-
-def failed(solution, **fields):
-    return row(solution, gpu={}, host={}, **{"verdict": "TIMEOUT", "error": None, **fields})
-
-
-ABOUT = {
-    "alice/rope": About("tiles | pipes", "s1"),
-    "bob/rope": About("plain", "s2"),
-    "eager/rope": About("torch", "s1"),
-}
-ROWS = [
-    row("alice/rope"),
-    failed("bob/rope", reason="a | b"),
-    row("eager/rope", us=20.0, peer=True),
-    row("gone/rope", us=1.0),
-]
-TIMED = Results(path=None, runs=[RUN], rows=ROWS)
 
 
 def ranked(*rows):

@@ -17,7 +17,7 @@ from common.grading.compiling import Compiler
 from common.measure import rows
 from common.solutions import Solution
 from common.verdicts import Verdict
-from tests.records.test_records import row
+from tests.support.records import row
 
 GIB = 1 << 30
 

@@ -1,6 +1,7 @@
 """The command line as its users meet it: exit codes, and what stands on stderr."""
 
 import errno
+import os
 from unittest import mock
 
 import pytest
@@ -9,10 +10,9 @@ from common import cli, solutions
 from common.errors import UserError
 from common.grading.fork_server import NO_ANSWER, ServerEnded
 from common.paths import CONTRIBUTORS
-from common.processes import cores
 from common.records import pruning
 from common.solutions import is_among
-from tests.support.study import one_line
+from tests.support.study import one_line, run_without
 
 # --- bad input ------------------------------------------------------------------------------------
 
@@ -53,6 +53,7 @@ from tests.support.study import one_line
         ("new alice", "OP is missing: give masked_ffn, "),
     ],
 )
+@pytest.mark.slow
 def test_bad_input_gets_one_line(study, arguments, says):
     assert says in one_line(study(*arguments.split()))
 
@@ -83,6 +84,7 @@ def test_a_gpu_that_is_not_there_is_said_so(study, command):
 @pytest.mark.parametrize(
     "command", ["grade --tier matrix", "grade --tier plot", "bench --tier plot"]
 )
+@pytest.mark.slow
 def test_a_tier_that_needs_a_gpu_says_so(study, command):
     assert "needs a GPU" in one_line(study(*command.split(), "--op", "rope"))
 
@@ -101,6 +103,7 @@ def test_a_tier_that_needs_a_gpu_says_so(study, command):
         ("check house", "triton"),
     ],
 )
+@pytest.mark.slow
 def test_a_missing_package_is_named(study, command, package):
     line = one_line(study(*command.split(), hidden=package))
     assert f"package {package} is missing" in line
@@ -110,9 +113,15 @@ def test_a_file_that_cannot_be_written_is_said_before_grading(study, repository)
     one_line(study("grade", "--op", "rotate_half", "--sample", 1, "--json", "nowhere/at/all.json"))
 
 
-def test_more_stations_than_cores_are_refused(study):
+def test_more_stations_than_cores_are_refused(repository):
     options = ("--op", "rotate_half", "--only", "house", "--device", "cpu")
-    assert "as many as cores" in one_line(study("bench", "--stations", cores() + 1, *options))
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})  # which a command that is started here inherits
+    try:
+        ran = run_without("", repository, ["bench", "--stations", "2", *options])
+    finally:
+        os.sched_setaffinity(0, before)
+    assert "as many as cores" in one_line(ran)
 
 
 def test_a_folder_that_only_could_not_select_is_to_be_renamed(study, by_hand):

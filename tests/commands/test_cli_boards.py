@@ -19,6 +19,7 @@ def test_ctrl_c_is_the_end_of_the_served_page_and_no_interruption(monkeypatch, t
     ended.assert_called_once()
 
 
+@pytest.mark.slow
 def test_results_of_another_schema_are_refused(study, recorded):
     recorded.write_text(recorded.read_text() + '{"schema": 99, "kind": "row"}\n')
     assert "line 3" in one_line(study("leaderboard"))
@@ -28,6 +29,7 @@ def test_no_results_are_said_so(study):
     assert "run bench first" in one_line(study("leaderboard"))
 
 
+@pytest.mark.slow
 def test_leaderboard_needs_no_torch_and_writes_the_boards(study, repository, recorded):
     options = "--op rope --only house --device cpu --verbose"  # bench's own, as nox hands them on
     ran = study("leaderboard", *options.split(), hidden="torch triton")
@@ -51,6 +53,7 @@ def plotted(recorded):
     return recorded
 
 
+@pytest.mark.slow
 def test_leaderboard_draws_the_plots_without_torch(study, repository, plotted):
     ran = study("leaderboard", "--tier", "plot", hidden="torch triton")
     assert ran.code == 0, ran.err
@@ -59,10 +62,12 @@ def test_leaderboard_draws_the_plots_without_torch(study, repository, plotted):
     assert f"({path})" in (repository / "LEADERBOARD.md").read_text()
 
 
+@pytest.mark.slow
 def test_plots_need_matplotlib_and_the_board_does_not(study, recorded):
     assert study("leaderboard", hidden="matplotlib").code == 0
 
 
+@pytest.mark.slow
 def test_a_missing_matplotlib_is_named_where_there_are_plots(study, plotted):
     line = one_line(study("leaderboard", hidden="matplotlib"))
     assert "package matplotlib is missing" in line
@@ -89,6 +94,7 @@ def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repos
     assert not (repository / "LEADERBOARD.md").exists()
 
 
+@pytest.mark.slow
 def test_one_run_alone_is_told_to_bench_again(study, recorded):
     assert "run bench again" in one_line(study("leaderboard", "--compare"))
 
@@ -99,6 +105,7 @@ def test_two_runs_that_timed_nothing_have_nothing_to_compare(study, twice):
     assert "run bench again" in one_line(study("leaderboard", "--compare"))
 
 
+@pytest.mark.slow
 def test_two_runs_of_another_op_are_told_to_bench_again(study, twice):
     assert "run bench again" in one_line(study("leaderboard", "--compare", "--op", "rotate_half"))
 
@@ -127,6 +134,7 @@ def test_two_devices_stand_side_by_side_without_torch_and_nothing_is_written(
     assert not (repository / "LEADERBOARD.md").exists()
 
 
+@pytest.mark.slow
 def test_the_readme_follows_the_newest_whole_device(study, repository, elsewhere):
     assert study("leaderboard", hidden="torch").code == 0
     readme, whole = ((repository / name).read_text() for name in ("README.md", "LEADERBOARD.md"))
@@ -144,6 +152,7 @@ def test_two_runs_and_two_devices_are_not_compared_at_once(study, twice):
     assert "not allowed with" in study("leaderboard", "--devices", "--compare").err
 
 
+@pytest.mark.slow
 def test_a_torn_last_line_is_a_notice(study, recorded):
     recorded.write_text(recorded.read_text() + '{"schema": 2, "ki')
     ran = study("leaderboard", hidden="torch")

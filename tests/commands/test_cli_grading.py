@@ -3,10 +3,13 @@
 import json
 import shutil
 
+import pytest
+
 from common.records import runs
 from tests.support.study import RIGHT, UNSUPPORTED, WRONG
 
 
+@pytest.mark.slow
 def test_check_says_what_is_wrong_and_where(study, by_hand):
     by_hand("alice", WRONG)
     ran = study("check", "alice")
@@ -19,6 +22,7 @@ def test_check_says_what_is_wrong_and_where(study, by_hand):
     assert "Next:" not in ran.out
 
 
+@pytest.mark.slow
 def test_grade_writes_every_verdict_and_fails_where_a_contributor_does(graded_here, tmp_path):
     file = tmp_path / "verdicts.json"
     ran = graded_here("alice", WRONG, "--sample", 8, "--json", file)
@@ -50,6 +54,7 @@ def test_a_solution_that_answers_no_case_has_failed(graded_here):
     assert ran.out.splitlines()[-1].startswith("bob/rotate_half answers no case: it leaves all ")
 
 
+@pytest.mark.slow
 def test_a_folder_added_by_hand_is_benched_and_on_the_board(study, repository, by_hand):
     by_hand("alice", RIGHT)
     ran = study("bench", "--only", "alice")
@@ -57,7 +62,7 @@ def test_a_folder_added_by_hand_is_benched_and_on_the_board(study, repository, b
     (record,) = runs.files(repository / "results" / "cpu")
     end = json.loads(record.read_text().splitlines()[-1])
     assert end["kind"] == "end"
-    assert 0 < end["seconds"] < 600
+    assert end["seconds"] > 0
     results = runs.read(record.parent)
     assert results.finished
     assert {row.solution for row in results.rows} == {"alice/rotate_half"}

@@ -7,6 +7,7 @@ import pytest
 from tests.support.study import one_line
 
 
+@pytest.mark.slow
 def test_what_new_writes_passes_check(study, repository):
     folder = repository / "contributors" / "newcomer"
     for op in ("rotate_half", "rope"):

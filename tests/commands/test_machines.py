@@ -74,6 +74,7 @@ def test_a_gpu_that_is_not_there_is_one_line(visible, device, before, says):
     assert str(caught.value) == says
 
 
+@pytest.mark.slow
 def test_the_gpus_are_counted_by_torch():
     """In an environment of its own: CUDA would keep the choice that this process made."""
     environment = {**os.environ, VISIBLE: ""}

@@ -113,6 +113,7 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
     return timed
 
 
+@pytest.mark.slow
 def test_each_direction_is_a_line_and_a_trace(on_a_gpu, capsys, tmp_path):
     profile.profile([HOUSE], "cuda", verbose=False)
     lines = capsys.readouterr().out.splitlines()

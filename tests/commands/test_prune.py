@@ -1,10 +1,11 @@
 """prune drops what nothing shows; boards, plots and comparisons stay as they are."""
 
 import argparse
+import functools
 import io
-import subprocess
 
 import pytest
+from msgspec.structs import replace
 
 from common import paths
 from common.board import markdown
@@ -18,8 +19,9 @@ from common.records import pruning, runs, writer
 from common.records.fields import SCHEMA, Selection
 from common.records.lines import LeftOut, Past
 from common.records.writer import RunWriter, Samples
-from tests.board.test_ranking import ABOUT, failed, replace, row
-from tests.board.test_ranking import RUN as GPU_RUN
+from tests.support.boards import ABOUT, failed, row
+from tests.support.boards import RUN as GPU_RUN
+from tests.support.git import git as run_git
 
 KNOWN = set(ABOUT)
 
@@ -205,13 +207,9 @@ def test_it_waits_for_a_run_to_end(command, folder):
 
 
 def test_two_branches_that_each_add_a_run_merge_without_conflict(tmp_path):
-    def git(*words):
-        identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
-        ran = subprocess.run(["git", *identity, *words], cwd=tmp_path, capture_output=True)
-        assert ran.returncode == 0, ran.stderr
-
+    git = functools.partial(run_git, tmp_path)
     folder = tmp_path / "results" / "a-gpu"
-    git("init")
+    git("init", "-b", "main")
     record(folder, "r1", row("eager/rope", us=20.0, peer=True))
     git("add", "-A")
     git("commit", "-m", "eager")

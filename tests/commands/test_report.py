@@ -177,7 +177,10 @@ def test_a_picture_follows_where_it_is_asked_for(asked, capsys):
 # --- with solutions -------------------------------------------------------------------------------
 
 
-WRONG = {solution.handle: solution for solution in solutions.discover(ROOT / "tests" / "corpus" / "wrong")}
+WRONG = {
+    solution.handle: solution
+    for solution in solutions.discover(ROOT / "tests" / "corpus" / "wrong")
+}
 
 
 @pytest.fixture
@@ -197,6 +200,7 @@ def reported(fork_server, capsys):
     return report
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_named_with_the_cases_that_have_it(reported):
     out = reported(
         "dropped_pass_through", lambda case: case.track == "core" and case.h < 4 and case.d < 60
@@ -211,6 +215,7 @@ def test_what_is_left_out_is_named_with_the_cases_that_have_it(reported):
     assert picture in out, "and the picture shows it"
 
 
+@pytest.mark.slow
 def test_one_batch_alone_is_right(reported):
     out = reported("first_batch_only", lambda case: case.track == "core" and case.b < 4)
     for direction, result in (("forward", "output"), ("backward", "the gradient of t")):
@@ -222,6 +227,16 @@ def test_one_batch_alone_is_right(reported):
         )
 
 
+@pytest.mark.slow
 def test_a_mistake_in_every_case_is_said_so(reported):
     out = reported("sine_sign_swapped", lambda case: case.s < 4 and case.track == "core")
     assert "forward: INCORRECT_NUMERICAL in every case that has an element (" in out
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_check_shows_notes_where_it_shows_each_case(verbose, capsys):
+    passed = Verdict("a/rope", "rope", "7x2", "backward", "PASSED", notes=("a second one fails",))
+    op = ops.load("rope")
+    TierReport("smoke", verbose).add(op, next(op.cases("smoke")), [passed])
+    shown = "a/rope 7x2 backward, a note: a second one fails\n"
+    assert capsys.readouterr().out == (shown if verbose else "")

@@ -4,54 +4,74 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 
 import pytest
 
 from common.commands import watch
+from tests.support.waiting import LONGEST, wait_until
+
+AGAIN = 1.0
+"""Seconds after which a file that was saved before its folder was watched is saved again."""
+
+
+class Saved:
+    """The files of a folder whose saves were seen, and waits for more of them."""
+
+    def __init__(self, folder):
+        self.folder, self.names, self.found = folder, set(), queue.SimpleQueue()
+
+    def sees(self, name, text=None):
+        """Whether a save of this file is seen; with a text it is written until one is."""
+
+        def look():
+            if text is not None:
+                (self.folder / name).write_text(text)
+            try:
+                seen = {path.name for path in self.found.get(timeout=AGAIN)}
+            except queue.Empty:
+                return False
+            self.names |= seen
+            return (self.folder / name).name in seen
+
+        return wait_until(look)
 
 
 @pytest.fixture
 def saved(tmp_path):
-    """The saves of a folder, as they come."""
-    folder, end, found = tmp_path / "alice", threading.Event(), queue.SimpleQueue()
-    folder.mkdir()
+    """The saves of a folder with one file."""
+    saved, end = Saved(tmp_path / "alice"), threading.Event()
+    saved.folder.mkdir()
+    (saved.folder / "old.py").write_text("0")
 
     def listen():
-        for several in watch.saves(folder, end):
-            found.put({path.name for path in several})
+        for several in watch.saves(saved.folder, end):
+            saved.found.put(several)
 
     thread = threading.Thread(target=listen)
     thread.start()
-    time.sleep(0.5)
-    yield folder, lambda: found.get(timeout=10), found
+    yield saved
     end.set()
-    thread.join(10)
+    thread.join(LONGEST)
     assert not thread.is_alive()
 
 
 def test_solutions_helpers_and_configurations_are_watched(saved):
-    folder, take, found = saved
-    (folder / "rope.py").write_text("1")
-    assert take() == {"rope.py"}
+    folder = saved.folder
+    assert saved.sees("rope.py", "1")
     (folder / "configs").mkdir()
-    time.sleep(0.2)
-    (folder / "configs" / "gpu.json").write_text("{}")
-    assert take() == {"gpu.json"}
-    (folder / "rope.py").unlink()
-    assert take() == {"rope.py"}
+    assert saved.sees("configs/gpu.json", "{}")
+    (folder / "old.py").unlink()
+    assert saved.sees("old.py")
     (folder / "README.md").write_text("what I try")
     (folder.parent / "bob.py").write_text("of another folder")
     (folder / ".#rope.py").symlink_to("alice@host.1234:1700000000")  # Emacs's lock
-    (folder / "rope.py").write_text("2")
-    assert take() == {"rope.py"} and found.empty()
+    assert saved.sees("last.py", "2")
+    assert saved.names == {"rope.py", "gpu.json", "old.py", "last.py"}
 
 
 def test_a_folder_may_be_deleted_and_made_again(saved):
-    folder, take, _ = saved
-    folder.rmdir()
-    time.sleep(0.2)
-    folder.mkdir()
-    time.sleep(0.2)
-    (folder / "rope.py").write_text("1")
-    assert take() == {"rope.py"}
+    assert saved.sees("old.py", "1"), "it is watched"
+    (saved.folder / "old.py").unlink()
+    saved.folder.rmdir()
+    saved.folder.mkdir()
+    assert saved.sees("rope.py", "1")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 
 import pytest
 
-from common.commands.steps import Steps, duration
+from common.commands.steps import PERIOD, Steps, duration
+from tests.support.waiting import LONGEST
 
 
 @pytest.fixture
@@ -61,25 +62,44 @@ def test_what_follows_the_last_step_is_said_and_not_counted(clock):
     assert steps.line() == "study: 1 of 1 rows, 4 s (counting house/rope)"
 
 
-def test_a_line_comes_every_period_where_stderr_is_no_terminal(capsys):
-    with Steps("cases", 3, period=0.05) as steps:
-        steps.done("a")
-        time.sleep(0.18)
-    lines = capsys.readouterr().err.splitlines()
-    assert 2 <= len(lines) <= 3
-    assert all(line.startswith("study: 1 of 3 cases, 0 s, about ") for line in lines)
-    time.sleep(0.1)
-    assert not capsys.readouterr().err, "nothing after its end"
+class Periods(threading.Event):
+    """An end that comes once so many periods have passed, and some time after them."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.waited, self.count, self.passed = [], count, threading.Event()
+
+    def wait(self, seconds):
+        self.waited.append(seconds)
+        if len(self.waited) <= self.count:
+            return False
+        self.passed.set()
+        return super().wait(LONGEST)
 
 
-def test_a_terminal_has_a_bar_with_the_time_left_instead(monkeypatch, capsys):
+def test_a_line_comes_every_period_where_stderr_is_no_terminal(clock, capsys):
+    now, read = clock
+    steps = Steps("cases", 3, now=read)
+    steps._end = periods = Periods(2)
+    steps.done("a")
+    now[0] += 7
+    with steps:
+        assert periods.passed.wait(LONGEST)
+    steps._thread.join(LONGEST)
+    line = "study: 1 of 3 cases, 7 s, about 14 s left (a)"
+    assert capsys.readouterr().err.splitlines() == [line] * 2, "and nothing after its end"
+    assert periods.waited == [PERIOD] * 3 and not steps._thread.is_alive()
+
+
+def test_a_terminal_has_a_bar_with_the_time_left_instead(clock, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with Steps("cases", 3, period=0.05) as steps:
+    monkeypatch.setenv("COLUMNS", "80")
+    with Steps("cases", 3, now=clock[1]) as steps:
         steps.done("a")
         print("a line for a file")
         steps.say("a failure [of] a")
-        time.sleep(0.12)
+        assert steps._thread.ident is None, "no line comes every period"
     out, err = capsys.readouterr()
     assert out == "a line for a file\n", "it is not drawn into the bar"
     assert "1/3" in err and "a failure [of] a" in err
@@ -87,12 +107,12 @@ def test_a_terminal_has_a_bar_with_the_time_left_instead(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("width", ["60", "80", "120", "160"])
-def test_a_long_name_leaves_room_for_the_count_and_the_time_left(monkeypatch, capsys, width):
+def test_a_long_name_leaves_room_for_the_count_and_the_time_left(clock, monkeypatch, capsys, width):
     """At 80 columns the name of a case once took the bar, the count and both times."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", width)
-    with Steps("cases", 12600) as steps:
+    with Steps("cases", 12600, now=clock[1]) as steps:
         steps.done(f"{'h' * 39}/rope_base thd-64x16384x32x128-bfloat16-interleaved-{'t' * 99}")
     err = capsys.readouterr().err
     assert "1/12600" in err and "0:00:00" in err

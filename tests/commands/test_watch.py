@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import os
+import contextlib
 import queue
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from common.commands import check, watch
-from common.grading import known
+from common.grading import known, worker
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.solutions import discover, select
-from tests.support.study import RIGHT, WRONG, one_line
+from tests.support.study import RIGHT, WRONG, environment, one_line
+from tests.support.waiting import LONGEST, wait_until
 
-HANGS = RIGHT.replace("    x1, x2", "    while True:\n        pass\n    x1, x2")
 WIDE = RIGHT.replace(
     "import torch",
     """import torch
@@ -39,6 +38,12 @@ def server():
     server = ForkServer("cpu")
     yield server
     server.close()
+
+
+def hangs(mark):
+    """A solution that makes this file once it is called, and then never ends."""
+    lines = f"    open({str(mark)!r}, 'w').close()\n    while True:\n        pass\n"
+    return RIGHT.replace("    x1, x2", f"{lines}    x1, x2")
 
 
 class Watched:
@@ -72,6 +77,7 @@ def alice(tmp_path, server, capsys):
     return Watched(tmp_path, server, capsys, "cuda")
 
 
+@pytest.mark.slow
 def test_what_does_not_compile_fails_and_is_mended(tmp_path, server, capsys, monkeypatch):
     monkeypatch.setattr(known, "CACHE", tmp_path / ".cache")
     server.resume()
@@ -88,6 +94,7 @@ def test_what_does_not_compile_fails_and_is_mended(tmp_path, server, capsys, mon
         assert alice.watch.passes
 
 
+@pytest.mark.slow
 def test_what_passes_says_so_at_once_and_what_to_do_next(alice):
     alice.save("rotate_half.py", RIGHT)
     lines = alice.round()
@@ -97,6 +104,7 @@ def test_what_passes_says_so_at_once_and_what_to_do_next(alice):
     assert alice.watch.passes
 
 
+@pytest.mark.slow
 def test_what_failed_last_is_asked_first_and_forgotten_once_it_passes(alice, monkeypatch):
     asked = []
     graded = check.smoke
@@ -116,6 +124,7 @@ def test_what_failed_last_is_asked_first_and_forgotten_once_it_passes(alice, mon
     assert not alice.watch._failed
 
 
+@pytest.mark.slow
 def test_a_helper_is_loaded_anew(alice):
     alice.save("rotate_half.py", HELPED)
     alice.save("helper.py", "SIGN = 1\n")
@@ -136,6 +145,7 @@ def test_a_syntax_error_is_one_line(alice):
     assert "null bytes" in line
 
 
+@pytest.mark.slow
 def test_an_editors_lock_is_no_broken_file(alice):
     alice.save("rotate_half.py", RIGHT)
     (alice.folder / ".#rotate_half.py").symlink_to("alice@host.1234:1700000000")
@@ -143,6 +153,7 @@ def test_an_editors_lock_is_no_broken_file(alice):
     assert alice.watch.passes
 
 
+@pytest.mark.slow
 def test_files_come_and_go(alice):
     (line,) = alice.round()
     assert line.startswith("study: ")
@@ -163,18 +174,20 @@ def test_what_answers_nothing_is_not_called_right(alice):
     assert alice.round()[-1].endswith("Nothing is wrong, but no case is answered yet.")
 
 
-def test_a_save_ends_the_round_under_way_even_where_a_kernel_hangs(alice):
-    """What hangs would be waited for until its deadline, of 20 s."""
-    alice.save("rotate_half.py", HANGS)
-    followed = threading.Thread(target=alice.watch.follow, args=[iter(alice.saves.get, None)])
+@pytest.mark.slow
+def test_a_save_ends_the_round_under_way_even_where_a_kernel_hangs(alice, tmp_path, monkeypatch):
+    """What hangs would be waited for until its deadline, which does not come here."""
+    monkeypatch.setitem(worker.DEADLINE, "cpu", 100 * LONGEST)
+    alice.save("rotate_half.py", hangs(tmp_path / "called"))
     alice.saves.get()
+    saves = iter(alice.saves.get, None)
+    followed = threading.Thread(target=alice.watch.follow, args=[saves], daemon=True)
     followed.start()
-    time.sleep(2)
-    start = time.monotonic()
+    assert wait_until((tmp_path / "called").exists)
     alice.save("rotate_half.py", RIGHT)
     alice.saves.put(None)
-    followed.join(60)
-    assert time.monotonic() - start < 15
+    followed.join(LONGEST)
+    assert not followed.is_alive()
     out = alice.capsys.readouterr().out
     assert alice.watch.passes, out
     assert "CRASHED" not in out and "TIMEOUT" not in out
@@ -209,52 +222,86 @@ def test_an_interrupted_server_forks_nothing_until_it_resumes(server):
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_ctrl_c_ends_it_with_the_state_of_the_last_round(study, repository, by_hand):
-    by_hand("watched", RIGHT)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "common", "check", "watched", "--watch"],
-        cwd=repository,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+class Command:
+    """`check --watch` of a folder, in a process of its own."""
 
-    def until(words):
-        for line in process.stdout:
+    def __init__(self, repository, handle):
+        self.file = repository / "contributors" / handle / "rotate_half.py"
+        self.new = repository.parent / f"{handle}.py"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "common", "check", handle, "--watch"],
+            cwd=repository,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put("")
+
+    def says(self, words, seconds=LONGEST):
+        """Whether a line with these words comes."""
+        while line := self.lines.get(timeout=seconds):
             if words in line:
-                return line
-        raise AssertionError(process.stderr.read())
+                return True
+        return False
 
-    until("Next: nox -s check -- watched")
-    start = time.monotonic()
-    (repository / "contributors" / "watched" / "rotate_half.py").write_text(WRONG)
-    until("INCORRECT_NUMERICAL")
-    print(f"the first answer came {time.monotonic() - start:.1f} s after the save")
-    until("The next save is graded")
-    (repository / "contributors" / "watched" / "rotate_half.py").write_text(RIGHT)
-    until("Next: nox -s check -- watched")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 0
-    assert "Traceback" not in process.stderr.read()
+    def save(self, text):
+        """Save the solution until that is seen: put another file in its place, which is one change."""
+
+        def look():
+            self.new.write_text(text)
+            self.new.replace(self.file)
+            with contextlib.suppress(queue.Empty):
+                return self.says("saved: rotate_half.py", LONGEST / 10)
+
+        assert wait_until(look)
+
+    def end(self):
+        """Press Ctrl-C; return the exit code and what stands on stderr."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(LONGEST), self.process.stderr.read()
 
 
-def test_ctrl_c_amid_a_hanging_round_ends_it_with_1(repository, by_hand):
-    by_hand("hanging", HANGS)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "common", "check", "hanging", "--watch"],
-        cwd=repository,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline().startswith("Watching contributors/hanging: ")
-    time.sleep(3)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
-    assert process.returncode == 1
-    assert not errors
+@pytest.fixture
+def command(repository):
+    """Start `check --watch`, and kill it where a test did not end it."""
+    started = []
+
+    def command(handle):
+        started.append(Command(repository, handle))
+        return started[-1]
+
+    yield command
+    for each in started:
+        each.process.kill()
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_with_the_state_of_the_last_round(command, by_hand):
+    by_hand("watched", RIGHT)
+    watched = command("watched")
+    assert watched.says("Next: nox -s check -- watched")
+    watched.save(WRONG)
+    assert watched.says("INCORRECT_NUMERICAL") and watched.says("The next save is graded")
+    watched.save(RIGHT)
+    assert watched.says("Next: nox -s check -- watched")
+    code, errors = watched.end()
+    assert code == 0 and "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_ctrl_c_amid_a_hanging_round_ends_it_with_1(command, by_hand, tmp_path):
+    by_hand("hanging", hangs(tmp_path / "called"))
+    hanging = command("hanging")
+    assert hanging.says("Watching contributors/hanging: ")
+    assert wait_until((tmp_path / "called").exists)
+    assert hanging.end() == (1, "")
 
 
 def test_without_watchfiles_there_is_one_line(study):
@@ -262,6 +309,7 @@ def test_without_watchfiles_there_is_one_line(study):
     assert "package watchfiles is missing" in line
 
 
+@pytest.mark.slow
 def test_a_handle_without_a_folder_is_a_mistake(study):
     ran = study("check", "nobody", "--watch")
     assert ran.code == 2

@@ -1,4 +1,4 @@
-"""The house's own promises: the files of tests/contributors/house, in two processes of their own."""
+"""The house's own promises: the files of house/, in two processes of their own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import sys
 import pytest
 
 from common.paths import ROOT
+from tests.support.waiting import LONGEST
+
+pytestmark = pytest.mark.slow
 
 FOLDER = ROOT / "tests" / "contributors" / "house"
 COMPILED = ["compiled", "graphs", "planned"]
@@ -17,17 +20,18 @@ INTERPRETED = sorted({file.stem for file in FOLDER.glob("*.py")} - {*COMPILED, "
 
 
 @pytest.mark.parametrize("files", [COMPILED, INTERPRETED], ids="-".join)
-def test_house(files):
+def test_house(files, seed):
     """The interpreter is chosen when Triton is imported, and its patches cannot be taken back."""
     folders = os.pathsep.join(map(str, (ROOT, ROOT / "contributors" / "house")))
     paths = [FOLDER / f"{stem}.py" for stem in files]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *paths],
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
+         "--seed", str(seed), *paths],
         env=os.environ | {"TRITON_INTERPRET": str(int(files != COMPILED)), "PYTHONPATH": folders},
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=600,
-    )
+        timeout=10 * LONGEST,
+    )  # fmt: skip
     if done.returncode:
         pytest.fail(done.stdout[-5000:] + done.stderr[-1000:], pytrace=False)

@@ -29,8 +29,8 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 @pytest.fixture(scope="module")
 def told():
-    """Return a function that asks tests/support/kernels/masked_layers.py, in a process of its own."""
-    command = [sys.executable, "-m", "tests.kernels.masked_layers"]
+    """Return a function that asks tests.support.kernels.masked_layers, in its own process."""
+    command = [sys.executable, "-m", "tests.support.kernels.masked_layers"]
     pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
     process = None
     with contextlib.ExitStack() as stack:
@@ -49,6 +49,7 @@ def told():
 
 
 @pytest.mark.parametrize(("form", "dtype", "some"), FORMS)
+@pytest.mark.slow
 def test_output_and_gradients_are_right_under_every_mask(told, form, dtype, some):
     errors = told("errors", form, dtype, *some)
     assert {name.split()[0] for name in errors} == {"masked_linear", "masked_ffn"}
@@ -59,6 +60,7 @@ def test_output_and_gradients_are_right_under_every_mask(told, form, dtype, some
             assert error <= BOUND[dtype], (name, tensor)
 
 
+@pytest.mark.slow
 def test_a_model_trains_as_with_plain_torch(told):
     """The losses of one seed lie nearer to plain torch's than those of two seeds to each other."""
     steps = 200 if GPU else 4
@@ -74,6 +76,7 @@ def test_a_model_trains_as_with_plain_torch(told):
     assert all(abs(ours[-1] - eager[-1]) < apart for ours, eager in runs)
 
 
+@pytest.mark.slow
 def test_torch_compile_takes_the_layers_without_a_graph_break(told):
     assert told("compile") < (2e-2 if GPU else 1e-6)
 
@@ -92,9 +95,10 @@ def test_a_plan_is_kept_for_the_same_unchanged_mask_alone(told):
     assert len(kept) == 6
 
 
+@pytest.mark.slow
 def test_small_ops_of_a_dtype_share_their_kernels():
     """Without a GPU the grader compiles each launch of some 170 cases: minutes, if none were."""
-    command = [sys.executable, "-m", "tests.kernels.masked_small"]
+    command = [sys.executable, "-m", "tests.support.kernels.masked_small"]
     ran = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-2000:]
     kernels = json.loads(ran.stdout)

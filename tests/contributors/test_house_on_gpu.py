@@ -1,4 +1,4 @@
-"""The house on a GPU: near a copy where memory decides; every way to launch has one result."""
+"""The house on a GPU: every way to launch has one result; how near to a copy, sweeping.py tells."""
 
 from __future__ import annotations
 
@@ -11,27 +11,9 @@ import torch
 
 from tests.generators import sweeping
 
-LEAST, LONG = 0.85, 20
-"""The least share of a copy's speed, where the copy takes longer than so many microseconds."""
 HELPERS = ("launch", "launching", "operators", "pairs", "rope", "rotary", "trigonometry")
 """The modules of the house that a test leaves behind."""
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-
-
-@needs_gpu
-def test_no_long_shape_is_far_from_a_copy(capsys):
-    swept = [each for each in sweeping.sweep() if each.copied > LONG]
-    with capsys.disabled():
-        print(f"\n{torch.cuda.get_device_name()}, {sweeping.distribution(swept)}")
-    assert len(swept) > 100
-    held = {case.name for case in sweeping.cases() if is_held(case)}
-    slow = [each for each in swept if each.name in held and each.share < LEAST]
-    assert not slow, sweeping.table(slow)
-
-
-def is_held(case):
-    """Return whether its programs have one token each; docs/few-heads.md says what others reach."""
-    return case.h >= 8 and case.tensor_format != "thd"
 
 
 def test_the_shapes_are_random_and_the_same_each_time():
@@ -41,6 +23,22 @@ def test_the_shapes_are_random_and_the_same_each_time():
     assert {case.tensor_format for case in cases} == {"sbhd", "bshd", "thd"}
     sizes = [torch.Size(case.shape).numel() * getattr(torch, case.dtype).itemsize for case in cases]
     assert min(sizes) > 2**23 and max(sizes) <= 2**28 and sum(size > 2**26 for size in sizes) > 80
+
+
+def test_a_held_shape_is_slow_where_its_copy_takes_long_enough_to_say():
+    few, many = (
+        next(case.name for case in sweeping.cases() if sweeping.is_held(case) == held)
+        for held in (False, True)
+    )
+    at, below = sweeping.LONG / sweeping.LEAST, 1.01 * sweeping.LONG / sweeping.LEAST
+    fine = [
+        sweeping.Swept(few, 10 * below, 2 * sweeping.LONG),
+        sweeping.Swept(many, 10 * below, sweeping.LONG),
+        sweeping.Swept(many, 2 * at, 2 * sweeping.LONG),
+    ]
+    found = sweeping.Swept(many, 2 * below, 2 * sweeping.LONG)
+    assert sweeping.slow([*fine, found]) == [found]
+    assert sweeping.long([*fine, found]) == [fine[0], fine[2], found]
 
 
 def test_a_slow_shape_is_shown_first_and_told_in_words():

@@ -91,7 +91,9 @@ def plan(monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: "stream", raising=False)
     module = runpy.run_path(FILE)
-    monkeypatch.setitem(module["Plan"].__init__.__globals__, "can_launch_directly", lambda _: True)
+    names = module["Plan"].__init__.__globals__
+    monkeypatch.setitem(names, "can_launch_directly", lambda _: True)
+    monkeypatch.setitem(names, "VERSION", (3, 7))  # as the kernel's launcher is, unless told
     return lambda kernel: module["Plan"](kernel, (7, 2), (3, 16), num_warps=2)
 
 

@@ -81,6 +81,7 @@ def test_what_an_attack_replaces_is_there(handle, module, name):
         ),
     ],
 )
+@pytest.mark.slow
 def test_an_attack_is_refused_for_what_it_does(fork_server, tmp_path, attack, reason):
     with workers(fork_server, tmp_path) as start:
         reply, _ = ask(start(CHEATS[attack], "rotate_half"))

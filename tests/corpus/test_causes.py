@@ -9,10 +9,13 @@ import pytest
 import torch
 
 from common import ops
+from common.draws import Draws
 from common.grading import oracle, what
 from common.grading.problem import OUTPUT, make_problem
 from common.spec import DIRECTIONS
 from common.verdicts import Verdict
+
+pytestmark = pytest.mark.slow
 
 MISTAKES = [(op, name) for op in ops.names() for name in ops.load_mistakes(op)]
 
@@ -48,7 +51,7 @@ def problems():
     def of(op):
         if op.name not in made:
             cases = [case for case in op.cases("smoke") if not case.span]
-            made[op.name] = [make_problem(op, case, 5, "cpu") for case in cases]
+            made[op.name] = [make_problem(op, case, Draws(5), "cpu") for case in cases]
         return made[op.name]
 
     return of

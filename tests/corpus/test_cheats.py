@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common import ops, paths, solutions
+from common import ops, paths
 from common.engines.benching import bench
 from common.engines.local import Here
 from common.engines.units import Job, Source
@@ -31,22 +31,21 @@ from common.solutions import Solution
 from common.spec import Work
 from common.verdicts import FINE
 from tests.support import corpora as corpus
-from tests.support.corpora import BYSTANDERS, expected, promised, verdicts
+from tests.support.corpora import BESIDE_CHEATS, CHEATS, TIMED, expected, promised, verdicts
 
-CHEATS = solutions.discover(ROOT / "tests" / "corpus" / "cheats")
+pytestmark = pytest.mark.slow
+
 MOVES, WRITES = (
     next(cheat for cheat in CHEATS if cheat.handle == handle)
     for handle in ("moves_the_start", "writes_to_the_record")
 )
-TIMED = [solution for solution in CHEATS if promised(solution, "Timed")]
 SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
-HONEST = [solution for solution in BYSTANDERS if solution.op in {cheat.op for cheat in CHEATS}]
 
 
 @pytest.fixture(scope="module")
 def counts():
     with Sweep("cpu", deadline=corpus.DEADLINE) as sweep:
-        return verdicts(sweep, CHEATS, HONEST)
+        return verdicts(sweep, CHEATS, BESIDE_CHEATS)
 
 
 @pytest.mark.parametrize("solution", CHEATS, ids=lambda solution: solution.handle)
@@ -54,7 +53,7 @@ def test_is_caught(solution, counts):
     assert not corpus.wrongly_judged(solution, counts)
 
 
-@pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)
+@pytest.mark.parametrize("solution", BESIDE_CHEATS, ids=lambda solution: solution.name)
 def test_bystander_is_untouched(solution, counts):
     assert not corpus.harmed(solution, counts)
 
@@ -64,7 +63,7 @@ def timed(fork_server):
     """Without a GPU by the host's clock alone; test_on_gpu.py has the other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "SECONDS", SHORT)
-        return corpus.timed("cpu", [*TIMED, *HONEST], server=fork_server)
+        return corpus.timed("cpu", [*TIMED, *BESIDE_CHEATS], server=fork_server)
 
 
 @pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.handle)
@@ -72,7 +71,7 @@ def test_is_caught_when_timed(solution, timed):
     assert timed[solution] == promised(solution, "Timed")
 
 
-@pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)
+@pytest.mark.parametrize("solution", BESIDE_CHEATS, ids=lambda solution: solution.name)
 def test_an_honest_one_is_timed(solution, timed):
     assert timed[solution] == "PASSED"
 
@@ -149,7 +148,7 @@ def test_corpus_is_large_enough():
 
 
 def test_the_docs_show_it(counts, pytestconfig):
-    """`nox -s grader -- --write-docs` writes both."""
+    """`nox -s harness -- --write-docs` writes both."""
     table = corpus.table(CHEATS, counts)
     assert corpus.in_the_docs("cheats", table, pytestconfig.getoption("write_docs"))
 

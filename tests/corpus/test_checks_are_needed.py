@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import shutil
 from collections import defaultdict
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common import ops, solutions
-from common.grading import asking, chance, compare, exchange, grade, guarded, problem, worker
+from common.grading import asking, compare, exchange, grade, guarded, problem, worker
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
 from common.measure import checks, timing
@@ -19,12 +20,18 @@ from common.solutions import Solution
 from tests.support.corpora import DEADLINE, baseline_of, expected, promised, small
 from tests.support.mutants import MUTATIONS, nothing
 
-TOGETHER = asking._ask_together
+pytestmark = pytest.mark.slow
+
+TOGETHER, CHOOSE = asking._ask_together, exchange.choose
 
 
 def one_by_one(several, attempts, findings):
     for attempt in attempts:
         TOGETHER(several, (attempt,), findings)
+
+
+def without_other_inputs(problem, solution):
+    return dataclasses.replace(CHOOSE(problem, solution), other=False)
 
 
 def in_shared_memory(several, name, attempt):
@@ -75,7 +82,7 @@ FOUND_OUTSIDE = {
         compare, "integers", lambda tensor: tensor.new_zeros(1), "nondeterministic_rounding",
     ),
     "the inputs never change": (
-        chance.Chance, "once_in", lambda *_: False, "replays_by_shape",
+        exchange, "choose", without_other_inputs, "replays_by_shape",
     ),
     "other inputs are laid, yet not compared with the truth": (
         compare, "wrong_values", lambda *_: [], "wrong_on_other_inputs",

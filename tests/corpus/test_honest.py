@@ -1,6 +1,6 @@
 """Honest solutions by unusual means are accused of nothing, and neither is anybody else under load.
 
-    nox -s grader -- tests/corpus/test_honest.py --rounds 5
+    nox -s harness -- tests/corpus/test_honest.py --rounds 5
 
 grades them five times in a row beside busy processes, each time on other cases and with every
 contributor and peer.
@@ -29,6 +29,8 @@ from common.solutions import Solution
 from common.spec import Case, Op
 from common.verdicts import FINE
 from tests.support import corpora as corpus
+
+pytestmark = pytest.mark.slow
 
 HONEST = solutions.discover(ROOT / "tests" / "corpus" / "honest")
 MEANS_TO_TIME = set(
@@ -150,7 +152,9 @@ def timed(device, request):
 
 def test_an_accusation_shows(fork_server):
     """Of a kernel that earns it, judged in the same way."""
-    (wrong,) = solutions.select(solutions.discover(ROOT / "tests" / "corpus" / "wrong"), only="in_place")
+    (wrong,) = solutions.select(
+        solutions.discover(ROOT / "tests" / "corpus" / "wrong"), only="in_place"
+    )
     judged = judge([wrong], "cpu", 0, fork_server)
     assert any("MUTATED_INPUT" in line for line in judged.accusations[wrong])
     assert corpus.harmed(wrong, judged.counts)
@@ -171,6 +175,6 @@ def test_corpus_is_large_enough():
 
 
 def test_the_docs_show_it(judged, pytestconfig):
-    """`nox -s grader -- --write-docs` writes it."""
+    """`nox -s harness -- --write-docs` writes it."""
     table = corpus.table(HONEST, judged.counts)
     assert corpus.in_the_docs("honest", table, pytestconfig.getoption("write_docs"))

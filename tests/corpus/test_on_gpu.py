@@ -18,14 +18,13 @@ from common.grading.tiers import REPEATS
 from common.peaks import peak_of
 from common.verdicts import FINE
 from tests.support import corpora as corpus
-from tests.support.corpora import WITNESSED, expected, promised
-from tests.corpus import test_cheats, test_wrong
+from tests.support.corpora import BESIDE_CHEATS, CHEATS, WITNESSED, WRONG, expected, promised
 
 # on a GPU the host's memory is looked at four times a second: this one may take 64 GiB before that
 TOO_LARGE = {"takes_all_memory"}
-ALL = [each for each in (*test_wrong.WRONG, *test_cheats.CHEATS) if each.handle not in TOO_LARGE]
-TIMED = [solution for solution in test_cheats.CHEATS if promised(solution, "Timed on a GPU")]
-HONEST = [solution for solution in test_cheats.HONEST if solution.op in corpus.LARGE]
+ALL = [each for each in (*WRONG, *CHEATS) if each.handle not in TOO_LARGE]
+TIMED = [solution for solution in CHEATS if promised(solution, "Timed on a GPU")]
+HONEST = [solution for solution in BESIDE_CHEATS if solution.op in corpus.LARGE]
 DEADLINE = 10.0
 """Seconds of work on one reply: a kernel that never ends takes its solution's three lives."""
 TOGETHER = 26
@@ -105,15 +104,15 @@ def test_bystander_is_untouched(solution, verdicts):
 
 @pytest.fixture(scope="module")
 def timed():
-    return corpus.timed("cuda", [*test_cheats.TIMED, *test_cheats.HONEST])
+    return corpus.timed("cuda", [*corpus.TIMED, *BESIDE_CHEATS])
 
 
-@pytest.mark.parametrize("solution", test_cheats.TIMED, ids=lambda solution: solution.handle)
+@pytest.mark.parametrize("solution", corpus.TIMED, ids=lambda solution: solution.handle)
 def test_is_caught_when_timed(solution, timed):
     assert timed[solution] == promised(solution, "Timed")
 
 
-@pytest.mark.parametrize("solution", test_cheats.HONEST, ids=lambda solution: solution.name)
+@pytest.mark.parametrize("solution", BESIDE_CHEATS, ids=lambda solution: solution.name)
 def test_an_honest_one_is_timed(solution, timed):
     assert timed[solution] == "PASSED"
 

@@ -1,4 +1,4 @@
-"""Every kernel of tests/corpus/wrong gets its promised verdict, is told no wrong cause and harms nobody.
+"""Every kernel of `wrong` gets its promised verdict, is told no wrong cause and harms nobody.
 
 All are graded on every smoke case, as `check` does, but on a large one only if no smaller one has
 caught them; cheats with wrong results on some. Kernels are compiled in some of the cases, but those
@@ -20,14 +20,14 @@ from common.grading.compiling import Compiler
 from common.grading.grade import grade
 from common.grading.sweep import Sweep
 from common.paths import ROOT
-from tests.support import corpora as corpus, told
-from tests.support.corpora import BYSTANDERS, WITNESSED, expected
+from tests.support import corpora as corpus
+from tests.support import told
+from tests.support.corpora import BYSTANDERS, WITNESSED, WRONG, expected
 
-WRONG = solutions.discover(ROOT / "tests" / "corpus" / "wrong")
+pytestmark = pytest.mark.slow
+
 CHEATS = [
-    solution
-    for solution in solutions.discover(ROOT / "tests" / "corpus" / "cheats")
-    if "INCORRECT_NUMERICAL" in expected(solution).values()
+    solution for solution in corpus.CHEATS if "INCORRECT_NUMERICAL" in expected(solution).values()
 ]
 UNCOMPILED = [solution for solution in WRONG if "COMPILE_ERROR" in expected(solution).values()]
 EVERY = 5
@@ -158,7 +158,7 @@ def test_corpus_stands_apart():
 
 
 def test_the_docs_show_it(counts, pytestconfig):
-    """`nox -s grader -- --write-docs` writes both."""
+    """`nox -s harness -- --write-docs` writes both."""
     table = corpus.table(WRONG, counts)
     assert corpus.in_the_docs("wrong", table, pytestconfig.getoption("write_docs"))
 

@@ -3,8 +3,6 @@
 import json
 import lzma
 
-import pytest
-
 from common import paths
 from common.engines.engine import Fleet
 from common.engines.engine import cases as cases_of
@@ -13,17 +11,10 @@ from common.measure import recording
 from common.records.runs import Results
 from common.spec import DIRECTIONS
 from tests.support import killed
+from tests.support.records import row
 from tests.support.stations import JOB, SOLUTIONS, Station, cases
-from tests.records.test_records import row
 
 KINDS = ("A GPU", "Another GPU")
-
-
-@pytest.fixture
-def target(tmp_path, monkeypatch):
-    same = dict.fromkeys(JOB.solutions, ("sources", "harness"))
-    monkeypatch.setattr("common.engines.grading.digests_of", lambda solutions: same)
-    return tmp_path / "verdicts.json"
 
 
 def graded(target, *kinds, count=3, **place):

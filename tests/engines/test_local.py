@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,79 +13,43 @@ import torch
 
 from common.engines import local, serving
 from common.engines.engine import Fleet, Lost
-from common.engines.grading import Found, grade
 from common.engines.local import Here
 from common.engines.process import Process, share_cores
 from common.engines.station import Station
-from common.engines.units import SIZES, Job, Sizes, Source, Unit
+from common.engines.units import SIZES, Sizes, Source, Unit
 from common.errors import UserError
-from common.grading import sweep
-from common.grading.worker import DEADLINE
+from common.grading import channel
 from common.measure.rows import Measured
 from common.paths import ROOT
-from common.solutions import discover
 from tests.support import forked
+from tests.support.jobs import job_in, verdicts
+from tests.support.records import row
+from tests.support.processes import alive
 from tests.support.stations import JOB
-from tests.support.study import HIDE, RIGHT, WRONG
-from tests.records.test_records import row
-
-SAMPLE = 6
-
-
-def job_in(folder, texts=(RIGHT, WRONG), **fields):
-    for handle, text in zip(("alice", "bob"), texts, strict=True):
-        source = folder / "contributors" / handle / "rotate_half.py"
-        source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_text(text)
-    sources = tuple(map(Source.of, discover(folder / "contributors")))
-    return Job(**{"command": "grade", "device": "cpu", "sources": sources, "tier": "smoke",
-                  "sample": SAMPLE} | fields)  # fmt: skip
-
-
-def verdicts(engine):
-    """The verdict of each solution, case and direction, each once; and the lines for the user."""
-    found, lines = {}, []
-    for event in grade(engine, None):
-        if isinstance(event, Found):
-            for verdict in event.verdicts:
-                key = verdict.solution, verdict.case, verdict.direction
-                assert key not in found
-                found[key] = verdict.verdict
-        elif isinstance(event, str):
-            lines.append(event)
-    return found, lines
+from tests.support.study import HIDE, RIGHT
+from tests.support.waiting import LONGEST, wait_until
 
 
 def children(pid):
     """The processes that a process started, and those of these."""
-    own = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").glob("*/children")
-        for child in task.read_text().split()
-    ]
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    own = [int(child) for task in tasks for child in text(task).split()]
     return own + [each for child in own for each in children(child)]
 
 
 def named(pids, word):
-    return [pid for pid in pids if word in Path(f"/proc/{pid}/cmdline").read_text()]
+    return [pid for pid in pids if word in text(Path(f"/proc/{pid}/cmdline"))]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("local")
+def text(path):
+    """What the kernel says of a process, which may have ended meanwhile."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
-@pytest.fixture(scope="module")
-def expected(folder, fork_server):
-    with pytest.MonkeyPatch.context() as patch:
-        one = sweep.Sweep
-        patch.setattr(sweep, "Sweep", lambda *of, **how: one(*of, **how, server=fork_server))
-        found, _ = verdicts(Here(job_in(folder)))
-    assert len(found) == 2 * 2 * SAMPLE
-    assert {"PASSED", "INCORRECT_NUMERICAL"} <= set(found.values())
-    return found
-
-
+@pytest.mark.slow
 def test_two_stations_find_the_same_and_a_killed_one_is_replaced(folder, expected, monkeypatch):
     """It is killed when it has been told its first unit."""
     monkeypatch.setitem(SIZES, "grade", Sizes(3, 3))
@@ -105,43 +68,38 @@ def test_two_stations_find_the_same_and_a_killed_one_is_replaced(folder, expecte
     assert not named(children(os.getpid()), "common.engines.serving"), "all have ended"
 
 
+ASLEEP = channel.LONGEST
+"""Seconds for which a solution keeps a station that waits for its answer."""
+
+
 def drive(folder):
     """Grade with one station, in a process that is killed meanwhile."""
-    asleep = RIGHT.replace(
-        "    x1, x2", f"    import time; time.sleep({DEADLINE['cpu']})\n    x1, x2"
-    )
+    asleep = RIGHT.replace("    x1, x2", f"    import time; time.sleep({ASLEEP})\n    x1, x2")
     verdicts(local.engine(job_in(folder, (asleep, asleep), sample=None), [], stations=1))
 
 
+@pytest.mark.slow
 def test_stations_end_with_their_driver(tmp_path):
     """At once: they do not wait for an answer that nobody hears."""
     driver = forked.CONTEXT.Process(target=drive, args=(tmp_path,))
     driver.start()
-    end = time.monotonic() + 60
-    while len(family := children(driver.pid)) < 4 and time.monotonic() < end:
-        time.sleep(0.05)  # the station, and behind it base, fork server and a worker
+    # the station, and behind it base, fork server and a worker
+    assert wait_until(lambda: len(children(driver.pid)) >= 4)
+    family = children(driver.pid)
     assert named(family, "common.engines.serving")
     driver.kill()
     driver.join()
-    end = time.monotonic() + DEADLINE["cpu"] / 2
-    while (left := [pid for pid in family if running(pid)]) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not left
+    assert wait_until(lambda: not any(map(alive, family)), ASLEEP / 2)
 
 
-def running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
+@pytest.mark.slow
 def test_a_job_that_no_station_can_do_is_one_line(folder):
     job = job_in(folder, tier="matrix")
     with pytest.raises(UserError, match=r"station 0 takes no part: tier matrix needs a GPU"):
         verdicts(Fleet(job, [Process("station 0", job)]))
 
 
+@pytest.mark.slow
 def test_an_exception_of_the_harness_is_no_solutions_and_is_told_whole(folder):
     job = job_in(folder)
     unknown = Unit(op="rotate_half", cases=("no such case",), solutions=("alice/rotate_half",))
@@ -176,7 +134,7 @@ def test_a_station_whose_driver_was_interrupted_at_once_ends_without_a_word():
         started = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()],
                                    stderr=subprocess.PIPE)  # fmt: skip
     ours.close()
-    assert started.communicate(timeout=60) == (None, b"")
+    assert started.communicate(timeout=LONGEST) == (None, b"")
     assert started.returncode == serving.BUSY
 
 

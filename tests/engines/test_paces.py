@@ -6,7 +6,8 @@ from common import paths
 from common.engines import benching, paces
 from common.records.fields import Selection
 from tests.support import killed
-from tests.records.test_records import row
+from tests.support.records import row
+from tests.support.stations import Together
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,7 @@ def test_the_record_of_a_device_apart_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(killed, "COUNT", 6)
     fleet = killed.fleet(tmp_path, "bench")
+    Together(fleet._stations)
     for station, pace in zip(fleet._stations, (100.0, 120.0), strict=True):
         station.pace = pace
     rows = [each.row for each in benching.bench(fleet, Selection(), {})

@@ -6,8 +6,8 @@ The nodes' GPUs and kinds of accelerators are labels; their stations run without
 import os
 import shutil
 import signal
+import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,11 @@ from common.engines.units import SIZES, Sizes
 from common.errors import UserError
 from common.records import runs
 from common.records.fields import Selection
-from tests.engines.test_local import expected, folder, job_in, verdicts  # noqa: F401
+from tests.support.jobs import job_in, verdicts
+from tests.support.stations import takes_first
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
 
 os.environ[LOOPBACK] = "0"  # before Ray is imported
 ray = pytest.importorskip("ray", reason="the group `ray` is not installed")
@@ -42,7 +46,7 @@ def cluster():
 @pytest.fixture(autouse=True, scope="module")
 def copies():
     """A folder for the nodes' copies that no solution may write to."""
-    made = Path.home() / ".triton-study-test"
+    made = Path(tempfile.mkdtemp(prefix=".triton-study-test-", dir=Path.home()))
     os.environ["STUDY_NODE_FOLDER"] = str(made)
     yield made
     del os.environ["STUDY_NODE_FOLDER"]
@@ -55,10 +59,11 @@ def add(cluster, kind):
 
 def wait_until_dead(node):
     """Wait until Ray has seen that a node is gone; its processes outlive it by a moment."""
-    end = time.monotonic() + 60
-    while any(each["NodeID"] == node.node_id and each["Alive"] for each in ray.nodes()):
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    assert wait_until(
+        lambda: not any(
+            each["NodeID"] == node.node_id and each["Alive"] for each in ray.nodes()
+        )
+    )
 
 
 def listening():
@@ -78,10 +83,11 @@ def listening():
     return {line[1] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in inodes}
 
 
-def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monkeypatch):  # noqa: F811
+def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monkeypatch):
     """With a unit before it, while the other node is at work."""
     monkeypatch.setitem(SIZES, "grade", Sizes(1, 1))
     nodes = [add(cluster, "H100") for _ in range(2)]
+    takes_first(monkeypatch, nodes[0].node_id[:6])  # a station's name has a part of its node's
     run, left = RayStation.run, [nodes[0]]
 
     def lose(station, unit):
@@ -99,7 +105,7 @@ def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monke
     assert all(address.startswith(loopback) for address in listening())
 
 
-def test_each_kind_of_accelerator_has_its_record(cluster, folder, tmp_path, monkeypatch):  # noqa: F811
+def test_each_kind_of_accelerator_has_its_record(cluster, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     monkeypatch.setattr("common.engines.benching.counts", lambda *_: iter(()))
     nodes = [add(cluster, kind) for kind in ("H100", "H200")]
@@ -118,7 +124,7 @@ def test_each_kind_of_accelerator_has_its_record(cluster, folder, tmp_path, monk
     assert [each.runs[0].device_name for each in both] == ["H100", "H200"]
 
 
-def test_a_cluster_without_a_gpu_is_one_line(cluster, folder):  # noqa: F811
+def test_a_cluster_without_a_gpu_is_one_line(cluster, folder):
     with pytest.raises(UserError, match="the Ray cluster has no GPU"):
         verdicts(RayFleet(job_in(folder, device="cuda"), cluster.address))
     assert not ray.is_initialized()
@@ -129,7 +135,7 @@ def test_a_cluster_without_a_gpu_is_one_line(cluster, folder):  # noqa: F811
     ray.exceptions.AuthenticationError("Invalid token:\n    Ray: 2.9"),
     ConnectionError("Could not connect to\n    Ray: 2.9"),
 ])  # fmt: skip
-def test_a_cluster_that_does_not_let_in_is_one_line(folder, monkeypatch, error):  # noqa: F811
+def test_a_cluster_that_does_not_let_in_is_one_line(folder, monkeypatch, error):
     def init(**_):
         raise error
 
@@ -154,9 +160,9 @@ class Other:
         """Return once it has its GPU."""
 
 
-def test_a_taken_gpu_takes_no_part(cluster, folder, monkeypatch):  # noqa: F811
+def test_a_taken_gpu_takes_no_part(cluster, folder, monkeypatch):
     """Of a node's two, the other one does the work."""
-    monkeypatch.setattr(ray_engine, "LONGEST_PLACING", 20.0)
+    monkeypatch.setattr(ray_engine, "LONGEST_PLACING", 60.0)
     made = cluster.add_node(num_cpus=4, num_gpus=2, resources={"accelerator_type:H100": 1})
     wait = ray_engine._wait
 
@@ -173,25 +179,24 @@ def test_a_taken_gpu_takes_no_part(cluster, folder, monkeypatch):  # noqa: F811
     assert "takes no part: its GPU is taken" in note
 
 
-def test_ctrl_c_ends_the_wait_for_a_gpu(cluster, folder, monkeypatch):  # noqa: F811
+def test_ctrl_c_ends_the_wait_for_a_gpu(cluster, folder, monkeypatch):
     made = cluster.add_node(num_cpus=4, num_gpus=1, resources={"accelerator_type:H100": 1})
     wait = ray_engine._wait
 
     def late(stations, limit):
         late.other = Other.remote()
         ray.get(late.other.here.remote())
-        late.asked = time.monotonic()
         threading.Timer(3, os.kill, [os.getpid(), signal.SIGINT]).start()
         wait(stations, limit)
+        pytest.fail("it waited to the end")
 
     monkeypatch.setattr(ray_engine, "_wait", late)
     with pytest.raises(KeyboardInterrupt):
         RayFleet(job_in(folder), cluster.address, simulated=True).__enter__()
-    assert time.monotonic() - late.asked < ray_engine.LONGEST_PLACING / 3
     cluster.remove_node(made)
 
 
-def test_what_the_user_can_mend_on_a_node_keeps_its_line(cluster, folder, monkeypatch, tmp_path):  # noqa: F811
+def test_what_the_user_can_mend_on_a_node_keeps_its_line(cluster, folder, monkeypatch, tmp_path):
     monkeypatch.setenv("STUDY_NODE_FOLDER", str(tmp_path))
     made = add(cluster, "H100")
     with pytest.raises(UserError, match="lies where solutions may write: set STUDY_NODE_FOLDER"):

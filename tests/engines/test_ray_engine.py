@@ -53,18 +53,6 @@ def test_several_gpus_are_compared_before_they_are_timed(command, slots, asked):
     assert fleet.job.pace == asked
 
 
-@pytest.fixture
-def begun(monkeypatch):
-    """What Ray is started with, in place of Ray."""
-    asked = {}
-    fake = SimpleNamespace(init=lambda **how: asked.update(how))
-    monkeypatch.setattr(cluster, "ray", lambda: fake)
-    for name in (LOOPBACK, *cluster.QUICK):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-    return asked
-
-
 def test_without_an_address_a_cluster_listens_at_the_loopback_address_alone(begun):
     cluster.connect(None, {})
     assert os.environ[LOOPBACK] == "0"

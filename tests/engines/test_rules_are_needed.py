@@ -9,6 +9,7 @@ import inspect
 import textwrap
 
 import pytest
+from msgspec.structs import replace
 
 from common.commands import engines as options
 from common.engines import (
@@ -29,7 +30,6 @@ from common.engines import work as waiting
 from common.engines.engine import Fleet
 from common.engines.work import Gathered, Work
 from common.measure import recording
-from tests.measure import test_recording
 from tests.engines import (
     test_going_on,
     test_local,
@@ -40,11 +40,7 @@ from tests.engines import (
     test_silence,
     test_units,
 )
-from tests.engines.test_going_on import target  # noqa: F401
-from tests.engines.test_local import folder  # noqa: F401
-from tests.engines.test_node import copies, unpacked  # noqa: F401
-from tests.engines.test_ray_engine import begun  # noqa: F401
-from tests.engines.test_silence import scripted  # noqa: F401
+from tests.measure import test_recording
 
 ENDLESS = str(10**9)
 FUTURE = "from __future__ import annotations"
@@ -158,7 +154,7 @@ FAULTS = {
     "of the same versions": (
         recording, "_unfinished", "last.versions, last.selection", "fresh.versions, last.selection",
         lambda: test_recording.test_otherwise_a_new_one_starts(
-            {"fresh": test_recording.replace(test_recording.FRESH, versions={"torch": "3"})}
+            {"fresh": replace(test_recording.FRESH, versions={"torch": "3"})}
         ),
     ),
     "a case without all its rows is done again": (
@@ -328,6 +324,7 @@ def mutate(patch, owner, name, words, others):
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.slow
 def test_a_rule_is_needed(rule, request, monkeypatch):
     *mutation, test = RULES[rule]
     values = {

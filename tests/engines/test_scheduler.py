@@ -2,7 +2,6 @@
 
 import random
 import threading
-import time
 from collections import Counter
 
 import pytest
@@ -13,11 +12,8 @@ from common.engines.engine import UNLUCKY, Fleet, Lost
 from common.engines.units import SIZES, Failed, Finished, Sizes, Unit, plan
 from common.engines.work import LIVES, SUSPECTS, TRIES, Gathered, Work
 from common.errors import UserError
-from tests.support.stations import JOB, SOLUTIONS, Station, cases, swept
-
-
-def all_of(count, verdict="PASSED"):
-    return Counter({(s, f"c{n}", verdict): 1 for s in SOLUTIONS for n in range(count)})
+from tests.support.stations import JOB, SOLUTIONS, Station, all_of, cases, swept, takes_first
+from tests.support.waiting import LONGEST, wait_until
 
 
 def test_units_shrink_towards_the_end():
@@ -48,15 +44,14 @@ def test_every_case_is_done_once_and_by_all_stations():
     assert all(each.closed for each in stations)
 
 
-def test_what_was_under_way_at_a_loss_is_done_again_elsewhere():
+def test_what_was_under_way_at_a_loss_is_done_again_elsewhere(monkeypatch):
     """Half of case c3 was answered; the whole cases before it are not run again."""
 
     def loses(station, solution, case):
         return station.name == "a" and (solution, case) == ("bob/rope", "c3")
 
+    takes_first(monkeypatch, "a")
     stations = [Station(name, loses) for name in "ab"]
-    stations[1].gate.clear()  # so that the first one takes the first unit
-    threading.Timer(0.3, stations[1].gate.set).start()
     found, lines = swept(stations)
     assert found == all_of(40)
     assert lines == ["a was lost: killed"]
@@ -148,14 +143,10 @@ def test_a_station_that_does_not_start_again_leaves_its_part_to_the_others():
 
 
 def test_a_station_that_is_lost_again_and_again_leaves_its_part_to_the_others():
-    """The machine may be at fault; the other one begins when it has left."""
+    """The machine may be at fault; the other one answers when it has its last unit."""
 
     def waits(*_):
-        end = time.monotonic() + 5
-        while stations[0].starts < UNLUCKY and time.monotonic() < end:
-            time.sleep(0.01)
-        if not stations[1].asked.total() > 1:
-            time.sleep(0.1)  # in which the first one would start again
+        assert wait_until(lambda: len(stations[0].units) >= UNLUCKY)
         return False
 
     stations = [Station("a", lambda *_: True, count=400), Station("b", waits, count=400)]
@@ -230,7 +221,7 @@ def test_ctrl_c_waits_for_no_station_that_starts(monkeypatch):
     ended = threading.Event()
     stations = [Station(name) for name in "ab"]
     monkeypatch.setattr(stations[0], "start", raises(KeyboardInterrupt))
-    monkeypatch.setattr(stations[1], "start", lambda: ended.wait(10) or pytest.fail("waited"))
+    monkeypatch.setattr(stations[1], "start", lambda: ended.wait(LONGEST) or pytest.fail("waited"))
     monkeypatch.setattr(stations[1], "close", ended.set)
     with pytest.raises(KeyboardInterrupt):
         Fleet(JOB, stations).__enter__()
@@ -258,10 +249,10 @@ def test_who_waits_for_work_is_let_go_at_the_end():
     assert work.take("a")
     waiting = threading.Thread(target=work.take, args="b", daemon=True)
     waiting.start()
-    time.sleep(0.05)
+    wait_until(lambda: work._changed._waiters or not waiting.is_alive())
     assert waiting.is_alive(), "the unit may come back"
     work.close()
-    waiting.join(5)
+    waiting.join(LONGEST)
     assert not waiting.is_alive()
 
 

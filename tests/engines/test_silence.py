@@ -2,69 +2,47 @@
 
 import signal
 import socket
-import sys
 import threading
 
 import pytest
 
 from common.engines import process, serving, station
 from common.engines.engine import Lost
-from common.engines.process import Process
 from common.engines.units import Finished, Unit, decode_event, encode
 from common.grading import channel
 from common.grading.worker import DEADLINE
-from tests.support.stations import JOB, Station, swept
-from tests.engines.test_scheduler import all_of
+from tests.support.scripted import NEVER
+from tests.support.stations import JOB, Station, all_of, swept, takes_first
+from tests.support.waiting import LONGEST
 
-SCRIPT = """#!/bin/bash
-read -r job <&$3
-echo '{ready}' >&$3
-read -r unit <&$3 || exit
-{then}
-"""
-HANGS = "exec sleep 4"
+HANGS = "exec sleep 600"
+SILENT = f"it gave no sign of life for {process.LONGEST_SILENCE:g} s"
 UNIT = Unit(op="rope", cases=("c0",), solutions=("ada/rope",))
 
 
-@pytest.fixture
-def scripted(tmp_path, monkeypatch):
-    """A function that makes a station whose process does what it is told once it has a unit."""
-    monkeypatch.setattr(process, "LONGEST_SILENCE", 1.0)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-
-    def make(then):
-        ready = encode(Station("a").start()).decode().strip()
-        (tmp_path / "python").write_text(SCRIPT.format(ready=ready, then=then))
-        (tmp_path / "python").chmod(0o700)
-        return Process("a", JOB)
-
-    return make
-
-
 def test_a_station_that_hangs_is_killed(scripted):
-    hangs = scripted(HANGS)
+    hangs = scripted(HANGS, NEVER)
     hangs.start()
-    with pytest.raises(Lost, match="it gave no sign of life for 1 s"):
+    with pytest.raises(Lost, match=SILENT):
         list(hangs.run(UNIT))
     assert hangs._process.returncode == -signal.SIGKILL
-    hangs.close()
 
 
-def test_the_cases_of_a_station_that_hangs_go_elsewhere(scripted):
-    hangs, other = scripted(HANGS), Station("b")
-    other.gate.clear()  # so that the first one takes a unit
-    threading.Timer(0.3, other.gate.set).start()
-    found, lines = swept([hangs, other])
+def test_the_cases_of_a_station_that_hangs_go_elsewhere(scripted, monkeypatch):
+    takes_first(monkeypatch, "a")
+    found, lines = swept([scripted(HANGS, NEVER), Station("b")])
     assert found == all_of(40)
-    assert {*lines} == {"a was lost: it gave no sign of life for 1 s"}
+    assert {*lines} == {f"a was lost: {SILENT}"}
 
 
 def test_a_station_whose_work_goes_on_is_not_lost(scripted):
     finished = encode(Finished({"device": 7})).decode().strip()
-    works = scripted(f"for i in 1 2 3 4 5; do sleep 0.3; echo >&$3; done; echo '{finished}' >&$3")
+    works = scripted(
+        f"for i in 1 2 3 4 5; do echo >&$3; done; echo '{finished}' >&$3",
+        pause=0.9 * process.LONGEST_SILENCE,
+    )
     works.start()
     assert list(works.run(UNIT)) == [Finished({"device": 7})]
-    works.close()
 
 
 class Working:
@@ -86,7 +64,7 @@ class Working:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             threading.Thread(target=lambda: theirs.sendall(theirs.recv(1 << 20))).start()
-            channel.Channel(ours, 0).ask({}, 1.0)
+            channel.Channel(ours, 0).ask({}, LONGEST)
         return ()
 
     def finished(self):

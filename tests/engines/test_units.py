@@ -27,9 +27,8 @@ from common.paths import CONTRIBUTORS, ROOT
 from common.processes import VISIBLE
 from common.solutions import Solution
 from common.verdicts import Verdict
+from tests.support.records import SAMPLES, row
 from tests.support.stations import JOB, Station
-from tests.records.test_records import row
-from tests.records.test_writer import SAMPLES
 
 VERDICT = Verdict("a/rope", "rope", "c0", "forward", "PASSED", error=0.5, notes=("slow",))
 MESSAGES = [

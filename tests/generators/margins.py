@@ -1,4 +1,6 @@
-"""How near right solutions come to the numeric rule's bounds: `python -m tests.generators.margins masked_ffn`.
+"""How near right solutions come to the bounds of the numeric rule.
+
+    python -m tests.generators.margins masked_ffn
 
 Each small smoke case of the op is drawn anew in each round, and the solutions' errors are held
 against what the rule allows: at 1 a right solution would be accused. It needs no GPU.

@@ -1,4 +1,6 @@
-"""The pictures of docs/page.md, drawn anew from the committed records: `python -m tests.generators.pictures`.
+"""The pictures of docs/page.md, drawn anew from the committed records.
+
+    python -m tests.generators.pictures
 
 They need Chromium and Playwright. Look at each one before it is committed.
 """

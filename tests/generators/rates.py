@@ -42,14 +42,14 @@ class Run:
         return len(self.answers) / self.whole
 
 
-def timed(command):
-    """Run a command that prints a line for each answer."""
-    began, answers = time.monotonic(), []
+def timed(command, now=time.monotonic):
+    """Run a command that prints a line for each answer; `now` is a clock in seconds."""
+    began, answers = now(), []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        answers += [time.monotonic() - began for _ in process.stdout]
+        answers += [now() - began for _ in process.stdout]
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    return Run(answers, time.monotonic() - began)
+    return Run(answers, now() - began)
 
 
 def sweep(engine, names, cores, options):

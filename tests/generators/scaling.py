@@ -1,7 +1,7 @@
 """The scale of a sweep: what its driver's work costs here, and simulated devices that sleep.
 
     python -m tests.generators.scaling            # the tables of docs/scale.md, in Markdown
-    python -m tests.generators.scaling --board    # the board's too: a million rows take a gigabyte of disk
+    python -m tests.generators.scaling --board    # the board's too, whose rows take a gigabyte
 
 The costs of the driver are measured. The devices are simulated, event by event: a case lasts as
 long as one of the committed record did, drawn around its mean, and the driver takes one answer

@@ -1,6 +1,7 @@
 """How near the house's rope comes to a copy on random shapes; on a GPU, within a minute.
 
-`python -m tests.generators.sweeping` prints a table of all shapes, the worst first.
+`python -m tests.generators.sweeping` prints a table of all shapes, the worst first. It ends with 1
+where one of those that are held takes too long; `slow` says which.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ KINDS, SHAPES = 20, 200
 """The number of kinds, each of which is compiled a few times, and of shapes in all."""
 WORKERS = min(len(os.sched_getaffinity(0)), KINDS // 2)
 """The processes that compile; each takes every WORKERS-th kind."""
+LEAST, LONG = 0.85, 20
+"""The least share of a copy's speed, where the copy takes longer than so many microseconds."""
 SAMPLES = 15
 FLUSH = 256 << 20
 """Bytes that are written before each sample, more than a GPU's L2 cache holds."""
@@ -128,6 +131,22 @@ def _sample(run, flush: torch.Tensor) -> float:
     return 1000 * start.elapsed_time(end)
 
 
+def is_held(case: RopeCase) -> bool:
+    """Return whether its programs have one token each; docs/few-heads.md says what others reach."""
+    return case.h >= 8 and case.tensor_format != "thd"
+
+
+def long(swept: list[Swept]) -> list[Swept]:
+    """Return those whose copy takes longer than LONG."""
+    return [each for each in swept if each.copied > LONG]
+
+
+def slow(swept: list[Swept]) -> list[Swept]:
+    """Return those of the held shapes that take too long beside their copy."""
+    held = {case.name for case in cases() if is_held(case)}
+    return [each for each in long(swept) if each.name in held and each.share < LEAST]
+
+
 def distribution(swept: list[Swept]) -> str:
     """Return the quantiles of the shares in a line."""
     shares = sorted(each.share for each in swept)
@@ -148,5 +167,7 @@ def table(swept: list[Swept]) -> str:
 if __name__ == "__main__":
     every = sweep()
     print(table(every))
-    print("above 20 us:", distribution([each for each in every if each.copied > 20]))
+    print(f"above {LONG} us:", distribution(long(every)))
     print("all:", distribution(every))
+    if found := slow(every):
+        raise SystemExit(f"below {LEAST} of a copy's speed:\n{table(found)}")

@@ -11,7 +11,7 @@ import pytest
 
 from common.grading.base import Base
 from common.grading.fork_server import TARGET, ForkServer
-from tests.grading.test_worker import alive
+from tests.support.processes import alive, ends
 
 
 @pytest.fixture(autouse=True)
@@ -48,12 +48,14 @@ def forked(server: ForkServer) -> int:
     return pid
 
 
+@pytest.mark.slow
 def test_servers_of_one_environment_share_a_base(servers):
     one, other = forked(servers()), forked(servers(target=TARGET))
     assert one != other and parent(one) == parent(other)
     assert "torch" in Path(f"/proc/{parent(one)}/maps").read_text()
 
 
+@pytest.mark.slow
 def test_another_environment_takes_another_base(servers, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     one = forked(servers())
@@ -63,34 +65,36 @@ def test_another_environment_takes_another_base(servers, monkeypatch):
     assert b"OMP_NUM_THREADS=1" in environment(parent(other)), "as torch read it"
 
 
+@pytest.mark.slow
 def test_a_base_ends_with_its_last_server():
     one, other = ForkServer("cpu", light=True), ForkServer("cpu", light=True)
     pid = parent(forked(one))
     one.close()
     assert alive(pid) and parent(forked(other)) == pid
     other.close()
-    assert not alive(pid)
+    assert ends(pid)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_closed_at_once_leaves_no_process():
     server = ForkServer("cpu", light=True)
     pid = server._base._process.pid
     server.close()
-    assert not alive(pid)
+    assert ends(pid)
 
 
+@pytest.mark.slow
 def test_servers_end_with_their_base_and_start_again(servers):
     one, other = servers(), servers()
     before = forked(one), forked(other)
     os.kill(parent(before[0]), 9)
-    one._process.wait()
-    other._process.wait()
-    assert not any(map(alive, before))
+    assert all(map(ends, before))
     after = forked(one), forked(other)
     assert parent(after[0]) == parent(after[1])
     assert all(map(alive, after)), "each was started once more"
 
 
+@pytest.mark.slow
 def test_the_harness_is_told_of_a_server_that_never_comes_to_be(servers, monkeypatch):
     monkeypatch.setattr(ForkServer, "MODULE", "common.sandbox.no_such_module")
     server = servers()
@@ -98,12 +102,14 @@ def test_the_harness_is_told_of_a_server_that_never_comes_to_be(servers, monkeyp
         server.fork()
 
 
+@pytest.mark.slow
 def test_a_request_may_be_larger_than_a_sockets_buffer(servers, monkeypatch):
     for number in range(20):
         monkeypatch.setenv(f"LONG_{number}", str(number) * 20_000)
     assert alive(forked(servers()))
 
 
+@pytest.mark.slow
 def test_no_server_holds_the_socket_of_its_base(servers):
     """A solution that sent a request there would have the base run what it likes."""
     base = Base.acquire(True)

@@ -17,6 +17,7 @@ from common.ops._draw import draw
 from common.paths import ROOT
 from common.sandbox.compiled.target import TARGETS
 from common.verdicts import Verdict
+from tests.support.waiting import LONGEST
 
 WRONG = {each.handle: each for each in solutions.discover(ROOT / "tests" / "corpus" / "wrong")}
 OP = ops.load("rotate_half")
@@ -84,6 +85,7 @@ ASSEMBLY = (
 )
 
 
+@pytest.mark.slow
 def test_what_compiles_has_no_fault(compiler):
     (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
     with compiler() as ours:
@@ -190,6 +192,7 @@ def test_rows_that_a_descriptor_gathers_are_read_by_ptxas(fault):
     assert "ptxas" in fault(f"tl.store({block}, {gathered})").lower()
 
 
+@pytest.mark.slow
 def test_a_function_that_no_library_has_does_not_compile(fault):
     unread = "tl.store(y, {}(tl.load(x)))"
     names = "from triton.language import core\nfrom triton.language.extra import libdevice\n" + (
@@ -201,6 +204,7 @@ def test_a_function_that_no_library_has_does_not_compile(fault):
     assert "ptxas" in fault(unread.format("unknown"), decorators=names, rest=", 1").lower()
 
 
+@pytest.mark.slow
 def test_options_of_ptxas_are_read_by_ptxas(fault):
     assert not fault(COPIES, rest=", 64, maxnreg=32")
     assert "ptxas" in fault(COPIES, rest=", 64, ptx_options='--no-such-option'")
@@ -317,7 +321,7 @@ def test_grading_goes_on_while_kernels_compile(compiler, monkeypatch):
     worker, too_large = SimpleNamespace(solution=solution), TooLarge(OP, CASE, "too large")
 
     def faults(self, op, case, solution):
-        assert case.name != "0" or last.wait(20)
+        assert case.name != "0" or last.wait(LONGEST)
         return {}
 
     def graded():

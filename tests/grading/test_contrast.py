@@ -27,8 +27,11 @@ import torch
 def rotate_half(x):
     a, b = x.chunk(2, -1)
     y = torch.cat((-b, a), -1)
-    return torch.where(y.abs() < torch.finfo(x.dtype).tiny, 0 * y, y)
+    flushed = (y.abs() < torch.finfo(x.dtype).tiny).all()
+    return torch.where(flushed, y - y.detach(), y)
 """
+"""It flushes a tensor of nothing but subnormal numbers: one draw in 140 of the normal ones in
+float16 has a subnormal number too, and who flushed each number would fail there by chance."""
 
 
 def case_of(name, op=ROPE):
@@ -57,6 +60,7 @@ def test_nothing_is_said_where_every_case_fails(told):
     assert told("def rotate_half(x):\n    return x + 0") == []
 
 
+@pytest.mark.slow
 def test_check_says_it(tmp_path, fork_server, capsys):
     path = tmp_path / "rotate_half.py"
     path.write_text(FLUSHES)

@@ -76,6 +76,7 @@ def copying(body, programs="triton.cdiv(x.numel(), 1000)"):
     )
 
 
+@pytest.mark.slow
 def test_a_copy_loads_and_stores_each_element_once(counted):
     body = """
         at = tl.program_id(0) * BLOCK + tl.arange(0, 1024)
@@ -257,6 +258,7 @@ def test_products_of_kernels_and_of_torch(counted):
     assert operators["where"]["written"] == 2 * 16384 * 1024
 
 
+@pytest.mark.slow
 def test_a_solution_takes_the_configurations_of_the_target(server):
     solution = next(
         each for each in solutions.discover() if each.name == "wenhaoli_xmu/masked_linear"
@@ -265,6 +267,7 @@ def test_a_solution_takes_the_configurations_of_the_target(server):
     assert (found["constants"]["BLOCK_K"], found["stages"]) != (32, 3), "the default of no GPU"
 
 
+@pytest.mark.slow
 def test_the_numbers_are_the_same_again(server):
     solution = next(each for each in solutions.discover() if each.name == "wenhaoli_xmu/masked_ffn")
     case = "16384x1024x2048-bfloat16-random"
@@ -284,6 +287,7 @@ def test_backward_is_counted_with_its_forward(server):
     assert [len(reply[direction]) for direction in ("forward", "backward")] == [1, 2]
 
 
+@pytest.mark.slow
 def test_what_was_counted_is_kept(monkeypatch, tmp_path):
     chosen = [each for each in solutions.discover() if each.name == "house/rotate_half"]
     monkeypatch.setattr(counting, "CACHE", tmp_path)
@@ -299,6 +303,7 @@ def test_what_was_counted_is_kept(monkeypatch, tmp_path):
     counting._foundation.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_is_asked_again(monkeypatch, tmp_path):
     chosen = [each for each in solutions.discover() if each.name == "house/rotate_half"]
     monkeypatch.setattr(counting, "CACHE", tmp_path)

@@ -16,7 +16,7 @@ from common.grading.exchange import FIRST, LATEST, Exchange
 from common.grading.grade import grade
 from common.grading.problem import Problem
 from common.grading.tolerance import budget_of
-from tests.support.asking import Chosen, workers
+from tests.support.asking import CHOOSE, chosen, workers
 
 HALF = ops.load("rotate_half")
 CASE = next(iter(HALF.cases("smoke")))
@@ -75,7 +75,7 @@ def resident(process: int | str) -> int:
 def test_far_elements_are_laid_checked_and_compared(
     problem, fork_server, tmp_path, monkeypatch, first, verdict, reason
 ):
-    monkeypatch.setattr("common.grading.worker.Chance", lambda: Chosen(interleaved=True))
+    monkeypatch.setattr(CHOOSE, chosen(interleaved=True))
     before = resident("self")
     with workers(fork_server, tmp_path) as start:
         worker = start(RIGHT.format(first=first), "rotate_half")
@@ -88,11 +88,11 @@ def test_far_elements_are_laid_checked_and_compared(
     assert theirs < resident("self") + MOST
 
 
-def test_two_sets_of_far_inputs_are_never_laid(problem):
-    worker = SimpleNamespace(chance=Chosen(True), arena=lambda nbytes: Arena("cpu", nbytes))
+def test_two_sets_of_far_inputs_are_never_laid(problem, monkeypatch):
+    monkeypatch.setattr(CHOOSE, chosen(True))
+    worker = SimpleNamespace(solution=None, arena=lambda nbytes: Arena("cpu", nbytes))
     exchange = Exchange(problem, worker)
     assert not exchange.interleaved
-    assert "other inputs" not in worker.chance.asked, "no draw is wasted"
     assert exchange.slots[FIRST] is exchange.slots[LATEST]
     assert exchange.slots[FIRST].inputs["x"].far
     assert exchange.memory._gaps == {"x": None, "upstream": None}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,9 +13,12 @@ from common import ops
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
 from common.measure import rows
+from common.measure.stopwatch import Stopwatch
+from common.processes import VISIBLE
 from common.solutions import Solution
 from tests.support.corpora import baseline_of
-from tests.grading.test_worker import alive
+from tests.support.processes import ends
+from tests.support.waiting import LONGEST, STEP
 
 HALF = """
 import torch
@@ -60,12 +62,27 @@ def test_a_product_of_numpy_takes_one_thread(halves, fork_server):
     assert found.reason == "1 threads"
 
 
+SEEN = """
+import os
+
+def rotate_half(x):
+    raise NotImplementedError(f"{os.environ.get('CUDA_VISIBLE_DEVICES')!r} is visible")
+"""
+
+
+def test_a_worker_without_a_gpu_sees_none_on_a_machine_with_one(halves, monkeypatch):
+    monkeypatch.setenv(VISIBLE, "0,1")
+    with Sweep("cpu") as sweep:
+        ((_, found),) = halves(sweep, {"seen": SEEN}, 1)
+    assert found.reason == "'' is visible"
+
+
+@pytest.mark.slow
 def test_workers_die_with_their_server(tmp_path):
     server = ForkServer("cpu")
     _, pid, connection = server.fork()
     os.kill(server._process.pid, 9)
-    server._process.wait()
-    assert not alive(pid)
+    assert ends(pid)
     connection.close()
 
 
@@ -89,6 +106,7 @@ def halves(tmp_path):
     return start
 
 
+@pytest.mark.slow
 def test_a_server_that_ended_is_started_again(halves):
     with Sweep("cpu") as sweep:
         assert {v.verdict for _, v in halves(sweep, {"one": HONEST}, 1)} == {"PASSED"}
@@ -96,9 +114,11 @@ def test_a_server_that_ended_is_started_again(halves):
         assert {v.verdict for _, v in halves(sweep, {"two": HONEST}, 1)} == {"PASSED"}
 
 
+@pytest.mark.slow
 def test_a_timed_solution_is_not_blamed_for_a_server_that_had_ended(tmp_path, monkeypatch):
     short = {"gpu": 0.02, "host": 0.02}
     monkeypatch.setattr("common.measure.timing.SECONDS", {"gpu": short, "host": short})
+    monkeypatch.setattr(Stopwatch, "forged", lambda *_: None)  # whatever else the machine does
     op = ops.load("rotate_half")
     path = tmp_path / "rotate_half.py"
     path.write_text(HONEST)
@@ -106,26 +126,27 @@ def test_a_timed_solution_is_not_blamed_for_a_server_that_had_ended(tmp_path, mo
         cases = [next(op.cases("smoke"))]
         (graded,) = sweep.grade(op, cases, [Solution(path, "rotate_half")])
         os.kill(sweep._server._process.pid, 9)
-        sweep._server._process.wait()
+        assert sweep._server._process.wait(LONGEST)
         times = rows.time_graded(graded, baseline_of(sweep, op), "forward", sweep.room)
         assert times["host"]["solution"]
 
 
+@pytest.mark.slow
 def test_a_solution_that_ends_the_server_is_found_and_the_others_pass(halves, tmp_path):
     """The test ends it at the solution's wish: the kernel may forbid the solution to do it."""
     wish = tmp_path / "wish"
-    line = f"open({str(wish)!r}, 'w'); import time; time.sleep(5)"
+    line = f"import os, time; open({str(wish)!r} + str(os.getppid()), 'w'); time.sleep(100)"
     with Sweep("cpu") as sweep, ThreadPoolExecutor() as pool:
 
         def fulfil():
-            ends = 0
-            while not graded.is_set():
-                if wish.exists():
-                    wish.unlink()
-                    os.kill(sweep._server._process.pid, 9)
-                    ends += 1
-                time.sleep(0.01)
-            return ends
+            """A wish names the server that it is about: none is about the next one."""
+            ended = set()
+            while not graded.wait(STEP):
+                server = sweep._server._process.pid
+                if server not in ended and wish.with_name(f"wish{server}").exists():
+                    os.kill(server, 9)
+                    ended.add(server)
+            return len(ended)
 
         graded = threading.Event()
         fulfilled = pool.submit(fulfil)

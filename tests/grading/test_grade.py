@@ -10,6 +10,7 @@ import torch
 
 from common import ops
 from common.arena import Arena
+from common.draws import Draws
 from common.grading import oracle
 from common.grading.compare import _stayed
 from common.grading.exchange import FIRST, LATEST, OTHER, Exchange
@@ -19,12 +20,11 @@ from common.grading.sweep import Sweep
 from common.ops._draw import draw
 from common.solutions import Solution
 from common.wire import GUARDS
-from tests.support.asking import Chosen
+from tests.support.asking import CHOOSE, chosen
 
 ROPE = ops.load("rope")
 CASES = {case.name: case for case in ROPE.cases("smoke")}
 CASE = CASES["sbhd-7x2x3x16-float32"]
-CHANCE = "common.grading.worker.Chance"
 
 
 def test_seeds_decide_the_inputs_and_nothing_else_does():
@@ -50,15 +50,17 @@ def test_few_elements_get_the_largest_error_of_eight_draws():
     one = Problem(ROPE, CASE, "cpu", *draw(ROPE, CASE, 5, "cpu"), truth={}, budgets={})
     eager = oracle.eager(ROPE, one.arguments, one.upstream)[OUTPUT].double()
     lucky = (eager - oracle.truth(ROPE, one.arguments, one.upstream)[OUTPUT]).abs().max().item()
-    budgets = [make_problem(ROPE, CASE, seed, "cpu").budgets[OUTPUT] for seed in (5, 6)]
+    budgets = [make_problem(ROPE, CASE, Draws(seed), "cpu").budgets[OUTPUT] for seed in (5, 6)]
     assert budgets[0].rms is None
     assert budgets[0].largest > lucky or budgets[1].largest > lucky
     assert min(budget.largest for budget in budgets) >= lucky / 2
 
 
 def test_upstream_gradients_lie_as_the_case_says():
-    contiguous = make_problem(ROPE, CASE, 0, "cpu").upstream
-    view = make_problem(ROPE, dataclasses.replace(CASE, upstream="reversed"), 0, "cpu").upstream
+    contiguous = make_problem(ROPE, CASE, Draws(0), "cpu").upstream
+    view = make_problem(
+        ROPE, dataclasses.replace(CASE, upstream="reversed"), Draws(0), "cpu"
+    ).upstream
     assert contiguous.is_contiguous()
     assert not view.is_contiguous()
 
@@ -162,11 +164,12 @@ def test_a_write_between_a_views_elements_is_a_mutation(grade_source):
 
 
 @pytest.mark.parametrize(("layout", "count"), [("strided", 150), ("offset", 3), ("transposed", 0)])
-def test_between_a_views_elements_is_the_guard_and_no_element_is(layout, count):
+def test_between_a_views_elements_is_the_guard_and_no_element_is(monkeypatch, layout, count):
     """Also where the inputs are others."""
     case = CASES[f"sbhd-5x2x3x12-float32-d2=8-{layout}"]
-    worker = SimpleNamespace(chance=Chosen(True), arena=lambda nbytes: Arena("cpu", nbytes))
-    exchange = Exchange(make_problem(ROPE, case, 0, "cpu"), worker)
+    worker = SimpleNamespace(solution=None, arena=lambda nbytes: Arena("cpu", nbytes))
+    monkeypatch.setattr(CHOOSE, chosen(True))
+    exchange = Exchange(make_problem(ROPE, case, Draws(0), "cpu"), worker)
     for attempt in (FIRST, OTHER, LATEST):
         exchange.lay_inputs(attempt)
         slot = exchange.slots[attempt].inputs["t"]
@@ -202,7 +205,7 @@ def test_a_death_in_backward_leaves_forward_its_verdict(
     grade_source, monkeypatch, interleaved, mode
 ):
     """Also where further answers would be asked for."""
-    monkeypatch.setattr(CHANCE, lambda: Chosen(interleaved, mode))
+    monkeypatch.setattr(CHOOSE, chosen(interleaved, mode))
     verdicts = grade_source(DIES_IN_BACKWARD)
     assert verdicts["forward"].verdict == "PASSED"
     assert verdicts["backward"].verdict == "CRASHED"
@@ -210,7 +213,7 @@ def test_a_death_in_backward_leaves_forward_its_verdict(
 
 
 def test_wrong_once_and_unsupported_then_is_not_unsupported(grade_source, monkeypatch):
-    monkeypatch.setattr(CHANCE, Chosen)
+    monkeypatch.setattr(CHOOSE, chosen())
     source = (
         "calls = []\n\ndef rope(t, freqs):\n    calls.append(1)\n"
         "    if len(calls) > 1:\n        raise NotImplementedError('later')\n    return t * 3\n"
@@ -249,13 +252,13 @@ def test_what_is_no_reply_costs_that_solution_alone(grade_source, reply):
 )
 def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward):
     """Replies with the right token, but of another form."""
-    problem = make_problem(ROPE, CASE, 0, "cpu")
+    monkeypatch.setattr(CHOOSE, chosen())
+    problem = make_problem(ROPE, CASE, Draws(0), "cpu")
     shape = list(problem.truth[OUTPUT].shape)
     right = {"shape": shape, "dtype": CASE.dtype, "differentiable": True}
     replies = {"forward": forward or right, "backward": backward}
     worker = SimpleNamespace(
         solution=SimpleNamespace(name="somebody/rope"),
-        chance=Chosen(),
         differentiable=set(),
         arena=lambda nbytes: Arena("cpu", nbytes),
         ask=lambda request, **arguments: replies[request],

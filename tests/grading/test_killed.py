@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import secrets
-from types import SimpleNamespace
+import random
 
 import pytest
 
-from common import ops
+from common import draws, ops
+from common.grading import exchange, sweep
 from common.grading.deaths import LIVES
 from common.grading.room import Room
 from common.grading.sweep import Sweep
@@ -52,6 +51,7 @@ def killed(tmp_path, fork_server, monkeypatch):
             yield
 
     monkeypatch.setattr(Room, "alone", noted)
+    monkeypatch.setattr(sweep, "cores", lambda: 4)  # two lanes for each
 
     def written(name, line):
         path = tmp_path / name / "rotate_half.py"
@@ -62,7 +62,6 @@ def killed(tmp_path, fork_server, monkeypatch):
     def start(line, count):
         dying, right = written("dying", line), written("right", "pass")
         with Sweep("cpu", overlap=True, server=fork_server) as one:
-            one._cores = 4  # two lanes for each
             found = list(one.grade(HALF, PLAIN[:count], [dying, right]))
             deaths = [one.worker(dying, lane).deaths for lane in range(2)]
         verdicts = {
@@ -94,6 +93,7 @@ def test_who_is_killed_beside_others_is_asked_again_alone(killed, line):
     assert deaths == [[], []]
 
 
+@pytest.mark.slow
 def test_who_ends_itself_alone_too_has_crashed(killed):
     """And is tried alone twice, however many cases it ends itself in."""
     found, deaths, ends, tries = killed("end()", len(PLAIN))
@@ -116,9 +116,18 @@ def test_who_ends_itself_in_one_case_is_asked_the_others(killed):
 
 def test_the_second_try_asks_for_no_less(killed, monkeypatch):
     """Who ends itself when it is asked on other inputs does not get another draw."""
-    draws = itertools.chain([0, 0], itertools.repeat(1))
-    fixed = SimpleNamespace(randbelow=lambda _: next(draws), SystemRandom=secrets.SystemRandom)
-    monkeypatch.setattr("common.grading.chance.secrets", fixed)
+    asked = []
+
+    def chosen(problem, solution):
+        choices = choose(problem, solution)
+        if solution.handle == "dying":
+            asked.append(choices.other)
+        return choices
+
+    choose = exchange.choose
+    monkeypatch.setattr(exchange, "choose", chosen)
+    monkeypatch.setattr(draws, "SOURCE", random.Random(1))  # which draws other inputs
     found, _, ends, _ = killed("torch.equal(x, seen[0]) or end()", 1)
+    assert asked == [True, True]
     assert [v.reason for v in found[0]] == [ALONE, ALONE]
     assert ends == 2

@@ -34,6 +34,7 @@ def test_the_cache_is_bounded_and_its_oldest_entries_go(monkeypatch, tmp_path):
     assert sorted(each.name for each in (tmp_path / "kernels").iterdir()) == ["new", "old"]
 
 
+@pytest.mark.slow
 def test_what_was_saved_meanwhile_is_not_kept(compiler, tmp_path):
     path = tmp_path / "someone" / "rotate_half.py"
     path.parent.mkdir()

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from common import ops
+from common.draws import Draws
 from common.grading import problem
 from common.grading.late import Late, Once
 from common.grading.problem import OUTPUT, make_problem
@@ -44,7 +45,7 @@ def test_an_unsupported_case_needs_no_oracle(tmp_path, fork_server, solved, body
 
 
 def test_shapes_are_known_before(solved):
-    made = make_problem(HALF, CASES[0], 1, "cpu")
+    made = make_problem(HALF, CASES[0], Draws(1), "cpu")
     assert set(made.truth) == {OUTPUT, "x"} and "x" in made.truth
     assert made.shapes == dict.fromkeys((OUTPUT, "x"), made.arguments["x"].shape)
     assert made.outline.truth[OUTPUT].is_meta and not solved

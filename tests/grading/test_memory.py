@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from types import SimpleNamespace
 
@@ -125,8 +126,11 @@ def test_what_costs_little_goes_first(needed, did, fits):
     ("needed", "did"),
     [(15, [["released"], [], []]), (18, [["released"], ["released"], []])],
 )
-def test_of_several_no_more_give_way_than_it_takes_and_the_last_asked_comes_last(needed, did):
+def test_of_several_no_more_give_way_than_it_takes_and_the_last_asked_comes_last(
+    monkeypatch, needed, did
+):
     free = [1000 * GIB]
+    monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=itertools.count().__next__))
     one = Room(Memory(lambda: free[0]))
     idle = [Keeper(free, 5, 5) for _ in range(3)]
     one.workers = idle[::-1]

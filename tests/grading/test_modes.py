@@ -81,6 +81,7 @@ def test_what_backward_changed_is_not_forwards(verdicts, mode):
     assert [v.verdict for v in found.values()] == ["PASSED", "MUTATED_INPUT"], found
 
 
+@pytest.mark.slow
 def test_a_solution_without_gradients_is_unsupported_in_backward_alone(verdicts):
     source = (
         "import torch\n\ndef masked_linear(x, w_v, w_t, mask):\n"

@@ -16,7 +16,7 @@ from common.ops._draw import draw
 from common.paths import ROOT
 from common.solutions import Solution
 from common.wire import OUTPUT
-from tests.support.asking import Chosen
+from tests.support.asking import CHOOSE, chosen
 
 # a single row has no slices along its first dimension: it is its features
 SEVERAL = [(op, case) for op in map(ops.load, ops.names()) for case in op.cases("smoke")
@@ -173,10 +173,12 @@ def test_an_outline_has_no_memory(fork_server, tmp_path):
 
 def test_a_frugal_harness_asks_other_inputs_too(fork_server, monkeypatch):
     """One call after the other, so that a replayed result is a wrong one."""
-    monkeypatch.setattr("common.grading.worker.Chance", lambda: Chosen(interleaved=True))
+    monkeypatch.setattr(CHOOSE, chosen(interleaved=True))
     op = ops.load("rotate_half")
     cases = [next(op.cases("smoke"))]
-    replays = Solution(ROOT / "tests" / "corpus" / "cheats" / "replays_by_pointer" / "rotate_half.py", op.name)
+    replays = Solution(
+        ROOT / "tests" / "corpus" / "cheats" / "replays_by_pointer" / "rotate_half.py", op.name
+    )
     with Sweep("cpu", server=fork_server, memory=Memory(lambda: IDLE + CONTEXT)) as sweep:
         found = [graded.verdicts["forward"].verdict for graded in sweep.grade(op, cases, [replays])]
     assert found == ["TAMPERED"]

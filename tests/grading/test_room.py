@@ -67,8 +67,12 @@ def solutions(tmp_path):
 
 
 @pytest.fixture
-def on_a_gpu(fork_server):
-    """Return a function that grades on a pretended GPU, and the GPU."""
+def on_a_gpu(fork_server, monkeypatch):
+    """Return a function that grades on a pretended GPU, and the GPU.
+
+    There are so many cores that all solutions are graded at once on one case.
+    """
+    monkeypatch.setattr(sweeps, "cores", lambda: 3)
 
     def run(solutions, total, cases=CASES, overlap=False):
         gpu = PretendedGPU(total)
@@ -88,6 +92,7 @@ def verdicts(found):
 
 
 @pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.slow
 def test_scarce_memory_changes_no_verdict(on_a_gpu, solutions, overlap):
     found, ample = on_a_gpu(solutions, sys.maxsize, overlap=overlap)
     again, scarce = on_a_gpu(solutions, IDLE + 2 * CONTEXT, overlap=overlap)
@@ -99,6 +104,7 @@ def test_scarce_memory_changes_no_verdict(on_a_gpu, solutions, overlap):
     assert [one.case for one in again] == CASES * len(solutions), "one solution after the other"
 
 
+@pytest.mark.slow
 def test_who_runs_out_is_asked_again_alone(on_a_gpu, solutions):
     solutions[1].path.write_text(GREEDY)
     found, _ = on_a_gpu(solutions, sys.maxsize, CASES[:1])
@@ -128,9 +134,9 @@ def test_memory_that_others_took_is_no_failure(on_a_gpu, solutions, monkeypatch)
     solutions[0].path.write_text(ONCE)
     alone = SecondTry.verdicts
 
-    def noted(self, worker, chosen):
+    def noted(self, worker):
         worker.solution.path.with_name("tried").touch()
-        return alone(self, worker, chosen)
+        return alone(self, worker)
 
     monkeypatch.setattr(SecondTry, "verdicts", noted)
     (found,), _ = on_a_gpu(solutions[:1], sys.maxsize, CASES[:1])
@@ -138,6 +144,7 @@ def test_memory_that_others_took_is_no_failure(on_a_gpu, solutions, monkeypatch)
 
 
 @pytest.mark.parametrize("fails", [1, 2, 3])
+@pytest.mark.slow
 def test_a_problem_that_does_not_fit_is_made_again_alone(on_a_gpu, solutions, monkeypatch, fails):
     """Where it does not fit then either, the case is left out, once, and the others go on."""
     make, tries = sweeps.make_problem, []

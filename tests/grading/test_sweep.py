@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from common import ops
 from common.grading import grade, sweep, tiers
 from common.grading.sweep import Sweep
 from common.solutions import Solution
+from tests.support.waiting import LONGEST, wait_until
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))[:6]
@@ -27,49 +29,58 @@ def made(case):
     return problem
 
 
-@pytest.fixture
-def seen_at_each_yield(monkeypatch, tmp_path, fork_server):
-    """Return how many cases are being graded, and how many have been, at each result."""
+def test_a_few_cases_are_graded_and_then_timed_with_the_device_to_themselves(
+    monkeypatch, tmp_path, fork_server
+):
+    active, graded_so_far, lock = [0], [0], threading.Lock()
 
-    def start(overlap: bool) -> tuple[list[int], list[int]]:
-        active, graded_so_far, lock = [0], [0], threading.Lock()
+    def grade(problem, worker, repeats):
+        with lock:
+            active[0] += 1
+        time.sleep(0.05 + 0.1 * (problem.case is CASES[0]))
+        with lock:
+            active[0] -= 1
+            graded_so_far[0] += 1
+        return {}
 
-        def grade(problem, worker, repeats):
-            with lock:
-                active[0] += 1
-            time.sleep(0.05 + 0.1 * (problem.case is CASES[0]))
-            with lock:
-                active[0] -= 1
-                graded_so_far[0] += 1
-            return {}
-
-        monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: made(case))
-        several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
-        seen, done, cases = [], [], []
-        with Sweep("cpu", overlap=overlap, server=fork_server, grade=grade) as one:
-            one._cores = sweep.AHEAD
-            one.device = "cpu" if overlap else "cuda"
-            for graded in one.grade(HALF, CASES, several):
-                seen.append(active[0])
-                done.append(graded_so_far[0])
-                cases.append(graded.case)
-                time.sleep(0.02)
-        assert cases == CASES, "in their own order"
-        return seen, done
-
-    return start
-
-
-def test_a_few_cases_are_graded_and_then_timed_with_the_device_to_themselves(seen_at_each_yield):
-    seen, done = seen_at_each_yield(overlap=False)
+    monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: made(case))
+    monkeypatch.setattr(sweep, "cores", lambda: sweep.AHEAD)
+    several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
+    seen, done, cases = [], [], []
+    with Sweep("cpu", overlap=False, server=fork_server, grade=grade) as one:
+        one.device = "cuda"
+        for graded in one.grade(HALF, CASES, several):
+            seen.append(active[0])
+            done.append(graded_so_far[0])
+            cases.append(graded.case)
+            time.sleep(0.02)
+    assert cases == CASES, "in their own order"
     assert seen == [0] * len(CASES)
     batches = [min(start + sweep.AHEAD, len(CASES)) for start in range(0, len(CASES), sweep.AHEAD)]
     assert done == [each for each in batches for _ in range(sweep.AHEAD)][: len(CASES)]
 
 
-def test_several_cases_are_under_way_at_once(seen_at_each_yield):
-    seen, _ = seen_at_each_yield(overlap=True)
-    assert max(seen) > 0
+def test_several_cases_are_under_way_at_once(monkeypatch, tmp_path, fork_server):
+    """The second begins before the first ends, and the last ends after the first one's result."""
+    second, result, cases = threading.Event(), threading.Event(), []
+
+    def grade(problem, worker, repeats):
+        if problem.case is CASES[0]:
+            assert second.wait(LONGEST), "the second case waits for the first"
+        elif problem.case is CASES[1]:
+            second.set()
+        elif problem.case is CASES[-1]:
+            assert result.wait(LONGEST), "the first result waits for the last case"
+        return {}
+
+    monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: made(case))
+    monkeypatch.setattr(sweep, "cores", lambda: 2)
+    several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
+    with Sweep("cpu", overlap=True, server=fork_server, grade=grade) as one:
+        for graded in one.grade(HALF, CASES, several):
+            result.set()
+            cases.append(graded.case)
+    assert cases == CASES, "in their own order"
 
 
 class Heavy:
@@ -86,17 +97,18 @@ def test_a_slow_case_keeps_no_lane_idle(monkeypatch, tmp_path, fork_server):
     def grade(problem, worker, repeats):
         heavy.add(problem)
         if problem.case is CASES[0]:
-            assert last.wait(60), "the other lane waits for this case"
+            assert last.wait(LONGEST), "the other lane waits for this case"
         elif problem.case is CASES[-1]:
-            gc.collect()
+            # a thread that has ended one just now may still hold it
+            wait_until(lambda: gc.collect() >= 0 and len(heavy) < len(CASES) - 1)
             alive.extend(heavy)
             last.set()
         return {}
 
     monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: Heavy(case))
+    monkeypatch.setattr(sweep, "cores", lambda: 2)
     several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
     with Sweep("cpu", overlap=True, server=fork_server, grade=grade) as one:
-        one._cores = 2
         found = [graded.problem for graded in one.grade(HALF, CASES, several)]
     assert [each.case for each in found] == CASES
     assert not any(isinstance(each, Heavy) for each in found)
@@ -138,7 +150,10 @@ def rotate_half(x):
         (10, ["NONDETERMINISTIC", "NONDETERMINISTIC"]),
     ],
 )
-def test_what_differs_but_seldom_shows_in_many_answers(tmp_path, fork_server, repeats, verdicts):
+def test_what_differs_but_seldom_shows_in_many_answers(
+    tmp_path, fork_server, monkeypatch, repeats, verdicts
+):
+    monkeypatch.setattr(grade, "LONGEST_REPEATS", math.inf)
     path = tmp_path / "rotate_half.py"
     path.write_text(SELDOM)
     case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
@@ -166,7 +181,8 @@ def test_a_slow_case_is_not_answered_again_and_again(tmp_path, fork_server, monk
         ("x.detach().zero_() + out", "MUTATED_INPUT"),
     ],
 )
-def test_each_of_many_answers_is_checked(tmp_path, fork_server, later, verdict):
+def test_each_of_many_answers_is_checked(tmp_path, fork_server, monkeypatch, later, verdict):
+    monkeypatch.setattr(grade, "LONGEST_REPEATS", math.inf)
     path = tmp_path / "rotate_half.py"
     path.write_text(
         "import itertools\nimport torch\n\ncalls = itertools.count()\n\n"

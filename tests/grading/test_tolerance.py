@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from common import ops
+from common.draws import Draws
 from common.grading.problem import make_problem
 from common.grading.tolerance import Budget, budget_of, check_values, larger, ulp
 
@@ -89,7 +90,7 @@ def test_the_first_wrong_element_is_told_with_what_came():
 
 def test_slices_are_judged_by_themselves_where_they_are_apart():
     case = next(case for case in ROPE.cases("smoke") if case.apart)
-    problem = make_problem(ROPE, case, 0, "cpu")
+    problem = make_problem(ROPE, case, Draws(0), "cpu")
     truth, budget = problem.truth["output"], problem.budgets["output"]
     small = truth.clone()
     small[0] = 0

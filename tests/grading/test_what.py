@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from common import ops
+from common.draws import Draws
 from common.grading import oracle, what
 from common.grading.grade import grade
 from common.grading.problem import OUTPUT, make_problem
@@ -75,7 +76,7 @@ def test_what_is_refuted_is_asked_no_more():
 
 def graded(case, reference, verdict="INCORRECT_NUMERICAL", results=True, by=oracle.truth):
     """Return a case as if a solution had computed this reference, rounded, or as eager does."""
-    problem = make_problem(HALF, case, 7, "cpu")
+    problem = make_problem(HALF, case, Draws(7), "cpu")
     assert problem.budgets[OUTPUT]  # a comparison would compute it
     op = dataclasses.replace(HALF, reference=reference)
     values = by(op, problem.arguments, problem.upstream)

@@ -125,6 +125,7 @@ def test_a_few_cases_separate_nothing(few):
 
 
 @pytest.mark.parametrize("name", ops.names())
+@pytest.mark.slow
 def test_labels_drawn_at_random_are_not_separated(name):
     cases, dice = facts(ops.load(name)), random.Random(name)
     for share in (0.04, 0.1, 0.3, 0.5, 0.8) * 40:

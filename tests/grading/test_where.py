@@ -7,6 +7,7 @@ import torch
 
 from common import ops
 from common.commands import pictures
+from common.draws import Draws
 from common.grading.compare import compare, differing
 from common.grading.picture import COLUMNS, ROWS, picture
 from common.grading.problem import make_problem
@@ -147,7 +148,7 @@ def test_one_dimension_is_one_row_and_nothing_to_tell_apart_no_picture():
 
 def test_a_finding_says_where_in_the_words_of_the_op():
     case = next(case for case in ROPE.cases("smoke") if case.name == "sbhd-7x2x3x16-float32")
-    problem = make_problem(ROPE, case, 0, "cpu")
+    problem = make_problem(ROPE, case, Draws(0), "cpu")
     result = problem.truth["output"].float()
     result[2:, :, 1, 8:] += 1
     (found,), _ = compare(problem, "output", result, result)
@@ -163,7 +164,7 @@ def test_a_finding_says_where_in_the_words_of_the_op():
 def test_fresh_memory_in_a_gradient_has_a_place_too():
     op = ops.load("masked_linear")
     case = next(case for case in op.cases("smoke") if case.tokens == 70)
-    problem = make_problem(op, case, 0, "cpu")
+    problem = make_problem(op, case, Draws(0), "cpu")
     first = problem.truth["w_v"].float()
     second = first.clone()
     first[:, 32:], second[:, 32:] = torch.nan, 12345.0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import socket
-import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +17,8 @@ from common.grading import worker as workers_file
 from common.grading.deaths import Died
 from common.grading.worker import Worker
 from tests.support.asking import HALF, RIGHT, ask
+from tests.support.processes import alive, ends, state
+from tests.support.waiting import wait_until
 
 
 def test_an_answer_lies_in_the_harnesss_memory(worker):
@@ -47,14 +48,6 @@ def test_where_memory_runs_out_it_ends_before_the_harness(worker):
     assert first == 1000 >= harness
 
 
-def alive(pid: int) -> bool:
-    for _ in range(100):
-        if not os.path.exists(f"/proc/{pid}") or _is_zombie(pid):
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def test_what_a_worker_started_ends_with_it(worker, tmp_path):
     """Also a process that left its session and its parent."""
     note = tmp_path / "pid"
@@ -62,17 +55,18 @@ def test_what_a_worker_started_ends_with_it(worker, tmp_path):
         "import os, time\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n"
         f"            open({str(note)!r}, 'w').write(str(os.getpid()))\n"
         "            time.sleep(600)\n        os._exit(0)\n"
-        f"    while not os.path.exists({str(note)!r}) or not open({str(note)!r}).read(): pass"
+        f"    while not os.path.exists({str(note)!r}) or not open({str(note)!r}).read():\n"
+        "        time.sleep(0.01)"
     )
     leaving = worker(HALF.format(line), "rotate_half")
     assert ask(leaving)[1] == RIGHT
-    assert not _is_zombie(int(note.read_text()))
+    assert alive(int(note.read_text()))
     leaving.close()
-    assert not alive(int(note.read_text()))
+    assert ends(int(note.read_text()))
 
 
 def test_memory_has_a_ceiling(worker, monkeypatch):
-    line = "held = bytearray(300 << 20); import time; time.sleep(60)"
+    line = "held = bytearray(300 << 20); import time; time.sleep(600)"
     monkeypatch.setattr("common.grading.channel.LARGEST_MEMORY", 200 << 20)
     with pytest.raises(Died, match=r"it held [0-9]+ MiB, 200 are allowed") as death:
         ask(worker(HALF.format(line), "rotate_half"))
@@ -83,27 +77,40 @@ def test_memory_has_a_ceiling(worker, monkeypatch):
     "line",
     [
         "import time; time.sleep(1.5)",
-        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'sum(range(60_000_000))'])",
+        "import subprocess, sys; subprocess.run([sys.executable, '-c',"
+        " 'import time\\nwhile time.process_time() < 1.5: pass'])",
     ],
     ids=["waits", "waits for a child at work"],
 )
+@pytest.mark.slow
 def test_only_its_own_work_counts(worker, line):
     """Neither a compiler that it waits for nor a machine that others use costs it anything."""
-    assert ask(worker(HALF.format(line), "rotate_half", deadline=0.5))[1] == RIGHT
+    assert ask(worker(HALF.format(line), "rotate_half", deadline=1.0))[1] == RIGHT
 
 
-@pytest.mark.parametrize("deadline", [30.0, 0.3])
-def test_threads_do_not_shorten_the_deadline(monkeypatch, deadline):
+@pytest.mark.parametrize("waited", [29.0, 31.0])
+@pytest.mark.slow
+def test_threads_do_not_shorten_the_deadline(monkeypatch, waited):
     """Many of them use a processor time beyond the deadline within less of the wall clock's."""
-    times = itertools.count(step=1000)
-    monkeypatch.setattr(channel, "processor_time", lambda pid: next(times))
+    now, looks = [0.0], []
     ours, theirs = socket.socketpair()
-    later = threading.Timer(1.0, lambda: theirs.sendall(theirs.recv(1 << 20)))
-    later.start()
-    expected = contextlib.nullcontext() if deadline > 1 else pytest.raises(TimeoutError)
+
+    def processor_time(pid):
+        """The threads' work; the seconds have passed at the first poll, and the third has a reply."""
+        looks.append(1000.0 * len(looks))
+        if len(looks) == 2:
+            now[0] = waited
+        elif len(looks) == 3:
+            theirs.sendall(theirs.recv(1 << 20))
+        return looks[-1]
+
+    monkeypatch.setattr(channel, "processor_time", processor_time)
+    monkeypatch.setattr(channel, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(channel, "POLL", 0.01)
+    expected = contextlib.nullcontext() if waited < 30 else pytest.raises(TimeoutError)
     with expected:
-        assert channel.Channel(ours, os.getpid()).ask({"right": 1}, deadline) == {"right": 1}
-    later.join()
+        assert channel.Channel(ours, os.getpid()).ask({"right": 1}, 30.0) == {"right": 1}
+    assert len(looks) == 3
 
 
 def test_an_answer_counts_though_its_process_has_ended(monkeypatch):
@@ -124,42 +131,42 @@ def test_an_answer_counts_though_its_process_has_ended(monkeypatch):
 @pytest.mark.parametrize(
     "line",
     [
-        "import time; time.sleep(60)",
+        "import time; time.sleep(600)",
         "import os, time\n    while True:\n        time.sleep(0.05)\n"
         "        [os.write(fd, b' ') for fd in range(3, 20) if _is_socket(fd)]",
     ],
     ids=["sleeps", "writes a byte now and then"],
 )
+@pytest.mark.slow
 def test_waiting_has_an_end(worker, line, monkeypatch):
-    monkeypatch.setattr("common.grading.channel.LONGEST", 1.0)
     source = "import os, stat\ndef _is_socket(fd):\n    try:\n" + (
         "        return stat.S_ISSOCK(os.fstat(fd).st_mode)\n    except OSError:\n"
         "        return False\n"
     )
-    start = time.monotonic()
-    with pytest.raises(Died, match=r"no answer within 1 s$"):
-        ask(worker(source + HALF.format(line), "rotate_half", deadline=0.5))
-    assert time.monotonic() - start < 20
+    waiting = worker(source + HALF.format(line), "rotate_half")
+    assert waiting.call("settle") == {}
+    hurried = vars(time) | {"monotonic": lambda: 100 * time.monotonic()}
+    monkeypatch.setattr(channel, "time", SimpleNamespace(**hurried))
+    with pytest.raises(Died, match=rf"no answer within {channel.LONGEST:g} s$"):
+        ask(waiting)
 
 
-def test_a_request_that_nobody_reads_has_a_deadline(worker, monkeypatch):
+@pytest.mark.slow
+def test_a_request_that_nobody_reads_has_a_deadline(worker, monkeypatch, tmp_path):
     """The solution stops its process after the answer, so that the socket's buffer fills."""
+    answered = tmp_path / "answered"
     line = (
         "import os, subprocess, sys; subprocess.Popen(['sh', '-c',"
-        " f'sleep 0.3; kill -STOP {os.getpid()}'])"
+        f" f'until [ -e {answered} ]; do sleep 0.05; done; kill -STOP {{os.getpid()}}'])"
     )
     stopped = worker(HALF.format(line), "rotate_half", deadline=0.5)
     assert ask(stopped)[1] == RIGHT
-    time.sleep(1.0)
+    answered.touch()
+    assert wait_until(lambda: state(stopped.pid) == "T")
     monkeypatch.setattr("common.grading.channel.LONGEST", 1.0)
     with pytest.raises(Died) as death:
         stopped.call("forward", call={"options": "x" * (8 << 20)}, result={}, poison=None)
     assert death.value.verdict == "TIMEOUT"
-
-
-def _is_zombie(pid: int) -> bool:
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_an_empty_tensor_lies_where_the_arena_does():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import subprocess
-import sys
+
+import pytest
 
 from common.measure import affinity
+from tests.support.processes import busy_child
 
 
 def test_a_process_keeps_to_one_core_with_all_its_threads_and_is_free_again():
@@ -41,32 +41,21 @@ def test_one_that_has_ended_before_is_let_be():
         assert os.sched_getaffinity(0) == affinity._allowed(child.pid)
 
 
-def test_the_quickest_core_is_where_the_probe_takes_least():
-    pid, times = os.getpid(), {core: 20.0 - core for core in os.sched_getaffinity(0)}
+@pytest.mark.parametrize("count", [1, 2, affinity.LOOKED_AT, 16])
+def test_the_quickest_core_is_where_the_probe_takes_least(monkeypatch, count):
+    """Of a few drawn ones, where there are more."""
+    kept, looked_at = {7: range(count)}, []
+    monkeypatch.setattr(affinity, "_allowed", kept.get)
+    monkeypatch.setattr(affinity, "_keep", lambda pid, cores: kept.update({pid: cores}))
 
     def probe():
-        (core,) = os.sched_getaffinity(0)
-        return times[core]
+        (core,) = kept[7]
+        looked_at.append(core)
+        return 20.0 - core
 
-    assert affinity.quickest(pid, probe) == max(times)
-    assert os.sched_getaffinity(0) == set(times)
-
-
-SPINS = (
-    "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start();"
-    "print(1, flush=True)"
-)
-
-
-@contextlib.contextmanager
-def busy_child():
-    """A process with two threads."""
-    with subprocess.Popen([sys.executable, "-c", SPINS], stdout=subprocess.PIPE) as child:
-        child.stdout.readline()
-        try:
-            yield child
-        finally:
-            child.kill()
+    assert affinity.quickest(7, probe) == max(looked_at)
+    assert len({*looked_at}) == len(looked_at) == min(count, affinity.LOOKED_AT)
+    assert kept == {7: range(count)}
 
 
 def affinities(pid):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from common.measure import cores
 from common.measure.cores import Elapsed, look
+from tests.support.processes import state
+from tests.support.waiting import wait_until
 
 ENDLESS = "while True: pass"
 
@@ -32,24 +37,29 @@ def process():
         each.communicate()
 
 
-def over(pid, seconds=0.3):
+def test_a_process_that_sleeps_takes_no_processor_time(process, monkeypatch):
+    pid = process("import time; time.sleep(600)")
+    assert wait_until(lambda: state(pid) == "S")
+    monkeypatch.setattr(cores, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
     start = look(pid)
-    time.sleep(seconds)
-    return look(pid).since(start)
+    time.sleep(0.1)
+    asleep = look(pid).since(start)
+    assert (asleep.wall, asleep.busy) == (1, pytest.approx(0, abs=0.01))
 
 
-def test_a_process_that_sleeps_takes_no_processor_time(process):
-    asleep = over(process("import time; time.sleep(60)"))
-    assert asleep.wall >= 0.3
-    assert asleep.busy < 0.05
-
-
+@pytest.mark.slow
 def test_a_process_that_shares_its_core_waits_for_the_rest_of_the_time(process):
+    """A wait counts once it has ended."""
     core = min(os.sched_getaffinity(0))
     shared = [process(ENDLESS, core) for _ in range(3)]
-    found = over(shared[0], 1.0)
-    assert 0 < found.busy < 0.6 * found.wall
-    assert found.waited > 0.3 * found.wall, "a wait counts once it has ended"
+    start = look(shared[0])
+
+    def both():
+        found = look(shared[0]).since(start)
+        return found if min(found.busy, found.waited) > 0.1 else None
+
+    found = wait_until(both)
+    assert found and found.busy < found.wall
 
 
 def test_a_process_that_has_ended_has_no_times(process):

@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-import time
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +10,8 @@ import torch
 
 from common.measure import device
 from common.peaks import PEAKS, peak_of
-from tests.sandbox.test_clock_on_gpu import measured_on_gpu, needs_gpu
+from tests.support.on_gpu import measured_on_gpu, needs_gpu
+from tests.support.waiting import LONGEST
 
 
 @needs_gpu
@@ -20,7 +21,6 @@ def test_the_devices_state_is_known_where_nvml_is():
     assert read is not None
     with device.Monitor(read) as watch:
         measured_on_gpu(lambda x: x.clone(), lambda x: x.clone())
-        time.sleep(2 * device.PERIOD)
     assert 100 < watch.state["sm_mhz"][1] < 5000
     assert 0 < watch.state["celsius"][1] < 120
 
@@ -72,15 +72,38 @@ def test_a_state_is_the_range_and_every_reason_that_slows():
     assert device.summary([]) == {}
 
 
-def test_the_watch_reads_while_it_is_entered_and_not_after():
-    read = iter(range(1000, 9000))
-    with device.Monitor(lambda: {"sm_mhz": next(read)}) as watch:
-        time.sleep(3.5 * device.PERIOD)
-    state = watch.state
-    time.sleep(1.5 * device.PERIOD)
-    assert state["sm_mhz"][0] == 1000
-    assert 1002 <= state["sm_mhz"][1] <= 1004, "once at its start too"
-    assert watch.state == state
+def test_the_watch_reads_while_it_is_entered_and_not_after(monkeypatch):
+    read, third = iter(range(1000, 10**9)), threading.Event()
+
+    def reading():
+        number = next(read)
+        if number == 1003:
+            third.set()
+        return {"sm_mhz": number}
+
+    monkeypatch.setattr(device, "PERIOD", 0.001)
+    with device.Monitor(reading) as watch:
+        assert watch.state["sm_mhz"][0] == 1000, "once at its start"
+        assert third.wait(LONGEST)
+    assert not watch._thread.is_alive()
+    assert watch.state["sm_mhz"] == [1000, next(read) - 1]
+
+
+def test_the_watch_reads_once_in_a_period():
+    waits = []
+
+    class End(threading.Event):
+        def wait(self, seconds):
+            waits.append(seconds)
+            return len(waits) == 4
+
+    read = iter(range(1000, 10**9))
+    watch = device.Monitor(lambda: {"sm_mhz": next(read)})
+    watch._end = End()
+    with watch:
+        pass
+    assert watch.state["sm_mhz"] == [1000, 1003]
+    assert waits == [device.PERIOD] * 4
 
 
 def test_without_nvml_nothing_is_known():
@@ -106,7 +129,7 @@ def test_proc_is_walked_again_only_where_the_processes_changed(monkeypatch):
 
 
 def test_a_family_is_a_process_with_its_descendants():
-    child = subprocess.Popen(["sleep", "30"])
+    child = subprocess.Popen(["sleep", "600"])
     try:
         family = device._family(os.getpid())
         assert {os.getpid(), child.pid} <= set(family)

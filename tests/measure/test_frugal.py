@@ -296,7 +296,8 @@ def test_a_gradient_that_is_the_upstream_one_takes_nothing(monkeypatch):
     assert rotation.peak_memory(ours) == 56 - 16
 
 
-def test_a_cpu_has_no_peak():
+def test_a_cpu_has_no_peak(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     ours = Rotation([TimedCall(lambda: torch.zeros(4), [], torch.zeros(4))], False)
     assert rotation.peak_memory(ours) is None
 

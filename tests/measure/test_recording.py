@@ -5,6 +5,7 @@ import functools
 import shutil
 
 import pytest
+from msgspec.structs import replace
 
 from common import paths
 from common.engines import benching
@@ -20,8 +21,7 @@ from common.records.fields import Selection
 from common.records.lines import Counted
 from common.records.runs import Results
 from common.solutions import Solution, discover
-from tests.board.test_ranking import replace
-from tests.records.test_records import ROW, RUN, row
+from tests.support.records import ROW, RUN, row
 
 ALICE = Solution(paths.CONTRIBUTORS / "alice" / "rope.py", "rope")
 DIGESTS = {ALICE: ("s1", "h1")}
@@ -100,6 +100,7 @@ def run(tmp_path, monkeypatch, fork_server):
     return run
 
 
+@pytest.mark.slow
 def test_an_interrupted_bench_is_gone_on_with(run, capsys):
     """A kill cuts off the last line too, so that its case has one direction alone."""
     seen, results = run(PLAIN, kill=4)
@@ -126,6 +127,7 @@ def test_an_interrupted_bench_is_gone_on_with(run, capsys):
     assert seen[0].row.sources != results.rows[0].sources
 
 
+@pytest.mark.slow
 def test_without_a_gpu_a_second_run_keeps_what_did_not_change(run):
     first, _ = run(PLAIN)
     second, results = run(PLAIN)
@@ -140,6 +142,7 @@ def test_without_a_gpu_a_second_run_keeps_what_did_not_change(run):
     assert [type(event) for event in first] == [type(event) for event in changed]
 
 
+@pytest.mark.slow
 def test_a_failure_is_graded_again(run):
     failing = PLAIN + "def rotate_half(x, *, interleaved=False):\n    return x\n"
     run(failing)

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -41,6 +42,14 @@ def test_too_few_samples_are_never_enough_however_alike(monkeypatch):
     assert found == [False, False, False, True, True]
 
 
+@pytest.fixture(autouse=True)
+def now(monkeypatch):
+    """The seconds of a clock that stands still unless a test moves it."""
+    now = [0.0]
+    monkeypatch.setattr(turning, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
 def turns(sample, asked=None):
     def take(rounds):
         if asked is not None:
@@ -61,9 +70,14 @@ def test_the_turns_go_on_while_they_are_not_and_end_at_the_most_rounds():
     assert len(samples["a"]) == stopping.ROUNDS.stop - 1
 
 
-def test_the_turns_stop_when_their_time_is_up_but_not_before_the_least_rounds():
+def test_the_turns_stop_when_their_time_is_up_but_not_before_the_least_rounds(now):
     values, asked = itertools.cycle([1.0, 9.0, 4.0]), []
-    samples = take_turns({"a": turns(lambda: next(values), asked)}, 0.0, 0.01)
+
+    def sample():
+        now[0] += 1e-6
+        return next(values)
+
+    samples = take_turns({"a": turns(sample, asked)}, 0.0, 0.01)
     assert len(samples["a"]) == stopping.ROUNDS.start
     assert asked == [5, 10]
 
@@ -71,10 +85,9 @@ def test_the_turns_stop_when_their_time_is_up_but_not_before_the_least_rounds():
 @pytest.mark.parametrize(
     ("first", "taken"), [(stopping.FEWEST, [3]), (2, [2, 2]), (1, [1, 1, 1]), (7, [7])]
 )
-def test_slow_calls_have_the_fewest_samples_whatever_is_missing(monkeypatch, first, taken):
+def test_slow_calls_have_the_fewest_samples_whatever_is_missing(now, first, taken):
     """Each sample takes three seconds, so that the longest time is up after the first."""
-    now, asked = [0.0], []
-    monkeypatch.setattr(turning.time, "monotonic", lambda: now[0])
+    asked = []
 
     def slow():
         now[0] += 3.0

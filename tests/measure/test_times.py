@@ -11,7 +11,7 @@ from common import ops
 from common.measure import baseline, limits, rows, stopping, timing
 from common.measure.baseline import Baseline
 from common.measure.cores import Elapsed
-from tests.measure.test_affinity import busy_child
+from tests.support.processes import busy_child
 
 ROPE = ops.load("rope")
 BY = {case.ranked_by: case for case in reversed(list(ROPE.cases("board")))}

@@ -14,12 +14,14 @@ import pytest
 import torch
 
 from common import ops
+from common.draws import Draws
 from common.errors import UserError
 from common.grading.problem import make_problem
 from common.ops._draw import draw
 from common.ops._rope_cases import RopeCase
 from common.ops._views import place
 from common.spec import DIRECTIONS, TIERS, Layout
+from tests.support.draws import drawn
 
 ALL = [ops.load(name) for name in ops.names()]
 every_op = pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
@@ -27,10 +29,6 @@ GRID = [(op, case) for op in ALL for case in (*op.cases("smoke"), *op.board("cpu
 every_case = pytest.mark.parametrize(
     ("op", "case"), GRID, ids=[f"{op.name}-{case.name}" for op, case in GRID]
 )
-
-
-def drawn(op, case, seed=0):
-    return op.draw(case, torch.Generator().manual_seed(seed))
 
 
 def tensors(arguments):
@@ -133,6 +131,7 @@ def test_a_far_view_passes_int32_by_its_product_alone_and_takes_no_memory(rows):
 
 @every_op
 @pytest.mark.parametrize("tiers", [("board", "plot"), ("smoke",), ("matrix",)])
+@pytest.mark.slow
 def test_the_parameters_tell_the_cases_apart_and_are_json(op, tiers):
     cases = {case.name: case for tier in tiers for case in op.cases(tier)}
     texts = {json.dumps(case.params, sort_keys=True) for case in cases.values()}
@@ -233,7 +232,7 @@ def test_the_reference_gets_no_far_view(which):
         return output
 
     (far,) = (case for case in op.cases("smoke") if getattr(case, which) == "far")
-    problem = make_problem(dataclasses.replace(op, reference=spy), far, 0, "cpu")
+    problem = make_problem(dataclasses.replace(op, reference=spy), far, Draws(0), "cpu")
     assert problem.truth["output"] is not None, "which computes it"
     assert len(seen) > 3 and all(seen)
     given = {"layout": problem.arguments["x"], "upstream": problem.upstream}

@@ -139,6 +139,7 @@ def test_two_exclusions_make_a_third():
     assert third[("a", 5), ("c", True)] == "five; seven"
 
 
+@pytest.mark.slow
 def test_the_table_does_not_depend_on_the_hash_seed():
     script = """
 from common import ops

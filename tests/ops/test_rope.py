@@ -10,7 +10,7 @@ import torch
 from common.ops._rope_cases import RopeCase
 from common.ops.rope import OP, reference
 from common.spec import DIRECTIONS
-from tests.ops.test_ops import drawn
+from tests.support.draws import drawn
 
 SMOKE = list(OP.cases("smoke"))
 every_case = pytest.mark.parametrize("case", SMOKE, ids=[case.name for case in SMOKE])

@@ -11,6 +11,7 @@ from itertools import product
 import pytest
 import torch
 
+from common.draws import Draws
 from common.grading.problem import OUTPUT, make_problem
 from common.grading.tolerance import check_values
 from common.ops import rope
@@ -74,7 +75,7 @@ def grid():
 
 @pytest.mark.parametrize(("case", "fused"), grid())
 def test_the_reference_is_transformer_engines(case, fused):
-    problem = make_problem(rope.OP, case, 7, DEVICE)
+    problem = make_problem(rope.OP, case, Draws(7), DEVICE)
     arguments = dict(problem.arguments)
     t = arguments["t"] = arguments["t"].detach().requires_grad_()
     output = apply_rotary_pos_emb(fused=fused, **arguments)

@@ -21,6 +21,9 @@ from common.sandbox import contract, timed
 from common.sandbox.seal import Seal
 from common.sandbox.session import Session
 from common.solutions import PACKAGES, Solution
+from tests.support.waiting import LONGEST
+
+pytestmark = pytest.mark.slow
 
 OF_TORCH = {"eager", "gather_scatter", "grouped_mm", "torch_compile"}
 LIBRARIES = {"flash_linear_attention", "liger_kernel", "quack", "transformer_engine"}
@@ -71,7 +74,7 @@ def test_a_broken_library_costs_its_own_rows_alone(tmp_path):
         env=os.environ | {"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LONGEST,
     )
     assert ran.returncode == 0, ran.stderr
     found = {(row["verdict"], row["reason"]) for row in json.loads(rows.read_text())}

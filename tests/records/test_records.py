@@ -4,35 +4,14 @@ import json
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.errors import UserError
 from common.records import jsonl, runs, scan, writer
 from common.records.fields import SCHEMA, Selection, Summary
 from common.records.runs import Results
 from common.records.writer import RunWriter, Samples
-from tests.board.test_ranking import PARAMS, replace
-from tests.board.test_ranking import RUN as TIMED_RUN
-from tests.board.test_ranking import row as timed_row
-
-RUN = replace(TIMED_RUN, device="cpu", device_name="a laptop", selection=Selection(op="rope"))
-ROW = timed_row(params=PARAMS | {"lengths": [7, 1]}, error=0.7)
-NAME = "20261121T082930Z-r1.jsonl"
-
-
-def row(**fields):
-    return replace(ROW, **fields)
-
-
-def written(folder, *rows, run=RUN, name=NAME, end=True):
-    """The file of a run with these rows."""
-    file = RunWriter(folder / name)
-    file.begin(run)
-    file.rows(rows)
-    if end:
-        file.end(run.run)
-    file.close()
-    return folder / name
-
+from tests.support.records import NAME, ROW, RUN, row, written
 
 # --- the file -------------------------------------------------------------------------------------
 

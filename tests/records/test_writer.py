@@ -1,20 +1,22 @@
 """A run's files have one writer: another's changes are refused, and put back."""
 
 import errno
+import itertools
 import os
 import shutil
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from common import files
 from common.errors import UserError
 from common.records import runs, writer
 from common.records.jsonl import Writer
-from common.records.writer import RunWriter, Samples
-from tests.board.test_ranking import replace
-from tests.records.test_records import NAME, ROW, RUN, row
-
-SAMPLES = Samples.of(ROW, {"solution": [2.05, 2.04], "eager": [3.0]}, {})
+from common.records.writer import RunWriter
+from tests.support.records import NAME, ROW, RUN, SAMPLES, row
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -67,7 +69,9 @@ CHANGES = ["append", "overwrite", "remove", "remove all", "replace"]
 
 
 def change(path, before, how):
-    """Do as a solution can, which runs as the same user."""
+    """Do as a solution can, which runs as the same user, a tick of the file system's clock later."""
+    probe, last = path.parent.with_name("probe"), path.stat().st_ctime_ns
+    assert wait_until(lambda: probe.touch() or probe.stat().st_ctime_ns > last)
     forged = before[::-1] if how == "overwrite" else before + before
     if how in ("remove", "replace"):
         path.unlink()
@@ -135,6 +139,14 @@ def test_a_new_file_is_named_by_its_time_and_run(tmp_path):
     assert time[8] + time[-1] == "TZ"
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of day as runs begin, a microsecond later each time that it is asked for."""
+    times = (datetime(2026, 11, 21, 8, 29, 30, number, UTC) for number in itertools.count())
+    monkeypatch.setattr(writer, "datetime", SimpleNamespace(now=lambda zone: next(times)))
+
+
+@pytest.mark.usefixtures("clock")
 def test_two_runs_of_one_second_stand_in_the_order_of_time(tmp_path):
     begun = [writer.new_file(tmp_path, run) for run in ("f", "a", "c")]
     for path in begun:
@@ -142,6 +154,7 @@ def test_two_runs_of_one_second_stand_in_the_order_of_time(tmp_path):
     assert runs.files(tmp_path) == begun
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_run_after_the_clock_went_back_stands_last(tmp_path):
     later = tmp_path / "20990101T000000.000000Z-a.jsonl"
     later.touch()

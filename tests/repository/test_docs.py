@@ -5,10 +5,14 @@ import re
 import pytest
 
 from common.paths import ROOT
+from tests.support.markdown import anchors
+
+pytestmark = pytest.mark.slow
 
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "README.ko.md", ROOT / "CONTRIBUTING.md", ROOT / "LEADERBOARD.md"]
     + [*ROOT.glob("docs/*.md"), *ROOT.glob("contributors/[!_]*/README.md")]
+    + [*ROOT.glob("tests/corpus/*/README.md")]
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FILE = re.compile(r"(?<![\w/<>.-])(?:common|tests|contributors|docs)/[\w/.-]+\.(?:py|md|svg)\b")
@@ -24,12 +28,6 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.re
 def without_examples(text):
     """The text without its blocks of code, which name files that a reader is to write."""
     return re.sub(r"^ {4}.*$", "", text, flags=re.MULTILINE)
-
-
-def anchors(text):
-    """The names that a page's headings can be linked by."""
-    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @every_page

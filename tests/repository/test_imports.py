@@ -15,13 +15,14 @@ from common.paths import ROOT
 from common.solutions import OURS, imported
 
 SHARED = (
-    "errors digest kept spec paths peaks printable processes wire verdicts source stats solutions"
+    "errors digest draws kept spec paths peaks printable processes wire verdicts source stats solutions"
     " arena files"
 )
 GRADING = f"{SHARED} ops records grading"
 MAY = {
     "errors": "",
     "digest": "",
+    "draws": "",
     "kept": "digest files paths",
     "files": "",
     "processes": "",
@@ -79,6 +80,11 @@ MAY_LOAD = (
     "common/cli.py",
 )
 """Files that import a module whose name they compute."""
+CORPUS = ROOT / "tests" / "corpus"
+CORPORA = tuple(f"tests.corpus.{name}." for name in ("wrong", "cheats", "honest"))
+"""Solutions to grade, which are read and run as contributors' are."""
+RUNS_TESTS = ROOT / "tests" / "engines" / "test_rules_are_needed.py"
+"""The one file that may import test modules: it runs their tests with a rule switched off."""
 
 
 def room_of(path: Path) -> str:
@@ -93,11 +99,21 @@ def offences(room: str, source: str) -> list[str]:
     for name in sorted(imported(source)):
         top, _, rest = name.partition(".")
         target = rest.partition(".")[0]
-        private = top in ("contributors", "") or name.startswith(("tests.wrong.", "tests.cheats."))
+        private = top in ("contributors", "") or name.startswith(CORPORA)
         upward = top == "common" and target != room and target not in MAY.get(room, "").split()
         heavy = room == "board" and top in ("torch", "triton")
         if private or upward or heavy:
             found.append(f"{room} imports {name}")
+    return found
+
+
+def borrowed(source: str) -> list[str]:
+    """Return the imports of test modules, and of what they define."""
+    found = []
+    for name in sorted(imported(source)):
+        top, *rest = name.split(".")
+        if top in ("tests", "") and any(part.startswith("test_") for part in rest):
+            found.append(name)
     return found
 
 
@@ -111,6 +127,12 @@ def files(*tops: str) -> list[Path]:
     """Return the Python files below these folders, less those that cannot be parsed."""
     found = [path for top in tops for path in (ROOT / top).rglob("*.py")]
     return [path for path in found if path.parent.name != "syntax_error"]
+
+
+def tests() -> list[Path]:
+    """Return the files of the tests, less the solutions of the corpora."""
+    found = files("tests")
+    return [path for path in found if path.parent == CORPUS or CORPUS not in path.parents]
 
 
 @pytest.mark.parametrize("path", files("common"), ids=lambda path: str(path.relative_to(ROOT)))
@@ -144,13 +166,23 @@ def test_a_solution_imports_nothing_of_ours():
         assert not loads(path.read_text()), path
 
 
+@pytest.mark.slow
 def test_tests_import_no_solution():
-    for path in [*ROOT.glob("tests/*.py"), ROOT / "conftest.py", ROOT / "noxfile.py"]:
+    solutions = ("contributors", "common.peers", *CORPORA)
+    for path in [*tests(), ROOT / "conftest.py", ROOT / "noxfile.py"]:
         names = imported(path.read_text())
-        assert not [n for n in names if n.startswith(("contributors", "common.peers"))], path
+        assert not [name for name in names if name.startswith(solutions)], path
+
+
+def test_tests_import_no_test_module():
+    """What several of them need is in tests/support."""
+    assert RUNS_TESTS in tests()
+    for path in tests():
+        assert path == RUNS_TESTS or not borrowed(path.read_text()), path
 
 
 @pytest.mark.parametrize("room", NO_TORCH)
+@pytest.mark.slow
 def test_a_board_needs_no_torch(room):
     """Every module of the room is imported by a fresh Python that has torch and triton hidden."""
     modules = [
@@ -193,6 +225,30 @@ def test_a_board_needs_no_torch(room):
 )
 def test_an_import_the_other_way_is_found(room, source):
     assert offences(room, source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tests.board.test_ranking import row",
+        "from tests.board import test_ranking",
+        "import tests.board.test_ranking as ranking",
+        "from ..board.test_ranking import row",
+        "def late():\n    from .test_ranking import row",
+    ],
+)
+def test_a_helper_of_another_test_module_is_found(source):
+    assert borrowed(source)
+
+
+def test_a_helper_of_the_support_is_nobodys_test():
+    assert not borrowed("from tests.support.boards import row\nfrom tests.support import crowd")
+
+
+def test_the_files_of_the_tests_are_those_of_every_folder_but_the_corpora():
+    found = {str(path.relative_to(ROOT)) for path in tests()}
+    assert {"tests/corpus/test_wrong.py", "tests/support/boards.py", "tests/test_stats.py"} <= found
+    assert not [name for name in found if name.startswith("tests/corpus/wrong/")]
 
 
 def test_a_module_that_is_loaded_by_name_is_found():

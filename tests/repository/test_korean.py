@@ -8,6 +8,8 @@ from markdown_it import MarkdownIt
 from common.commands.leaderboard import READMES
 from common.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 ENGLISH, KOREAN = (ROOT / name for name in READMES)
 BOARD = re.compile(r"<!-- (board|picture) -->.*?<!-- /\1 -->", re.DOTALL)
 HANGUL = re.compile("[가-힣]")

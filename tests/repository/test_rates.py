@@ -1,5 +1,6 @@
 """What `python -m tests.generators.rates` makes of a sweep's lines."""
 
+import itertools
 import sys
 
 import pytest
@@ -7,20 +8,34 @@ import pytest
 from tests.generators.rates import Run, row, timed
 
 PRINTS = """
-import sys, time
-for _ in range(3):
+import signal, sys
+signal.alarm(300)
+for number in range(3):
     print("an answer", flush=True)
-    time.sleep(0.2)
+    while open(sys.argv[1]).read() != str(number + 1):
+        pass
 sys.exit({code})
 """
 
 
-def test_a_run_has_the_time_of_each_line_and_of_the_end():
-    run = timed([sys.executable, "-c", PRINTS.format(code=0)])
-    first, second, third = run.answers
-    assert first < second < third < run.whole - 0.1 and third - first > 0.3
+def test_a_run_has_the_time_of_each_line_and_of_the_end(tmp_path):
+    """The next line comes once the clock was read at the one before."""
+
+    def run(code):
+        times = itertools.count()
+
+        def now():
+            time = next(times)
+            (tmp_path / "new").write_text(str(time))
+            (tmp_path / "new").replace(tmp_path / "read")
+            return 100.0 + 2 * time
+
+        command = [sys.executable, "-c", PRINTS.format(code=code), str(tmp_path / "read")]
+        return timed(command, now)
+
+    assert run(0) == Run([2.0, 4.0, 6.0], 8.0)
     with pytest.raises(SystemExit, match="ended with 3"):
-        timed([sys.executable, "-c", PRINTS.format(code=3)])
+        run(3)
 
 
 def test_efficiency_is_the_rate_of_all_over_that_of_as_many_alone():

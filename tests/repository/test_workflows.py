@@ -1,11 +1,14 @@
 """The script by which a pull request's folders are checked; `nox -s lint` checks the workflows."""
 
+import functools
 import os
 import subprocess
 
 import pytest
 
 from common.paths import ROOT
+from tests.support.git import environment
+from tests.support.git import git as run_git
 
 SCRIPT = ROOT / ".github" / "check-folders"
 STUB = """#!/bin/sh
@@ -18,11 +21,7 @@ echo "checking $6"; echo '```' ; echo '<b>'
 def proposed(tmp_path):
     """A repository with a branch that adds these files, and the summary of the check."""
 
-    def git(*words):
-        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-        subprocess.run(["git", *identity, *words], cwd=tmp_path / "tree", check=True,
-                       capture_output=True)  # fmt: skip
-
+    git = functools.partial(run_git, tmp_path / "tree")
     (tmp_path / "tree" / "contributors" / "old").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").write_text(STUB)
@@ -41,9 +40,10 @@ def proposed(tmp_path):
         git("add", ".")
         git("commit", "-qm", "two", "--allow-empty")
         summary = tmp_path / "summary.md"
-        environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+        path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
         ran = subprocess.run(["bash", SCRIPT, "main", summary], cwd=tmp_path / "tree",
-                             env=environment, capture_output=True, text=True)  # fmt: skip
+                             env=environment(PATH=path), capture_output=True,
+                             text=True)  # fmt: skip
         return ran.returncode, summary.read_text()
 
     return proposed

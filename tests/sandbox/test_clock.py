@@ -1,7 +1,7 @@
 """What the clock times and how; without a GPU the CPU plays its part."""
 
-import time
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from common.sandbox.clock import Clock, Contestant, Probes
 from common.sandbox.contestants import Captured
 from common.sandbox.rotation import ALIVE, Rotation, TimedCall
 from common.sandbox.shifting import Changing
+from tests.support.rotations import rotation
 
 # --- what is timed --------------------------------------------------------------------------------
 
@@ -49,11 +50,6 @@ class Double(torch.autograd.Function):
         return 2 * gradient, None
 
 
-def rotation(calls, backward):
-    """Return a rotation whose inputs do not change and whose results are not kept."""
-    return Rotation([TimedCall(*call) for call in calls], backward)
-
-
 def clock_of(log, backward, **limits):
     def call():
         x = torch.ones(3, requires_grad=True)
@@ -66,7 +62,8 @@ def test_forward_is_timed_with_its_replay_and_without_gradients(on_cpu, monkeypa
     log, calls = on_cpu
     ours = clock_of(log, backward=False, copy=lambda: lambda: log.append("copy"))
     assert set(ours.contestants) == {"solution", "no_grad"}
-    assert not ours.capture(), "there is no GPU"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert not ours.capture()
     captured = [Captured(lambda: log.append("replay"), torch.ones(3))] * 2
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
@@ -101,13 +98,25 @@ def test_a_burst_is_of_half_its_calls_or_more(on_cpu, monkeypatch):
     assert bursts == {4, 5, 6}
 
 
-@pytest.mark.parametrize(("seconds", "most"), [(0.06, 0), (0.0, clock.WARM_UP_CALLS)])
-def test_slow_calls_warm_up_by_few(seconds, most):
-    made = []
+@pytest.fixture
+def passes(monkeypatch):
+    """Return a function that lets so many seconds pass, on a clock that else stands still."""
+    now = [0]
+    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter_ns=lambda: now[0]))
+
+    def passes(seconds):
+        now[0] += round(seconds * 1e9)
+
+    return passes
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.06, 0), (1e-5, clock.WARM_UP_CALLS)])
+def test_slow_calls_warm_up_by_few(passes, seconds, most):
+    made, slow = [], seconds > clock.LONGEST_WARM_UP / 2
 
     def call():
         made.append(1)
-        time.sleep(seconds)
+        passes(seconds)
         return torch.ones(3)
 
     x = torch.arange(3.0)
@@ -115,16 +124,16 @@ def test_slow_calls_warm_up_by_few(seconds, most):
     calls = [TimedCall(call, [], x, changing)] * 2
     ours = Clock(Rotation(calls, False, slots=(torch.zeros(3),)), False, {})
     alive = len(made) - clock.COLD_CALLS - 2 * most
-    assert alive == 2 if seconds else alive >= ALIVE.start
+    assert alive == 2 if slow else alive >= ALIVE.start
     made.clear()
     ours.turn("solution", "host", 3)
-    assert len(made) == 3 if seconds else len(made) > 3, "others wake the processor"
+    assert len(made) == 3 if slow else len(made) > 3, "others wake the processor"
 
 
-def test_the_gpu_spins_for_longer_than_the_host_queues_a_call():
-    ours = Clock(rotation([(lambda: time.sleep(2e-3) or torch.ones(1), [], torch.ones(1))], False),
+def test_the_gpu_spins_for_longer_than_the_host_queues_a_call(passes):
+    ours = Clock(rotation([(lambda: passes(2e-3) or torch.ones(1), [], torch.ones(1))], False),
                  False, {"copy": lambda: list})  # fmt: skip
-    assert 3000 <= ours.contestants["solution"].spin < contestants.LONGEST_SPIN
+    assert ours.contestants["solution"].spin == contestants.MARGIN * 2000
     assert ours.get_ready("copy").spin == contestants.QUEUING
 
 
@@ -278,14 +287,21 @@ def test_a_capture_that_fails_is_no_replay(capturing, monkeypatch):
     assert capturing[-1] == "default"
 
 
-def test_host_time_without_gradients_builds_no_graph(monkeypatch):
+def test_host_time_without_gradients_builds_no_graph(passes):
     x, seen = torch.ones(3, requires_grad=True), []
-    for grad in (True, False):
-        assert clock._host_time(lambda: seen.append((2 * x).requires_grad), 3, grad) > 0
+
+    def run():
+        seen.append((2 * x).requires_grad)
+        passes(4e-6)
+
+    assert [clock._host_time(run, 3, grad) for grad in (True, False)] == [4.0, 4.0]
     assert seen == [True] * 3 + [False] * 3
 
 
-def test_a_probe_takes_as_long_each_time_without_a_gpu():
-    first, second = Probes().take("host", 5), Probes().take("host", 5)
-    assert len(first) == len(second) == 5
-    assert 0 < min(first) < 20 * min(second)
+def test_a_probe_is_of_a_number_of_launches(passes):
+    """How steady it is, `python -m tests.generators.clocks` measures."""
+    probes, launched = Probes(), []
+    assert probes._host().tolist() == [1.0] * 8
+    probes._host = lambda: launched.append(1) or passes(3e-6)
+    assert probes.take("host", 5) == [3.0] * 5
+    assert len(launched) == 5 * clock.PROBE_BURST

@@ -12,7 +12,9 @@ from common.solutions import Solution
 
 HALF = ops.load("rotate_half")
 CASES = [case for case in HALF.cases("smoke") if not case.span and not case.interleaved][:3]
-AROUND = (ROOT / "tests" / "corpus" / "honest" / "compiled_around_a_kernel" / "rotate_half.py").read_text()
+AROUND = (
+    ROOT / "tests" / "corpus" / "honest" / "compiled_around_a_kernel" / "rotate_half.py"
+).read_text()
 TUNED = AROUND.replace(
     "@triton.jit", "@triton.autotune([triton.Config({}), triton.Config({})], ['d'])\n@triton.jit"
 )
@@ -53,11 +55,13 @@ def found(tmp_path, fork_server):
 
 
 @pytest.mark.parametrize("source", [AROUND, TUNED, BY_HINTS, AN_OPERATOR])
+@pytest.mark.slow
 def test_a_graph_breaks_at_a_launch(found, source):
     assert found(source) == {("PASSED", "")}
 
 
 @pytest.mark.parametrize("source", [AROUND, AN_OPERATOR])
+@pytest.mark.slow
 def test_a_whole_graph_is_unsupported(found, source):
     whole = source.replace('(backend="aot_eager"', '(fullgraph=True, backend="aot_eager"')
     assert found(whole) == {("UNSUPPORTED", IN_A_GRAPH)}

@@ -15,7 +15,12 @@ from multiprocessing.pool import ThreadPool
 
 import pytest
 
-from tests.sandbox.test_seal import sealed
+from common.sandbox import seal as seals
+from tests.support.sealing import sealed
+from tests.support.waiting import wait_until, waited_for
+
+SETTLING = 0.1
+"""Seconds in which what is seen before a thread has come to where it waits has passed, mostly."""
 
 
 @pytest.fixture
@@ -38,17 +43,15 @@ def test_a_thread_at_work_is_seen_and_an_idle_pool_is_not(seal):
     """Compilers keep such pools."""
     with ThreadPool(1) as threads:
         threads.apply(int)
-        time.sleep(0.2)  # until its other threads wait too
-        assert seal.broken() is None
+        assert wait_until(lambda: seal.broken() is None), "once its other threads wait too"
         found = while_at_work(seal, threads.apply_async)
     assert found.startswith("a thread was left behind, in ")
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
-        time.sleep(0.05)  # until it waits for more
-        assert seal.broken() is None
+        assert wait_until(lambda: seal.broken() is None), "once it waits for more"
         found = while_at_work(seal, pool.submit)
     assert found.startswith("a thread was left behind, in ")
-    timer = threading.Timer(60, len)
+    timer = threading.Timer(600, len)
     timer.start()
     found = seal.broken()
     timer.cancel()
@@ -64,10 +67,9 @@ def test_a_task_of_a_pool_that_is_no_python_function_is_seen(seal):
         lock.acquire()
         pool._work_queue.put(types.SimpleNamespace(run=lock.acquire))
         try:
-            while pool._work_queue.qsize():
-                time.sleep(0.001)
-            time.sleep(0.01)
-            assert "a thread was left behind" in seal.broken()
+            assert wait_until(lambda: not pool._work_queue.qsize())
+            time.sleep(SETTLING)
+            assert "a thread was left behind" in wait_until(seal.broken)
         finally:
             lock.release()
 
@@ -76,7 +78,7 @@ def while_at_work(seal, submit):
     """Return what the seal finds while a pool has a task."""
     end = threading.Event()
     submit(end.wait)
-    time.sleep(0.05)
+    assert waited_for(end)
     found = seal.broken()
     end.set()
     return found
@@ -85,21 +87,24 @@ def while_at_work(seal, submit):
 @pytest.mark.parametrize(
     "begin",
     [
-        lambda: ThreadPool(1, time.sleep, (60,)),
-        lambda: hold_on(ThreadPool(1), lambda pool: pool.apply_async(time.sleep, (60,))),
-        lambda: hold_on(ThreadPool(1), lambda pool: pool.imap(int, map(time.sleep, [60]))),
-        lambda: hold_on(ThreadPool(1), lambda pool: pool.map_async(time.sleep, [60])),
-        lambda: hold_on(
-            ThreadPool(1), lambda pool: pool.apply_async(int, callback=lambda _: time.sleep(60))
+        lambda wait: ThreadPool(1, wait),
+        lambda wait: hold_on(ThreadPool(1), lambda pool: pool.apply_async(wait)),
+        lambda wait: hold_on(ThreadPool(1), lambda pool: pool.imap(int, map(wait, [True]))),
+        lambda wait: hold_on(ThreadPool(1), lambda pool: pool.map_async(wait, [True])),
+        lambda wait: hold_on(
+            ThreadPool(1), lambda pool: pool.apply_async(int, callback=lambda _: wait())
         ),
     ],
 )
 def test_a_pool_that_runs_no_python_is_at_work_all_the_same(begin):
-    seal = sealed()
-    pool = begin()
-    time.sleep(0.2)
-    found = seal.broken()
-    pool.terminate = lambda: None
+    seal, lock = sealed(), _thread.allocate_lock()
+    lock.acquire()
+    pool = begin(lock.acquire)
+    time.sleep(SETTLING)
+    found = wait_until(seal.broken)
+    lock.release()
+    pool.terminate()
+    pool.join()
     assert "a thread was left behind" in found
 
 
@@ -109,13 +114,14 @@ def hold_on(pool, begin):
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.slow
 def test_a_pool_may_still_tell_a_result_that_its_caller_has(tasks):
     """The caller goes on before the pool's thread has come back to where it waits."""
     seal, switch = sealed(), sys.getswitchinterval()
     with ThreadPoolExecutor(tasks) as pool, ThreadPool(tasks) as threads:
         threads.apply(int)
         pool.submit(int).result()
-        time.sleep(0.2)
+        assert wait_until(lambda: not seal._left_behind())
         sys.setswitchinterval(1e-6)
         try:
             for _ in range(2000):
@@ -128,20 +134,27 @@ def test_a_pool_may_still_tell_a_result_that_its_caller_has(tasks):
             sys.setswitchinterval(switch)
 
 
-def test_threads_of_a_call_that_raised_may_end():
+@pytest.mark.parametrize("ends", [True, False])
+def test_threads_of_a_call_that_raised_may_end(monkeypatch, ends):
     """Where one thread of a pool raises, the caller returns while the others still work."""
-    seal, end = sealed(), time.monotonic() + 0.2
+    seal, end, pauses = sealed(), threading.Event(), []
 
-    def work():
-        while time.monotonic() < end:
-            pass
+    def pause(seconds):
+        """Let the thread end in the third pause."""
+        pauses.append(seconds)
+        if ends and len(pauses) == 3:
+            end.set()
+            job.result()
 
+    monkeypatch.setattr(seals, "time", types.SimpleNamespace(sleep=pause))
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(work)
-        time.sleep(0.05)
+        job = pool.submit(end.wait)
+        assert waited_for(end)
         assert "a thread was left behind" in seal.broken()
         seal.await_threads()
-        assert seal.broken() is None
+        assert (seal.broken() is None) == ends
+        assert pauses == [seals.PAUSE] * (3 if ends else seals.WAITS)
+        end.set()
 
 
 LIBRARY = """

@@ -56,6 +56,7 @@ def test_a_solution_that_needs_no_compiler_does_without(verdicts, light):
 
 
 @pytest.mark.parametrize("source", [AT_IMPORT, IN_A_CALL, IN_A_LATER_CALL])
+@pytest.mark.slow
 def test_one_that_needs_it_is_asked_again_where_it_is(verdicts, light, source):
     assert verdicts(source) == {"PASSED"}
     assert not light.light

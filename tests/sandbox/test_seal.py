@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from common.sandbox import instances, namespaces, process
 from common.sandbox import seal as seals
 from common.sandbox.seal import Seal
+from tests.support.sealing import sealed
 
 
 class Base:
@@ -40,13 +41,6 @@ module = types.ModuleType("module")
 
 def function():
     return 1
-
-
-def sealed(*owners):
-    """Return a seal that ignores this process's own threads: a worker has none."""
-    seal, before = Seal.of(owners), {*sys._current_frames()}
-    frames = sys._current_frames
-    return seal._replace(frames=lambda: {k: v for k, v in frames().items() if k not in before})
 
 
 @pytest.fixture
@@ -168,6 +162,7 @@ def test_a_setting_of_torchs_is_not_accused(setting):
     assert found is None
 
 
+@pytest.mark.slow
 def test_torch_compile_is_not_accused():
     seal = sealed(torch, torch.Tensor, torch.autograd, torch.cuda, torch.nn.functional, time)
     torch.compile(lambda x: x.sin() * 2, backend="aot_eager")(torch.ones(3, requires_grad=True))
@@ -221,6 +216,8 @@ def test_code_and_modes_are_seen_near_too():
 def test_the_functions_that_take_a_sample_are_near():
     names = {each.name for each in Seal.of(process.relied_on(), process.ours()).sealed}
     for module in process.SAMPLING:
+        if module == "torch._utils" and torch.backends.cuda.is_built():
+            continue  # it stands in for streams and events where torch has none, which are C's
         assert any(name == module or name.startswith(f"{module}.") for name in names), module
 
 

@@ -12,7 +12,7 @@ import pytest
 from common.sandbox import graded, namespaces
 from common.sandbox.instances import hold
 from common.sandbox.seal import Seal, roots
-from tests.sandbox.test_seal import sealed
+from tests.support.sealing import sealed
 
 
 def function():

@@ -41,6 +41,7 @@ def together():
 
 
 @pytest.mark.parametrize("how", ["taped", "together"])
+@pytest.mark.slow
 def test_every_program_does_what_it_does_by_itself(how, live, request):
     ours = request.getfixturevalue(how)
     assert ours.keys() == live.keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ import torch
 from common import ops
 from common.arena import Slot, lay_out
 from common.grading.deaths import LIVES
+from common.grading.exchange import Choices
 from common.grading.fork_server import ForkServer
+from common.grading.modes import modes
+from common.grading.problem import Problem
 from common.grading.sweep import Sweep
 from common.grading.worker import Worker
 from common.solutions import Solution
@@ -54,33 +58,28 @@ def masked_linear(x, w_v, w_t, mask):
     {first}
     return MaskedLinear.apply(x, w_v, w_t, mask)
 """
+CHOOSE = "common.grading.exchange.choose"
 AS_IT_IS = {"before": "pass", "factor": "1", "first": "pass"}
 
 
-class Chosen:
-    """The choices of a worker's cases, made by a test instead of by chance."""
+def chosen(
+    interleaved: bool = False, mode: int | None = None, beside: int = 3, dice: Any = None
+) -> Callable[..., Choices]:
+    """Return a function in the place of `exchange.choose`: a test makes the choices.
 
-    def __init__(self, interleaved: bool = False, mode: int | None = None) -> None:
-        """Choose whether two calls live at the same time, and the index of the further mode."""
-        self.interleaved, self.mode = interleaved, mode
-        self.asked: list[str] = []
+    Args:
+        interleaved: Whether two calls live at the same time.
+        mode: The index of the further mode.
+        beside: The calls beside the latest.
+        dice: Shuffles the backwards.
+    """
 
-    def state(self) -> None:
-        """Choose the same again, whatever is undone."""
+    def choose(problem: Problem, solution: Solution) -> Choices:
+        several = modes(problem.op, problem.device)
+        further = None if mode is None else several[mode]
+        return Choices(interleaved, further, beside, dice or random.Random(0))
 
-    def go_back(self, state: None) -> None:
-        pass
-
-    def again(self, made: object) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def once_in(self, every: int, what: str) -> bool:
-        self.asked.append(what)
-        return self.interleaved
-
-    def in_turn(self, among: int, what: str) -> int:
-        chosen = among if self.mode is None else self.mode
-        return int(self.mode is None) if what == "a mode" else chosen
+    return choose
 
 
 @contextlib.contextmanager
@@ -135,10 +134,10 @@ def verdicts_of(
     case: str = "37x72x100-bfloat16-random",
     repeats: int = 0,
     lives: float = LIVES,
-    **chosen: Any,
+    **choices: Any,
 ) -> dict[Direction, Verdict]:
     """Return the verdicts of a source text of masked_linear, with these choices."""
-    monkeypatch.setattr("common.grading.worker.Chance", lambda: Chosen(**chosen))
+    monkeypatch.setattr(CHOOSE, chosen(**choices))
     path = folder / "somebody" / "masked_linear.py"
     path.parent.mkdir(exist_ok=True)
     path.write_text(source)

@@ -10,9 +10,14 @@ import pytest
 
 from common.board.page import site as pages
 from tests.support import made_up
+from tests.support.waiting import LONGEST, wait_until
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 READY = "html[data-ready]"
+WAIT = 1000 * LONGEST
+"""Milliseconds after which an action on a page is given up, so that a hang ends."""
+USUAL = {"locale": "en-US", "timezone_id": "UTC", "color_scheme": "light"}
+"""What a test does not choose; a browser would take some of it from the environment."""
 Group = namedtuple("Group", "site path")
 
 
@@ -38,7 +43,8 @@ def browser():
     if not found:
         pytest.skip("no Chromium to open the page in: apt-get install chromium")
     with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        launched = started.chromium.launch(executable_path=found, args=["--no-sandbox"],
+                                            timeout=WAIT)  # fmt: skip
         yield launched
         launched.close()
 
@@ -49,7 +55,8 @@ def opened(browser):
     contexts, requests, complaints = [], [], []
 
     def opened(path, address="", **options):
-        context = browser.new_context(offline=True, **options)
+        context = browser.new_context(offline=True, **USUAL | options)
+        context.set_default_timeout(WAIT)
         contexts.append(context)
         page = context.new_page()
         page.on("request", lambda request: requests.append(request.url))
@@ -83,3 +90,13 @@ def go(page, address):
 def texts(page, selector):
     """The visible texts of the elements."""
     return [each.inner_text() for each in page.locator(selector).all() if each.is_visible()]
+
+
+def seen(page, look):
+    """Whether a look at the page finds what it looks for, which is waited for."""
+
+    def again():
+        page.wait_for_timeout(10)  # the page goes on meanwhile
+        return look()
+
+    return look() or wait_until(again)

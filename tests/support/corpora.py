@@ -4,7 +4,7 @@ A kernel's docstring promises its verdicts, `Expected: forward=X backward=Y`: in
 least one smoke case gets that verdict, and every other is PASSED or UNSUPPORTED. A cheat may also
 promise its verdict when it is timed, `Timed: X`, and those that it gets on a GPU only,
 `On a GPU: X` and `Timed on a GPU: X`. `Cause: NAME` names the mistake that `check` tells, and
-`Fails: in every case` says that no field separates what fails; see grader/test_wrong.py.
+`Fails: in every case` says that no field separates what fails; see tests/corpus/test_wrong.py.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ BYSTANDERS = [
     *solutions.select(_EVERYONE, only="house"),
     *solutions.select(_EVERYONE, only="wenhaoli_xmu/masked_linear"),
 ]
+WRONG, CHEATS = (
+    solutions.discover(ROOT / "tests" / "corpus" / name) for name in ("wrong", "cheats")
+)
 DEADLINE = 10.0
 WITNESSED = 4
 SMALL = {"rotate_half": "10x2x4x8-float32", "masked_linear": "70x40x24-float32-span"}
@@ -49,6 +52,11 @@ def expected(solution: Solution) -> dict[str, str]:
 def promised(solution: Solution, where: str) -> str | None:
     found = re.search(rf"^{where}: (\w+)$", solution.path.read_text(), re.MULTILINE)
     return found and found[1]
+
+
+TIMED = [cheat for cheat in CHEATS if promised(cheat, "Timed")]
+BESIDE_CHEATS = [each for each in BYSTANDERS if each.op in {cheat.op for cheat in CHEATS}]
+"""Honest solutions of the cheats' ops, graded and timed beside them."""
 
 
 def smoke(op: Op[Any]) -> Iterable[Case]:

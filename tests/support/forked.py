@@ -25,7 +25,7 @@ def run(
     folder: Path,
     output: Path,
     environment: dict[str, str],
-    timeout: float = 60,
+    timeout: float = 300,
 ) -> int | None:
     """Run a program as `python -m module` in the folder would; return its exit code.
 

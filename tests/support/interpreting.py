@@ -1,4 +1,4 @@
-"""Run a script of tests/support/kernels in a process of its own; used by the tests of the interpreter."""
+"""Run a script of `kernels` in a process of its own; used by the tests of the interpreter."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import LONGEST
+
 KERNELS = Path(__file__).parent / "kernels"
-ROOT = KERNELS.parents[1]
+ROOT = KERNELS.parents[2]
 
 
 def run(script: str, *arguments: str) -> Any:
@@ -21,6 +23,6 @@ def run(script: str, *arguments: str) -> Any:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=LONGEST,
     )
     return json.loads(done.stdout)

@@ -1,6 +1,7 @@
 """A fork server whose workers lack one check each, the one that a solution's folder is named after.
 
-`python -m tests.support.mutants FD`, in the place of `common.sandbox.server`; see test_mutations.py.
+`python -m tests.support.mutants FD`, in the place of `common.sandbox.server`; see
+tests/corpus/test_checks_are_needed.py.
 """
 
 from __future__ import annotations

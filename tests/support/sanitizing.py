@@ -13,6 +13,7 @@ from common.commands import sanitize
 from common.paths import CONTRIBUTORS, ROOT
 from common.solutions import Solution
 from common.tools import compute_sanitizer
+from tests.support.waiting import LONGEST
 
 ROTATE_HALF = ops.load("rotate_half")
 CASES = list(ROTATE_HALF.cases("smoke"))[:5:2]  # one of them is interleaved
@@ -39,7 +40,10 @@ def written(folder, text, name="alice/rotate_half.py"):
     return Solution(path, "rotate_half")
 
 
-PLAIN = "import sys; from common.sandbox.alone import symbolic; symbolic.main(*sys.argv[1:])"
+PLAIN = (
+    f"import sys; from common.sandbox.alone import symbolic; symbolic.SECONDS = {LONGEST:g};"
+    " symbolic.main(*sys.argv[1:])"
+)
 
 
 def symbolic(program, path, names):

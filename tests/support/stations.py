@@ -15,7 +15,9 @@ from common.engines.units import (
     Verdicts,
     plan,
 )
+from common.engines.work import Work
 from common.records.places import Place
+from tests.support.waiting import LONGEST
 
 SOLUTIONS = ("ada/rope", "bob/rope")
 JOB = Job(
@@ -63,7 +65,7 @@ class Station:
 
     def run(self, unit):
         self.units.append(unit)
-        self.gate.wait(10)
+        assert self.gate.wait(LONGEST)
         for case in unit.cases:
             for solution in sorted(unit.due(case)):
                 if (solution, case) == self.too_large:
@@ -89,6 +91,43 @@ class Station:
 
     def close(self):
         self.closed = True
+
+
+def all_of(count, verdict="PASSED"):
+    """Return what `swept` finds where each solution has this verdict on each case."""
+    return Counter({(s, f"c{n}", verdict): 1 for s in SOLUTIONS for n in range(count)})
+
+
+def takes_first(monkeypatch, word):
+    """Have the station with this word in its name take the first unit; the others wait for that."""
+    take, taken = Work.take, threading.Event()
+
+    def take_in_turn(work, station):
+        assert word in station or taken.wait(LONGEST)
+        unit = take(work, station)
+        taken.set()
+        return unit
+
+    monkeypatch.setattr(Work, "take", take_in_turn)
+
+
+class Together:
+    """A gate of several stations: each has a unit before any of them answers."""
+
+    def __init__(self, stations):
+        self.without, self.lock, self.all = len(stations), threading.Lock(), threading.Event()
+        self.seen = threading.local()
+        for each in stations:
+            each.gate = self
+
+    def wait(self, limit):
+        if not hasattr(self.seen, "unit"):  # a station has a thread of its own
+            self.seen.unit = True
+            with self.lock:
+                self.without -= 1
+                if not self.without:
+                    self.all.set()
+        return self.all.wait(limit)
 
 
 def swept(stations, count=40, job=JOB):

@@ -21,6 +21,7 @@ from common.records.fields import SCHEMA, Summary
 from common.records.lines import Record, Run
 from common.records.writer import RunWriter
 from tests.support import forked
+from tests.support.waiting import LONGEST
 
 Ran = namedtuple("Ran", "code out err")
 
@@ -56,6 +57,16 @@ def rotate_half(x):
 '''
 
 
+TERMINAL = ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+"""What a developer's terminal, or nox, says of colours and widths."""
+
+
+def environment(**others):
+    """The environment of a command: without a GPU, and without what is said of the terminal."""
+    kept = {name: value for name, value in os.environ.items() if name not in TERMINAL}
+    return kept | {"CUDA_VISIBLE_DEVICES": ""} | others
+
+
 def one_line(ran):
     """The complaint, which is all that stands on stderr."""
     assert ran.code not in (0, None)
@@ -83,12 +94,11 @@ def repository(tmp_path_factory):
 def study(repository, tmp_path):
     """Run `study` in the copy, in a process of its own; `hidden` packages are not there."""
 
-    def study(*arguments, hidden="", timeout=60):
+    def study(*arguments, hidden="", timeout=LONGEST):
         words = [str(word) for word in arguments]
         if hidden:
             return run_without(hidden, repository, words, timeout)
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-        code = forked.run("common", words, repository, tmp_path, environment, timeout)
+        code = forked.run("common", words, repository, tmp_path, environment(), timeout)
         return Ran(code, *((tmp_path / name).read_text() for name in ("out", "err")))
 
     return study
@@ -112,17 +122,12 @@ def graded_here(tmp_path, monkeypatch, capsys, fork_server):
     return grade
 
 
-def run_without(hidden, repository, arguments, timeout=60):
+def run_without(hidden, repository, arguments, timeout=LONGEST):
     """Run `study` in a fresh interpreter that cannot import these packages."""
-    environment = os.environ | {
-        "HIDDEN": hidden,
-        "PYTHONPATH": str(repository.parent / "hide"),
-        "CUDA_VISIBLE_DEVICES": "",
-    }
     ran = subprocess.run(
         [sys.executable, "-m", "common", *arguments],
         cwd=repository,
-        env=environment,
+        env=environment(HIDDEN=hidden, PYTHONPATH=str(repository.parent / "hide")),
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -1,6 +1,7 @@
 """A fork server whose workers may do what their user may, as where the kernel cannot confine them.
 
-`python -m tests.support.unconfined FD`, in the place of `common.sandbox.server`; see test_cheats.py.
+`python -m tests.support.unconfined FD`, in the place of `common.sandbox.server`; see
+tests/corpus/test_cheats.py.
 """
 
 from __future__ import annotations

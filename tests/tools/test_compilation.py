@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import threading
-import time
 
 import pytest
 import torch
@@ -21,6 +20,7 @@ from common.records.fields import SCHEMA
 from common.records.lines import Compiled
 from common.tools import compilation, figures
 from common.tools.compilation import Compilation
+from tests.support.waiting import wait_until
 
 CASES = list(ops.load("rotate_half").tier("board", "cuda"))
 SOURCE = """
@@ -60,6 +60,7 @@ def ask(monkeypatch, tmp_path):
     return compile
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_at_the_true_shape_for_each_target(ask):
     large = max(CASES, key=lambda case: ops.load("rotate_half").work(case, "forward").bytes)
     plain = next(case for case in CASES if not case.interleaved and case.shape == large.shape)
@@ -73,6 +74,7 @@ def test_kernels_are_compiled_at_the_true_shape_for_each_target(ask):
     assert "LDG" in compile._text("sass", "kernel", found)
 
 
+@pytest.mark.slow
 def test_what_stops_a_call_is_a_line_with_its_reason(ask):
     case = next(case for case in CASES if case.interleaved)
     (line,) = ask(SOURCE, [case], ["sm_90"])
@@ -83,6 +85,7 @@ def test_what_stops_a_call_is_a_line_with_its_reason(ask):
     assert line.verdict == "COMPILE_ERROR" and "threads, Required: 2048" in line.reason
 
 
+@pytest.mark.slow
 def test_what_is_known_starts_no_process(ask, monkeypatch):
     plain = next(case for case in CASES if not case.interleaved)
     found = ask(SOURCE.replace("WARPS", "4"), [plain], ["sm_90"])
@@ -90,6 +93,7 @@ def test_what_is_known_starts_no_process(ask, monkeypatch):
     assert ask(SOURCE.replace("WARPS", "4"), [plain], ["sm_90"]) == found
 
 
+@pytest.mark.slow
 def test_what_left_the_cache_is_compiled_again_where_it_is_shown(ask):
     plain = next(case for case in CASES if not case.interleaved)
     source = SOURCE.replace("WARPS", "4")
@@ -101,6 +105,7 @@ def test_what_left_the_cache_is_compiled_again_where_it_is_shown(ask):
     assert again.figures == before.figures and "LDG" in compile._text("sass", "kernel", [again])
 
 
+@pytest.mark.slow
 def test_a_kernel_of_several_cases_is_measured_once(ask, monkeypatch):
     sizes = []
     measure = figures.figures
@@ -115,6 +120,7 @@ def test_a_kernel_of_several_cases_is_measured_once(ask, monkeypatch):
 
 
 @pytest.mark.parametrize("line", ["import os; os._exit(3)", "import os; os.abort()"])
+@pytest.mark.slow
 def test_an_end_is_shown_and_not_kept(ask, line):
     plain = next(case for case in CASES if not case.interleaved)
     dies = SOURCE.replace("    y = torch", f"    {line}\n    y = torch").replace("WARPS", "4")
@@ -123,6 +129,7 @@ def test_an_end_is_shown_and_not_kept(ask, line):
     assert not list(known.CACHE.glob("figures/*"))
 
 
+@pytest.mark.slow
 def test_floating_tensors_are_no_memory(ask):
     largest = max(CASES, key=lambda case: math.prod(case.shape))
     says = """
@@ -140,6 +147,7 @@ def test_floating_tensors_are_no_memory(ask):
     )  # the process has 2 of its own
 
 
+@pytest.mark.slow
 def test_what_each_process_would_repeat_is_done_before_it_starts(ask):
     plain = next(case for case in CASES if not case.interleaved)
     says = """
@@ -152,27 +160,38 @@ def test_what_each_process_would_repeat_is_done_before_it_starts(ask):
     assert "hashed 1, imported True" in end.reason
 
 
-def test_what_is_under_way_ends_with_the_command(ask):
-    sleeps = SOURCE.replace("    y = torch", "    import time; time.sleep(60)\n    y = torch")
-    began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), interrupted(5.0):
-        ask(sleeps, CASES, ["sm_90", "sm_80"])
-    assert time.monotonic() - began < 30
+@pytest.mark.slow
+def test_what_is_under_way_ends_with_the_command(ask, monkeypatch, tmp_path):
+    """What sleeps would be waited for until its deadline."""
+    replies, replied = [], Compilation._ask
+    mark = tmp_path / "called"
+    sleeps = f"    import time; open({str(mark)!r}, 'w').close(); time.sleep(10_000)\n"
+    monkeypatch.setattr(
+        Compilation, "_ask", lambda *what: replies.append(replied(*what)) or replies[-1]
+    )
+    with pytest.raises(KeyboardInterrupt), interrupted(mark.exists):
+        ask(SOURCE.replace("    y = torch", f"{sleeps}    y = torch"), CASES, ["sm_90", "sm_80"])
+    assert {reply["verdict"] for reply in replies} == {"CRASHED"}, "not TIMEOUT"
 
 
 @contextlib.contextmanager
-def interrupted(seconds):
-    """Raise KeyboardInterrupt in the main thread after so long.
+def interrupted(once):
+    """Raise KeyboardInterrupt in the main thread once this is so.
 
     A shell starts its background jobs so that they ignore the signal.
     """
+
+    def interrupt():
+        wait_until(once)
+        os.kill(os.getpid(), signal.SIGINT)
+
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    thread = threading.Thread(target=interrupt)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
+        thread.join()
         signal.signal(signal.SIGINT, before)
 
 

@@ -60,13 +60,12 @@ def names(lines):
 
 
 def alone(file):
-    found = re.findall(
-        r"^\s+/\*[0-9a-f]{4,}\*/\s+(.+?) ;", disassembly.assembly(file), re.MULTILINE
-    )
-    return [line for line in found if line != "NOP"]
+    found = disassembly.INSTRUCTION.findall(disassembly.assembly(file))
+    return [line for _, line in found if line != "NOP"]
 
 
 @pytest.mark.parametrize("target", NVIDIA)
+@pytest.mark.slow
 def test_each_kernel_is_read_as_alone(target):
     cubins = [Path(each["cubin"]) for each in kernels(target)]
     together = disassembly.instructions(cubins, target)
@@ -75,11 +74,32 @@ def test_each_kernel_is_read_as_alone(target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.slow
 def test_figures_do_not_depend_on_company(target):
     every = kernels(target)
     each = [figures.figures([one], target)[0] for one in every]
     assert figures.figures(every, target) == each
     assert len({str(one) for one in each}) == len(every)
+
+
+@pytest.mark.parametrize(
+    ("line", "instruction"),
+    [
+        ("NOP ;", "NOP"),
+        ("NOP;", "NOP"),
+        ("@P0 LDG.E R4, desc[UR4][R4.64] ;", "@P0 LDG.E R4, desc[UR4][R4.64]"),
+        ("BRA `(.L_x_0) ;", "BRA `(.L_x_0)"),
+        ("S2R R0, SR_TID.X                     &wr=0x0          ?trans7;", "S2R R0, SR_TID.X"),
+        (
+            "LDG.E R4, desc[UR4][R4.64]        &req={2} &wr=0x2 ?trans1;",
+            "LDG.E R4, desc[UR4][R4.64]",
+        ),
+    ],
+)
+def test_an_instruction_is_read_without_its_schedule(line, instruction):
+    """As the disassemblers of CUDA 13.1 and of CUDA 12.8 write it."""
+    text = f"        /*00f0*/                   {line}\n        /*0100*/    NOP;\n"
+    assert disassembly.INSTRUCTION.findall(text) == [("00f0", instruction), ("0100", "NOP")]
 
 
 def test_no_kernel_has_no_figures():

@@ -45,26 +45,31 @@ def of_copy(target, step=1, block=1024, **options):
     return compiled(copy, ("x", "y"), {"step": step, "BLOCK": block}, target, **options)
 
 
+@pytest.mark.slow
 def test_a_copy_of_whole_rows_is_wide(target):
     assert of_copy(target)["wide"] == 1
 
 
+@pytest.mark.slow
 def test_strided_accesses_are_narrow(target):
     assert of_copy(target, step=3)["wide"] == 0
 
 
+@pytest.mark.slow
 def test_warps_and_shared_memory_are_of_a_block(target):
     found = of_copy(target, num_warps=8)
     assert found["warps"] == 8
     assert found["shared"] == 0
 
 
+@pytest.mark.slow
 def test_a_longer_kernel_has_more_instructions_and_registers(target):
     short, long = of_copy(target), of_copy(target, block=16384)
     assert long["instructions"] > 2 * short["instructions"]
     assert long["registers"] > 2 * short["registers"]
 
 
+@pytest.mark.slow
 def test_registers_that_do_not_fit_are_local_memory():
     free = of_copy("sm_90", block=16384)
     bound = of_copy("sm_90", block=16384, maxnreg=24)
@@ -72,6 +77,7 @@ def test_registers_that_do_not_fit_are_local_memory():
     assert bound["registers"] <= 24 and bound["local"] > 100
 
 
+@pytest.mark.slow
 def test_a_product_takes_the_tensor_cores_of_its_target(target):
     found = compiled(product, ("a", "b", "c"), {"N": 64}, target, "fp16")
     assert found["tensor"] > 0

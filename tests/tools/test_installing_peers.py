@@ -47,6 +47,7 @@ def pip(monkeypatch, tmp_path):
     return fake
 
 
+@pytest.mark.slow
 def test_all_are_installed_with_a_line_each(pip, capsys):
     assert peers.main([]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -187,6 +188,7 @@ def test_the_reason_is_one_short_line(output, says):
     assert peers.reason(output) == says
 
 
+@pytest.mark.slow
 def test_the_real_pip_takes_the_constraints(tmp_path, monkeypatch):
     """A library that needs another torch is refused; it neither replaces torch nor stays half."""
     (tmp_path / "pyproject.toml").write_text(

@@ -9,6 +9,8 @@ import pytest
 from common.paths import CONTRIBUTORS, ROOT
 from tests.support.sanitizing import HOUSE, PLAIN, ROTATE_HALF, symbolic, written
 
+pytestmark = pytest.mark.slow
+
 installed = pytest.mark.skipif(
     not importlib.util.find_spec("triton_viz"), reason="triton-viz is not installed"
 )

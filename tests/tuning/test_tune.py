@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
 # --- what is found --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_fastest_of_each_shape_is_what_the_helper_reads(alice):
     found, clock = alice.write().run()
     assert alice.blocks == {"back": {80: 4, 512: 2}, "turn": {80: 4, 512: 2}}
@@ -116,6 +117,7 @@ def whole(tmp_path_factory, as_on_a_gpu, fork_server):
 
 
 @pytest.mark.parametrize("stops", [[0], [1], [3], [4, 3, 2, 1]])
+@pytest.mark.slow
 def test_interrupted_and_resumed_gives_the_same_bytes(alice, whole, stops):
     alice.write()
     done = 0
@@ -129,6 +131,7 @@ def test_interrupted_and_resumed_gives_the_same_bytes(alice, whole, stops):
 
 
 @pytest.mark.parametrize("events", [1, 3, 8, 20])
+@pytest.mark.slow
 def test_leaving_the_under_waybetween_two_events_loses_nothing(alice, whole, events):
     """As Ctrl-C does while the command draws an event."""
     (solution,) = discover(alice.write().folder.parent)
@@ -142,6 +145,7 @@ def test_leaving_the_under_waybetween_two_events_loses_nothing(alice, whole, eve
     assert (alice.file.read_bytes(), alice.points.read_bytes()) == whole
 
 
+@pytest.mark.slow
 def test_a_kill_while_writing_costs_that_line_alone(alice, whole, capsys):
     alice.write().run(stop=5)
     text = alice.points.read_text()
@@ -152,6 +156,7 @@ def test_a_kill_while_writing_costs_that_line_alone(alice, whole, capsys):
     assert (alice.file.read_bytes(), alice.points.read_bytes()) == whole
 
 
+@pytest.mark.slow
 def test_a_kill_between_timing_and_grading_costs_no_timing(alice, whole, monkeypatch):
     def killed(problem, worker):
         raise KeyboardInterrupt
@@ -170,6 +175,7 @@ def test_what_was_found_is_there_before_the_end(alice):
     assert alice.blocks == {"turn": {80: 4}}
 
 
+@pytest.mark.slow
 def test_once_complete_nothing_is_measured_again(alice, monkeypatch):
     found, _ = alice.write(space=(1, 2, 4, 100, 107)).run(lambda s, block: 200.0 - block)
     before = alice.file.read_bytes(), alice.points.read_bytes()
@@ -181,6 +187,7 @@ def test_once_complete_nothing_is_measured_again(alice, monkeypatch):
     assert [list(one.lines()) for one in again] == [list(one.lines()) for one in found]
 
 
+@pytest.mark.slow
 def test_points_of_other_sources_or_versions_count_no_more(alice, monkeypatch):
     alice.write().run()
     alice.write(text=SOLUTION + "changed = True\n")

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
 # --- what fails -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_fails_is_skipped_and_counted(alice):
     """Among them more crashes than a graded solution has lives, and one that never ends."""
     space = (1, 100, 101, 102, 103, 104, 105, 106, 2)
@@ -31,6 +32,7 @@ def test_what_fails_is_skipped_and_counted(alice):
         assert any("skipped 1: COMPILE_ERROR: " in x and "shared memory" in x for x in lines)
 
 
+@pytest.mark.slow
 def test_an_error_that_may_have_broken_the_device_ends_the_process(alice, monkeypatch):
     """An illegal access leaves every later call of its process failing."""
     condition = "if block == 106 or os.environ.get('BROKEN')"
@@ -62,6 +64,7 @@ def test_a_case_whose_call_fails_whatever_is_chosen_is_said(alice):
     assert all("COMPILE_ERROR" in line and "shared memory" in line for line in alice.said)
 
 
+@pytest.mark.slow
 def test_a_wrong_winner_is_dropped_and_the_next_takes_its_place(alice):
     times = {1: 30.0, 2: 20.0, 107: 10.0}
     found, _ = alice.write((1, 2, 107)).run(lambda shape, block: times[block])
@@ -72,6 +75,7 @@ def test_a_wrong_winner_is_dropped_and_the_next_takes_its_place(alice):
     assert [one.winner.config["BLOCK"] for one in found] == [2, 2, 2, 2]
 
 
+@pytest.mark.slow
 def test_a_winner_is_graded_in_each_direction_that_asks_for_it(alice):
     """Right in forward and wrong in backward, which looks up the same shape."""
     text = SOLUTION.replace("return -_run(back, grad)", "return _wrong(_run(turn, grad))")
@@ -98,6 +102,7 @@ def test_a_solution_that_declares_nothing_is_told_so(alice):
     assert not (alice.folder / "configs").exists()
 
 
+@pytest.mark.slow
 def test_it_hinders_no_other(alice):
     found, _ = alice.write(text=NOTHING).write(name="rotate_half_again").run()
     assert {one.task.solution for one in found} == {"alice/rotate_half_again"}
@@ -133,6 +138,7 @@ def test_what_is_no_declaration_at_all_is_a_fault(alice, declared):
         alice.run()
 
 
+@pytest.mark.slow
 def test_a_kernel_that_two_solutions_share_is_searched_once(alice):
     shared = SOLUTION.replace('"""x turned', '"""another, which turned')
     alice.write().write(text=shared, name="rotate_half_again")

@@ -15,10 +15,12 @@ from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import triton
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle, interpreter_semantic
 
+VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 """Of a product's inputs, as on NVIDIA's GPUs; the interpreter does not know the last two."""
 COUNTED = "counted_range"
@@ -29,6 +31,8 @@ def install() -> None:
     """Apply these patches; call this once, before any kernel runs."""
     interpreter._patch_lang = _under_any_name(interpreter._patch_lang)
     interpreter._patch_lang_core = _counting(interpreter._patch_lang_core)
+    if VERSION < (3, 7):
+        interpreter._patch_lang_tensor = _with_integers(interpreter._patch_lang_tensor)
     interpreter.ASTTransformer.visit_For = _visit_for
     setattr(interpreter, COUNTED, counted_range)  # Triton copies its globals to the kernel's
     vars(interpreter.interpreter_builder.options).update(allowed_dot_input_precisions=PRECISIONS)
@@ -82,6 +86,20 @@ def _visit_for(self: ast.NodeTransformer, node: ast.For) -> ast.AST:
         case ast.Call(func=ast.Name(id="range") as name):
             name.id = COUNTED
     return self.generic_visit(node)
+
+
+def _with_integers(patch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Let Python read a tensor's integer, as Triton 3.7 does.
+
+    Triton 3.6 asks for the integer of an array with a dimension, which numpy 2.5 refuses.
+    """
+
+    @functools.wraps(patch)
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
+
+    return patched
 
 
 def _under_any_name(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:

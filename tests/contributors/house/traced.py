@@ -17,7 +17,8 @@ from common.ops import rotate_half as half
 from common.ops.rope import reference
 from common.paths import ROOT
 
-T, FREQS = torch.randn(6, 2, 3, 16), torch.randn(9, 1, 1, 8)
+DICE = torch.Generator().manual_seed(0)
+T, FREQS = (torch.randn(shape, generator=DICE) for shape in ((6, 2, 3, 16), (9, 1, 1, 8)))
 ENDS = torch.tensor([0, 4, 12], dtype=torch.int32)
 STARTS = torch.tensor([2, 0], dtype=torch.int32)
 CALLS = {

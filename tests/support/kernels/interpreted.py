@@ -7,6 +7,7 @@ patches cannot be taken back. For a kernel that raises, its result is the except
 import json
 import os
 import sys
+import warnings
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -146,6 +147,8 @@ RUNS = {
 
 
 def main() -> None:
+    # numpy 2.5 refuses this
+    warnings.filterwarnings("error", "Conversion of an array with ndim > 0 to a scalar")
     if sys.argv[1] == "patched":
         from common.sandbox.interpreter import patches
 

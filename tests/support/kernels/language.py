@@ -8,6 +8,7 @@ import json
 import linecache
 import os
 import sys
+import warnings
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -176,6 +177,8 @@ KERNELS = {
 
 
 def main() -> None:
+    # numpy 2.5 refuses this
+    warnings.filterwarnings("error", "Conversion of an array with ndim > 0 to a scalar")
     results = {}
     for name, (kernel, place) in KERNELS.items():
         out = torch.zeros(N)

@@ -129,6 +129,7 @@ def memory() -> dict[str, tuple[float, float]]:
     """Return the bytes that forward keeps for backward beside x and the output, by op, and those
     of the pre-activations.
     """
+    torch.manual_seed(0)
     found = {}
     tokens, width, inner = 8192, 1024, 2048
     pair, sets = shapes_of(width, inner)

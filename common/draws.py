@@ -1,0 +1,64 @@
+"""The harness's random choices: functions of a seed that is drawn anew each time, and of a key.
+
+What is drawn for a case depends on the seed and on a key such as (solution, case, purpose), never
+on the order in which threads come to it, so that a second try draws the same as the first. No
+option sets the seed, and no solution's process gets it; tests replace SOURCE.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import random
+from dataclasses import dataclass
+
+SOURCE: random.Random = random.SystemRandom()
+"""The kernel's random numbers; tests put a generator with a seed in its place."""
+
+
+def entropy() -> int:
+    """Return 48 random bits."""
+    return SOURCE.getrandbits(48)
+
+
+def below(count: int) -> int:
+    """Return a random number from 0 up to but without `count`."""
+    return SOURCE.randrange(count)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What one seed draws for each key.
+
+    For example, `Draws(7).number("alice/rope", "sbhd-5x2x3x8-float32", "mode")` is the same number
+    in every process and on every machine.
+    """
+
+    seed: int
+    deck: tuple[str, ...] = ()
+    """The cases among which `dealt` deals evenly."""
+
+    def number(self, *key: str) -> int:
+        """Return 48 bits that depend on the seed and on the key alone."""
+        text = repr((self.seed, *key)).encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "little")
+
+    def dice(self, *key: str) -> random.Random:
+        """Return a generator that depends on the seed and on the key alone."""
+        return random.Random(self.number(*key))
+
+    def dealt(self, among: int, case: str, *key: str) -> int:
+        """Return a number below `among` for a case: over the deck each comes equally often.
+
+        For example, of a deck of 40 cases `dealt(4, case, "other inputs")` is 0 for ten.
+        """
+        start = self.number(*key, *self.deck)
+        return (start + _places(self, *key).get(case, self.number(case, *key))) % among
+
+
+@functools.lru_cache(maxsize=64)
+def _places(draws: Draws, *key: str) -> dict[str, int]:
+    """Return the place of each case of the deck, once it is shuffled."""
+    deck = list(draws.deck)
+    draws.dice(*key, "deck").shuffle(deck)
+    return {case: place for place, case in enumerate(deck)}

@@ -1,0 +1,75 @@
+"""What the clock measures of calls whose times are known, beside what it should measure.
+
+    python -m tests.generators.clocks
+
+Run it with nothing beside. Without a GPU it measures the probe of the host alone. The exit code is
+1 where a measured value is further off than the table allows.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from common.sandbox.clock import Probes
+from tests.support.on_gpu import measured_on_gpu
+
+LATE = 400e-6
+"""Seconds by which a call is queued later."""
+HEADER = """\
+| of | measured, us | expected, us | within |
+| --- | ---: | ---: | ---: |"""
+Row = tuple[str, float, float, float]
+"""What is measured, in microseconds; what is expected; and the ratio that either may be larger."""
+
+
+def of_the_host() -> Iterator[Row]:
+    """Yield the probe of the host, in a first turn and in a second one."""
+    first, second = (min(Probes().take("host", 5)) for _ in range(2))
+    yield "the host's probe once more", first, second, 20.0
+
+
+def clone(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+def late(x: torch.Tensor) -> torch.Tensor:
+    time.sleep(LATE)
+    return x.clone()
+
+
+def of_a_gpu() -> Iterator[Row]:
+    """Yield a copy that is added, a call that is queued late, and a replay."""
+    gpu = medians(lambda x: x.clone().clone())["gpu"]
+    yield "a copy more, by the GPU", gpu["solution"] - gpu["eager"], gpu["copy"], 1.1
+    by = medians(late)
+    yield "a call that is queued late, by the GPU", by["gpu"]["solution"], by["gpu"]["eager"], 1.03
+    host = by["host"]["solution"] - by["host"]["eager"]
+    yield "the same, by the host", host, 1e6 * LATE, 1.5
+    gpu = medians(clone)["gpu"]
+    yield "a replay, by the GPU", gpu["graph"], gpu["eager"], 1.05
+
+
+def medians(solution) -> dict[str, dict[str, float]]:
+    """Return the medians of a function beside those of a copy, by clock and contestant."""
+    return {
+        clock: {name: float(np.median(samples)) for name, samples in each.items()}
+        for clock, each in measured_on_gpu(solution, clone).items()
+    }
+
+
+def main() -> int:
+    """Print the table; return the exit code."""
+    print(HEADER)
+    rows = [*of_the_host(), *(of_a_gpu() if torch.cuda.is_available() else ())]
+    for of, measured, expected, within in rows:
+        print(f"| {of} | {measured:.2f} | {expected:.2f} | {within:g}x |")
+    return int(any(max(m / e, e / m) > within for _, m, e, within in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The processes of a test run: some see the GPU, as many as there are cores see none.
+
+What tests a GPU stands in files named `test_..._on_gpu.py`, and in `test_solutions.py` where the
+solutions run on one; the processes that see the GPU take these files, and the others the rest. So
+the path without a GPU is tested on every machine.
+"""
+
+from __future__ import annotations
+
+import os
+
+import execnet
+import pytest
+import torch
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+from common.processes import VISIBLE
+
+SHARING = 3
+"""Processes that share the GPU."""
+MOST = 16
+"""Processes that see no GPU, however many cores there are: each takes a gigabyte or two."""
+SOLUTIONS = "test_solutions.py"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("study").addoption(
+        "--device",
+        choices=("cpu", "cuda"),
+        help="where solutions run; default: a GPU if there is one",
+    )
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Return whether this is one of the processes of xdist, which take what the first one chose."""
+    return hasattr(config, "workerinput")
+
+
+def chosen(config: pytest.Config) -> str:
+    """Return where solutions run."""
+    available = torch.cuda.is_available()
+    if config.option.device == "cuda" and not available:
+        raise pytest.UsageError("study: there is no GPU that torch can use: leave --device out")
+    return config.option.device or ("cuda" if available else "cpu")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Decide where solutions run, once for all processes; a test run in one process sees no GPU."""
+    if is_worker(config):
+        config.option.device = config.workerinput["device"]
+        return
+    config.option.device = chosen(config)
+    if not config.option.numprocesses:
+        config.option.device = "cpu"
+        os.environ[VISIBLE] = ""
+
+
+def pytest_configure_node(node: WorkerController) -> None:
+    node.workerinput["device"] = node.config.option.device
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the number of processes: one more than cores, since tests wait for others' work."""
+    cores = min(len(os.sched_getaffinity(0)) + 1, MOST)
+    return cores + (SHARING if chosen(config) == "cuda" else 0)
+
+
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[execnet.XSpec]) -> None:
+    """Hide the GPU from all processes but the first ones."""
+    sharing = min(SHARING, len(specs)) if config.option.device == "cuda" else 0
+    for index in range(sharing, len(specs)):
+        specs[index] = execnet.XSpec(f"popen//env:{VISIBLE}=")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    return Files(config, log)
+
+
+def on_gpu(path: str, config: pytest.Config) -> bool:
+    """Return whether the tests of a file need a GPU."""
+    name = path.rpartition("/")[2]
+    return name.endswith("_on_gpu.py") or (name == SOLUTIONS and config.option.device == "cuda")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where none is used; let the solutions' tests begin first."""
+    for item in items:
+        if on_gpu(item.path.name, config):
+            item.add_marker(pytest.mark.gpu)
+            if config.option.device == "cpu":
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+    items.sort(key=lambda item: item.path.name != SOLUTIONS)
+
+
+class Files(LoadScopeScheduling):
+    """The tests of a file run in one process: one that sees a GPU if they need it, else another."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid.partition("::")[0]
+
+    def _suits(self, node: WorkerController, path: str) -> bool:
+        if self.config.option.device == "cpu":
+            return True
+        return on_gpu(path, self.config) == (VISIBLE not in node.gateway.spec.env)
+
+    def schedule(self) -> None:
+        """Shut processes down for which there are no files, then distribute the files."""
+        if self.collection is None and self.registered_collections:
+            collected = next(iter(self.registered_collections.values()))
+            paths = dict.fromkeys(map(self._split_scope, collected))
+            free = {node: [p for p in paths if self._suits(node, p)] for node in self.nodes}
+            for node, several in reversed(free.items()):
+                others = [each for each in self.nodes if free[each] == several]
+                if len(others) > len(several):
+                    self.assigned_work.pop(node)
+                    node.shutdown()
+        super().schedule()
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give the process more to do; without another file for it, it ends once it is done."""
+        if node.shutting_down:
+            return
+        if any(self._suits(node, path) for path in self.workqueue):
+            super()._reschedule(node)
+        else:
+            node.shutdown()
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        first = next((path for path in self.workqueue if self._suits(node, path)), None)
+        if first:
+            self.workqueue.move_to_end(first, last=False)
+            super()._assign_work_unit(node)

@@ -1,0 +1,53 @@
+"""A job of two solutions that stations grade without a GPU, and the verdicts it ends with."""
+
+import pytest
+
+from common.engines.grading import Found, grade
+from common.engines.local import Here
+from common.engines.units import Job, Source
+from common.grading import sweep
+from common.solutions import discover
+from tests.support.study import RIGHT, WRONG
+
+SAMPLE = 6
+
+
+def job_in(folder, texts=(RIGHT, WRONG), **fields):
+    """A job over the two solutions, which are written to the folder."""
+    for handle, text in zip(("alice", "bob"), texts, strict=True):
+        source = folder / "contributors" / handle / "rotate_half.py"
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(text)
+    sources = tuple(map(Source.of, discover(folder / "contributors")))
+    return Job(**{"command": "grade", "device": "cpu", "sources": sources, "tier": "smoke",
+                  "sample": SAMPLE} | fields)  # fmt: skip
+
+
+def verdicts(engine):
+    """The verdict of each solution, case and direction, each once; and the lines for the user."""
+    found, lines = {}, []
+    for event in grade(engine, None):
+        if isinstance(event, Found):
+            for verdict in event.verdicts:
+                key = verdict.solution, verdict.case, verdict.direction
+                assert key not in found
+                found[key] = verdict.verdict
+        elif isinstance(event, str):
+            lines.append(event)
+    return found, lines
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("local")
+
+
+@pytest.fixture(scope="module")
+def expected(folder, fork_server):
+    with pytest.MonkeyPatch.context() as patch:
+        one = sweep.Sweep
+        patch.setattr(sweep, "Sweep", lambda *of, **how: one(*of, **how, server=fork_server))
+        found, _ = verdicts(Here(job_in(folder)))
+    assert len(found) == 2 * 2 * SAMPLE
+    assert {"PASSED", "INCORRECT_NUMERICAL"} <= set(found.values())
+    return found

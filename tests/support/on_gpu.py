@@ -1,0 +1,39 @@
+"""What the clock measures on a GPU of two functions beside each other."""
+
+import functools
+
+import pytest
+import torch
+
+from common.sandbox import contestants
+from common.sandbox.clock import Clock
+from tests.support.rotations import rotation
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+MANY = 64 << 20
+"""Bytes of the input."""
+ROUNDS = 30
+
+
+def measured_on_gpu(slow, plain):
+    """Samples of `slow` as the solution and of `plain` as eager, beside a copy of their bytes."""
+
+    def call(function):
+        x = torch.rand(MANY // 4, device="cuda", requires_grad=True)
+        return (lambda: function(x)), [x], torch.rand_like(x)
+
+    ours = Clock(rotation([call(slow), call(slow)], False), False, {})
+    limits = {"copy": functools.partial(contestants.copy, 2 * MANY)}
+    eager = Clock(rotation([call(plain)], False), False, limits)
+    host = {
+        "solution": ours.turn("solution", "host", ROUNDS),
+        "eager": eager.turn("solution", "host", ROUNDS),
+    }
+    gpu = {
+        "solution": ours.turn("solution", "gpu", ROUNDS),
+        "eager": eager.turn("solution", "gpu", ROUNDS),
+        "copy": eager.turn("copy", "gpu", ROUNDS),
+    }
+    if ours.capture():
+        gpu["graph"] = ours.turn("graph", "gpu", ROUNDS)
+    return {"gpu": gpu, "host": host}

@@ -1,0 +1,16 @@
+"""The fork server as tests start it: what a solution's process draws comes from the run's seed.
+
+The product's draws from the kernel, so that no solution can foresee it; see common/sandbox/dice.py.
+"""
+
+import os
+import random
+import socket
+import sys
+
+from common.sandbox import dice, server
+
+if __name__ == "__main__":
+    dice.urandom = random.Random(int(os.environ["STUDY_TEST_SEED"])).randbytes
+    server.run(socket.socket(fileno=int(sys.argv[1])), "light" in sys.argv)
+    os._exit(0)

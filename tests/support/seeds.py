@@ -1,0 +1,108 @@
+"""The seed of a test run: what a test draws depends on it and on the test's name alone.
+
+Python's, numpy's and torch's generators, hypothesis, and the harness's own source of random numbers
+are seeded before each test, and before the fixtures that several tests share. Another seed explores:
+`nox -s test -- --seed 7`, or `--seed random`, which prints the one that it takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+from collections.abc import Iterator
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+from xdist.workermanage import WorkerController
+
+from common import draws
+from common.draws import Draws
+from common.grading.fork_server import ForkServer
+
+DEFAULT = 0
+VARIABLE = "STUDY_TEST_SEED"
+"""Of `tests.support.seeded_server`, which seeds what a solution's process draws for the clock."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("study").addoption(
+        "--seed", default=DEFAULT, type=_seed, metavar="N|random", help="what the tests draw from"
+    )
+
+
+def _seed(text: str) -> int:
+    return secrets.randbits(32) if text == "random" else int(text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # one of the processes of xdist
+        config.option.seed = config.workerinput["seed"]
+    seed = config.option.seed
+    # no example is kept from run to run, and none is too slow
+    hypothesis.settings.register_profile("study", database=None, deadline=None)
+    hypothesis.settings.load_profile("study")
+    config.option.hypothesis_seed = str(seed)
+    os.environ[VARIABLE] = str(seed)
+    ForkServer.MODULE = "tests.support.seeded_server"
+
+
+def pytest_configure_node(node: WorkerController) -> None:
+    """Have all processes take the seed that the first one drew."""
+    node.workerinput["seed"] = node.config.option.seed
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.getoption('seed')}"
+
+
+@contextlib.contextmanager
+def drawn_from(seed: int, *key: str) -> Iterator[None]:
+    """Have all that is drawn inside depend on the seed and the key; then go on as before."""
+    before = draws.SOURCE
+    begin(seed, *key)
+    try:
+        yield
+    finally:
+        draws.SOURCE = before
+
+
+def begin(seed: int, *key: str) -> None:
+    """Have all that is drawn from here on depend on the seed and the key."""
+    number = Draws(seed).number(*key)
+    draws.SOURCE = random.Random(number)
+    random.seed(number)
+    np.random.seed(number % 2**32)  # noqa: NPY002  # what a library draws
+    torch.manual_seed(number)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Seed what the fixtures of a module draw, whichever of its tests comes first."""
+    begin(item.config.getoption("seed"), item.nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    begin(item.config.getoption("seed"), item.nodeid)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Print the seed of a failure, and the command that repeats it."""
+    report = yield
+    if report.failed:
+        session = "harness" if item.get_closest_marker("slow") else "test"
+        seed = item.config.getoption("seed")
+        report.sections.append(("repeat", f"nox -s {session} -- '{item.nodeid}' --seed {seed}"))
+    return report
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """Return the seed of the test run."""
+    return pytestconfig.getoption("seed")
