@@ -91,7 +91,22 @@ def fork_server():
 
 
 @pytest.fixture(scope="session")
-def verdicts(request: pytest.FixtureRequest):
+def device(pytestconfig: pytest.Config) -> str:
+    return pytestconfig.getoption("device")
+
+
+@pytest.fixture(scope="session")
+def sweep(request: pytest.FixtureRequest, device: str):
+    server = request.getfixturevalue("fork_server") if device == "cpu" else None
+    with (
+        Compiler(device) as compiler,
+        Sweep(device, overlap=True, server=server, grade=compiler.grade) as sweep,
+    ):
+        yield sweep
+
+
+@pytest.fixture(scope="session")
+def verdicts(request: pytest.FixtureRequest, sweep: Sweep):
     """Return a function that takes a solution and a case and returns the verdicts.
 
     Several cases are graded at once, on all cores; the tests follow the verdicts.
@@ -103,33 +118,27 @@ def verdicts(request: pytest.FixtureRequest):
         for item in request.session.items
         if "graded" in getattr(getattr(item, "callspec", None), "params", {})
     }
-    device, seed = map(request.config.getoption, ("device", "seed"))
     chosen, tier = _tier(request.config)
-    server = request.getfixturevalue("fork_server") if device == "cpu" else None
+    found = (
+        each
+        for op, cases in tier
+        for each in sweep.grade(op, cases, chosen, lambda *pair: pair not in asked)
+    )
     known = {}
 
-    def skip(solution, case):
-        return (solution, case) not in asked
+    def look_up(solution, case):
+        while (solution, case) not in known:
+            with drawn_from(request.config.getoption("seed"), "solutions"):
+                graded = next(found)
+            if isinstance(graded, TooLarge):
+                known.update(((each, graded.case), graded.reason) for each in chosen)
+            else:
+                known[graded.solution, graded.case] = graded.verdicts
+        if isinstance(reason := known.pop((solution, case)), str):
+            pytest.skip(f"does not fit this device: {reason}")
+        return reason
 
-    with (
-        Compiler(device) as compiler,
-        Sweep(device, overlap=True, server=server, grade=compiler.grade) as sweep,
-    ):
-        found = (each for op, cases in tier for each in sweep.grade(op, cases, chosen, skip))
-
-        def look_up(solution, case):
-            while (solution, case) not in known:
-                with drawn_from(seed, "solutions"):
-                    graded = next(found)
-                if isinstance(graded, TooLarge):
-                    known.update(((each, graded.case), graded.reason) for each in chosen)
-                else:
-                    known[graded.solution, graded.case] = graded.verdicts
-            if isinstance(reason := known.pop((solution, case)), str):
-                pytest.skip(f"does not fit this device: {reason}")
-            return reason
-
-        yield look_up
+    return look_up
 
 
 @pytest.fixture

@@ -92,7 +92,6 @@ def test_another_name_is_no_device(text):
         options.device_argument(text)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs")
 @pytest.mark.parametrize("command", ["grade", "bench", "check house", "tune house"])
 def test_without_a_gpu_every_command_says_so(study, command):
     ran = study(*command.split(), "--device", "cuda:1")

@@ -29,7 +29,7 @@ DEADLINE = 10.0
 """Seconds of work on one reply: a kernel that never ends takes its solution's three lives."""
 TOGETHER = 26
 """Kernels that are graded at the same time, each in processes of its own."""
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = pytest.mark.slow
 
 
 def awaited(solution):

@@ -4,10 +4,7 @@ import subprocess
 import sys
 
 from common.paths import ROOT
-from tests.support.on_gpu import needs_gpu
 from tests.support.waiting import LONGEST
-
-pytestmark = needs_gpu
 
 
 def test_what_cannot_be_captured_leaves_a_process_that_times_on():

@@ -12,6 +12,7 @@ import pytest
 from common.grading.fork_server import ForkServer
 from common.paths import ROOT
 from common.sandbox.landlock import landlock_version
+from tests.support.seeds import MODULE
 from tests.support.asking import HALF, RIGHT, ask, lay
 
 SANDBOX = ROOT / "common" / "sandbox"
@@ -165,7 +166,7 @@ def around(worker, tmp_path):
 
 def test_a_worker_runs_the_process_that_the_fork_server_starts(around):
     """The server's module runs under its own name, so that there is one copy of the process."""
-    assert importlib.util.find_spec(ForkServer.MODULE).name == "common.sandbox.server"
+    assert importlib.util.find_spec(MODULE).name == "common.sandbox.server"
     functions = [(module, function) for module, function, _ in around["frames"]]
     assert ("common.sandbox.process", "serve") in functions
     assert ("common.sandbox.server", "run") in functions

@@ -1,7 +1,7 @@
 """The processes of a test run: some see the GPU, as many as there are cores see none.
 
-What tests a GPU stands in files named `test_..._on_gpu.py`, and in `test_solutions.py` where the
-solutions run on one; the processes that see the GPU take these files, and the others the rest. So
+What tests a GPU stands in files named `test_..._on_gpu.py`, and what runs solutions runs them on
+one; the processes that see the GPU take these files, and the others the rest. So
 the path without a GPU is tested on every machine.
 """
 
@@ -21,7 +21,8 @@ SHARING = 3
 """Processes that share the GPU."""
 MOST = 16
 """Processes that see no GPU, however many cores there are: each takes a gigabyte or two."""
-SOLUTIONS = "test_solutions.py"
+SOLUTIONS = ("test_solutions.py", "test_seeds.py")
+"""What runs the contributors' solutions where `--device` says."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -81,7 +82,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScope
 def on_gpu(path: str, config: pytest.Config) -> bool:
     """Return whether the tests of a file need a GPU."""
     name = path.rpartition("/")[2]
-    return name.endswith("_on_gpu.py") or (name == SOLUTIONS and config.option.device == "cuda")
+    return name.endswith("_on_gpu.py") or (name in SOLUTIONS and config.option.device == "cuda")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -91,7 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.gpu)
             if config.option.device == "cpu":
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
-    items.sort(key=lambda item: item.path.name != SOLUTIONS)
+    items.sort(key=lambda item: item.path.name not in SOLUTIONS)
 
 
 class Files(LoadScopeScheduling):

@@ -2,14 +2,12 @@
 
 import functools
 
-import pytest
 import torch
 
 from common.sandbox import contestants
 from common.sandbox.clock import Clock
 from tests.support.rotations import rotation
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 MANY = 64 << 20
 """Bytes of the input."""
 ROUNDS = 30

@@ -24,6 +24,8 @@ from common.draws import Draws
 from common.grading.fork_server import ForkServer
 
 DEFAULT = 0
+MODULE = ForkServer.MODULE
+"""The fork server of the product."""
 VARIABLE = "STUDY_TEST_SEED"
 """Of `tests.support.seeded_server`, which seeds what a solution's process draws for the clock."""
 
