@@ -24,7 +24,9 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 # Tests fill the cores; threads of torch that wait for each other there only take time from them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from common import solutions
+from xdist.workermanage import WorkerController
+
+from common import ops, solutions
 from common.errors import UserError
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
@@ -50,11 +52,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Report wrong options in one line, before pytest collects tests."""
+    """Choose solutions and cases; report wrong options in one line, before tests are collected.
+
+    What fits a GPU is known to the first process, and told to those that see none.
+    """
+    if hasattr(config, "workerinput"):
+        config.option.cases = config.workerinput["cases"]
+        return
+    op_name, only, tier, device = map(config.getoption, ("op", "only", "tier", "device"))
     try:
-        _tier(config)
+        chosen = solutions.select(solutions.discover(), op_name, only)
+        config.option.cases = {
+            op.name: [case.name for case in cases] for op, cases in tier_cases(chosen, tier, device)
+        }
     except UserError as error:
         raise pytest.UsageError(f"study: {error}") from None
+
+
+def pytest_configure_node(node: WorkerController) -> None:
+    node.workerinput["cases"] = node.config.option.cases
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -76,7 +92,10 @@ def _tier(config: pytest.Config) -> tuple[list, list]:
     """Return the chosen solutions, and each of their ops with its cases of the tier."""
     op_name, only, tier, device = map(config.getoption, ("op", "only", "tier", "device"))
     chosen = solutions.select(solutions.discover(), op_name, only)
-    return chosen, list(tier_cases(chosen, tier, device))
+    return chosen, [
+        (op, [case for case in op.tier(tier, device) if case.name in names])
+        for op, names in ((ops.load(name), names) for name, names in config.option.cases.items())
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,10 @@ def bound(largest: int = LARGEST) -> None:
         for _, size, entry in sorted(_entries(folder), reverse=True):
             taken += size
             if taken > largest:
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
+                if entry.is_dir():
+                    shutil.rmtree(entry, ignore_errors=True)  # another run removes it too
+                else:
+                    entry.unlink(missing_ok=True)
 
 
 def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:

@@ -252,7 +252,7 @@ class Command:
         return False
 
     def save(self, text):
-        """Save the solution until that is seen: put another file in its place, which is one change."""
+        """Put another file in the solution's place, which is one change, until that is seen."""
 
         def look():
             self.new.write_text(text)

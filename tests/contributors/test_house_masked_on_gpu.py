@@ -7,6 +7,8 @@ import pytest
 from tests.support import masked_layers
 from tests.support.masked_layers import BOUND, FORMS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("form", "dtype", "some"), FORMS)
 def test_output_and_gradients_are_right_under_every_mask(told, form, dtype, some):

@@ -11,6 +11,7 @@ import torch
 
 from tests.generators import sweeping
 
+pytestmark = pytest.mark.slow
 HELPERS = ("launch", "launching", "operators", "pairs", "rope", "rotary", "trigonometry")
 """The modules of the house that a test leaves behind."""
 

@@ -1,5 +1,10 @@
 """Fixtures of the engines' tests, which tests/support/ defines: here no test has to import them."""
 
+import pytest
+
+from common import paths
+from common.measure import machine
+from tests.support import killed as drivers
 from tests.support.fake_ray import begun
 from tests.support.jobs import expected, folder
 from tests.support.nodes import copies, unpacked
@@ -7,3 +12,11 @@ from tests.support.scripted import scripted
 from tests.support.verdict_files import target
 
 __all__ = ["begun", "copies", "expected", "folder", "scripted", "target", "unpacked"]
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(monkeypatch):
+    """Take back what a driver of tests/support/killed.py sets in its process, here the tests'."""
+    monkeypatch.setattr(machine, "harness_digest", machine.harness_digest)
+    monkeypatch.setattr(paths, "RESULTS", paths.RESULTS)
+    monkeypatch.setattr(drivers, "held", drivers.held)

@@ -96,7 +96,7 @@ def test_threads_do_not_shorten_the_deadline(monkeypatch, waited):
     ours, theirs = socket.socketpair()
 
     def processor_time(pid):
-        """The threads' work; the seconds have passed at the first poll, and the third has a reply."""
+        """The threads' work; the seconds pass in the first poll, and in the second it replies."""
         looks.append(1000.0 * len(looks))
         if len(looks) == 2:
             now[0] = waited

@@ -5,9 +5,6 @@ import subprocess
 import threading
 from types import SimpleNamespace
 
-import pytest
-import torch
-
 from common.measure import device
 from common.peaks import PEAKS, peak_of
 from tests.support.waiting import LONGEST

@@ -1,7 +1,5 @@
 """The state of a GPU while it is timed, as NVML tells it."""
 
-import time
-
 import pytest
 import torch
 

@@ -17,6 +17,7 @@ from common.grading.tolerance import check_values
 from common.ops import rope
 from common.ops._rope_cases import RopeCase
 
+pytestmark = pytest.mark.slow
 FUNCTION = "transformer_engine.pytorch.attention.rope"
 
 

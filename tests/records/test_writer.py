@@ -69,7 +69,7 @@ CHANGES = ["append", "overwrite", "remove", "remove all", "replace"]
 
 
 def change(path, before, how):
-    """Do as a solution can, which runs as the same user, a tick of the file system's clock later."""
+    """Do as a solution can, a tick of the file system's clock after the last write."""
     probe, last = path.parent.with_name("probe"), path.stat().st_ctime_ns
     assert wait_until(lambda: probe.touch() or probe.stat().st_ctime_ns > last)
     forged = before[::-1] if how == "overwrite" else before + before

@@ -22,6 +22,7 @@ from xdist.workermanage import WorkerController
 from common import draws
 from common.draws import Draws
 from common.grading.fork_server import ForkServer
+from common.sandbox import dice
 
 DEFAULT = 0
 MODULE = ForkServer.MODULE
@@ -79,6 +80,7 @@ def begin(seed: int, *key: str) -> None:
     random.seed(number)
     np.random.seed(number % 2**32)  # noqa: NPY002  # what a library draws
     torch.manual_seed(number)
+    dice.urandom = random.Random(number).randbytes  # of the code that a test runs in its own process
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,6 +9,7 @@ plans are right; `planned`: whether planned launches do as ordinary ones; `captu
 `sizes`: the errors of the forms that a GPU takes; `memory`: bytes.
 """
 
+import gc
 import contextlib
 import json
 import os
@@ -140,6 +141,7 @@ def memory() -> dict[str, tuple[float, float]]:
         leaves = [w.requires_grad_() for w in weights(shapes, torch.bfloat16)]
         mask = torch.rand(tokens, device=DEVICE) < 0.5
         solution(x, *leaves, mask)  # compile
+        gc.collect()  # what earlier calls left in cycles would go amid this one
         before = torch.cuda.memory_allocated()
         output = solution(x, *leaves, mask)
         kept = torch.cuda.memory_allocated() - before - output.nbytes
