@@ -86,13 +86,14 @@ def on_gpu(path: str, config: pytest.Config) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where none is used; let the solutions' tests begin first."""
+    """Skip what needs a GPU where none is used; let the solutions and the corpora begin first."""
     for item in items:
         if on_gpu(item.path.name, config):
             item.add_marker(pytest.mark.gpu)
             if config.option.device == "cpu":
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
-    items.sort(key=lambda item: item.path.name not in SOLUTIONS)
+    # begun last, what takes longest would run while other processes wait
+    items.sort(key=lambda item: (item.path.name not in SOLUTIONS, item.path.parent.name != "corpus"))
 
 
 class Files(LoadScopeScheduling):

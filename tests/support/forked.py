@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import runpy
 import sys
 from pathlib import Path
@@ -53,4 +54,13 @@ def _run(words: list[str], folder: Path, output: Path, environment: dict[str, st
     assert "common" not in sys.modules
     sys.path[:0] = [str(folder), *environment.get("PYTHONPATH", "").split(os.pathsep)]
     sys.argv[:] = words
+    _seed(environment)
     runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+
+
+def _seed(environment: dict[str, str]) -> None:
+    """Have the program draw from the seed of the test run; see seeds.py."""
+    if "STUDY_TEST_SEED" in environment:
+        from common import draws
+
+        draws.SOURCE = random.Random(int(environment["STUDY_TEST_SEED"]))

@@ -48,7 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # no example is kept from run to run, and none is too slow
     hypothesis.settings.register_profile("study", database=None, deadline=None)
     hypothesis.settings.load_profile("study")
-    config.option.hypothesis_seed = str(seed)
+    # what its option --hypothesis-seed sets; the plugin has read that before this runs
+    hypothesis.core.global_force_seed = seed
     os.environ[VARIABLE] = str(seed)
     ForkServer.MODULE = "tests.support.seeded_server"
 

@@ -61,10 +61,15 @@ TERMINAL = ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TT
 """What a developer's terminal, or nox, says of colours and widths."""
 
 
+def pytest_sessionstart():
+    """Forget it, once pytest itself has read it: no test depends on where it is started."""
+    for name in TERMINAL:
+        os.environ.pop(name, None)
+
+
 def environment(**others):
-    """The environment of a command: without a GPU, and without what is said of the terminal."""
-    kept = {name: value for name, value in os.environ.items() if name not in TERMINAL}
-    return kept | {"CUDA_VISIBLE_DEVICES": ""} | others
+    """The environment of a command that sees no GPU."""
+    return os.environ | {"CUDA_VISIBLE_DEVICES": ""} | others
 
 
 def one_line(ran):

@@ -1,6 +1,7 @@
 """A stride of 0 in the mask, one kind for all tokens, is taken for a stride of 1.
 
 Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
+On a GPU: INCORRECT_NUMERICAL
 """
 
 import torch
