@@ -27,10 +27,11 @@ GROUPS = nox.project.load_toml("pyproject.toml")
 def install(session: nox.Session, *groups: str) -> str:
     """Install dependency groups into the shared environment and return the path of its Python.
 
-    With `nox --no-venv`, install nothing and return the Python on PATH. Whatever the locale, it
-    reads and writes UTF-8.
+    With `nox --no-venv`, install nothing and return the Python on PATH. Whatever the environment
+    says, it reads and writes UTF-8 and keeps compiled modules, since a session starts many
+    processes.
     """
-    session.env["PYTHONUTF8"] = "1"
+    session.env.update(PYTHONUTF8="1", PYTHONDONTWRITEBYTECODE="")
     if session.venv_backend == "none":
         return "python"
     python = str((STUDY / "bin" / "python").absolute())

@@ -129,7 +129,7 @@ def files(*tops: str) -> list[Path]:
     return [path for path in found if path.parent.name != "syntax_error"]
 
 
-def test_files() -> list[Path]:
+def checked_files() -> list[Path]:
     """Return the files of the tests, less the solutions of the corpora."""
     found = files("tests")
     return [path for path in found if path.parent == CORPUS or CORPUS not in path.parents]
@@ -169,15 +169,15 @@ def test_a_solution_imports_nothing_of_ours():
 @pytest.mark.slow
 def test_tests_import_no_solution():
     solutions = ("contributors", "common.peers", *CORPORA)
-    for path in [*test_files(), ROOT / "conftest.py", ROOT / "noxfile.py"]:
+    for path in [*checked_files(), ROOT / "conftest.py", ROOT / "noxfile.py"]:
         names = imported(path.read_text())
         assert not [name for name in names if name.startswith(solutions)], path
 
 
 def test_tests_import_no_test_module():
     """What several of them need is in tests/support."""
-    assert RUNS_TESTS in test_files()
-    for path in test_files():
+    assert RUNS_TESTS in checked_files()
+    for path in checked_files():
         assert path == RUNS_TESTS or not borrowed(path.read_text()), path
 
 
@@ -246,7 +246,7 @@ def test_a_helper_of_the_support_is_nobodys_test():
 
 
 def test_the_files_of_the_tests_are_those_of_every_folder_but_the_corpora():
-    found = {str(path.relative_to(ROOT)) for path in test_files()}
+    found = {str(path.relative_to(ROOT)) for path in checked_files()}
     assert {"tests/corpus/test_wrong.py", "tests/support/boards.py", "tests/test_stats.py"} <= found
     assert not [name for name in found if name.startswith("tests/corpus/wrong/")]
 
