@@ -1,8 +1,8 @@
 """The time that a named GPU would take, from counted work; `docs/model.md` argues each term.
 
-The constants were fitted on the committed record of the H200 alone (`tests/support/fitting.py`), as shares
-of what the GPU's datasheet and clock allow, so that they carry over to another GPU of its kind.
-None is of a solution or of a case.
+The constants were fitted on the committed record of the H200 alone (`tests/support/fitting.py`), as
+shares of what the GPU's datasheet and clock allow, so that they carry over to another GPU of its
+kind. None is of a solution or of a case.
 """
 
 from __future__ import annotations

@@ -39,10 +39,10 @@ class Problem:
     truth: Mapping[str, torch.Tensor]
     """By result, in float64; in host memory where the GPU's is scarce."""
     budgets: Mapping[str, Budget]
+    draws: Draws
+    """What is drawn for the case, the inputs too; see `seed`."""
     frugal: bool = False
     """Whether the GPU's memory is scarce: the host's holds the truth and the results."""
-    draws: Draws = Draws(0)
-    """What is drawn for the case, the inputs too; see `seed`."""
     unchanged: frozenset[str] = frozenset()
     """The inputs that are those of the problem of which this is the other."""
     _others: list[Problem] = field(default_factory=list, repr=False, compare=False)
@@ -105,7 +105,7 @@ class Problem:
         solution = _solution(self.op, case, self.device, solve)
         drawn = arguments, upstream
         return Problem(
-            self.op, case, self.device, *drawn, *solution, self.frugal, self.draws, unchanged=same
+            self.op, case, self.device, *drawn, *solution, self.draws, self.frugal, unchanged=same
         )
 
     def axes(self, name: str) -> tuple[Axis, ...]:
@@ -154,7 +154,7 @@ def make_problem(
                 budgets = _larger(budgets, others)
         return truth, budgets
 
-    return Problem(op, case, device, *drawn, *_solution(op, case, device, solve), frugal, draws)
+    return Problem(op, case, device, *drawn, *_solution(op, case, device, solve), draws, frugal)
 
 
 def _some_of(arguments: Mapping[str, Any], dice: random.Random) -> frozenset[str]:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from common import solutions
+from common.draws import Draws
 from common.grading import oracle
 from common.grading.exchange import Exchange
 from common.grading.problem import OUTPUT, Problem
@@ -37,7 +38,7 @@ def results(solution, case, seed, ones, sweep, device):
     arguments, upstream = draw(rope.OP, case, seed, device)
     upstream = torch.ones_like(upstream) if ones else upstream
     expected = oracle.eager(rope.OP, arguments, upstream)
-    problem = Problem(rope.OP, case, device, arguments, upstream, expected, {})
+    problem = Problem(rope.OP, case, device, arguments, upstream, expected, {}, Draws(seed))
     exchange = Exchange(problem, sweep.worker(solution))
     exchange.lay_inputs(0)
     for request in (exchange.forward, exchange.backward):

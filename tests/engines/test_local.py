@@ -23,8 +23,8 @@ from common.measure.rows import Measured
 from common.paths import ROOT
 from tests.support import forked
 from tests.support.jobs import job_in, verdicts
-from tests.support.records import row
 from tests.support.processes import alive
+from tests.support.records import row
 from tests.support.stations import JOB
 from tests.support.study import HIDE, RIGHT
 from tests.support.waiting import LONGEST, wait_until

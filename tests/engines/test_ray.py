@@ -60,9 +60,7 @@ def add(cluster, kind):
 def wait_until_dead(node):
     """Wait until Ray has seen that a node is gone; its processes outlive it by a moment."""
     assert wait_until(
-        lambda: not any(
-            each["NodeID"] == node.node_id and each["Alive"] for each in ray.nodes()
-        )
+        lambda: not any(each["NodeID"] == node.node_id and each["Alive"] for each in ray.nodes())
     )
 
 

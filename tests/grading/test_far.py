@@ -11,6 +11,7 @@ import torch
 
 from common import ops
 from common.arena import Arena, content, lay_out, slot_like
+from common.draws import Draws
 from common.grading import oracle
 from common.grading.exchange import FIRST, LATEST, Exchange
 from common.grading.grade import grade
@@ -55,7 +56,7 @@ def problem():
     eager = oracle.eager(HALF, {"x": x}, upstream)
     budgets = {name: budget_of(eager[name], truth[name]) for name in truth}
     case = dataclasses.replace(CASE, shape=x.shape)
-    return Problem(HALF, case, "cpu", {"x": x}, upstream, truth, budgets)
+    return Problem(HALF, case, "cpu", {"x": x}, upstream, truth, budgets, Draws(0))
 
 
 def resident(process: int | str) -> int:

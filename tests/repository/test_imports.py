@@ -15,8 +15,8 @@ from common.paths import ROOT
 from common.solutions import OURS, imported
 
 SHARED = (
-    "errors digest draws kept spec paths peaks printable processes wire verdicts source stats solutions"
-    " arena files"
+    "errors digest draws kept spec paths peaks printable processes wire verdicts source stats"
+    " solutions arena files"
 )
 GRADING = f"{SHARED} ops records grading"
 MAY = {

@@ -9,11 +9,10 @@ import os
 
 import pytest
 
-from common.grading.fork_server import ForkServer
 from common.paths import ROOT
 from common.sandbox.landlock import landlock_version
-from tests.support.seeds import MODULE
 from tests.support.asking import HALF, RIGHT, ask, lay
+from tests.support.seeds import MODULE
 
 SANDBOX = ROOT / "common" / "sandbox"
 

@@ -93,7 +93,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if config.option.device == "cpu":
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
     # begun last, what takes longest would run while other processes wait
-    items.sort(key=lambda item: (item.path.name not in SOLUTIONS, item.path.parent.name != "corpus"))
+    items.sort(
+        key=lambda item: (item.path.name not in SOLUTIONS, item.path.parent.name != "corpus")
+    )
 
 
 class Files(LoadScopeScheduling):

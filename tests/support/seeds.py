@@ -1,8 +1,8 @@
 """The seed of a test run: what a test draws depends on it and on the test's name alone.
 
-Python's, numpy's and torch's generators, hypothesis, and the harness's own source of random numbers
-are seeded before each test, and before the fixtures that several tests share. Another seed explores:
-`nox -s test -- --seed 7`, or `--seed random`, which prints the one that it takes.
+The generators of Python, numpy and torch, hypothesis, and the harness's own source of random
+numbers are seeded before each test, and before the fixtures that several tests share. Another seed
+explores: `nox -s test -- --seed 7`, or `--seed random`, which prints the one that it takes.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ def begin(seed: int, *key: str) -> None:
     number = Draws(seed).number(*key)
     draws.SOURCE = random.Random(number)
     random.seed(number)
-    np.random.seed(number % 2**32)  # noqa: NPY002  # what a library draws
+    np.random.seed(number % 2**32)
     torch.manual_seed(number)
-    dice.urandom = random.Random(number).randbytes  # of the code that a test runs in its own process
+    # for what a test runs of a solution's side in its own process
+    dice.urandom = random.Random(number).randbytes
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,8 +9,8 @@ plans are right; `planned`: whether planned launches do as ordinary ones; `captu
 `sizes`: the errors of the forms that a GPU takes; `memory`: bytes.
 """
 
-import gc
 import contextlib
+import gc
 import json
 import os
 import sys
