@@ -10,7 +10,6 @@ plans are right; `planned`: whether planned launches do as ordinary ones; `captu
 """
 
 import contextlib
-import gc
 import json
 import os
 import sys
@@ -131,22 +130,23 @@ def memory() -> dict[str, tuple[float, float]]:
     of the pre-activations.
     """
     torch.manual_seed(0)
-    found = {}
     tokens, width, inner = 8192, 1024, 2048
     pair, sets = shapes_of(width, inner)
-    for name, solution, shapes, activations in (
-        ("linear", LINEAR(), pair, 0), ("ffn", FFN(), sets, 2 * inner)
-    ):  # fmt: skip
-        x = torch.randn(tokens, width, device=DEVICE).to(torch.bfloat16).requires_grad_()
-        leaves = [w.requires_grad_() for w in weights(shapes, torch.bfloat16)]
-        mask = torch.rand(tokens, device=DEVICE) < 0.5
-        solution(x, *leaves, mask)  # compile
-        gc.collect()  # what earlier calls left in cycles would go amid this one
-        before = torch.cuda.memory_allocated()
-        output = solution(x, *leaves, mask)
-        kept = torch.cuda.memory_allocated() - before - output.nbytes
-        found[name] = kept, tokens * activations * 2
-    return found
+    return {
+        "linear": (_kept(LINEAR(), pair, tokens, width), 0),
+        "ffn": (_kept(FFN(), sets, tokens, width), tokens * 2 * inner * 2),
+    }
+
+
+def _kept(solution, shapes: list[tuple[int, int]], tokens: int, width: int) -> int:
+    """Return the bytes that a call of a solution keeps; no tensor of it outlives this function."""
+    x = torch.randn(tokens, width, device=DEVICE).to(torch.bfloat16).requires_grad_()
+    leaves = [w.requires_grad_() for w in weights(shapes, torch.bfloat16)]
+    mask = torch.rand(tokens, device=DEVICE) < 0.5
+    solution(x, *leaves, mask)  # compile
+    before = torch.cuda.memory_allocated()
+    output = solution(x, *leaves, mask)
+    return torch.cuda.memory_allocated() - before - output.nbytes
 
 
 def shapes_of(width: int, inner: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
