@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import random
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -48,7 +49,9 @@ def rotation(count=2, forward=torch.Tensor.neg, check=lambda output: None, unit=
 
 
 @pytest.mark.parametrize("unit", [1, 2, 4])
-def test_inputs_change_in_place_to_what_the_harness_can_work_out(unit):
+def test_inputs_change_in_place_to_what_the_harness_can_work_out(monkeypatch, unit):
+    """By shifts of one seed: those of one seed in 2,400 never move the last element first."""
+    monkeypatch.setattr("common.sandbox.shifting.below", random.Random(0).randrange)
     ours, inputs, _ = rotation(unit=unit)
     drawn = [x.clone() for x in inputs]
     seen = set()
