@@ -48,14 +48,16 @@ def chosen(config: pytest.Config) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Decide where solutions run, once for all processes; a test run in one process sees no GPU."""
+    """Decide where solutions run, once for all processes; one process by itself sees no GPU."""
     if is_worker(config):
         config.option.device = config.workerinput["device"]
         return
-    config.option.device = chosen(config)
-    if not config.option.numprocesses:
+    if (config.option.numprocesses or 0) < 2:
+        if config.option.device == "cuda":
+            raise pytest.UsageError("study: a GPU takes two processes or more: leave -n out")
         config.option.device = "cpu"
         os.environ[VISIBLE] = ""
+    config.option.device = chosen(config)
 
 
 def pytest_configure_node(node: WorkerController) -> None:
@@ -70,7 +72,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_xdist_setupnodes(config: pytest.Config, specs: list[execnet.XSpec]) -> None:
     """Hide the GPU from all processes but the first ones."""
-    sharing = min(SHARING, len(specs)) if config.option.device == "cuda" else 0
+    sharing = min(SHARING, len(specs) // 2) if config.option.device == "cuda" else 0
     for index in range(sharing, len(specs)):
         specs[index] = execnet.XSpec(f"popen//env:{VISIBLE}=")
 
