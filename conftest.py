@@ -130,7 +130,7 @@ def verdicts(request: pytest.FixtureRequest, sweep: Sweep):
 
     Several cases are graded at once, on all cores; the tests follow the verdicts.
     """
-    from tests.support.seeds import drawn_from  # after pytest has rewritten it, being a plugin
+    from tests.support.seeds import drawn_from  # here: pytest rewrites its plugins first
 
     asked = {
         item.callspec.params["graded"]
@@ -138,19 +138,26 @@ def verdicts(request: pytest.FixtureRequest, sweep: Sweep):
         if "graded" in getattr(getattr(item, "callspec", None), "params", {})
     }
     chosen, tier = _tier(request.config)
-    found = (
-        each
-        for op, cases in tier
-        for each in sweep.grade(op, cases, chosen, lambda *pair: pair not in asked)
-    )
-    known = {}
+    known, broken = {}, {}
+
+    def sweeps():
+        for op, cases in tier:
+            try:
+                yield from sweep.grade(op, cases, chosen, lambda *pair: pair not in asked)
+            except Exception as error:  # it costs this op's other tests their verdicts, no more
+                broken[op.name] = error
+
+    found = sweeps()
 
     def look_up(solution, case):
         while (solution, case) not in known:
             with drawn_from(request.config.getoption("seed"), "solutions"):
-                graded = next(found)
-            if isinstance(graded, TooLarge):
-                known.update(((each, graded.case), graded.reason) for each in chosen)
+                graded = next(found, None)
+            if graded is None:
+                raise RuntimeError("no verdict came") from broken.get(solution.op)
+            if isinstance(graded, TooLarge):  # after the verdicts of those that it held
+                for each in chosen:
+                    known.setdefault((each, graded.case), graded.reason)
             else:
                 known[graded.solution, graded.case] = graded.verdicts
         if isinstance(reason := known.pop((solution, case)), str):

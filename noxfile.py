@@ -62,7 +62,7 @@ def test(session: nox.Session) -> None:
 @nox_session
 def harness(session: nox.Session) -> None:
     """Prove the rest of the harness: the corpora, the page in a browser, the documents."""
-    pytest(session, "-m", "slow")
+    pytest(session, "-m", "slow", "--ignore=tests/engines/test_ray.py")
 
 
 @nox_session

@@ -1,8 +1,9 @@
 """The harness's random choices: functions of a seed that is drawn anew each time, and of a key.
 
-What is drawn for a case depends on the seed and on a key such as (solution, case, purpose), never
-on the order in which threads come to it, so that a second try draws the same as the first. No
-option sets the seed, and no solution's process gets it; tests replace SOURCE.
+What is drawn for a graded case depends on the seed and on a key such as (solution, case, purpose),
+never on the order in which threads come to it, so that a second try draws the same as the first.
+Timed calls, which come one after the other, take numbers of SOURCE as they come. No option sets the
+seed, and no solution's process gets it; tests replace SOURCE.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import random
 from dataclasses import dataclass
 
 SOURCE: random.Random = random.SystemRandom()
-"""The kernel's random numbers; tests put a generator with a seed in its place."""
+"""The operating system's random numbers; tests put a generator with a seed in its place."""
 
 
 def entropy() -> int:
@@ -35,8 +36,8 @@ class Draws:
     """
 
     seed: int
-    deck: tuple[str, ...] = ()
-    """The cases among which `dealt` deals evenly."""
+    deck: tuple[tuple[str, str], ...] = ()
+    """The cases among which `dealt` deals evenly, each with its kind."""
 
     def number(self, *key: str) -> int:
         """Return 48 bits that depend on the seed and on the key alone."""
@@ -50,15 +51,19 @@ class Draws:
     def dealt(self, among: int, case: str, *key: str) -> int:
         """Return a number below `among` for a case: over the deck each comes equally often.
 
-        For example, of a deck of 40 cases `dealt(4, case, "other inputs")` is 0 for ten.
+        For example, of a deck of 40 cases `dealt(4, case, "alice/rope", "other inputs")` is 0 for
+        ten. The cases of a kind stand together, so that it is 0 for one in four of these too: most
+        solutions answer some kinds alone. Without a deck the number is the case's own.
         """
-        start = self.number(*key, *self.deck)
-        return (start + _places(self, *key).get(case, self.number(case, *key))) % among
+        places = _places(self, *key)
+        if case not in places:
+            return self.number(case, *key) % among
+        return (self.number(*key, "start", self.deck[0][0]) + places[case]) % among
 
 
 @functools.lru_cache(maxsize=64)
 def _places(draws: Draws, *key: str) -> dict[str, int]:
-    """Return the place of each case of the deck, once it is shuffled."""
-    deck = list(draws.deck)
-    draws.dice(*key, "deck").shuffle(deck)
-    return {case: place for place, case in enumerate(deck)}
+    """Return the place of each case of the deck, shuffled within its kind."""
+    dice = draws.dice(*key, "deck")
+    shuffled = sorted(draws.deck, key=lambda entry: (entry[1], dice.random()))
+    return {case: place for place, (case, _) in enumerate(shuffled)}

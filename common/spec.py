@@ -135,6 +135,11 @@ class Case:
         parts += [self.values] * (self.values != "normal")
         return parts + [f"upstream={self.upstream_values}"] * (self.upstream_values != "normal")
 
+    @property
+    def kind(self) -> str:
+        """What solutions of a usual subset go by; choices are dealt evenly within it."""
+        return self.dtype
+
     def varied(self, dice: random.Random) -> Self:
         """Return a case with inputs of the same shapes, of which each may have other values.
 

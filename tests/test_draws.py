@@ -1,11 +1,13 @@
 """Choices that depend on a seed and a key alone, and that are dealt evenly."""
 
-import random
+import subprocess
+import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
-from common import draws, ops
+from common import ops
 from common.draws import Draws
 from common.grading.exchange import MODE_EVERY, OTHER_EVERY, choose
 from common.grading.modes import modes
@@ -15,14 +17,15 @@ from common.solutions import Solution
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))
-NAMES = tuple(case.name for case in CASES)
+DECK = tuple((case.name, case.kind) for case in CASES)
+NAMES = [case.name for case in CASES]
 EAGER, ANOTHER = (Solution(PEERS / name / "rotate_half.py", "rotate_half") for name in "ab")
 SEEDS = range(30)
 
 
 def test_a_number_is_its_seeds_and_its_keys():
     """Pinned, so that a seed that a failure printed draws the same on another machine."""
-    assert Draws(7).number("alice/rope", "mode") == Draws(7, NAMES).number("alice/rope", "mode")
+    assert Draws(7).number("alice/rope", "mode") == Draws(7, DECK).number("alice/rope", "mode")
     assert Draws(7).number("alice/rope", "mode") == 157117105749042
     several = [Draws(7), Draws(8)]
     keys = [("alice/rope", "mode"), ("alice/rope", "other"), ("bob/rope", "mode"), ("mode",)]
@@ -30,7 +33,7 @@ def test_a_number_is_its_seeds_and_its_keys():
 
 
 def test_it_does_not_matter_when_a_choice_is_made():
-    drawn = Draws(3, NAMES)
+    drawn = Draws(3, DECK)
     forwards = [drawn.dealt(4, name, "this") for name in NAMES]
     assert forwards == [drawn.dealt(4, name, "this") for name in reversed(NAMES)][::-1]
 
@@ -38,29 +41,37 @@ def test_it_does_not_matter_when_a_choice_is_made():
 @pytest.mark.parametrize("among", [2, 4, 7])
 def test_each_number_comes_equally_often(among):
     for seed in SEEDS:
-        dealt = Counter(Draws(seed, NAMES).dealt(among, name, "this") for name in NAMES)
+        dealt = Counter(Draws(seed, DECK).dealt(among, name, "this") for name in NAMES)
         assert max(dealt.values()) - min(dealt[n] for n in range(among)) <= 1
 
 
 def test_no_case_has_the_same_number_for_every_seed():
     for name in NAMES:
-        assert {Draws(seed, NAMES).dealt(4, name, "this") for seed in range(60)} == {0, 1, 2, 3}
+        assert {Draws(seed, DECK).dealt(4, name, "this") for seed in range(60)} == {0, 1, 2, 3}
 
 
 def test_a_case_by_itself_has_each_number_of_some_seed():
     """As where a case is graded alone: one in four of the seeds, not none and not all."""
-    alone = [Draws(seed, NAMES[:1]).dealt(4, NAMES[0], "this") for seed in range(400)]
+    alone = [Draws(seed, DECK[:1]).dealt(4, NAMES[0], "this") for seed in range(400)]
     assert 60 < alone.count(0) < 140
 
 
 def problem(seed, case=CASES[0]):
-    return make_problem(HALF, case, Draws(seed, NAMES), "cpu")
+    return make_problem(HALF, case, Draws(seed, DECK), "cpu")
+
+
+def chosen(op, seed, solution=EAGER, answered=lambda case: True):
+    """Return the choices of a run of the smoke cases, for those that a solution answers."""
+    cases = list(op.cases("smoke"))
+    draws = Draws(seed, tuple((case.name, case.kind) for case in cases))
+    made = (SimpleNamespace(op=op, case=case, device="cpu", draws=draws) for case in cases)
+    return [choose(each, solution) for each in made if answered(each.case)]
 
 
 def test_a_run_asks_one_case_in_four_on_other_inputs_and_in_every_mode():
     several = modes(HALF, "cpu")
     for seed in SEEDS:
-        made = [choose(problem(seed, case), EAGER) for case in CASES]
+        made = chosen(HALF, seed)
         other = sum(choices.other for choices in made)
         assert len(CASES) // OTHER_EVERY <= other <= len(CASES) // OTHER_EVERY + 1
         asked = Counter(choices.mode.text for choices in made if choices.mode)
@@ -69,11 +80,29 @@ def test_a_run_asks_one_case_in_four_on_other_inputs_and_in_every_mode():
         assert all(least <= asked[mode.text] <= least + 1 for mode in several)
 
 
+@pytest.mark.parametrize("op", ["rotate_half", "rope"])
+@pytest.mark.parametrize(
+    "answered",
+    [
+        lambda case: case.dtype == "float32",
+        lambda case: case.dtype == "bfloat16",
+        lambda case: case.dtype != "float32",
+        lambda case: not case.interleaved,
+        lambda case: getattr(case, "tensor_format", "") != "thd",
+    ],
+    ids=["float32", "bfloat16", "half types", "halves", "no thd"],
+)
+def test_a_solution_of_a_usual_subset_is_asked_in_every_mode_too(op, answered):
+    loaded = ops.load(op)
+    several = {mode.text for mode in modes(loaded, "cpu")}
+    for seed in SEEDS:
+        made = chosen(loaded, seed, answered=answered)
+        assert {choices.mode.text for choices in made if choices.mode} == several, seed
+        assert sum(choices.other for choices in made) >= len(made) // OTHER_EVERY - 3
+
+
 def test_solutions_have_choices_of_their_own():
-    ours, theirs = (
-        [choose(problem(0, case), solution).other for case in CASES]
-        for solution in (EAGER, ANOTHER)
-    )
+    ours, theirs = ([each.other for each in chosen(HALF, 0, one)] for one in (EAGER, ANOTHER))
     assert ours != theirs
 
 
@@ -85,12 +114,8 @@ def test_the_other_inputs_are_the_same_each_time():
     assert first.other.unchanged == second.other.unchanged
 
 
-def test_the_source_is_the_kernels():
-    """No seed of a test run is left in the product: it begins with the system's numbers."""
-    import subprocess
-    import sys
-
+def test_the_source_is_the_systems():
+    """No seed of a test run is left in the product."""
     code = "from common import draws; print(type(draws.SOURCE).__name__)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "SystemRandom\n"
-    assert isinstance(draws.SOURCE, random.Random)

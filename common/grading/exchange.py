@@ -41,7 +41,7 @@ class Choices:
     mode: Mode | None
     """The further mode in which it is asked, if there is one."""
     beside: int
-    """The calls beside the latest where there are any; see `Exchange.beside`."""
+    """How many calls live beside the latest one, where results are small."""
     dice: random.Random
     """Shuffles the backwards of calls that live at the same time."""
 
@@ -80,7 +80,7 @@ class Exchange:
         far = any(slot_like(tensor, 0).far for tensor in self._inputs.values())
         self.asks_other, self.mode = choices.other and not far, choices.mode
         self.dice = choices.dice
-        self.beside = range(BESIDE, BESIDE + choices.beside * self._has_room_beside)
+        self.beside = range(BESIDE, BESIDE + (choices.beside if self._has_room_beside else 0))
         """The calls that live beside the latest, none where they would take much memory."""
         attempts = [[FIRST, LATEST, *[OTHER] * self.asks_other]]
         if self.interleaved:

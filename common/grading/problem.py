@@ -93,9 +93,11 @@ class Problem:
         }
 
     def _redrawn(self) -> Problem:
-        dice = self.draws.dice(self.op.name, self.case.name, "other inputs")
+        draws = Draws(self.draws.number(self.op.name, self.case.name, "other inputs"))
+        dice = draws.dice("which")
         case, same = self.case.varied(dice), _some_of(self.arguments, dice)
-        arguments, upstream = draw(self.op, case, dice.getrandbits(48), self.device)
+        seed = draws.number(self.op.name, case.name, "inputs")
+        arguments, upstream = draw(self.op, case, seed, self.device)
         arguments |= {name: self.arguments[name] for name in same}
 
         def solve() -> Solved:
@@ -105,7 +107,7 @@ class Problem:
         solution = _solution(self.op, case, self.device, solve)
         drawn = arguments, upstream
         return Problem(
-            self.op, case, self.device, *drawn, *solution, self.draws, self.frugal, unchanged=same
+            self.op, case, self.device, *drawn, *solution, draws, self.frugal, unchanged=same
         )
 
     def axes(self, name: str) -> tuple[Axis, ...]:

@@ -118,8 +118,9 @@ class Sweep:
     ) -> Iterator[Graded | TooLarge]:
         """Grade every solution of the op on every case that is not skipped, in the cases' order.
 
-        All is drawn anew at each call; what is drawn for a case depends on all the cases, skipped
-        ones too, but not on the order in which they are graded.
+        All is drawn anew at each call. What is drawn for a case depends on all the cases, skipped
+        ones too, but not on the order in which they are graded; a case that is given twice gets
+        the same twice.
 
         A few cases that died in forward come later: see `undecided`.
 
@@ -138,7 +139,7 @@ class Sweep:
         """
         ours = [solution for solution in solutions if solution.op == op.name]
         cases = list(cases)
-        drawn = Draws(entropy(), tuple(case.name for case in cases))
+        drawn = Draws(entropy(), tuple((case.name, case.kind) for case in cases))
         together = self._together(op, cases)
         undecided = Undecided()
         for start in range(0, len(ours), together):

@@ -197,7 +197,8 @@ def _smoke(tokens: int) -> Iterator[MaskedCase]:
     yield _case(256, 24, 16, mask="random", dtype="bfloat16")  # whole tiles, the last one too
     # one token and one kind for all, by a stride of 0
     yield _case(20, 24, 40, layout="expanded", mask="random")
-    # none: the guard bytes behind its one element are true
+    yield _case(20, 24, 40, mask="all", mask_layout="expanded")
+    # the guard bytes behind its one element are true
     yield _case(20, 24, 40, mask="none", mask_layout="expanded")
     yield _case(37, 72, 100, mask="random", dtype="bfloat16")
     for mask in ("all", "none"):

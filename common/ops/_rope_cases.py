@@ -72,6 +72,11 @@ class RopeCase(Case):
         parts += ["tight"] * (not self.spare) + ["twin"] * self.twin
         return "-".join(parts)
 
+    @property
+    def kind(self) -> str:
+        """The dtype, the layout of the pairs and the format."""
+        return f"{self.dtype} {self.interleaved} {self.tensor_format}"
+
     def varied(self, dice: random.Random) -> RopeCase:
         """Return the case with its sequences in another order."""
         return dataclasses.replace(

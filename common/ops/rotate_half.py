@@ -60,6 +60,11 @@ class RotateHalfCase(Case):
         parts += ["interleaved"] * self.interleaved + self.unusual
         return "-".join(parts + ["twin"] * self.twin)
 
+    @property
+    def kind(self) -> str:
+        """The dtype and the layout of the pairs."""
+        return f"{self.dtype} {self.interleaved}"
+
     def track_of(self, direction: Direction) -> str:
         """Return the case's own track, in either direction."""
         return self.track

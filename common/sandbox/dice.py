@@ -1,4 +1,4 @@
-"""Random draws that a solution can neither foresee nor repeat: the kernel's, made when needed."""
+"""Random draws that a solution can neither foresee nor repeat: the system's, made when needed."""
 
 from __future__ import annotations
 

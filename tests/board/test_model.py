@@ -187,7 +187,7 @@ WHY = {
 
 
 def test_the_docs_show_how_far_the_model_is_off(counted, pytestconfig):
-    """`nox -s test -- tests/board/test_model.py --write-docs` writes it."""
+    """`nox -s harness -- tests/board/test_model.py --write-docs` writes it."""
     devices = [each for each in OVERALL if (paths.RESULTS / each).exists()]
     assert {name for each in devices for _, name, *_ in misses(pairs(each, counted))} == {*WHY}
     text = "\n\n".join(
@@ -240,7 +240,7 @@ def errors(device, counted):
 
 
 def test_the_docs_state_each_constant(pytestconfig):
-    """`nox -s test -- tests/board/test_model.py --write-docs` writes them."""
+    """`nox -s harness -- tests/board/test_model.py --write-docs` writes them."""
     body = ast.parse(inspect.getsource(model)).body
     lines = ["| constant | value | meaning |", "|---|---|---|"]
     for each, after in itertools.pairwise(body):

@@ -12,6 +12,7 @@ from common import ops
 from common.commands import check
 from common.commands.report import TierReport
 from common.grading import contrast
+from common.grading import sweep as sweep_module
 from common.grading.contrast import TRIES, Failing, contrasts, plainer
 from common.grading.grade import grade
 from common.grading.graded import Graded
@@ -98,6 +99,23 @@ def test_what_differs_from_try_to_try_says_nothing(monkeypatch, drawn, count):
     monkeypatch.setattr(contrast, "plainer", lambda case: [plain])
     failing = Failing(Solution(None, "rotate_half"), HALF, CASE, ("forward",))
     assert len(list(contrasts(drawn, [failing]))) == count
+
+
+def test_each_try_draws_anew(tmp_path, fork_server, monkeypatch):
+    seeds = []
+    made = sweep_module.make_problem
+
+    def make(op, case, draws, *others):
+        seeds.extend([draws.seed] * (case == CASE))
+        return made(op, case, draws, *others)
+
+    monkeypatch.setattr(sweep_module, "make_problem", make)
+    path = tmp_path / "rotate_half.py"
+    path.write_text(FLUSHES)
+    failing = Failing(Solution(path, "rotate_half"), HALF, CASE, ("forward",))
+    with Sweep("cpu", server=fork_server) as sweep:
+        assert list(contrasts(sweep, [failing]))
+    assert len(seeds) == len(set(seeds)) == TRIES
 
 
 def test_each_property_goes_by_itself():

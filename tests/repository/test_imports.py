@@ -15,10 +15,10 @@ from common.paths import ROOT
 from common.solutions import OURS, imported
 
 SHARED = (
-    "errors digest draws kept spec paths peaks printable processes wire verdicts source stats"
+    "errors digest kept spec paths peaks printable processes wire verdicts source stats"
     " solutions arena files"
 )
-GRADING = f"{SHARED} ops records grading"
+GRADING = f"{SHARED} draws ops records grading"
 MAY = {
     "errors": "",
     "digest": "",
@@ -41,7 +41,7 @@ MAY = {
     "records": f"{SHARED}",
     "peers": "ops",
     "sandbox": f"{SHARED} importing ops",
-    "grading": f"{SHARED} ops",
+    "grading": f"{SHARED} draws ops",
     "measure": f"{GRADING}",
     "engines": f"{GRADING} importing measure",
     "board": "digest errors files kept paths peaks printable records solutions stats",

@@ -1,4 +1,4 @@
-"""The processes of a test run: some see the GPU, as many as there are cores see none.
+"""The processes of a test run: some see the GPU, and one more than there are cores see none.
 
 What tests a GPU stands in files named `test_..._on_gpu.py`, and what runs solutions runs them on
 one; the processes that see the GPU take these files, and the others the rest. So
@@ -21,8 +21,8 @@ SHARING = 3
 """Processes that share the GPU."""
 MOST = 16
 """Processes that see no GPU, however many cores there are: each takes a gigabyte or two."""
-SOLUTIONS = ("test_solutions.py", "test_seeds.py")
-"""What runs the contributors' solutions where `--device` says."""
+SOLUTIONS = ("test_solutions.py", "test_seeds.py", "test_honest.py")
+"""What runs solutions where `--device` says."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

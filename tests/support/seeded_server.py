@@ -1,6 +1,6 @@
 """The fork server as tests start it: what a solution's process draws comes from the run's seed.
 
-The product's draws from the kernel, so that no solution can foresee it; see common/sandbox/dice.py.
+The product's takes the system's numbers, which no solution can foresee; see common/sandbox/dice.py.
 """
 
 import os

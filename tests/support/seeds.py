@@ -11,6 +11,7 @@ import contextlib
 import os
 import random
 import secrets
+import shlex
 from collections.abc import Iterator
 
 import hypothesis
@@ -65,9 +66,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @contextlib.contextmanager
 def drawn_from(seed: int, *key: str) -> Iterator[None]:
-    """Have all that is drawn inside depend on the seed and the key; then go on as before."""
-    before = draws.SOURCE
-    begin(seed, *key)
+    """Have what the harness draws inside depend on the seed and the key."""
+    before, draws.SOURCE = draws.SOURCE, random.Random(Draws(seed).number(*key))
     try:
         yield
     finally:
@@ -87,8 +87,20 @@ def begin(seed: int, *key: str) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Seed what the fixtures of a module draw, whichever of its tests comes first."""
-    begin(item.config.getoption("seed"), item.nodeid.partition("::")[0])
+    begin(item.config.getoption("seed"), item.nodeid, "setup")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request) -> Iterator[None]:
+    """Seed what several tests share by its own name, whichever of them comes first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    seed = request.config.getoption("seed")
+    begin(seed, fixturedef.baseid or "", fixturedef.argname)
+    try:
+        return (yield)
+    finally:
+        begin(seed, fixturedef.baseid or "", fixturedef.argname, "done")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -102,10 +114,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Print the seed of a failure, and the command that repeats it."""
     report = yield
     if report.failed:
-        session = "harness" if item.get_closest_marker("slow") else "test"
-        seed = item.config.getoption("seed")
-        report.sections.append(("repeat", f"nox -s {session} -- '{item.nodeid}' --seed {seed}"))
+        report.sections.append(("repeat", _command(item)))
     return report
+
+
+def _command(item: pytest.Item) -> str:
+    """Return the command that runs a test once more as it was run."""
+    session = "harness" if item.get_closest_marker("slow") else "test"
+    words = [item.nodeid, "--seed", str(item.config.getoption("seed"))]
+    given = " ".join(map(str, item.config.invocation_params.args))
+    for name in ("device", "op", "only", "tier"):
+        if f"--{name}" in given:
+            words += [f"--{name}", item.config.getoption(name)]
+    return f"nox -s {session} -- {shlex.join(words)}"
 
 
 @pytest.fixture(scope="session")
