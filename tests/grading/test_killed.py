@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import random
+from types import SimpleNamespace
 
 import pytest
 
 from common import draws, ops
 from common.grading import exchange, sweep
 from common.grading.deaths import LIVES
+from common.grading.exchange import OTHER_EVERY
 from common.grading.room import Room
 from common.grading.sweep import Sweep
 from common.solutions import Solution
@@ -36,6 +37,14 @@ def rotate_half(x):
     return torch.cat((-b, a), -1)
 """
 PLAIN = [case for case in HALF.cases("smoke") if not (case.interleaved or case.span)][:12]
+ASKS_OTHER = next(
+    seed
+    for seed in range(99)
+    if not draws.Draws(seed, ((PLAIN[0].name, PLAIN[0].kind),)).dealt(
+        OTHER_EVERY, PLAIN[0].name, "dying/rotate_half", "other inputs"
+    )
+)
+"""A seed by which the first case is asked on other inputs."""
 ALONE = "the process ended by SIGKILL, also with nothing beside it"
 
 
@@ -126,7 +135,7 @@ def test_the_second_try_asks_for_no_less(killed, monkeypatch):
 
     choose = exchange.choose
     monkeypatch.setattr(exchange, "choose", chosen)
-    monkeypatch.setattr(draws, "SOURCE", random.Random(1))  # which draws other inputs
+    monkeypatch.setattr(draws, "SOURCE", SimpleNamespace(getrandbits=lambda _: ASKS_OTHER))
     found, _, ends, _ = killed("torch.equal(x, seen[0]) or end()", 1)
     assert asked == [True, True]
     assert [v.reason for v in found[0]] == [ALONE, ALONE]
