@@ -1,5 +1,6 @@
 """Choices that depend on a seed and a key alone, and that are dealt evenly."""
 
+import functools
 import subprocess
 import sys
 from collections import Counter
@@ -60,9 +61,14 @@ def problem(seed, case=CASES[0]):
     return make_problem(HALF, case, Draws(seed, DECK), "cpu")
 
 
+@functools.cache
+def smoke(name):
+    return list(ops.load(name).cases("smoke"))
+
+
 def chosen(op, seed, solution=EAGER, answered=lambda case: True):
     """Return the choices of a run of the smoke cases, for those that a solution answers."""
-    cases = list(op.cases("smoke"))
+    cases = smoke(op.name)
     draws = Draws(seed, tuple((case.name, case.kind) for case in cases))
     made = (SimpleNamespace(op=op, case=case, device="cpu", draws=draws) for case in cases)
     return [choose(each, solution) for each in made if answered(each.case)]
