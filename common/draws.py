@@ -8,10 +8,9 @@ seed, and no solution's process gets it; tests replace SOURCE.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SOURCE: random.Random = random.SystemRandom()
 """The operating system's random numbers; tests put a generator with a seed in its place."""
@@ -29,7 +28,7 @@ def below(count: int) -> int:
 
 @dataclass(frozen=True)
 class Draws:
-    """What one seed draws for each key.
+    """The numbers that one seed gives, one for each key.
 
     For example, `Draws(7).number("alice/rope", "sbhd-5x2x3x8-float32", "mode")` is the same number
     in every process and on every machine.
@@ -38,6 +37,10 @@ class Draws:
     seed: int
     deck: tuple[tuple[str, str], ...] = ()
     """The cases among which `dealt` deals evenly, each with its kind."""
+    _known: dict[tuple[str, ...], dict[str, int]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The places of the deck by key: a deck may have 12,600 cases, which to hash takes a while."""
 
     def number(self, *key: str) -> int:
         """Return 48 bits that depend on the seed and on the key alone."""
@@ -55,15 +58,15 @@ class Draws:
         ten. The cases of a kind stand together, so that it is 0 for one in four of these too: most
         solutions answer some kinds alone. Without a deck the number is the case's own.
         """
-        places = _places(self, *key)
+        places = self._placed(key)
         if case not in places:
             return self.number(case, *key) % among
         return (self.number(*key, "start", self.deck[0][0]) + places[case]) % among
 
-
-@functools.lru_cache(maxsize=64)
-def _places(draws: Draws, *key: str) -> dict[str, int]:
-    """Return the place of each case of the deck, shuffled within its kind."""
-    dice = draws.dice(*key, "deck")
-    shuffled = sorted(draws.deck, key=lambda entry: (entry[1], dice.random()))
-    return {case: place for place, (case, _) in enumerate(shuffled)}
+    def _placed(self, key: tuple[str, ...]) -> dict[str, int]:
+        """Return the place of each case of the deck, shuffled within its kind for this key."""
+        if key not in self._known:
+            dice = self.dice(*key, "deck")
+            shuffled = sorted(self.deck, key=lambda entry: (entry[1], dice.random()))
+            self._known[key] = {case: place for place, (case, _) in enumerate(shuffled)}
+        return self._known[key]

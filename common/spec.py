@@ -137,7 +137,7 @@ class Case:
 
     @property
     def kind(self) -> str:
-        """What solutions of a usual subset go by; choices are dealt evenly within it."""
+        """The group within which choices are dealt evenly, as most solutions answer some alone."""
         return self.dtype
 
     def varied(self, dice: random.Random) -> Self:

@@ -34,7 +34,7 @@ MODE_EVERY = 4
 
 @dataclass(frozen=True)
 class Choices:
-    """What is drawn for one solution in one case."""
+    """The choices drawn for one solution in one case."""
 
     other: bool
     """Whether it is asked on other inputs too."""
