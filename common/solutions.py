@@ -19,6 +19,7 @@ HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 NO_HANDLE = "a handle has letters, digits, - and _"
 PACKAGES = {
     "eager": "torch",
+    "flash_attention": "flash_attn",
     "flash_linear_attention": "fla",
     "gather_scatter": "torch",
     "grouped_mm": "torch",

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from common.paths import ROOT
+from common.paths import PEERS, ROOT
 from common.solutions import package_of
 
 KEPT = ("torch", "triton", "numpy")
@@ -33,8 +33,13 @@ MENDS = {
 }
 """What to do about a library that cannot be installed, where MEND is not enough."""
 
-IMPORTED = {"transformer_engine": "transformer_engine.pytorch"}
-"""The module that shows whether a library works; TransformerEngine's own hides that it does not."""
+TRITON_ALONE = {
+    "flash_attention": {
+        "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE",
+        "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
+    }
+}
+"""What a library's build reads from its environment to leave out what it compiles with CUDA."""
 FOLDERS = ("*/include", "*/include/cccl")
 """The folders of headers in the wheels of CUDA's libraries, below `nvidia`."""
 
@@ -84,14 +89,15 @@ def install(library: str, groups: Groups) -> str:
     package, group = package_of(library), library.replace("_", "-")
     wanted, tools = groups[f"peers-{group}"], groups.get(f"build-{group}", [])
     if _is_there(package):
-        return f"already there{_version(package, wanted[0])}{_unusable(package)}"
-    if tools and not _torchs_cuda():
+        return f"already there{_version(package, wanted[0])}{_unusable(library)}"
+    settings = TRITON_ALONE.get(library, {})
+    if tools and not settings and not _torchs_cuda():
         raise NotInstalled("torch here is built without CUDA")
     log = Path(tempfile.mkdtemp(prefix="study-peers-"), f"{library}.log")
     if tools:
         _pip(log, *tools)
-    _pip(log, *["--no-build-isolation"] * bool(tools), *wanted)
-    return f"installed{_version(package, wanted[0])}{_unusable(package)}"
+    _pip(log, *["--no-build-isolation"] * bool(tools), *wanted, settings=settings)
+    return f"installed{_version(package, wanted[0])}{_unusable(library)}"
 
 
 def constraints() -> list[str]:
@@ -129,8 +135,8 @@ def reason(output: str) -> str:
     return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
 
 
-def _pip(log: Path, *arguments: str) -> None:
-    """Run `pip install`, with all of its output in a file.
+def _pip(log: Path, *arguments: str, settings: dict[str, str] | None = None) -> None:
+    """Run `pip install` with these settings in its environment, and all of its output in a file.
 
     Raises:
         NotInstalled: It failed.
@@ -140,7 +146,7 @@ def _pip(log: Path, *arguments: str) -> None:
         file.flush()
         ran = subprocess.run(
             [sys.executable, "-m", "pip", "install", "--constraint", file.name, *arguments],
-            env=os.environ | _header_path(),
+            env=os.environ | _header_path() | (settings or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -185,10 +191,12 @@ def _torchs_cuda() -> str | None:
     return torch.version.cuda
 
 
-def _unusable(package: str) -> str:
-    """Return words on a package that a fresh Python cannot import, with its error; "" if it can."""
-    command = [sys.executable, "-c", f"import {IMPORTED.get(package, package)}"]
-    ran = subprocess.run(command, capture_output=True, text=True)
+def _unusable(library: str) -> str:
+    """Return words on a library that a fresh Python's peers cannot import, "" if they can."""
+    files = sorted((PEERS / library).glob("*.py"))
+    modules = ", ".join(f"common.peers.{library}.{path.stem}" for path in files)
+    command = [sys.executable, "-c", f"import {modules}"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     lines = re.findall(r"\S.*", ran.stderr) or [f"exit code {ran.returncode}"]
     return f", but does not import here: {lines[-1][:LONGEST_REASON]}" if ran.returncode else ""
 

@@ -26,7 +26,10 @@ from tests.support.waiting import LONGEST
 pytestmark = pytest.mark.slow
 
 OF_TORCH = {"eager", "gather_scatter", "grouped_mm", "torch_compile"}
-LIBRARIES = {"flash_linear_attention", "liger_kernel", "quack", "transformer_engine"}
+LIBRARIES = {
+    "flash_attention", "flash_linear_attention", "liger_kernel", "quack", "transformer_engine",
+    "transformers",
+}  # fmt: skip
 
 
 def test_what_every_peer_needs_is_known():

@@ -19,21 +19,28 @@ from common.paths import ROOT
 from common.tools import peers
 
 GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
-LIBRARIES = ["liger_kernel", "flash_linear_attention", "quack", "transformer_engine"]
+LIBRARIES = [
+    "liger_kernel", "flash_linear_attention", "flash_attention", "transformers", "quack",
+    "transformer_engine",
+]  # fmt: skip
 
 
 @pytest.fixture
 def pip(monkeypatch, tmp_path):
     """A pip that notes its arguments and constraints; `there` holds the packages it installed."""
-    fake = SimpleNamespace(calls=[], constraints=[], fails={}, there=set(), imports="")
+    fake = SimpleNamespace(
+        calls=[], constraints=[], environments=[], fails={}, there=set(), imported=[], imports=""
+    )
 
-    def run(command, **_):
+    def run(command, **how):
         if command[1] == "-c":
+            fake.imported.append(command[2])
             return SimpleNamespace(returncode=bool(fake.imports), stderr=fake.imports)
         assert command[:5] == [sys.executable, "-m", "pip", "install", "--constraint"]
         with open(command[5]) as file:
             fake.constraints.append(file.read().splitlines())
         fake.calls.append(command[6:])
+        fake.environments.append(how["env"])
         asked = " ".join(command[6:])
         output = next((text for name, text in fake.fails.items() if name in asked), "")
         if not output:
@@ -111,6 +118,26 @@ def test_one_that_is_compiled_needs_a_torch_with_cuda(pip, capsys, monkeypatch):
     assert not pip.calls
     (line,) = capsys.readouterr().out.splitlines()
     assert "not installed: torch here is built without CUDA; it is compiled against" in line
+
+
+def test_flash_attention_is_built_without_cuda(pip, capsys, monkeypatch):
+    """Its Triton rotary needs none, and its CUDA kernels would take hours."""
+    monkeypatch.setattr(peers, "_torchs_cuda", lambda: None)
+    assert peers.main(["flash-attention"]) == 0
+    tools, library = pip.calls
+    assert tools == GROUPS["build-flash-attention"]
+    assert library == ["--no-build-isolation", *GROUPS["peers-flash-attention"]]
+    assert pip.environments[1]["FLASH_ATTENTION_SKIP_CUDA_BUILD"] == "TRUE"
+    assert capsys.readouterr().out.startswith("flash_attention: installed")
+
+
+def test_an_installed_library_is_imported_as_its_peers_import_it(pip):
+    """TransformerEngine and flash-attention import, or do not, whatever their peers need."""
+    assert peers.main(["quack"]) == 0
+    assert pip.imported == [
+        "import common.peers.quack.masked_ffn, common.peers.quack.masked_linear, "
+        "common.peers.quack.rope, common.peers.quack.routing"
+    ]
 
 
 def test_the_headers_are_those_of_torchs_cuda(pip, monkeypatch):
