@@ -81,11 +81,20 @@ def sample(op: Op[Any], seed: int) -> list[Case]:
 def judge(
     several: Collection[Solution], device: str, seed: int, server: ForkServer | None = None
 ) -> Judged:
-    """Grade the solutions on a sample of their cases, in new processes."""
+    """Grade the solutions on a sample of their cases, in new processes.
+
+    One that answers few kinds of cases is asked the others too, until it has passed.
+    """
     judged = Judged()
     with Sweep(device, server=server) as sweep:
         for op in map(ops.load, sorted({solution.op for solution in several})):
-            for graded in sweep.grade(op, sample(op, seed), several):
+            chosen = sample(op, seed)
+            others = [case for case in op.cases("smoke") if case not in chosen]
+
+            def skip(solution: Solution, case: Case, chosen: list[Case] = chosen) -> bool:
+                return case not in chosen and not corpus.harmed(solution, judged.counts)
+
+            for graded in sweep.grade(op, chosen + others, several, skip):
                 for direction, verdict in graded.verdicts.items():
                     judged.counts[graded.solution, direction][verdict.verdict] += 1
                     if verdict.verdict not in FINE:

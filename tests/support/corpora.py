@@ -165,11 +165,16 @@ def wrongly_judged(solution: Solution, counts: Counts) -> list[str]:
 
 
 def harmed(solution: Solution, counts: Counts) -> list[str]:
-    """Return a line for each direction in which a bystander got a failure."""
+    """Return a line for each direction in which a bystander failed or passed no case.
+
+    A solution for inference promises `backward=UNSUPPORTED`, and passes forward alone.
+    """
+    inference = "backward=UNSUPPORTED" in solution.path.read_text()
+    wanted = {"forward": "PASSED", "backward": "UNSUPPORTED" if inference else "PASSED"}
     return [
         f"{direction}: {dict(counts[solution, direction])}"
         for direction in DIRECTIONS
-        if not {"PASSED"} <= set(counts[solution, direction]) <= FINE
+        if not {wanted[direction]} <= set(counts[solution, direction]) <= FINE
     ]
 
 
@@ -178,7 +183,12 @@ def table(corpus: Iterable[Solution], counts: Counts) -> str:
     lines = ["| kernel | what it does | forward | backward |", "|---|---|---|---|"]
     for solution in corpus:
         failed = [set(counts[solution, each]) - FINE for each in DIRECTIONS]
-        forward, backward = (" ".join(sorted(each)) or "PASSED" for each in failed)
+        fine = [
+            "PASSED" if counts[solution, each]["PASSED"] else "UNSUPPORTED" for each in DIRECTIONS
+        ]
+        forward, backward = (
+            " ".join(sorted(one)) or two for one, two in zip(failed, fine, strict=True)
+        )
         if (there := promised(solution, "On a GPU")) and there not in forward:
             if failed[1] and not failed[0]:
                 backward += f", on a GPU: {there}"
