@@ -1,0 +1,37 @@
+"""The kernel and its adapter, as CONTRIBUTING.md prints them, are a right solution."""
+
+import re
+from collections import defaultdict
+from textwrap import dedent
+
+import pytest
+
+from common import ops
+from common.grading.sweep import Sweep
+from common.paths import ROOT
+from common.solutions import Solution
+
+pytestmark = pytest.mark.slow
+
+FILE = re.compile(r"`(\w+\.py)`, .*:\n\n((?: {4}.*\n|\n)+)")
+
+
+def test_the_example_answers_what_it_says(tmp_path, fork_server):
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    section = page.partition("## From a public kernel to a row")[2].partition("\n## ")[0]
+    for name, code in FILE.findall(section):
+        (tmp_path / name).write_text(dedent(code))
+    solution, op = Solution(tmp_path / "rope.py", "rope"), ops.load("rope")
+    verdicts = defaultdict(set)
+    with Sweep("cpu", server=fork_server) as sweep:
+        for graded in sweep.grade(op, op.cases("smoke"), [solution]):
+            case = graded.case
+            taken = case.angles == "paired" and case.d2 == case.d and not case.lengths
+            taken = taken and not (case.interleaved or case.starts or case.cp_size > 1)
+            for verdict in graded.verdicts.values():
+                verdicts[taken, case.tensor_format].add(verdict.verdict)
+    assert {key: found for key, found in verdicts.items() if key[0]} == {
+        (True, "sbhd"): {"PASSED"},
+        (True, "bshd"): {"PASSED"},
+    }
+    assert verdicts[False, "thd"] == {"UNSUPPORTED"}
