@@ -9,7 +9,7 @@ import gc
 import importlib.util
 from collections.abc import Iterable
 
-NEEDED = ("torch", "triton", "numpy", "msgspec", "allpairspy")
+NEEDED = ("torch", "triton", "numpy", "msgspec")
 """Packages without which nothing can be graded."""
 
 

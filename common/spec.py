@@ -208,7 +208,7 @@ class Op(Generic[C]):
     differentiable: tuple[str, ...]
     """The arguments that take a gradient."""
     tracks: tuple[str, ...]
-    """In the order of the alphabet; the board gives a solution its place in the first."""
+    """The main one first: the board gives a solution its place in it."""
     cases: Callable[[Tier], Iterator[C]]
     twin: Callable[[C], C]
     """Cut a board case down to a few hundred programs."""

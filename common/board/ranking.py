@@ -27,6 +27,8 @@ APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
 FEW = 3
 """Fewer rows of a case do not tell which one is apart."""
 EAGER_APART = "eager's time apart from the run's other rows"
+TRACKS = ("standard", "partial", "interleaved")
+"""The tracks that stand before an op's others, which follow by name; the first is the main one."""
 Cell = tuple[str, str]
 """A case and a direction."""
 Places = Mapping[tuple[str, str, str], int]
@@ -138,10 +140,15 @@ def rank(records: Iterable[Record], places: Places = MappingProxyType({})) -> li
         solutions.setdefault(row.solution, {})[row.case, row.direction] = row
     ranked = [
         _track(op, name, solutions, apart, places)
-        for (op, name), solutions in sorted(tracks.items())
+        for (op, name), solutions in sorted(tracks.items(), key=_place)
     ]
     answering = {(row.op, row.solution) for row in rows if row.verdict != "UNSUPPORTED"}
     return [_with_silent(track, answering) for track in ranked]
+
+
+def _place(track: tuple[tuple[str, str], object]) -> tuple[str, int, str]:
+    (op, name), _ = track
+    return op, TRACKS.index(name) if name in TRACKS else len(TRACKS), name
 
 
 def _with_silent(track: Track, answering: Collection[tuple[str, str]]) -> Track:

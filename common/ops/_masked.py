@@ -255,8 +255,14 @@ def factors(weights: int) -> Factors:
     return {**FACTORS, **{f"w{index}": WEIGHTS for index in range(weights)}}
 
 
+def subsets(weights: int) -> tuple[Factors, ...]:
+    """Return the values that many a solution answers alone: half types, contiguous inputs."""
+    layouts = ("layout", "mask_layout", *(f"w{index}" for index in range(weights)))
+    return ({"dtype": ("bfloat16", "float16")}, dict.fromkeys(layouts, ("contiguous",)))
+
+
 def _smoke_pairs(weights: int) -> Iterator[MaskedCase]:
-    for row in pairwise(factors(weights)):
+    for row in pairwise(factors(weights), subsets=subsets(weights)):
         layouts = tuple(row.pop(f"w{index}") for index in range(weights))
         yield MaskedCase(**row, weights=layouts)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from common.ops._pairs import Row, pairwise
-from common.ops._rope_options import CORE, EXCLUDED, EXTENDED, MANY
+from common.ops._rope_options import EXCLUDED, FACTORS, MANY, SUBSETS
 from common.spec import Case, Direction, Layout, Tier
 
 
@@ -21,7 +22,6 @@ class RopeCase(Case):
     lists = ("lengths",)
     joined = ("cp_size", "cp_rank")
 
-    track: str
     s: int = 0
     """The tokens of each sequence that this rank holds."""
     b: int = 0
@@ -36,14 +36,15 @@ class RopeCase(Case):
     """The tokens of each whole sequence of a thd case."""
     cp_size: int = 1
     cp_rank: int = 0
-    angles: Literal["random", "model", "far", "paired"] = "random"
+    angles: Literal["random", "model", "paired", "far"] = "random"
     """The values of freqs:
 
     * random: normal values
     * model: position times a frequency that falls with the feature, with other frequencies in the
       second half
-    * far: as model, from position 1,000,000 on
-    * paired: as model, with one angle for both features of a pair, as some libraries need it
+    * paired: as model, with one angle for both features of a pair, as nearly every RoPE outside of
+      TransformerEngine has it
+    * far: paired, from position 1,000,000 on
     """
     spare: bool = True
     """freqs has more positions than are used, so that reading past the last one goes unnoticed."""
@@ -73,9 +74,14 @@ class RopeCase(Case):
         return "-".join(parts)
 
     @property
+    def paired(self) -> bool:
+        """Whether both features of a pair have one angle."""
+        return self.angles in ("paired", "far")
+
+    @property
     def kind(self) -> str:
-        """The dtype, the layout of the pairs and the format."""
-        return f"{self.dtype} {self.interleaved} {self.tensor_format}"
+        """The angles, the dtype, the layout of the pairs and the format."""
+        return f"{self.paired} {self.dtype} {self.interleaved} {self.tensor_format}"
 
     def varied(self, dice: random.Random) -> RopeCase:
         """Return the case with its sequences in another order."""
@@ -84,8 +90,14 @@ class RopeCase(Case):
         )
 
     def track_of(self, direction: Direction) -> str:
-        """Return the case's own track, in either direction."""
-        return self.track
+        """Return the track of the case, in either direction."""
+        if self.lengths or self.starts or self.cp_size > 1:
+            return "extended"
+        if not self.paired:
+            return "extended" if self.interleaved else "core"
+        if self.interleaved:
+            return "interleaved"
+        return "partial" if self.d2 < self.d else "standard"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,96 +118,97 @@ def cases(tier: Tier) -> Iterator[RopeCase]:
     yield from {"smoke": _smoke, "matrix": _matrix, "board": _board, "plot": _plot}[tier]()
 
 
-def _core(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: Any) -> RopeCase:
-    return RopeCase(track="core", s=s, b=b, h=h, d=d, d2=d if d2 is None else d2, **fields)
+def _case(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: Any) -> RopeCase:
+    return RopeCase(s=s, b=b, h=h, d=d, d2=d if d2 is None else d2, **fields)
 
 
-def _extended(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: Any) -> RopeCase:
-    return dataclasses.replace(_core(s, b, h, d, d2, **fields), track="extended")
+def _paired(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: Any) -> RopeCase:
+    return _case(s, b, h, d, d2, angles="paired", **fields)
 
 
 def _smoke() -> Iterator[RopeCase]:
+    """Yield cases of which most have paired angles, since most solutions answer no other."""
     yield from _smoke_sizes()
     yield from _smoke_alone()
     yield from _smoke_values()
-    for table in (CORE, EXTENDED):
-        yield from map(case_of, pairwise(table, EXCLUDED))
+    yield from map(case_of, table())
 
 
 def _smoke_sizes() -> Iterator[RopeCase]:
-    yield _core(7, 2, 3, 16, angles="model")
-    yield _core(20, 1, 2, 64, 32, dtype="bfloat16")
-    yield _core(5, 2, 3, 80, 24, tensor_format="bshd", dtype="float16")
-    yield _core(4, 3, 2, 96, 40)
-    yield _core(3, 2, 10, 2)
+    yield _case(7, 2, 3, 16, angles="model")
+    yield _paired(20, 1, 2, 64, 32, dtype="bfloat16")
+    yield _paired(5, 2, 3, 80, 24, tensor_format="bshd", dtype="float16")
+    yield _case(4, 3, 2, 96, 40)
+    yield _paired(3, 2, 10, 2)
     # whole blocks of tokens, the last one too; bfloat16 has no 257, in which positions are counted
-    yield _core(512, 1, 1, 4, dtype="bfloat16")
+    yield _paired(512, 1, 1, 4, dtype="bfloat16")
     # more than one tile along each dimension in turn
-    yield _core(130, 1, 1, 4)
-    yield _core(2, 1, 130, 4)
-    yield _core(2, 70, 1, 4)
-    yield _core(2, 1, 1, 530, 520)
-    yield _core(3, 2, 2, 19, 12)  # an odd number passes through
+    yield _paired(130, 1, 1, 4)
+    yield _paired(2, 1, 130, 4)
+    yield _paired(2, 70, 1, 4)
+    yield _paired(2, 1, 1, 530, 520)
+    yield _paired(3, 2, 2, 19, 12)  # an odd number passes through
+    for d in (24, 12):  # blocks of a power of two overrun a row
+        yield _paired(5, 2, 3, d)
     for s, b, h in ((1, 1, 1), (0, 2, 3), (3, 0, 2)):
-        yield _core(s, b, h, 4)
-    yield _core(3, 2, 2, 16, layout="far", dtype="bfloat16")
-    yield _core(2, 3, 2, 16, layout="far", dtype="bfloat16", tensor_format="bshd")
-    yield _core(3, 2, 2, 16, upstream="far", dtype="bfloat16")
+        yield _paired(s, b, h, 4)
+    yield _paired(3, 2, 2, 16, layout="far", dtype="bfloat16")
+    yield _paired(2, 3, 2, 16, layout="far", dtype="bfloat16", tensor_format="bshd")
+    yield _paired(3, 2, 2, 16, upstream="far", dtype="bfloat16")
     # lkm2835's 64x1x16x64, cut: powers of two alone, one batch, half of the width; one program a
     # row would take seconds for the whole. Two cases, since a cause is told of no fewer
-    yield _core(8, 1, 4, 64, 32)
-    yield _core(2, 1, 2, 16, 8)
+    yield _case(8, 1, 4, 64, 32)
+    yield _case(2, 1, 2, 16, 8)
 
 
 def _smoke_alone() -> Iterator[RopeCase]:
     """Yield each layout and further option alone, for a solution that takes no other."""
-    for layout in ("strided", "offset", "transposed", "sparse"):
-        yield _core(5, 2, 3, 12, 8, layout=layout)
-    yield _core(5, 2, 3, 12, 8, freqs_layout="strided")
+    for layout in ("strided", "offset", "transposed", "sparse", "expanded"):
+        yield _paired(5, 2, 3, 12, 8, layout=layout)
+    yield _paired(5, 2, 3, 12, 8, freqs_layout="strided")
     for starts in (False, True):
-        yield _extended(5, 2, 3, 16, 12, interleaved=True, starts=starts)
+        yield _paired(5, 2, 3, 16, 12, interleaved=True, starts=starts)
     for tensor_format in ("sbhd", "bshd"):
-        yield _extended(5, 3, 2, 16, 8, starts=True, tensor_format=tensor_format)
-        yield _extended(6, 2, 2, 16, 8, cp_size=3, cp_rank=2, tensor_format=tensor_format)
-        yield _extended(2, 2, 2, 16, 8, cp_size=5, cp_rank=2, tensor_format=tensor_format)
+        yield _paired(5, 3, 2, 16, 8, starts=True, tensor_format=tensor_format)
+        yield _paired(6, 2, 2, 16, 8, cp_size=3, cp_rank=2, tensor_format=tensor_format)
+        yield _case(2, 2, 2, 16, 8, cp_size=5, cp_rank=4, tensor_format=tensor_format)
     thd: dict[str, Any] = {"tensor_format": "thd"}
-    yield _extended(0, 0, 2, 16, 8, **thd, lengths=(8, 0, 16), cp_size=4, cp_rank=3)
+    yield _case(0, 0, 2, 16, 8, **thd, lengths=(8, 0, 16), cp_size=4, cp_rank=3)
     # as many tokens and sequences, other lengths
-    yield _extended(0, 0, 3, 16, 8, **thd, lengths=(5, 0, 1, 9), dtype="bfloat16")
-    yield _extended(0, 0, 3, 16, 8, **thd, lengths=(0, 8, 7, 0))
-    yield _extended(0, 0, 1, 16, 8, **thd, lengths=(99, *(1, 0, 0) * 86), ends_layout="sparse")
-    yield _extended(0, 0, 2, 16, 8, **thd, lengths=(0, 0))
+    yield _paired(0, 0, 3, 16, 8, **thd, lengths=(5, 0, 1, 9), dtype="bfloat16")
+    yield _paired(0, 0, 3, 16, 8, **thd, lengths=(0, 8, 7, 0))
+    yield _case(0, 0, 1, 16, 8, **thd, lengths=(99, *(1, 0, 0) * 86), ends_layout="sparse")
+    yield _paired(0, 0, 2, 16, 8, **thd, lengths=(0, 0))
 
 
 def _smoke_values() -> Iterator[RopeCase]:
-    yield _core(17, 1, 2, 22, 10, scale=100.0)
-    yield _core(6, 2, 2, 34, 2, tensor_format="bshd", dtype="float16", scale=100.0)
-    yield _core(9, 2, 2, 32, apart=True)
-    for dtype in ("float32", "bfloat16", "float16"):
-        yield _core(5, 2, 2, 32, angles="far", dtype=dtype)
-    yield _core(9, 2, 3, 32, angles="paired", dtype="bfloat16")
-    for d in (24, 12):
-        yield _core(5, 2, 3, d, angles="paired")
+    yield _paired(17, 1, 2, 22, 10, scale=100.0)
+    yield _paired(6, 2, 2, 34, 2, tensor_format="bshd", dtype="float16", scale=100.0)
+    yield _paired(9, 2, 2, 32, apart=True)
     for values in ("zeros", "subnormal", "huge"):
-        yield _core(5, 2, 3, 16, 12, values=values, dtype="float16")
-        yield _core(4, 2, 3, 16, 12, upstream_values=values, dtype="float16")
-    yield _core(5, 2, 3, 16, 12, values="huge", tensor_format="bshd")
+        yield _paired(5, 2, 3, 16, 12, values=values, dtype="float16")
+        yield _paired(4, 2, 3, 16, 12, upstream_values=values, dtype="float16")
+    yield _paired(5, 2, 3, 16, 12, values="huge", tensor_format="bshd")
     # bfloat16 reaches further than float16
-    yield _core(6, 2, 3, 16, 12, values="huge", upstream_values="huge", dtype="bfloat16")
+    yield _paired(6, 2, 3, 16, 12, values="huge", upstream_values="huge", dtype="bfloat16")
 
 
 # --- pairs of options -----------------------------------------------------------------------------
+
+
+@functools.cache
+def table() -> Sequence[Row]:
+    """Return rows in which each pair of options occurs, within each subset too."""
+    return pairwise(FACTORS, EXCLUDED, tuple(SUBSETS.values()))
 
 
 def case_of(row: Row) -> RopeCase:
     """Return the case of a table's row, as small as its options allow."""
     row = dict(row)
     rotated, sequences, length = (row.pop(name) for name in ("rotated", "sequences", "length"))
-    starts, (cp_size, cp_rank) = row.pop("starts", "none"), row.pop("cp", (1, 0))
+    starts, (cp_size, cp_rank) = row.pop("starts"), row.pop("cp")
     tensor_format, _, ends_layout = row.pop("tensor_format").partition(", ")
-    further = starts != "none" or cp_size > 1 or row.get("interleaved") or tensor_format == "thd"
     return RopeCase(
-        track="extended" if further else "core",
         tensor_format=tensor_format,
         ends_layout=ends_layout or "contiguous",
         starts=starts != "none",
@@ -236,7 +249,7 @@ def _matrix() -> Iterator[RopeCase]:
             for length_index, s in enumerate(GRID):
                 for width_index, d in enumerate(GRID):
                     turn = format_index + batch_index + length_index + width_index
-                    yield _core(
+                    yield _case(
                         s, b, _heads(turn, s * b * d), d, d // 2,
                         tensor_format=tensor_format, scale=100.0,
                     )  # fmt: skip
@@ -249,30 +262,54 @@ def _heads(turn: int, elements: int) -> int:
 
 
 def _board() -> Iterator[RopeCase]:
-    yield _core(16384, 1, 8, 256, angles="model")
-    yield _core(1152, 16, 10, 512, 256)
-    yield from _small()
+    yield from _board_standard()
     today: dict[str, Any] = {"dtype": "bfloat16", "angles": "model"}
-    yield _core(8192, 2, 32, 128, **today)
-    yield _core(8192, 2, 32, 128, **today | {"angles": "paired"})
-    yield _core(2048, 4, 32, 128, **today)
-    yield _core(8192, 2, 32, 128, 64, **today)
-    yield _extended(0, 0, 32, 128, tensor_format="thd", lengths=_mixed_lengths(), **today)
-    yield _extended(8192, 2, 32, 128, interleaved=True, **today)
+    yield _case(16384, 1, 8, 256, angles="model")
+    yield _case(1152, 16, 10, 512, 256)
+    yield from _small()
+    yield _case(8192, 2, 32, 128, **today)
+    yield _case(2048, 4, 32, 128, **today)
+    yield _case(8192, 2, 32, 128, 64, **today)
+    yield _case(0, 0, 32, 128, tensor_format="thd", lengths=_mixed_lengths(), **today)
+    yield _case(8192, 2, 32, 128, interleaved=True, **today)
+
+
+def _board_standard() -> Iterator[RopeCase]:
+    """Yield queries and keys of models that people run, then partial and interleaved rotation."""
+    half: dict[str, Any] = {"dtype": "bfloat16"}
+    bshd: dict[str, Any] = {"tensor_format": "bshd", **half}
+    for b, h in ((1, 32), (64, 64)):  # Llama 3's 8B and 70B decode: one token a sequence
+        yield _paired(1, b, h, 128, **bshd, ranked_by="host")
+    yield _paired(1024, 1, 32, 64, **bshd, ranked_by="host")  # Llama 3.2 1B, a short prompt
+    yield _paired(2048, 8, 32, 64, **bshd)
+    yield _paired(8192, 1, 32, 128, **bshd)  # Llama 3 8B: queries, and keys in groups
+    yield _paired(8192, 2, 8, 128, **bshd)
+    yield _paired(8192, 1, 16, 256, **bshd)  # Gemma 2 9B
+    yield _paired(16384, 1, 64, 128, **bshd)  # Llama 3 70B
+    yield _paired(131072, 1, 8, 128, **bshd)  # its keys, at the longest context
+    yield _paired(8192, 2, 32, 128, **half)  # Megatron's layout
+    yield _paired(4096, 4, 4, 128, **half)  # Qwen 2.5 7B: keys
+    yield _paired(2048, 8, 16, 64, tensor_format="sbhd", dtype="float16")
+    yield _paired(8192, 1, 32, 128, 64, **bshd)  # GLM 4
+    yield _paired(8192, 1, 16, 256, 64, **bshd)  # Qwen 3 Next
+    yield _paired(8192, 2, 32, 128, 64, **half)
+    yield _paired(8192, 1, 64, 64, interleaved=True, **bshd)  # DeepSeek V3's rotated part
+    yield _paired(8192, 1, 1, 64, interleaved=True, **bshd)
+    yield _paired(8192, 2, 32, 128, interleaved=True, **half)
 
 
 def _small() -> Iterator[RopeCase]:
     """Yield lkm2835's shapes, small enough that the host's time decides."""
     for s, h, d in ((64, 16, 64), (128, 16, 128), (32, 8, 256)):
-        yield _core(s, 1, h, d, d // 2, angles="model", ranked_by="host")
+        yield _case(s, 1, h, d, d // 2, angles="model", ranked_by="host")
 
 
 def _plot() -> Iterator[RopeCase]:
     """Yield zetwhite's sweep over the length, Compiler_Study's, and the small shapes."""
     for exponent in range(5, 15):
-        yield _core(2**exponent, 1, 8, 256, angles="model")
+        yield _case(2**exponent, 1, 8, 256, angles="model")
     for s in range(256, 1153, 128):
-        yield _core(s, 16, 10, 512, 256)
+        yield _case(s, 16, 10, 512, 256)
     yield from _small()
 
 
@@ -281,17 +318,19 @@ def _mixed_lengths() -> tuple[int, ...]:
     return tuple(256 + (240 - 16 * (i % 31)) * (-1) ** i for i in range(62)) + (256, 256)
 
 
-LONGEST_SHORT = 128
-"""The longest sequence whose twin is as long as a power of two."""
+LONGEST_SHORT, LONGEST, MANY_HEADS = 128, 32_768, 32
+"""Twins tell sequences up to these apart, and numbers of heads."""
 
 
 def twin(case: RopeCase) -> RopeCase:
     """Cut tokens, batch and heads, no two of them to the same number; keep the rest.
 
-    Short sequences are cut to a power of two, long ones to another number.
+    Short sequences are cut to a power of two, long ones to other numbers.
     """
-    heads = min(case.h, 4)
+    heads = min(case.h, 4) + (case.h > MANY_HEADS)
     if case.lengths:
         return dataclasses.replace(case, lengths=(7, 1, 12, 4, 3), h=heads, twin=True)
-    length = 12 if case.s > LONGEST_SHORT else 16
+    length = min(case.s, 16)
+    if case.s > LONGEST_SHORT:
+        length = 20 if case.s > LONGEST else 12
     return dataclasses.replace(case, s=length, b=min(case.b, 3), h=heads, twin=True)

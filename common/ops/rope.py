@@ -207,7 +207,7 @@ def _angles(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
     position += 1_000_000 * (case.angles == "far")
     feature = torch.arange(case.d2, device=device)
     base: int | torch.Tensor = 10_000
-    if case.angles == "paired":
+    if case.paired:
         pair = feature // 2 if case.interleaved else feature % max(case.d2 // 2, 1)
     else:
         pair = feature % max(case.d2 // 2, 1)
@@ -220,10 +220,10 @@ def work(case: RopeCase, direction: Direction) -> Work:
     """Return the least work: read and write t (its gradient) once, read each used angle once.
 
     A rotated element takes two products and a sum, an angle a cosine and a sine, each counted as
-    one operation.
+    one operation. Paired angles need reading once a pair.
     """
     elements = torch.Size(case.shape).numel()
-    angles = case.positions * case.d2
+    angles = case.positions * case.d2 // (1 + case.paired)
     return Work(
         bytes=2 * elements * getattr(torch, case.dtype).itemsize + 4 * angles,
         flops=3 * elements * case.d2 // max(case.d, 1) + 2 * angles,
@@ -235,7 +235,7 @@ OP = Op(
     interface=Rope,
     reference=reference,
     differentiable=("t",),
-    tracks=("core", "extended"),
+    tracks=("standard", "partial", "interleaved", "core", "extended"),
     cases=cases,
     twin=twin,
     draw=draw,

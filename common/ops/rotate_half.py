@@ -106,6 +106,10 @@ FACTORS: Factors = {
     ),
     "upstream": ("contiguous", "strided", "transposed", "expanded", "reversed"),
 }  # fmt: skip
+SUBSETS: tuple[Factors, ...] = (
+    {"dtype": ("bfloat16", "float16")}, {"layout": ("contiguous",)}, {"interleaved": (False,)}
+)  # fmt: skip
+"""The values that many a solution answers alone."""
 
 
 def _case(*shape: int, **fields: Any) -> RotateHalfCase:
@@ -116,7 +120,7 @@ def _case(*shape: int, **fields: Any) -> RotateHalfCase:
 def _smoke() -> Iterator[RotateHalfCase]:
     yield _case(10, 2, 4, 8)
     yield from _smoke_pairs()
-    for shape in ((2,), (1, 1, 1, 2), (0, 2, 3, 8), (3, 2, 0), (7, 130), (3, 2, 1, 5, 6)):
+    for shape in ((2,), (1, 1, 1, 2), (0, 2, 3, 8), (3, 2, 0), (3, 2, 1, 5, 6)):
         yield _case(*shape)
     yield _case(3, 2050)  # wider than any tile
     yield _case(256, 6)  # whole blocks of rows, the last one too
@@ -129,14 +133,10 @@ def _smoke() -> Iterator[RotateHalfCase]:
     yield _case(5, 2, 18, values="huge", upstream_values="huge", dtype="bfloat16")
     yield _case(3, 2, 16, layout="far", dtype="bfloat16")
     yield _case(3, 2, 16, upstream="far", dtype="bfloat16")
-    # most rows of the table of pairs are interleaved; chance asks one case in four on other inputs
-    for dtype in FACTORS["dtype"]:
-        for layout, d in (("strided", 12), ("transposed", 14), ("sparse", 16)):
-            yield _case(5, 2, 3, d, dtype=dtype, layout=layout)
 
 
 def _smoke_pairs() -> Iterator[RotateHalfCase]:
-    for row in pairwise(FACTORS):
+    for row in pairwise(FACTORS, subsets=SUBSETS):
         yield _case(*row.pop("shape"), **row)
 
 

@@ -49,7 +49,7 @@ def results(solution, case, seed, ones, sweep, device):
 
 @every_solution
 def test_zetwhites_value_check(solution, sweep, device):
-    case = RopeCase(track="core", s=512, b=2, h=8, d=64, d2=64, angles="paired")
+    case = RopeCase(s=512, b=2, h=8, d=64, d2=64, angles="paired")
     for name, result, expected in results(solution, case, 1, False, sweep, device):
         torch.testing.assert_close(
             result, expected, atol=1e-5, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
@@ -59,7 +59,7 @@ def test_zetwhites_value_check(solution, sweep, device):
 @every_solution
 @pytest.mark.parametrize(("s", "h", "d"), [(64, 16, 64), (128, 16, 128), (32, 8, 256)])
 def test_lkm2835s_assert_close(solution, s, h, d, sweep, device):
-    case = RopeCase(track="core", s=s, b=1, h=h, d=d, d2=d // 2, angles="model")
+    case = RopeCase(s=s, b=1, h=h, d=d, d2=d // 2, angles="model")
     for seed in range(100 if device == "cuda" else 3):
         for name, result, expected in results(solution, case, seed, True, sweep, device):
             torch.testing.assert_close(

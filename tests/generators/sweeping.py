@@ -62,7 +62,7 @@ def cases(seed: int = 0) -> Iterator[RopeCase]:
             "tensor_format": ("sbhd", "bshd", "thd")[kind % 3],
         }
         for _ in range(SHAPES // KINDS):
-            yield RopeCase(track="core", angles="model", **fields, **_rows(dice, fields))
+            yield RopeCase(angles="model", **fields, **_rows(dice, fields))
 
 
 def _rows(dice: random.Random, fields: dict) -> dict:

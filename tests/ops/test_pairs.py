@@ -1,4 +1,4 @@
-"""Each pair of options has a smoke case, or a reason why it can have none."""
+"""Each pair of options has a smoke case, or a reason why it can have none, in each subset too."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ import torch
 
 from common import ops
 from common.ops import _masked, rotate_half
-from common.ops._pairs import Exclusion, _completes, all_pairs, pairs_of, pairwise
-from common.ops._rope_cases import case_of
-from common.ops._rope_options import CORE, EXCLUDED, EXTENDED, MANY
+from common.ops._pairs import Exclusion, all_pairs, completes, pairs_of, pairwise, restricted
+from common.ops._rope_cases import case_of, table
+from common.ops._rope_options import EXCLUDED, FACTORS, MANY, PARALLEL, SUBSETS
 from common.paths import ROOT
 
 ROPE = ops.load("rope")
 TABLES = {
-    "rope, core": (CORE, EXCLUDED),
-    "rope": (EXTENDED, EXCLUDED),
-    "rotate_half": (rotate_half.FACTORS, ()),
-    "masked_linear": (_masked.factors(2), ()),
-    "masked_ffn": (_masked.factors(6), ()),
+    "rope": (FACTORS, EXCLUDED, tuple(SUBSETS.values())),
+    "rotate_half": (rotate_half.FACTORS, (), rotate_half.SUBSETS),
+    "masked_linear": (_masked.factors(2), (), _masked.subsets(2)),
+    "masked_ffn": (_masked.factors(6), (), _masked.subsets(6)),
 }
 every_table = pytest.mark.parametrize("name", TABLES)
-USUAL = {name: values[0] for name, values in EXTENDED.items()}
+USUAL = {name: values[0] for name, values in FACTORS.items()}
 FIVE = Exclusion("five", a=(5,), b=(5, 6))
 SMALL = {"a": (4, 5), "b": (5, 6, 7), "c": (True, False)}
 
@@ -37,32 +36,51 @@ def impossible(factors, exclusions):
     """
     found = {}
     for pair in all_pairs(factors):
-        if not _completes(dict(pair), factors, exclusions):
+        if not completes(dict(pair), factors, exclusions):
             reasons = [each.reason for each in exclusions if each.values.keys() & dict(pair).keys()]
             direct = [each.reason for each in exclusions if each.holds_for(dict(pair))]
             found[pair] = "; ".join(direct or reasons)
     return found
 
 
+def had(rows, values):
+    """Return the pairs of those rows that have these values alone."""
+    return {
+        pair
+        for row in rows
+        if all(value in values[name] for name, value in row.items())
+        for pair in pairs_of(row)
+    }
+
+
 @every_table
-def test_each_pair_has_a_row_or_a_reason(name):
-    factors, exclusions = TABLES[name]
-    had = {pair for row in pairwise(factors, exclusions) for pair in pairs_of(row)}
-    never = impossible(factors, exclusions)
-    assert had | never.keys() == set(all_pairs(factors))
-    assert not had & never.keys()
-    assert all(never.values()), "each has a reason"
+def test_each_pair_has_a_row_or_a_reason_in_each_subset_too(name):
+    factors, exclusions, subsets = TABLES[name]
+    rows = pairwise(factors, exclusions, subsets)
+    assert len({str(row) for row in rows}) == len(rows)
+    for subset in ({}, *subsets):
+        values = restricted(factors, subset)
+        never = impossible(values, exclusions)
+        assert had(rows, values) | never.keys() == set(all_pairs(values))
+        assert not had(rows, values) & never.keys()
+        assert all(never.values()), "each has a reason"
+
+
+def test_a_subset_that_is_not_named_lacks_pairs():
+    """What the test above would say of a table that does not know of a subset."""
+    factors, exclusions, subsets = TABLES["rope"]
+    values = restricted(factors, subsets[0])
+    assert not set(all_pairs(values)) <= had(pairwise(factors, exclusions), values)
 
 
 def test_only_the_named_pairs_of_rope_cannot_be_had():
-    parallel = EXTENDED["cp"][1:]
-    assert impossible(EXTENDED, EXCLUDED).keys() == {
+    assert impossible(FACTORS, EXCLUDED).keys() == {
         *(
             (("starts", starts), ("cp", cp))
             for starts in ("contiguous", "sparse")
-            for cp in parallel
+            for cp in PARALLEL
         ),
-        *((("length", "odd"), ("cp", cp)) for cp in parallel),
+        *((("length", "odd"), ("cp", cp)) for cp in PARALLEL),
     }
 
 
@@ -99,7 +117,7 @@ def test_the_usual_row_has_an_answer():
 def test_every_row_is_a_smoke_case(op):
     smoke = {case.name for case in ops.load(op).cases("smoke")}
     tables = {
-        "rope": [case_of(row) for table in (CORE, EXTENDED) for row in pairwise(table, EXCLUDED)],
+        "rope": [*map(case_of, table())],
         "rotate_half": list(rotate_half._smoke_pairs()),
         "masked_linear": list(_masked._smoke_pairs(2)),
         "masked_ffn": list(_masked._smoke_pairs(6)),
@@ -109,7 +127,7 @@ def test_every_row_is_a_smoke_case(op):
 
 
 def test_a_row_says_the_same_as_its_case():
-    for row in pairwise(EXTENDED, EXCLUDED):
+    for row in table():
         case = case_of(row)
         same = ("dtype", "layout", "upstream", "freqs_layout", "angles", "spare", "d", "h")
         assert all(getattr(case, name) == row[name] for name in (*same, "interleaved"))
@@ -128,8 +146,7 @@ def test_a_row_says_the_same_as_its_case():
 def test_an_exclusion_is_kept_and_the_table_still_whole():
     rows = pairwise(SMALL, [FIVE])
     assert not [row for row in rows if FIVE.holds_for(row)]
-    had = {pair for row in rows for pair in pairs_of(row)}
-    assert set(all_pairs(SMALL)) - had == impossible(SMALL, [FIVE]).keys()
+    assert set(all_pairs(SMALL)) - had(rows, SMALL) == impossible(SMALL, [FIVE]).keys()
     assert set(impossible(SMALL, [FIVE]).values()) == {"five"}
 
 

@@ -25,7 +25,10 @@ def test_ropes_matrix_is_the_grid_of_the_seed():
     assert len(matrix) == len(grid) == 12_600
     assert {(c.tensor_format, c.b, c.s, c.d) for c in matrix} == grid
     assert all(c.d2 == c.d // 2 and c.dtype == "float32" and c.scale == 100.0 for c in matrix)
-    assert all(c.angles == "random" and not c.interleaved and c.track == "core" for c in matrix)
+    assert all(
+        c.angles == "random" and not c.interleaved and c.track_of("forward") == "core"
+        for c in matrix
+    )
 
 
 def test_ropes_matrix_goes_round_three_counts_of_heads():
@@ -48,21 +51,47 @@ def test_ropes_board_holds_the_shapes_of_the_seeds_and_of_today():
     ]
     today = [
         ("sbhd", (8192, 2, 32, 128), 128, "bfloat16", "gpu", False),
-        ("sbhd", (8192, 2, 32, 128), 128, "bfloat16", "gpu", False),
         ("sbhd", (2048, 4, 32, 128), 128, "bfloat16", "gpu", False),
         ("sbhd", (8192, 2, 32, 128), 64, "bfloat16", "gpu", False),
         ("thd", (16384, 32, 128), 128, "bfloat16", "gpu", False),
         ("sbhd", (8192, 2, 32, 128), 128, "bfloat16", "gpu", True),
     ]
-    board = list(OP.cases("board"))
+    board = [case for case in OP.cases("board") if track(case) in ("core", "extended")]
     assert seeds + today == [
         (c.tensor_format, c.shape, c.d2, c.dtype, c.ranked_by, c.interleaved) for c in board
     ]
     assert [case.angles for case in board[:2]] == ["model", "random"]
-    assert [case.angles for case in board[5:7]] == ["model", "paired"]
-    lengths = board[9].lengths
+    assert not any(case.paired for case in board)
+    lengths = board[8].lengths
     assert (len(lengths), sum(lengths)) == (64, 16384)
     assert len(set(lengths)) > 20
+
+
+def test_the_standard_track_is_what_nearly_all_do_in_shapes_of_models():
+    cases = [case for case in OP.cases("board") if track(case) == "standard"]
+    assert OP.tracks[0] == "standard"
+    assert len(cases) == 12
+    for case in cases:
+        assert case.paired and case.d2 == case.d and case.dtype != "float32"
+        assert not (case.interleaved or case.starts or case.lengths) and case.cp_size == 1
+    assert {case.tensor_format for case in cases} == {"sbhd", "bshd"}
+    assert {case.d for case in cases} == {64, 128, 256}
+    assert {8, 16, 32, 64} <= {case.h for case in cases} and min(case.h for case in cases) < 8
+    assert {1, 1024, 131072} <= {case.s for case in cases}
+    assert {case.s * case.b for case in cases if case.s == 1} == {1, 64}, "decoding"
+
+
+def test_partial_rotation_and_neighbours_have_small_tracks():
+    count = Counter(map(track, OP.cases("board")))
+    assert count["partial"] == count["interleaved"] == 3
+    for case in OP.cases("board"):
+        assert (track(case) == "partial") <= (case.paired and case.d2 < case.d)
+        assert (track(case) == "interleaved") <= (case.paired and case.interleaved)
+
+
+def track(case):
+    (found,) = {case.track_of(direction) for direction in DIRECTIONS}
+    return found
 
 
 @every_case
@@ -74,7 +103,7 @@ def test_halves_of_freqs_differ_unless_paired(case):
     first, second = freqs[..., :half], freqs[..., half:]
     if case.interleaved:
         first, second = freqs[..., ::2], freqs[..., 1::2]
-    assert torch.equal(first, second) == (case.angles == "paired")
+    assert torch.equal(first, second) == case.paired
 
 
 @every_case
@@ -88,12 +117,14 @@ def test_there_are_as_many_frequencies_as_the_case_says(case):
         assert len(arguments["freqs"]) == case.positions * case.cp_size
 
 
-def test_minimum_bytes_by_hand():
-    case = RopeCase(track="core", s=4, b=3, h=2, d=8, d2=6, dtype="bfloat16")
-    # 192 elements of 2 bytes in and out, 4 x 6 angles of 4 bytes; 144 turned at 3, 24 angles at 2
+@pytest.mark.parametrize(("angles", "count"), [("model", 24), ("paired", 12)])
+def test_minimum_bytes_by_hand(angles, count):
+    case = RopeCase(s=4, b=3, h=2, d=8, d2=6, dtype="bfloat16", angles=angles)
+    # 192 elements of 2 bytes in and out, 4 x 6 angles of 4 bytes, half of them where they are
+    # paired; 144 turned at 3, angles at 2
     for direction in DIRECTIONS:
-        assert OP.work(case, direction).bytes == 2 * 192 * 2 + 24 * 4
-        assert OP.work(case, direction).flops == 3 * 144 + 2 * 24
+        assert OP.work(case, direction).bytes == 2 * 192 * 2 + count * 4
+        assert OP.work(case, direction).flops == 3 * 144 + 2 * count
 
 
 # --- rope's reference -----------------------------------------------------------------------------
@@ -190,7 +221,12 @@ def test_the_seeds_kind_has_two_cases():
     """Powers of two, one batch and half of the width: lkm2835's first kernel takes no other."""
     several = [
         case for case in SMOKE
-        if case.track == "core" and case.b == 1 and 2 * case.d2 == case.d
+        if case.track_of("forward") in ("core", "partial") and case.b == 1 and 2 * case.d2 == case.d
         and all(size > 1 and size & (size - 1) == 0 for size in (case.s, case.h))
     ]  # fmt: skip
     assert len(several) >= 2
+
+
+def test_there_are_not_too_many_smoke_cases():
+    """Every solution is asked each of them in the interpreter."""
+    assert len(SMOKE) <= 160

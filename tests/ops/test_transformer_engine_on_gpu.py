@@ -61,7 +61,7 @@ def grid():
     for (tensor_format, lengths), interleaved, starts, (size, rank), d2, angles, *rest in options:
         dtype, fused = rest
         case = RopeCase(
-            track="core", tensor_format=tensor_format, interleaved=interleaved, starts=starts,
+            tensor_format=tensor_format, interleaved=interleaved, starts=starts,
             lengths=lengths, cp_size=size, cp_rank=rank, d2=d2, angles=angles, dtype=dtype,
             s=12, b=3, h=4, d=32,
         )  # fmt: skip

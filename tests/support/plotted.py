@@ -30,7 +30,7 @@ def row(case, solution="alice/rope", us=10.0, direction="forward", **fields):
 
 
 def rope(s, b, h, d, d2=None, **fields):
-    return RopeCase(track="core", s=s, b=b, h=h, d=d, d2=d2 or d, **fields)
+    return RopeCase(s=s, b=b, h=h, d=d, d2=d2 or d, **fields)
 
 
 def bandwidth(length):
