@@ -43,6 +43,11 @@ MOST_LEAVES = 8
 class Left(Exception):
     """A replay cannot go on: the kernel's own Python makes the call that failed again."""
 
+    def __init__(self, address: int | None = None) -> None:
+        """Keep the address that lies outside of the launch's memory, if that is why."""
+        super().__init__()
+        self.address = address
+
 
 class Traced(TensorHandle):  # type: ignore[misc]
     """A handle whose value depends on the program: reading it is a decision of the kernel's."""
