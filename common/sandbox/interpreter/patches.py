@@ -23,7 +23,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import JITFunction
 
 from common.errors import IN_A_GRAPH
-from common.sandbox.interpreter import language, reductions, speed
+from common.sandbox.interpreter import language, libdevice, reductions, speed
 from common.sandbox.interpreter.bounds import watch_memory
 
 
@@ -36,6 +36,7 @@ def install() -> None:
     language.install()
     speed.install()
     reductions.install()
+    libdevice.install()
     _refuse_the_rest()
     watch_memory()
 
