@@ -140,6 +140,16 @@ def chosen(x, out, n, N: tl.constexpr, all=True):
 
 
 @triton.jit
+def scaled_by_a_float(x, out, n, N: tl.constexpr, scale=0.1):
+    lanes = tl.arange(0, N)
+    a = tl.load(x + lanes)
+    tl.static_assert((a.to(tl.float16) * scale).dtype == tl.float32)
+    tl.static_assert((a.to(tl.bfloat16) * scale).dtype == tl.float32)
+    tl.static_assert((n * scale).dtype == tl.float32)
+    tl.store(out + lanes, a * (scale.to(tl.float32) / scale))
+
+
+@triton.jit
 def product(x, out, n, N: tl.constexpr):
     i, j = tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :]
     a = tl.load(x + j, (i == 0) & (j < n), other=0.0)
@@ -177,6 +187,7 @@ KERNELS = {
     "a module without the language": (calling, (1,)),
     "a grid of arguments": (counting, grid),
     "a boolean": (chosen, (1,)),
+    "a float": (scaled_by_a_float, (1,)),
     "a product of bf16x6": (product, (1,)),
     "constants beside tensors": (by_constants, (1,)),
     "an object for a pointer": (chosen, (1,)),
