@@ -274,7 +274,7 @@ def _watch_launches() -> None:
     def watched_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
         named = {key: value for key, value in kwargs.items() if key in self.arg_names}
         arguments = inspect.getcallargs(self.fn, *args, **named)
-        # as on a GPU: the interpreter would hand over tensors in the place of integers
+        # as on a GPU: the interpreter would hand over tensors in the place of numbers
         self.grid = tuple(self.grid(arguments) if callable(self.grid) else self.grid)
         inputs = WATCH.inputs
         spans = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))

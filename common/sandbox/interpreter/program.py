@@ -33,7 +33,7 @@ class Program:
         Args:
             function: The kernel's function.
             tape: The tape of the launch.
-            lasting: Whether it is for further launches too, with other tensors and integers.
+            lasting: Whether it is for further launches too, with other tensors and numbers.
             together: Runs all programs but so many at once, if it can.
         """
         functools.update_wrapper(self, function)
@@ -68,5 +68,5 @@ class Program:
 
 
 def _inputs(arguments: Mapping[str, Any]) -> list[Any]:
-    """Return the handles of a launch's pointers and integers."""
+    """Return the handles of a launch's pointers and numbers."""
     return [value.handle for value in arguments.values() if isinstance(value, tl.tensor)]
