@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import symtable
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ PACKAGES = {
     "torch_compile": "torch",
 }
 """The package that a peer needs, where it is not named like the peer's folder."""
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OSError)
+"""The errors of reading and parsing a file that does not import either, as the grader reports."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class Solution:
         """The first line of the module docstring, "" if there is none; read without importing."""
         try:
             doc = ast.get_docstring(ast.parse(self.path.read_text()))
-        except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):
-            return ""  # the file does not import either, which the grader reports
+        except UNREADABLE:
+            return ""
         return printable(doc.splitlines()[0]) if doc else ""
 
     @property
@@ -70,8 +73,17 @@ class Solution:
         return digest(self._sources())
 
     def _sources(self) -> list[Path]:
-        others = python_files(self.path.parent)
-        return [self.path, *(path for path in others if not _is_solution(path))]
+        folder = self.path.parent
+        solutions = {each.path for each in _named(folder) if not each.importer}
+        return [self.path, *(path for path in python_files(folder) if path not in solutions)]
+
+    @property
+    def importer(self) -> Path | None:
+        """The first file that imports this one, if it is a helper: a file without the op's name."""
+        if _may_bind(self.path, self.op):
+            return None
+        others = sorted(path for path in python_files(self.path.parent) if path != self.path)
+        return next((path for path in others if _imports(path, self.path.stem)), None)
 
 
 def python_files(folder: Path) -> list[Path]:
@@ -86,6 +98,27 @@ def is_hidden(path: Path, folder: Path) -> bool:
     and Jupyter keeps copies in `.ipynb_checkpoints/`.
     """
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _may_bind(path: Path, name: str) -> bool:
+    """Return whether a file's module may have the name; one that does not parse may have any."""
+    try:
+        source = path.read_text()
+        table = symtable.symtable(source, str(path), "exec")
+        bound = (each for each in table.get_symbols() if each.is_assigned() or each.is_imported())
+        return any(each.get_name() == name for each in bound) or any(
+            each.endswith(".*") for each in imported(source)
+        )
+    except UNREADABLE:
+        return True
+
+
+def _imports(path: Path, module: str) -> bool:
+    """Return whether a file imports a module of the folder, which is on Python's path."""
+    try:
+        return any(each.partition(".")[0] == module for each in imported(path.read_text()))
+    except UNREADABLE:
+        return False
 
 
 OURS = {"common", "contributors", "tests"}
@@ -119,20 +152,27 @@ def _op_of(stem: str, ops: Iterable[str] | None = None) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-def _is_solution(path: Path) -> bool:
-    return _op_of(path.stem) is not None
+def _named(folder: Path) -> list[Solution]:
+    """Return a folder's files that are named after an op; some may be helpers."""
+    paths, ops = sorted(folder.glob("[!_.]*.py")), op_names()
+    return [
+        Solution(path, op) for path in paths if (op := _op_of(path.stem, ops)) and path.is_file()
+    ]
 
 
-def discover(root: Path = CONTRIBUTORS) -> list[Solution]:
+def discover(root: Path = CONTRIBUTORS, *, helpers: bool = False) -> list[Solution]:
     """Find every solution below `root`; names that begin with `_` or `.` are left out.
+
+    Args:
+        root: The folder of the contributors' folders.
+        helpers: Find the files that are named after an op and are helpers in place of solutions.
 
     Raises:
         UserError: A folder's name is no handle.
     """
-    paths, ops = sorted(root.glob("[!_.]*/[!_.]*.py")), op_names()
-    found = [
-        Solution(path, op) for path in paths if (op := _op_of(path.stem, ops)) and path.is_file()
-    ]
+    folders = sorted(root.glob("[!_.]*/"))
+    named = [each for folder in folders for each in _named(folder)]
+    found = [each for each in named if bool(each.importer) == helpers]
     for handle in sorted({solution.handle for solution in found}):
         if not HANDLE.fullmatch(handle):
             raise UserError(f"{root.name}/{handle}: rename the folder, {NO_HANDLE}")

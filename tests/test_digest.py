@@ -110,3 +110,64 @@ def test_a_folder_or_a_link_to_nowhere_is_no_solution(tmp_path):
     (tmp_path / "alice" / "rope_v2.py").symlink_to("nowhere")
     (tmp_path / "alice" / "rope.py").write_text(SOURCE)
     assert discover(tmp_path) == [Solution(tmp_path / "alice" / "rope.py", "rope")]
+
+
+LAUNCHES = "import rope_triton\n\n\ndef rope(t, freqs):\n    return rope_triton.launch(t, freqs)\n"
+
+
+def in_a_folder(folder, **sources):
+    """Write these files; return the names of the solutions, and of the helpers named as if."""
+    (folder / "alice").mkdir()
+    for name, text in sources.items():
+        (folder / "alice" / f"{name}.py").write_text(text)
+    return [[each.name for each in discover(folder, helpers=only)] for only in (False, True)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import rope_triton", "from rope_triton import launch as go", "import os, rope_triton as r"],
+)
+def test_a_file_without_the_function_that_another_imports_is_a_helper(tmp_path, source):
+    rope = f"{source}\ndef rope(): ..."
+    found = in_a_folder(tmp_path, rope=rope, rope_triton="def launch(): ...")
+    assert found == [["alice/rope"], ["alice/rope_triton"]]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def rope(t, freqs): ...",
+        "class Rope: ...\nrope = Rope()",
+        "from kernels import rope",
+        "from kernels import rotate as rope",
+        "import rope",
+        "from kernels import *",
+        "if True:\n    rope = print",
+        "rope: object = print",
+        "(rope := print)",
+        "def rope(:",
+        "\0",
+    ],
+)
+def test_a_file_that_may_have_the_function_is_a_solution(tmp_path, source):
+    found = in_a_folder(tmp_path, rope=LAUNCHES, rope_triton=source)
+    assert found == [["alice/rope", "alice/rope_triton"], []]
+
+
+@pytest.mark.parametrize("other", ["import rope_triton_2", "from .rope_triton import x", "def f(:"])
+def test_a_file_without_the_function_that_nobody_imports_is_a_solution(tmp_path, other):
+    source = "import rope_triton\ndef launch():\n    rope = 1\n    return rope"
+    found = in_a_folder(tmp_path, kernels=other, rope_triton=source)
+    assert found == [["alice/rope_triton"], []], "it imports itself alone"
+
+
+@pytest.mark.parametrize("file", ["rope_triton.py", "kernels/rope.py"])
+def test_a_helper_counts_whatever_its_name(tmp_path, file):
+    (tmp_path / "alice" / "kernels").mkdir(parents=True)
+    (tmp_path / "alice" / "rope.py").write_text(LAUNCHES)
+    helper = tmp_path / "alice" / file
+    helper.write_text(SOURCE)
+    (solution,) = discover(tmp_path)
+    before = solution.digest
+    helper.write_text(SOURCE.replace("2 * x", "3 * x"))
+    assert solution.digest != before

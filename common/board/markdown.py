@@ -41,7 +41,8 @@ contributors. An entry that does not cover its whole track is not ranked.
 *Parts of a call* takes an op's small cases apart: the host's time to launch a call, with autograd
 and under `no_grad`; the GPU's time for a call that is queued already; and the GPU's time to replay
 the CUDA graph of forward, where one can be captured, which a call that waits for the GPU does not
-allow. Calls in a row take the longer of host and GPU time each."""
+allow, and follows its inputs, which one that was captured with tables of old angles does not. Calls
+in a row take the longer of host and GPU time each."""
 
 
 def leaderboard(boards: Iterable[Results], about: Mapping[str, About], more: int = 0) -> str:

@@ -48,7 +48,9 @@ def _table(ours: Sequence[Record]) -> Table:
                  for direction, clock, time in PARTS.values()))
         for name in dict.fromkeys(map(named, first))
     )  # fmt: skip
-    return Table(f"{ours[0].case}, median µs", ("solution", *PARTS), rows)
+    said = ((note.partition(": ")[0], named(row)) for row in first for note in row.notes)
+    notes = tuple(f"{note}: {name}" for note, name in said)
+    return Table(f"{ours[0].case}, median µs", ("solution", *PARTS), rows, notes)
 
 
 def _forward_host_time(row: Record) -> tuple[bool, float]:

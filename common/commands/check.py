@@ -100,7 +100,8 @@ def check(
     _show_places(rows, earlier, device, known)
     if not (failed := smoke_report.failed or board_report.failed):
         handle = chosen[0].handle
-        print(f"All that is answered is right. Next: nox -s bench leaderboard -- --only {handle}")
+        right = f"All that is answered is right, in {smoke_report.share}"
+        print(f"{right}. Next: nox -s bench leaderboard -- --only {handle}")
     elif not board_report.failed:
         print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
     return not failed

@@ -109,6 +109,7 @@ def chosen(options: argparse.Namespace) -> list[Solution]:
     Raises:
         UserError: There is no such op, handle or file.
     """
+    _name_helpers(options)
     return solutions.select(solutions.everyone(), options.op, options.only)
 
 
@@ -118,7 +119,18 @@ def contributors(options: argparse.Namespace) -> list[Solution]:
     Raises:
         UserError: There is no such op, handle or file.
     """
+    _name_helpers(options)
     return solutions.select(solutions.discover(), options.op, options.only)
+
+
+def _name_helpers(options: argparse.Namespace) -> None:
+    """Say on stderr which of the selected files are no solutions, though named after an op."""
+    for each in solutions.discover(helpers=True):
+        named = solutions.is_among(each.name, options.only or each.name)
+        if named and options.op in (None, each.op) and (importer := each.importer):
+            beside = importer.relative_to(each.path.parent)
+            line = f"{each.name}.py is a helper: it has no {each.op}, and {beside} imports it"
+            print(f"study: {line}", file=sys.stderr)
 
 
 def missing_peers(options: argparse.Namespace, absent: Mapping[str, str]) -> str | None:

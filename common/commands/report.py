@@ -21,6 +21,8 @@ from common.verdicts import ENDED, Verdict
 
 SHOWN = 2
 """The cases shown of each group of failures, the smallest ones."""
+REASONS = 3
+"""The reasons shown for which verdicts are not supported, the commonest ones."""
 COUNT = re.compile(r" \(\d+ of \d+\)$")
 NOT_ASKED_AGAIN = (*sorted(ENDED), "COMPILE_ERROR")
 """The verdicts on a process that was ended, which takes a deadline each time, and on a kernel that
@@ -153,6 +155,25 @@ class TierReport:
     def failed(self) -> bool:
         """Whether any solution failed, or answered no case."""
         return bool(self._groups or self._coverage.silent)
+
+    @property
+    def share(self) -> str:
+        """The share of verdicts that are passes, and why others are none; "" if there is no pass.
+
+        For example `20 of 246 verdicts; 226 not supported: interleaved, does not take cp_size`.
+        """
+        verdicts = [found for answers in self._answers.values() for answer in answers.values()
+                    for found in answer.verdicts.values()]  # fmt: skip
+        passed = sum(found.verdict == "PASSED" for found in verdicts)
+        reasons = Counter(
+            printable(found.reason) for found in verdicts if found.verdict == "UNSUPPORTED"
+        )
+        share = f"{passed} of {len(verdicts)} verdicts" if passed else ""
+        if not (passed and reasons):
+            return share
+        shown = [reason for reason, _ in reasons.most_common(REASONS)]
+        more = ["..."] * (len(reasons) > REASONS)
+        return f"{share}; {reasons.total()} not supported: {', '.join(shown + more)}"
 
     def groups(self, solution: str) -> Iterator[Group]:
         """Yield the failures of a solution, by verdict and directions."""

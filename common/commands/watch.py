@@ -210,7 +210,7 @@ class Watch:
         ):
             check.take_all(self._taken(found, round), report, self._server, memory)
         self.passes = not report.failed
-        print(round.summary(self._now(), self._options.only), flush=True)
+        print(round.summary(self._now(), self._options.only, report.share), flush=True)
 
     def _taken(self, cases: Iterable[Graded], round: _Round) -> Iterator[Graded]:
         """Yield the cases of a round, and end it where a file is saved meanwhile."""
@@ -235,7 +235,6 @@ class Watch:
             if not round.cases:
                 print(f"{' '.join(key)}: {' and '.join(dict.fromkeys(verdicts))}", flush=True)
         round.cases.add(key)
-        round.answered |= "PASSED" in verdicts
 
 
 @dataclass
@@ -246,21 +245,20 @@ class _Round:
     cases: set[tuple[str, str]] = field(default_factory=set)
     failed: bool = False
     """Whether any direction of any case failed."""
-    answered: bool = False
-    """Whether any direction of any case passed."""
     mended: set[tuple[str, str]] = field(default_factory=set)
     """The cases that failed when they were last asked and do no longer."""
 
-    def summary(self, now: float, folder: str) -> str:
-        """Return the line at the round's end, with what to do next."""
+    def summary(self, now: float, folder: str, share: str) -> str:
+        """Return the line at the round's end, with the share that passes and what to do next."""
         took = f"{len(self.cases)} smoke cases in {now - self.start:.1f} s"
         if self.mended:
             took += f", {len(self.mended)} of them mended"
         if self.failed:
             return f"{took}. The next save is graded from the failures on."
-        if not self.answered:
+        if not share:
             return f"{took}. Nothing is wrong, but no case is answered yet."
-        return f"{took}. All that is answered is right. Next: nox -s check -- {folder}"
+        right = f"All that is answered is right, in {share}"
+        return f"{took}. {right}. Next: nox -s check -- {folder}"
 
 
 def _syntax_errors(folder: Path) -> Iterator[str]:

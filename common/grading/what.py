@@ -1,9 +1,13 @@
 """The mistake that wrong results come of, found among those that the op's file of mistakes names.
 
 A mistake explains a solution's direction if the wrong results are right by the numeric rule under
-it, in every case, and if it changes nothing in the cases that pass. It is said only where it alone
-explains them all and each other mistake fails to in FEWEST cases, so that none is a guess. For
-example "the sine has the other sign" in 60 cases, while "the sine is left out" is right in none.
+it, in every case, and if it changes nothing in the cases that pass. It is said only where each
+other mistake fails to in FEWEST cases, so that none is a guess. For example "the sine has the other
+sign" in 60 cases, while "the sine is left out" is right in none.
+
+Two mistakes may give the same in all cases that a solution answers. Then the one counts that
+explains the other direction too: where forward passes, a gradient that is the upstream one does not
+come of a forward that returns its input. Where that tells nothing, both are said.
 """
 
 from __future__ import annotations
@@ -32,12 +36,14 @@ if TYPE_CHECKING:
 
 FEWEST = 2
 """The cases that a cause needs, and those that must tell it apart from each other mistake."""
+MOST = 2
+"""The mistakes that are said where the cases do not tell them apart."""
 Results = oracle.Results
 T = TypeVar("T")
 
 
 class Cause(NamedTuple):
-    """The mistake that a solution's wrong results come of."""
+    """The mistake, or either of two, that a solution's wrong results come of."""
 
     solution: str
     directions: tuple[Direction, ...]
@@ -67,13 +73,13 @@ def causes(found: Iterable[Graded]) -> Iterator[Cause]:
             yield Cause(solution, tuple(directions), mistake)
 
 
-def explanation(
+def explanations(
     mistakes: Iterable[str],
     wrong: Sequence[T],
     right: Iterable[T],
     explains: Callable[[str, T], bool],
-) -> str | None:
-    """Return the one mistake that explains every case, if all others fail in FEWEST of them.
+) -> list[str]:
+    """Return the mistakes that explain every case, if all others fail in FEWEST of them.
 
     Args:
         mistakes: The names of the mistakes.
@@ -83,15 +89,15 @@ def explanation(
     """
     failed = Counter(dict.fromkeys(mistakes, 0))
     if len(wrong) < FEWEST:
-        return None
+        return []
     for case in (*wrong, *right):
         if 0 not in failed.values():
-            return None
+            return []
         for mistake, times in failed.items():
             if times < FEWEST and not explains(mistake, case):
                 failed[mistake] += 1
     left = [mistake for mistake, times in failed.items() if times < FEWEST]
-    return left[0] if len(left) == 1 and not failed[left[0]] else None
+    return [] if any(failed[mistake] for mistake in left) else left
 
 
 # --- cases ----------------------------------------------------------------------------------------
@@ -99,19 +105,30 @@ def explanation(
 
 def _cause(several: Sequence[Graded], direction: Direction) -> str | None:
     """Return the cause of one solution's wrong results in one direction."""
-    verdicts = [each.verdicts[direction] for each in several if direction in each.verdicts]
-    if sum(verdict.verdict == "INCORRECT_NUMERICAL" for verdict in verdicts) < FEWEST:
-        return None
+    mistakes = ops.load_mistakes(several[0].problem.op.name)
+
+    def explains(mistake: str, case: _Judged) -> bool:
+        return case.explained_by(mistakes[mistake])
+
+    wrong, right = _judged(several, direction)
+    left = explanations(mistakes, wrong, right, explains)
+    if len(left) > 1:
+        (other,) = {*DIRECTIONS} - {direction}
+        beside = [case for cases in _judged(several, other) for case in cases]
+        left = [each for each in left if all(explains(each, case) for case in beside)] or left
+    return ", or: ".join(left) if 0 < len(left) <= MOST else None
+
+
+def _judged(several: Iterable[Graded], direction: Direction) -> tuple[list[_Judged], list[_Judged]]:
+    """Return the wrong cases of a direction and the right ones, the smallest first."""
     cases = [_Judged(each.problem, each.verdicts[direction]) for each in several
              if direction in each.verdicts and not each.case.span]  # fmt: skip
     cases = sorted((case for case in cases if 0 < case.size <= FEW), key=lambda case: case.size)
-    mistakes = ops.load_mistakes(several[0].problem.op.name)
-    return explanation(
-        mistakes,
-        [case for case in cases if case.verdict.verdict == "INCORRECT_NUMERICAL"],
-        [case for case in cases if case.verdict.verdict == "PASSED"],
-        lambda mistake, case: case.explained_by(mistakes[mistake]),
+    wrong, right = (
+        [case for case in cases if case.verdict.verdict == verdict]
+        for verdict in ("INCORRECT_NUMERICAL", "PASSED")
     )
+    return wrong, right
 
 
 @dataclass(frozen=True)

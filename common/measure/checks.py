@@ -16,17 +16,27 @@ from common.measure.timed_process import Failed, Kept, TimedProcess
 from common.ops._draw import draw
 
 
-def check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> None:
-    """Raise Failed where the process has answered out of turn, or a timed call wrongly."""
+def check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> str | None:
+    """Compare the kept results of timed calls; describe the first wrong one of a graph's replays.
+
+    A replay is no call of the solution: its graph reads what the solution kept at the capture, such
+    as tables, though the inputs have changed since.
+
+    Raises:
+        Failed: The process has answered out of turn, or a timed call wrongly.
+    """
     # a reply that the solution wrote itself has left the process's own unread
     if (settled := worker.ask("settle")).get("verdict"):
         raise Failed(settled["verdict"], settled["reason"])
     if reason := timed.changed():
         raise Failed("MUTATED_INPUT", reason)
     worker.release()  # the oracle needs the memory
-    for kept in itertools.chain(*timed.kept.values()):
+    calls = dict(timed.kept)
+    replays = calls.pop("graph", [])
+    for kept in itertools.chain(*calls.values()):
         if reason := _wrong(problem, kept):
             raise Failed("INCORRECT_NUMERICAL", reason)
+    return next(filter(None, (_wrong(problem, kept) for kept in replays)), None)
 
 
 def _wrong(problem: Problem, kept: Kept) -> str | None:

@@ -217,6 +217,7 @@ def record_of(
         clock=CLOCK,
         device_state=times.get("device_state", {}),
         peak_memory=times.get("peak_memory"),
+        notes=tuple(times.get("notes", ())),
         tier=tier,
     )
 

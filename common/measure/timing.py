@@ -89,9 +89,9 @@ def time_case(
 
     Returns:
         `gpu` and `host`, the samples by contestant in microseconds; `sustained`, the microseconds
-        of calls that run on and on, where arithmetic binds; `peak_memory` in bytes; and
-        `device_state`. Or a `verdict` with its `reason`; or `unmeasured`, the reason for which
-        eager could not be timed.
+        of calls that run on and on, where arithmetic binds; `peak_memory` in bytes; `device_state`;
+        and `notes`, lines on what decides nothing. Or a `verdict` with its `reason`; or
+        `unmeasured`, the reason for which eager could not be timed.
 
     Raises:
         torch.OutOfMemoryError: The device does not hold the case, whatever the solution takes.
@@ -206,13 +206,17 @@ def _time(
         with shared:
             times = _times(timed, baseline, problem, direction, patience)
         long = _sustained(timed, baseline, times.get("gpu", {}), patience)
-    checks.check_results(problem, worker, timed)
+    gpu, notes = times.get("gpu", {}), []
+    if wrong := checks.check_results(problem, worker, timed):
+        del gpu["graph"]
+        notes.append(f"its CUDA graph does not follow its inputs: {wrong}")
     return {
-        "gpu": times.get("gpu", {}),
+        "gpu": gpu,
         "host": times["host"],
         "sustained": long,
         "peak_memory": timed.peak_memory,
         "device_state": {**monitor.state, **baseline.slow_probes},
+        "notes": notes,
     }
 
 

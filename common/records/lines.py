@@ -73,6 +73,8 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     peak_memory: int | None = None
     """Bytes that the calls take beyond inputs and results, at most; None where nothing was timed.
     """
+    notes: tuple[str, ...] = ()
+    """Lines on what decides nothing, such as a CUDA graph that does not follow its inputs."""
     tier: Tier = "board"
     """`board` is ranked, `plot` is drawn."""
     node: str = ""

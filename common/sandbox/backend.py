@@ -38,13 +38,24 @@ def warm() -> None:
 
 
 def install() -> None:
-    """Patch Triton, once, before any kernel runs; do nothing on a GPU."""
+    """Patch torch and Triton, once, before any kernel runs; do nothing on a GPU."""
+    if not ON_GPU:
+        _let_launches_choose_a_gpu()
     if INTERPRETED:
         patches.install()
     if TARGET and TARGET != EVERY:  # of every target, each worker is told its own
         target.install(TARGET)
         if not INTERPRETED:
             stages.stop_at_llvm()
+
+
+def _let_launches_choose_a_gpu() -> None:
+    """Do nothing in the place of what stands around a launch and raises where no GPU is."""
+    vars(torch.cuda).update(
+        device=contextlib.nullcontext,
+        current_device=lambda: 0,
+        synchronize=lambda device=None: None,
+    )
 
 
 def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.AccessLog | None:

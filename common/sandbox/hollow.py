@@ -1,13 +1,14 @@
 """Calls at a case's true shape without the memory and the arithmetic of its floating tensors.
 
-What a call launches and moves depends on shapes, strides, alignment and integers, such as the count
-that a mask gives. So integers, booleans and small results are computed; a large floating result is
-memory that nothing has touched, which an operating system does not provide before that.
+What a call launches and moves depends on shapes, strides, alignment, integers, such as the count
+that a mask gives, and small tensors, such as angles that a solution compares. So integers, booleans
+and small results are computed; a large floating result is memory that nothing has touched, which an
+operating system does not provide before that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch.utils.flop_counter import flop_registry
 
 aten = torch.ops.aten
 SMALL = 1 << 20
-"""Elements of a tensor that is small enough to compute with."""
+"""Elements of a tensor that is small enough to compute with in any call."""
 NOTHING = {
     aten.empty, aten.empty_strided, aten.empty_like, aten.new_empty, aten.new_empty_strided,
     aten.detach, aten.lift_fresh, aten.alias, aten._local_scalar_dense, aten.is_same_size,
@@ -38,6 +39,11 @@ PRODUCTS = {**flop_registry, aten._grouped_mm: _grouped_product}
 class Hollow(TorchDispatchMode):
     """Return untouched memory in place of large floating results."""
 
+    def __init__(self, small: int = SMALL) -> None:
+        """Compute with tensors of at most so many elements."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._small = small
+
     def __torch_dispatch__(  # noqa: D105
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
@@ -45,7 +51,7 @@ class Hollow(TorchDispatchMode):
         if func.is_view or func._overloadpacket in NOTHING:
             return func(*args, **kwargs)
         inputs = list(tensors_of((args, kwargs)))
-        result = _result(func, args, kwargs, inputs)
+        result = _result(func, args, kwargs, inputs, self._small)
         self.ran(func, args, kwargs, inputs, result)
         return result
 
@@ -60,11 +66,11 @@ def tensors_of(values: Any) -> Iterator[torch.Tensor]:
     yield from (each for each in tree_flatten(values)[0] if isinstance(each, torch.Tensor))
 
 
-def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]) -> Any:
+def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], small: int) -> Any:
     """Return the operator's result, computed or as memory of its shape."""
-    if func._overloadpacket not in PRODUCTS and all(map(_cheap, inputs)):
+    if func._overloadpacket not in PRODUCTS and _all_within(small, inputs):
         like = _shapes(func, args, kwargs)
-        if like is not None and all(map(_cheap, tensors_of(like))):
+        if like is not None and _all_within(small, tensors_of(like)):
             return func(*args, **kwargs)
     written = [args[at] for at in written_at(func) if at < len(args)]
     written += [kwargs[n] for n in _written_by_name(func) if kwargs.get(n) is not None]
@@ -80,8 +86,8 @@ def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]) -> An
     return tree_map(_memory, like)
 
 
-def _cheap(tensor: torch.Tensor) -> bool:
-    return tensor.numel() <= SMALL
+def _all_within(small: int, tensors: Iterable[torch.Tensor]) -> bool:
+    return all(each.numel() <= small for each in tensors)
 
 
 def written_at(func: Any) -> list[int]:

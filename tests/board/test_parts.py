@@ -65,6 +65,12 @@ def test_what_could_not_be_captured_is_a_dash_and_what_was_not_timed_is_empty():
     assert drawn.rows[0][1:5] == ("–", "–", "10.0", "8.0")
 
 
+def test_a_note_on_a_row_stands_below_the_table():
+    note = "its CUDA graph does not follow its inputs: output of a timed call at [0]: 1.0"
+    (drawn,) = parts([forward(), forward("bob/rope", graph=None, notes=(note,)), backward()])
+    assert drawn.footnotes == ("its CUDA graph does not follow its inputs: bob/rope",)
+
+
 def test_the_cases_that_rank_by_host_time_are_shown_or_else_the_smallest():
     small = [forward(case="c1", bytes=8), backward(case="c1", bytes=24)]
     large = [forward(case="c2", bytes=80), backward(case="c2", bytes=240)]

@@ -2,11 +2,13 @@
 
 import errno
 import os
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 
 from common import cli, solutions
+from common.commands import options as shared
 from common.errors import UserError
 from common.grading.fork_server import NO_ANSWER, ServerEnded
 from common.paths import CONTRIBUTORS
@@ -138,6 +140,22 @@ def test_a_folder_without_a_solution_says_how_to_name_one(monkeypatch, tmp_path,
     monkeypatch.setattr(solutions, "CONTRIBUTORS", tmp_path)
     with pytest.raises(UserError, match=f"{says}.*: name a file OP.py or OP_NAME.py"):
         solutions.select([], None, "bob")
+
+
+@pytest.mark.parametrize("select", [shared.chosen, shared.contributors])
+@pytest.mark.parametrize(("only", "told"), [(None, True), ("alice", True), ("bob", False)])
+def test_a_helper_that_is_named_like_a_solution_is_said(
+    monkeypatch, tmp_path, capsys, select, only, told
+):
+    for name in ("alice/rope", "alice/rope_triton", "bob/rope"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.py").write_text("import rope_triton\n\ndef rope(): ...")
+    (tmp_path / "alice" / "rope_triton.py").write_text("def launch(): ...")
+    monkeypatch.setattr(solutions.discover, "__defaults__", (tmp_path,))
+    found = select(SimpleNamespace(op="rope", only=only))
+    assert "alice/rope_triton" not in [each.name for each in found]
+    line = "study: alice/rope_triton.py is a helper: it has no rope, and rope.py imports it\n"
+    assert capsys.readouterr().err == line * told
 
 
 @pytest.mark.parametrize(

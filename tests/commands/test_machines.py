@@ -204,7 +204,7 @@ def test_cases_of_a_dtype_that_the_gpu_lacks_are_left_out(gpu, capsys):
     assert options.device(argparse.Namespace(device=None)) == "cuda"
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "study: Tesla T4 has no bfloat16: cases of that dtype are left out"
-    assert dtypes("cuda") == {"float32"}
+    assert dtypes("cuda") == {"float32", "float16"}
     assert "bfloat16" in dtypes("cpu")
 
 
@@ -212,7 +212,7 @@ def test_with_bfloat16_nothing_is_left_out_or_said(gpu, capsys):
     gpu(True)
     assert options.device(argparse.Namespace(device="cuda")) == "cuda"
     assert not capsys.readouterr().err
-    assert dtypes("cuda") == {"bfloat16", "float32"}
+    assert dtypes("cuda") == {"bfloat16", "float16", "float32"}
 
 
 def test_without_a_driver_the_device_is_known_before_torch_is(monkeypatch):

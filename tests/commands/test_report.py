@@ -166,6 +166,27 @@ def test_the_upstream_gradient_explains_no_forward(directions, told, capsys):
     assert ("fails where upstream is expanded" in capsys.readouterr().out) == told
 
 
+def test_the_share_that_passes_is_said_with_the_commonest_reasons():
+    report = TierReport("smoke", verbose=False)
+    assert report.share == ""
+    reasons = ["thd", *["interleaved"] * 3, *["does not take cp_size"] * 2, "d < 8"]
+    for case, reason in zip(CASES, reasons, strict=False):
+        verdict = Verdict("a/rope", "rope", case.name, "forward", "UNSUPPORTED", reason)
+        report.add(ROPE, case, [verdict])
+    assert report.share == ""
+    for case in CASES[len(reasons) :]:
+        report.add(ROPE, case, [Verdict("a/rope", "rope", case.name, "forward", "PASSED")])
+    right = f"{len(CASES) - 7} of {len(CASES)} verdicts"
+    why = "interleaved, does not take cp_size, thd, ..."
+    assert report.share == f"{right}; 7 not supported: {why}"
+
+
+def test_the_share_of_who_supports_all_has_no_reason():
+    report = TierReport("smoke", verbose=False)
+    answers(report, lambda case: False)
+    assert report.share == f"{len(CASES)} of {len(CASES)} verdicts"
+
+
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_picture_follows_where_it_is_asked_for(asked, capsys):
     report = TierReport("smoke", verbose=False, picture=asked)

@@ -103,3 +103,25 @@ def test_whoever_makes_a_mistake_is_told_it(name, mistake, problems):
     )
     (cause,) = what.causes(found)
     assert (cause.directions, cause.mistake) == (wrong, mistake)
+
+
+def usual(case):
+    """Return whether nearly every RoPE outside of TransformerEngine answers the case."""
+    return (
+        case.angles == "paired"
+        and case.tensor_format != "thd"
+        and not (case.interleaved or case.starts)
+        and case.cp_size == 1
+    )
+
+
+@pytest.mark.parametrize("mistake", ops.load_mistakes("rope"))
+def test_whoever_answers_few_cases_is_told_it_too(mistake, problems):
+    op = ops.load("rope")
+    few = [problem for problem in problems(op) if usual(problem.case)]
+    found = [made(op, ops.load_mistakes("rope")[mistake], problem) for problem in few]
+    told = [(each, cause.mistake) for cause in what.causes(found) for each in cause.directions]
+    for direction in DIRECTIONS:
+        verdicts = [each.verdicts[direction] for each in found if direction in each.verdicts]
+        if sum(not verdict.fine for verdict in verdicts) >= what.FEWEST:
+            assert mistake in dict(told)[direction].split(", or: ")

@@ -17,6 +17,7 @@ from common.grading.contrast import TRIES, Failing, contrasts, plainer
 from common.grading.grade import grade
 from common.grading.graded import Graded
 from common.grading.sweep import Sweep
+from common.ops._rope_cases import RopeCase
 from common.solutions import Solution
 
 HALF, ROPE = ops.load("rotate_half"), ops.load("rope")
@@ -119,7 +120,10 @@ def test_each_try_draws_anew(tmp_path, fork_server, monkeypatch):
 
 
 def test_each_property_goes_by_itself():
-    case = case_of("sbhd-4x2x1x16-bfloat16-d2=10-interleaved-cp=1of3-strided-freqs=strided")
+    case = RopeCase(
+        s=4, b=2, h=1, d=16, d2=10, dtype="bfloat16", interleaved=True, cp_size=3, cp_rank=1,
+        layout="strided", freqs_layout="strided",
+    )  # fmt: skip
     changed = [
         {name for name in vars(case) if getattr(case, name) != getattr(other, name)}
         for other in plainer(case)

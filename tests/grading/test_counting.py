@@ -12,6 +12,7 @@ from common.grading.fork_server import ForkServer
 from common.grading.worker import Worker
 from common.sandbox.counted import sample
 from common.solutions import Solution
+from tests.support.paired import ANSWERED, BOARD, PAIRED, refusing
 
 CASE = "8192x2x32x128-bfloat16"
 ELEMENTS = 8192 * 2 * 32 * 128
@@ -279,6 +280,14 @@ def test_an_unsupported_case_is_not_counted(counted):
         "y = torch", "raise NotImplementedError('none')\n        y = torch"
     )
     assert counted(source) == {"verdict": "UNSUPPORTED", "reason": "none"}
+
+
+@pytest.mark.parametrize("paired", PAIRED)
+@pytest.mark.slow
+def test_what_looks_at_the_angles_is_counted_on_the_cases_that_it_answers(counted, paired):
+    source = refusing(paired)
+    found = {case.name for case in BOARD if "forward" in counted(source, "rope", case.name)}
+    assert found == ANSWERED != set()
 
 
 def test_backward_is_counted_with_its_forward(server):

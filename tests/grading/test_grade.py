@@ -158,7 +158,7 @@ def test_a_write_between_a_views_elements_is_a_mutation(grade_source):
         "    raw[0] += 1  # the view begins behind it\n"
         "    return reference(t, freqs)\n"
     )
-    verdicts = grade_source(source, CASES["sbhd-5x2x3x12-float32-d2=8-strided"])
+    verdicts = grade_source(source, CASES["sbhd-5x2x3x12-float32-d2=8-strided-paired"])
     assert verdicts["forward"].verdict == "MUTATED_INPUT"
     assert verdicts["forward"].reason == "t changed"
 
@@ -166,7 +166,7 @@ def test_a_write_between_a_views_elements_is_a_mutation(grade_source):
 @pytest.mark.parametrize(("layout", "count"), [("strided", 150), ("offset", 3), ("transposed", 0)])
 def test_between_a_views_elements_is_the_guard_and_no_element_is(monkeypatch, layout, count):
     """Also where the inputs are others."""
-    case = CASES[f"sbhd-5x2x3x12-float32-d2=8-{layout}"]
+    case = CASES[f"sbhd-5x2x3x12-float32-d2=8-{layout}-paired"]
     worker = SimpleNamespace(solution=None, arena=lambda nbytes: Arena("cpu", nbytes))
     monkeypatch.setattr(CHOOSE, chosen(True))
     exchange = Exchange(make_problem(ROPE, case, Draws(0), "cpu"), worker)

@@ -32,31 +32,31 @@ DETACHED = "the gradient of the second half is zero"
 # --- the decision ---------------------------------------------------------------------------------
 
 
-def explained(wrong: list[str], right: list[str] = ()) -> str | None:
+def explained(wrong: list[str], right: list[str] = ()) -> str:
     """Each case is written as the mistakes that explain it: `a` is explained by a alone."""
     mistakes = sorted(set("".join([*wrong, *right, "abc"])))
-    return what.explanation(mistakes, wrong, right, lambda mistake, case: mistake in case)
+    return "".join(what.explanations(mistakes, wrong, right, lambda mistake, case: mistake in case))
 
 
 @pytest.mark.parametrize(
     ("wrong", "right", "cause"),
     [
         (["a", "a"], [], "a"),
-        (["a"], [], None),
-        (["a", "b"], [], None),
-        (["a", "a", ""], [], None),
-        (["ab", "ab"], [], None),
-        (["ab", "ab"], ["a"], None),
+        (["a"], [], ""),
+        (["a", "b"], [], ""),
+        (["a", "a", ""], [], ""),
+        (["ab", "ab"], [], "ab"),
+        (["ab", "ab"], ["a"], ""),
         (["ab", "ab"], ["a", "a"], "a"),
-        (["ab", "a"], [], None),
+        (["ab", "a"], [], ""),
         (["ab", "a", "a"], [], "a"),
         (["a", "a"], ["abc"], "a"),
-        (["a", "a"], ["bc"], None),
-        ([], ["a", "a"], None),
-        (["", ""], [], None),
+        (["a", "a"], ["bc"], ""),
+        ([], ["a", "a"], ""),
+        (["", ""], [], ""),
     ],
 )
-def test_one_mistake_explains_all_and_two_cases_tell_it_from_each_other(wrong, right, cause):
+def test_a_mistake_explains_all_and_two_cases_tell_it_from_each_other(wrong, right, cause):
     assert explained(wrong, right) == cause
 
 
@@ -67,7 +67,7 @@ def test_what_is_refuted_is_asked_no_more():
         asked.append((mistake, case))
         return mistake == "a"
 
-    assert what.explanation("ab", range(9), (), explains) == "a"
+    assert what.explanations("ab", range(9), (), explains) == ["a"]
     assert sum(mistake == "b" for mistake, _ in asked) == what.FEWEST
 
 
@@ -119,6 +119,28 @@ def test_a_mistake_that_changes_nothing_where_the_case_passes_is_a_cause():
     wrong = [graded(case, mistake(IN_HALVES)) for case in NEIGHBOURS]
     right = [graded(case, HALF.reference, "PASSED") for case in HALVES]
     assert told([*wrong, *right]) == [(DIRECTIONS, IN_HALVES)]
+
+
+AS_IT_IS = "x comes back as it is"
+UPSTREAM = "the upstream gradient comes back as it is"
+
+
+@pytest.mark.parametrize(("made", "cause"), [(AS_IT_IS, AS_IT_IS), (UPSTREAM, UPSTREAM)])
+def test_of_two_mistakes_with_the_same_gradients_forward_tells(made, cause):
+    found = [graded(case, mistake(made)) for case in CASES[:4]]
+    if made == UPSTREAM:
+        for each in found:
+            right = each.verdicts["forward"]
+            each.verdicts["forward"] = dataclasses.replace(right, verdict="PASSED", results={})
+    directions = DIRECTIONS if made == AS_IT_IS else ("backward",)
+    assert told(found) == [(directions, cause)]
+
+
+def test_of_two_mistakes_that_nothing_tells_apart_both_are_said():
+    found = [graded(case, mistake(UPSTREAM)) for case in CASES[:4]]
+    for each in found:
+        del each.verdicts["forward"]
+    assert told(found) == [(("backward",), f"{AS_IT_IS}, or: {UPSTREAM}")]
 
 
 @pytest.mark.parametrize("results", [True, False])

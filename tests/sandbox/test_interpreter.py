@@ -133,6 +133,37 @@ def test_an_access_outside_is_named(name, message, accesses):
     assert re.match(r"line \d+ of accesses.py: \w*\.?(load|store|atomic)", report), report
 
 
+@pytest.mark.parametrize("way", ["pointer", "function", "block pointer", "integer"])
+def test_the_pointer_of_the_line_is_named_though_another_tensor_is_nearer(way, accesses):
+    assert re.search(r": writes out [+-] \d+ of 8, line", accesses[f"store by {way}"])
+
+
+def test_a_program_with_an_atomic_operation_is_not_run_twice(accesses):
+    """A lock that it took would never open again; the nearest tensor is named."""
+    assert ": writes x + 8 of 8, line" in accesses["store by counted"]
+
+
+@pytest.mark.parametrize(
+    ("way", "product"),
+    [("row", "row * stride"), ("tile", "rows * stride"), ("bytes", "row * stride")],
+)
+def test_an_offset_that_left_32_bits_is_named_with_its_product_and_arguments(
+    way, product, accesses
+):
+    told = accesses[f"store by {way}"]
+    assert told.startswith("program (0,), stride=45000: writes out - 2045147296 of "), told
+    said = (
+        r", since its offset wrapped: 49996 \* 45000 does not fit int32, line \d+ of accesses.py: "
+    )
+    assert re.search(f"{said}{re.escape(product)}$", told), told
+
+
+@pytest.mark.parametrize("way", ["hash", "too far"])
+def test_a_product_that_wraps_and_decides_nothing_is_not_named(way, accesses):
+    assert "writes out - " in accesses[f"store by {way}"]
+    assert "wrapped" not in accesses[f"store by {way}"]
+
+
 @pytest.mark.parametrize(
     ("name", "program"),
     [("second of a row", "(1,)"), ("second of a column", "(0, 1)"), ("last of all", "(0, 0, 2)")],

@@ -249,6 +249,18 @@ def test_a_solutions_configurations_are_listed_forced_and_looked_up(worker):
     assert failing["asked"] == {"forward": [shape]}
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        *(f"with torch.cuda.device({of}): pass" for of in ("x.device.index", "x.device", "None")),
+        "with torch.cuda.device(torch.cuda.current_device()): pass",
+        "torch.cuda.synchronize()",
+    ],
+)
+def test_a_launch_may_choose_its_gpu_where_none_is(worker, first):
+    assert ask(worker(HALF.format(first), "rotate_half"))[1] == RIGHT
+
+
 def test_a_trace_is_json_text(worker):
     started = worker(HALF.format("pass"), "rotate_half")
     call, _ = lay(started)

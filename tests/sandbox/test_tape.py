@@ -94,7 +94,7 @@ AGAIN = {
     "another argument": 1,
     "another constant": 1,
     "a float": 1,
-    "another float": 1,
+    "another float": 0,
     "another global": 1,
     "and again": 0,
 }

@@ -20,6 +20,7 @@ from common.records.fields import SCHEMA
 from common.records.lines import Compiled
 from common.tools import compilation, figures
 from common.tools.compilation import Compilation
+from tests.support.paired import ANSWERED, BOARD, PAIRED, refusing
 from tests.support.waiting import wait_until
 
 CASES = list(ops.load("rotate_half").tier("board", "cuda"))
@@ -46,12 +47,13 @@ def ask(monkeypatch, tmp_path):
     """Return a function that compiles a file's kernels for targets, with an empty cache."""
     for module in (known, fork_server, compilation):
         monkeypatch.setattr(module, "CACHE", tmp_path / ".cache")
-    path = tmp_path / "someone" / "rotate_half.py"
-    path.parent.mkdir()
+    folder = tmp_path / "someone"
+    folder.mkdir()
 
-    def compile(source, cases, targets, shown=False):
+    def compile(source, cases, targets, shown=False, op="rotate_half"):
+        path = folder / f"{op}.py"
         path.write_text(source)
-        solution = solutions.Solution(path, "rotate_half")
+        solution = solutions.Solution(path, op)
         with Compilation() as ours:
             return [
                 line for lines in ours.lines({solution: cases}, targets, shown) for line in lines
@@ -83,6 +85,12 @@ def test_what_stops_a_call_is_a_line_with_its_reason(ask):
     kernel, line = ask(SOURCE.replace("WARPS", "64"), [plain], ["sm_90"])
     assert kernel.figures["warps"] == 64
     assert line.verdict == "COMPILE_ERROR" and "threads, Required: 2048" in line.reason
+
+
+@pytest.mark.slow
+def test_what_looks_at_the_angles_is_compiled_on_the_cases_that_it_answers(ask):
+    found = ask(refusing(PAIRED[0]), BOARD, ["sm_90"], op="rope")
+    assert {line.case for line in found if line.kernel} == ANSWERED != set()
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.functional import linear
 
 from common.spec import Reference
 
@@ -69,3 +70,33 @@ def of_upstream(reference: Reference) -> dict[str, Reference]:
             lambda **call: in_backward(reference(**call), lambda gradient: 2 * gradient)
         ),
     }
+
+
+TF32 = """float32 is multiplied in tf32, as tl.dot does without input_precision="ieee\""""
+
+
+class _InTf32(torch.autograd.Function):
+    """`linear`, where each product, backward too, takes ten bits of its factors' fractions."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return linear(to_tf32(x), to_tf32(weight))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        x, weight = map(to_tf32, ctx.saved_tensors)
+        (gradient,) = map(to_tf32, gradients)
+        return gradient @ weight, gradient.T @ x
+
+
+def linear_in_tf32(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return `linear(x, weight)` in tf32; half types lose nothing in it."""
+    product: torch.Tensor = _InTf32.apply(x, weight)  # type: ignore[no-untyped-call]
+    return product
+
+
+def to_tf32(values: torch.Tensor) -> torch.Tensor:
+    """Clear the low 13 bits of float32, as a tensor core does."""
+    bits = values.float().contiguous().view(torch.int32) & ~0x1FFF
+    return bits.view(torch.float32).to(values.dtype)

@@ -9,14 +9,29 @@ import torch
 from torch.nn.functional import gelu, linear, silu
 
 from common.ops.masked_ffn import reference
-from common.ops.mistakes._changes import Call, of_upstream, with_arguments, with_gradient_of
+from common.ops.mistakes._changes import (
+    TF32,
+    Call,
+    linear_in_tf32,
+    of_upstream,
+    with_arguments,
+    with_gradient_of,
+)
 from common.spec import Reference
 
 given: Callable[[Callable[[Call], Call]], Reference] = functools.partial(with_arguments, reference)
 
 
-def with_hidden(hidden: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Reference:
-    """Return a `masked_ffn` with another function of the two projections, gate and up."""
+def with_hidden(
+    hidden: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    linear: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = linear,
+) -> Reference:
+    """Return a `masked_ffn` with another function of the two projections, gate and up.
+
+    Args:
+        hidden: The function.
+        linear: The product of features and a weight.
+    """
 
     def changed(x: torch.Tensor, mask: torch.Tensor, **weights: torch.Tensor) -> torch.Tensor:
         visual, textual = (
@@ -70,5 +85,6 @@ MISTAKES: dict[str, Reference] = {
         }
     ),
     "the gradients of the weights sum over all tokens": summing_over_all,
+    TF32: with_hidden(lambda gate, up: silu(gate) * up, linear_in_tf32),
     **of_upstream(reference),
 }

@@ -10,8 +10,10 @@ from torch.nn.functional import linear
 
 from common.ops.masked_linear import reference
 from common.ops.mistakes._changes import (
+    TF32,
     Call,
     in_backward,
+    linear_in_tf32,
     of_upstream,
     with_arguments,
     with_gradient_of,
@@ -61,6 +63,13 @@ def x_by_the_other_weight(
     return with_gradient_of(output, output + reference(x, w_v.detach(), w_t.detach(), ~mask))
 
 
+def in_tf32(
+    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Make all products in tf32."""
+    return torch.where(mask[:, None], linear_in_tf32(x, w_v), linear_in_tf32(x, w_t))
+
+
 MISTAKES: dict[str, Reference] = {
     "the mask is negated": given(lambda call: {"mask": ~call["mask"]}),
     "every token takes w_v": given(lambda call: {"mask": torch.ones_like(call["mask"])}),
@@ -87,5 +96,6 @@ MISTAKES: dict[str, Reference] = {
         lambda call: {name: gradient_turned(call[name]) for name in ("w_v", "w_t")}
     ),
     "the gradient of x takes the weight that the mask does not choose": x_by_the_other_weight,
+    TF32: in_tf32,
     **of_upstream(reference),
 }

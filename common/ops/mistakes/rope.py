@@ -243,6 +243,11 @@ def first_alone(letter: str) -> Reference:
     return changed
 
 
+def upstream_comes_back(**call: Any) -> torch.Tensor:
+    """Return the upstream gradient as t's."""
+    return with_gradient_of(reference(**call), call["t"])
+
+
 def rounded_to_float16(**call: Any) -> torch.Tensor:
     """Round t and the upstream gradient before they are rotated."""
     rounded = with_gradient_of(call["t"].half().to(call["t"].dtype), call["t"])
@@ -275,6 +280,9 @@ MISTAKES: dict[str, Reference] = {
     "the first head alone is rotated": first_alone("h"),
     "each token takes the angles of the next position": with_freqs(lambda f: f.roll(-1, 0)),
     "each token takes the angles of the position before": with_freqs(lambda f: f.roll(1, 0)),
+    "each token takes the angles of the position before, the first one its own": with_freqs(
+        lambda f: torch.cat((f[:1], f[:-1]))
+    ),
     "each token takes the angles of position 0": with_positions(lambda positions: 0 * positions),
     "a position of its own for each head": with_positions(for_each_head),
     "bshd is read as sbhd": reading("bshd", "sbhd"),
@@ -286,6 +294,7 @@ MISTAKES: dict[str, Reference] = {
     "cp_rank is ignored": given(lambda call: {"cp_rank": 0}),
     "cp_size is ignored": given(no_ranks),
     "a rank's two chunks lie side by side": given(side_by_side),
+    "the upstream gradient comes back as it is": upstream_comes_back,
     "backward turns the same way as forward": with_rotation(forward_in_backward),
     "backward takes a feature's own sine": with_rotation(own_sine_in_backward),
     "the upstream gradient of what is rotated is taken as ones": with_rotation(ones_in_backward),

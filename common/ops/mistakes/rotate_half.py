@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from common.ops.mistakes._changes import of_upstream, with_arguments
+from common.ops.mistakes._changes import of_upstream, with_arguments, with_gradient_of
 from common.ops.rotate_half import reference
 from common.spec import Reference
 
@@ -36,6 +36,9 @@ MISTAKES: dict[str, Reference] = {
     ),
     "the gradient of the second half is zero": of_pairs(
         lambda x1, x2: (-x2.detach(), x1)
+    ),
+    "the upstream gradient comes back as it is": (
+        lambda **call: with_gradient_of(reference(**call), call["x"])
     ),
     "halves are paired where neighbours are asked for": with_arguments(
         reference, lambda call: {"interleaved": False}

@@ -37,7 +37,8 @@ def _count(session: Session, case: Case, counted: Reply) -> None:
     seed = zlib.crc32(case.name.encode())
     call = true_call(session, case, seed)
     steps: list[Reply] = []
-    with Launches(random.Random(seed), steps.append).counting(), Operators(steps.append):
+    launches = Launches(random.Random(seed), steps.append)
+    with launches.counting(), Operators(steps.append, call.small):
         output = call.forward()
         counted["forward"] = list(steps)
         if output.requires_grad and "backward" in case.directions:

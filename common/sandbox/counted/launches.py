@@ -142,7 +142,7 @@ def _running(spans: tuple[Span, ...]) -> Iterator[None]:
     """Have the interpreter's watch hold each address against these spans."""
     live = functools.cache(functools.partial(alive, spans, ()))
     WATCH.inputs, WATCH.backwards, WATCH.conflicts = (), False, None
-    WATCH.launch = Launch(spans, "", live, set(), Tape())
+    WATCH.launch = Launch(spans, {}, live, set(), Tape())
     try:
         yield
     except interpreter.InterpreterError as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from common.sandbox.hollow import PRODUCTS, Hollow, tensors_of, written_at
+from common.sandbox.hollow import PRODUCTS, SMALL, Hollow, tensors_of, written_at
 from common.wire import Reply
 
 aten = torch.ops.aten
@@ -26,9 +26,9 @@ SCATTERS = {
 class Operators(Hollow):
     """Counts every operator that runs inside of it."""
 
-    def __init__(self, add: Callable[[Reply], None]) -> None:
-        """Begin without an operator; `add` takes the work of each, as JSON."""
-        super().__init__()  # type: ignore[no-untyped-call]
+    def __init__(self, add: Callable[[Reply], None], small: int = SMALL) -> None:
+        """Begin without an operator; `add` takes the work of each, as JSON. See `Hollow`."""
+        super().__init__(small)
         self._add = add
 
     def ran(

@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,11 +29,13 @@ from common.sandbox.interpreter.access_log import kernel_line
 from common.sandbox.interpreter.conflicts import ATOMIC, Access, Conflicts
 from common.sandbox.interpreter.lanes import active, bare, width_of
 from common.sandbox.interpreter.program import Program
+from common.sandbox.interpreter.second_look import SecondLook
 from common.sandbox.interpreter.spans import Span, alive, element, extent, spans_of
 
 READS = "reads"
 SHOWN = 6
-"""The integer arguments that a report shows: sizes come first, and strides after them."""
+"""The integer arguments that a report shows: sizes come first, and strides after them. Where an
+offset wrapped, those of the expression that wrapped stand in their place."""
 
 
 class OutOfBounds(Exception):
@@ -44,14 +47,16 @@ class Launch(NamedTuple):
 
     spans: tuple[Span, ...]
     """The memory that its kernel may touch through its arguments."""
-    integers: str
-    """Its first integer arguments, such as `M=70, K=24, N=40`; no constants of compilation."""
+    integers: Mapping[str, int]
+    """Its integer arguments by name; no constants of compilation."""
     alive: Callable[[], tuple[Span, ...]]
     """Returns the memory that it may touch through addresses which it loaded."""
     patched: set[Any]
     """The functions whose language Triton has patched in this launch."""
-    tape: tape.Tape
+    tape: tape.Tape | SecondLook
     """The operations of one program, which the others replay."""
+    program: Program | None = None
+    """What runs its programs, if one of them can run once more."""
 
     def holds(self, addresses: np.ndarray, width: int) -> bool:
         """Return whether all addresses lie in one span; each is that of `width` bytes."""
@@ -63,13 +68,28 @@ class Launch(NamedTuple):
         """Return the memory that the pointers may lead to."""
         return self.alive() if provenance.is_loaded(pointers) else self.spans
 
-    def outside(self, access: Access, address: int, width: int, spans: tuple[Span, ...]) -> str:
-        """Describe an access: `program (6, 4), M=70, K=24: reads b + 2816 of 2800, line 31 ...`."""
-        who = ", ".join(filter(None, (f"program {access.program}", self.integers)))
+    def outside(
+        self, access: Access, address: int, width: int, spans: Sequence[Span], wrapped: str
+    ) -> str:
+        """Describe an access: `program (6, 4), M=70, K=24: reads b + 2816 of 2800, line 31 ...`.
+
+        Args:
+            access: The access.
+            address: The address, of `width` bytes, that lies outside.
+            width: The bytes of an element.
+            spans: The memory that it should have led to; the nearest is named.
+            wrapped: The product or sum that wrapped in the address's offset, "" for none.
+        """
+        product = wrapped.partition(".py: ")[2]
+        names = [name for name in self.integers if re.search(rf"\b{name}\b", product)]
+        shown = names if wrapped else [*self.integers][:SHOWN]
+        integers = [f"{name}={self.integers[name]}" for name in shown]
+        who = ", ".join((f"program {access.program}", *integers))
         where = "memory in a launch without tensors"
         if spans:
             where = " of ".join(element(address, width, spans))
-        return f"{who}: {access.verb} {where}, {access.line}"
+        why = f", since its offset wrapped: {wrapped}" if wrapped else ""
+        return f"{who}: {access.verb} {where}, {access.line}{why}"
 
 
 @dataclass
@@ -109,13 +129,39 @@ class Watch:
         for span in spans:
             outside &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
         if outside.any():
+            address = int(addresses[outside].flat[0])
             if self.launch.tape.replaying:  # the kernel's Python comes to it again, and says where
                 self.log.add("")
-                raise tape.Left
-            address = int(addresses[outside].flat[0])
-            fault = self.launch.outside(_access(verb), address, width, spans)
+                raise tape.Left(address)
+            origins, wrapped = self._comes_of(address, pointers, mask)
+            spans = tuple(span for span in spans if span.name in origins) or spans
+            fault = self.launch.outside(_access(verb), address, width, spans, wrapped)
             self.log.add(fault)
             raise OutOfBounds(fault)
+
+    def _comes_of(
+        self, address: int, pointers: TensorHandle, mask: np.ndarray | None
+    ) -> tuple[Collection[str], str]:
+        """Return the arguments that an address outside was made of, and what its offset wrapped in.
+
+        A wrap is named only if all lanes would lie inside without it.
+        """
+        launch = self.launch
+        assert launch
+        if not launch.program or provenance.is_loaded(pointers):
+            return (), ""
+        look = SecondLook(launch.program.arguments)
+        self.launch = launch._replace(tape=look)
+        try:
+            found = look.finds(launch.program.again, address)
+        finally:
+            self.launch = launch
+        if not found:
+            return (), ""
+        wrap = look.wrap
+        if wrap and self.within(TensorHandle(wrap.wide.data, pointers.dtype), mask):
+            return look.origins, wrap.words
+        return look.origins, ""
 
     def within(self, pointers: TensorHandle, mask: np.ndarray | None) -> bool:
         """Return whether the addresses of all active lanes lie in one tensor of the launch."""
@@ -136,6 +182,7 @@ class Watch:
         programs = np.stack(np.unravel_index(places, sizes), axis=1)
         if self.backwards:
             programs = np.array(sizes) - 1 - programs
+        assert isinstance(self.launch.tape, tape.Tape)
         return together.play(self.launch.tape, programs, self.within)
 
     def around(
@@ -227,19 +274,20 @@ def _watch_launches() -> None:
     def watched_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
         named = {key: value for key, value in kwargs.items() if key in self.arg_names}
         arguments = inspect.getcallargs(self.fn, *args, **named)
-        # as on a GPU: the interpreter would hand over tensors in the place of integers
+        # as on a GPU: the interpreter would hand over tensors in the place of numbers
         self.grid = tuple(self.grid(arguments) if callable(self.grid) else self.grid)
         inputs = WATCH.inputs
         spans = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))
         live = functools.cache(functools.partial(alive, spans, inputs))
         integers = _integers(arguments, self.constexprs)
+        program: Program | None = None
         key = tapes.key_of(self.fn, arguments, self.constexprs)
         taken = tape.Tape() if WATCH.conflicts else WATCH.tapes.take(key)
-        WATCH.launch = launch = Launch(spans, integers, live, set(), taken)
-        if WATCH.conflicts:
+        if WATCH.conflicts:  # the line of an access is known while the kernel's own Python runs
             WATCH.conflicts.begin_launch(spans)
-        else:  # the line of an access is known while the kernel's own Python runs
-            self.fn = Program(self.fn, taken, key is not None, WATCH.rest)
+        else:
+            self.fn = program = Program(self.fn, taken, key is not None, WATCH.rest)
+        WATCH.launch = launch = Launch(spans, integers, live, set(), taken, program)
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn of a NaN either
                 run(self, *args, **kwargs)
@@ -257,14 +305,13 @@ def _watch_launches() -> None:
     executor.__call__, builder.set_grid_idx = watched_run, ordered
 
 
-def _integers(arguments: Mapping[str, Any], constants: Collection[str]) -> str:
-    """Return the first SHOWN integer arguments, such as `M=70, K=24, N=40`."""
-    found = [
-        f"{name}={value}"
+def _integers(arguments: Mapping[str, Any], constants: Collection[str]) -> dict[str, int]:
+    """Return the integer arguments of a launch by name."""
+    return {
+        name: value
         for name, value in arguments.items()
         if type(value) is int and name not in constants
-    ]
-    return ", ".join(found[:SHOWN])
+    }
 
 
 def _handle(mask: Any) -> TensorHandle:

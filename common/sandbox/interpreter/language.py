@@ -1,8 +1,8 @@
 """What a kernel may be written in for a GPU, and Triton's interpreter alone does not take.
 
-A loop's variable is a tensor, and an argument may be a boolean. A constant may stand before a
-tensor. A kernel may capture names of the function around it. The language may have any name, and so
-may its functions.
+A loop's variable is a tensor, and so is an argument that is a boolean or a float. A constant may
+stand before a tensor. A kernel may capture names of the function around it. The language may have
+any name, and so may its functions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def install() -> None:
     interpreter.ASTTransformer.visit_For = _visit_for
     setattr(interpreter, COUNTED, counted_range)  # Triton copies its globals to the kernel's
     vars(interpreter.interpreter_builder.options).update(allowed_dot_input_precisions=PRECISIONS)
-    interpreter._implicit_cvt = _with_booleans(interpreter._implicit_cvt)
+    interpreter._implicit_cvt = _with_scalars(interpreter._implicit_cvt)
     for name, method in list(vars(tl.constexpr).items()):
         if inspect.isfunction(method) and [*inspect.signature(method).parameters][1:] == ["other"]:
             setattr(tl.constexpr, name, _leaving_tensors(method))
@@ -111,13 +111,15 @@ def _under_any_name(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return patched
 
 
-def _with_booleans(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Take a boolean argument, for which the interpreter makes 32 bits of a type of one."""
+def _with_scalars(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make a tensor of a boolean or of a float: the interpreter refuses one and keeps the other."""
 
     @functools.wraps(convert)
     def patched(arg: Any) -> Any:
-        if isinstance(arg, bool):
-            return tl.tensor(TensorHandle(np.array([arg]), tl.int1), tl.int1)
+        if isinstance(arg, bool | float):
+            kind = tl.int1 if isinstance(arg, bool) else tl.float32
+            value = np.array([arg], dtype=interpreter._get_np_dtype(kind))
+            return tl.tensor(TensorHandle(value, kind), kind)
         return convert(arg)
 
     return patched

@@ -23,7 +23,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import JITFunction
 
 from common.errors import IN_A_GRAPH
-from common.sandbox.interpreter import language, speed
+from common.sandbox.interpreter import language, libdevice, reductions, speed
 from common.sandbox.interpreter.bounds import watch_memory
 
 
@@ -35,6 +35,8 @@ def install() -> None:
     _leave_launches_out_of_graphs()
     language.install()
     speed.install()
+    reductions.install()
+    libdevice.install()
     _refuse_the_rest()
     watch_memory()
 

@@ -33,7 +33,7 @@ class Program:
         Args:
             function: The kernel's function.
             tape: The tape of the launch.
-            lasting: Whether it is for further launches too, with other tensors and integers.
+            lasting: Whether it is for further launches too, with other tensors and numbers.
             together: Runs all programs but so many at once, if it can.
         """
         functools.update_wrapper(self, function)
@@ -43,12 +43,14 @@ class Program:
         self._lasting = lasting
         self._count = 0
         """The programs so far."""
+        self.arguments: dict[str, Any] = {}
+        """The kernel's arguments as the interpreter made them."""
         self._asked = self._done = False
         """Whether all further ones were asked to run at once, and whether they did."""
 
     def __call__(self, **arguments: Any) -> None:
         """Run the program that the builder's grid index names."""
-        programs = math.prod(interpreter.interpreter_builder.grid_dim)
+        programs, self.arguments = math.prod(interpreter.interpreter_builder.grid_dim), arguments
         if programs <= FEW and not self._lasting:
             self._function(**arguments)
             return
@@ -58,9 +60,13 @@ class Program:
             self._asked, self._done = True, self._together(self._count)
         self._count += 1
         if not self._done:
-            self._tape.run(functools.partial(self._function, **arguments))
+            self._tape.run(self.again)
+
+    def again(self) -> None:
+        """Run the program that the builder's grid index names, whatever ran before."""
+        self._function(**self.arguments)
 
 
 def _inputs(arguments: Mapping[str, Any]) -> list[Any]:
-    """Return the handles of a launch's pointers and integers."""
+    """Return the handles of a launch's pointers and numbers."""
     return [value.handle for value in arguments.values() if isinstance(value, tl.tensor)]

@@ -11,7 +11,7 @@ program with another value there, or whose operation raises, leaves the tape: th
 runs once more, is given the results that are there already, and goes on by itself. So an exception
 has the kernel's own frames, and a second branch is on the tape next time.
 
-A later launch of the kernel replays the same tape (see `tapes`). Its pointers and integers are then
+A later launch of the kernel replays the same tape (see `tapes`). Its pointers and numbers are then
 other ones: they have slots as the results of operations have. What depends on them alone is
 computed once a launch.
 """
@@ -42,6 +42,11 @@ MOST_LEAVES = 8
 
 class Left(Exception):
     """A replay cannot go on: the kernel's own Python makes the call that failed again."""
+
+    def __init__(self, address: int | None = None) -> None:
+        """Keep the address that lies outside of the launch's memory, if that is why."""
+        super().__init__()
+        self.address = address
 
 
 class Traced(TensorHandle):  # type: ignore[misc]

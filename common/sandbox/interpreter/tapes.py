@@ -69,7 +69,7 @@ def key_of(
 
     Args:
         function: The kernel's function.
-        arguments: Its arguments, of which tensors and integers may differ in value.
+        arguments: Its arguments, of which tensors and numbers may differ in value.
         constants: The names of the constants of compilation among them.
     """
     try:
@@ -85,7 +85,7 @@ def _seen(argument: Any, constant: bool) -> Hashable:
     Raises:
         TypeError: It may see more than can be compared, as of a descriptor.
     """
-    if not constant and (isinstance(argument, int) or hasattr(argument, "data_ptr")):
+    if not constant and (isinstance(argument, int | float) or hasattr(argument, "data_ptr")):
         return str(mangle_type(argument))
     if isinstance(argument, tl.constexpr):
         argument = argument.value

@@ -96,6 +96,45 @@ def store_block(x, out, n, N: tl.constexpr, CHECK: tl.constexpr):
 
 
 @triton.jit
+def moved(pointers, offset):
+    return pointers + offset
+
+
+@triton.jit
+def store_beside(x, out, distance, N: tl.constexpr, WAY: tl.constexpr):
+    lanes = tl.arange(0, N)
+    value = tl.load(x + lanes)
+    if WAY == "function":
+        tl.store(moved(out, distance) + lanes, value)
+    elif WAY == "block pointer":
+        tl.store(tl.make_block_ptr(out, (N,), (1,), (distance,), (N,), (0,)), value)
+    elif WAY == "integer":
+        address = (out.to(tl.int64) + 4 * distance).to(tl.pointer_type(tl.float32))
+        tl.store(address + lanes, value)
+    elif WAY == "counted":
+        tl.atomic_add(x, 1.0)
+        tl.store(out + distance + lanes, value)
+    else:
+        tl.store(tl.broadcast_to(out, (N,)) + lanes + distance, value)
+
+
+@triton.jit
+def far_row(x, out, a, b, c, d, e, first, stride, N: tl.constexpr, WAY: tl.constexpr):
+    lanes = tl.arange(0, N)
+    row = first + tl.program_id(0)
+    value = tl.load(x + lanes)
+    if WAY == "tile":
+        rows = row + tl.arange(0, 2)[:, None]
+        tl.store(moved(out, rows * stride) + lanes[None, :], value[None, :])
+    elif WAY == "bytes":
+        tl.store(out + (row * stride - stride + lanes).to(tl.int64) + stride, value)
+    elif WAY == "hash":
+        tl.store(out - 1 - row * stride % 2 + 0 * lanes, value)
+    else:
+        tl.store(out + row * stride + lanes, value)
+
+
+@triton.jit
 def through_table(table, out, SHIFT: tl.constexpr, N: tl.constexpr):
     x = tl.load(table).to(tl.pointer_type(tl.float32))
     lanes = tl.arange(0, N)
@@ -169,6 +208,23 @@ def run_through(name):
         bounds.WATCH.begin_call({"x": view})
         del wide
         through_table[(1,)](table, out, N, N)
+
+
+BESIDE = ("pointer", "function", "block pointer", "integer", "counted")
+WRAPPED = ("row", "tile", "bytes", "hash", "too far")
+
+
+def store_outside(way):
+    """Store through `out` behind the end of `x`, or in a row that 32 bits do not reach."""
+    if way in BESIDE:
+        x, out = torch.zeros(N), torch.zeros(N)
+        distance = (x.data_ptr() - out.data_ptr()) // 4 + N
+        store_beside[(1,)](x, out, distance, N, way)
+    else:  # memory that nobody touches takes addresses alone
+        rows, stride = 50_000, 45_000
+        x, out = torch.zeros(N, dtype=torch.int8), torch.empty(rows * stride, dtype=torch.int8)
+        first = rows - 4 if way != "too far" else 60_000
+        far_row[(4 - (way == "tile"),)](x, out, *[0] * 5, first, stride, N, way)
 
 
 WAYS = (
@@ -259,6 +315,11 @@ def main() -> None:
         with contextlib.suppress(triton.runtime.errors.InterpreterError):
             run_through(way)
         seen[f"through {way}"] = bounds.WATCH.log.fault() or ""
+    for way in (*BESIDE, *WRAPPED):
+        bounds.WATCH.begin_call({})
+        with contextlib.suppress(triton.runtime.errors.InterpreterError):
+            store_outside(way)
+        seen[f"store by {way}"] = bounds.WATCH.log.fault() or ""
     print(json.dumps(seen))
 
 

@@ -22,7 +22,9 @@ import triton
 import triton.language as tl
 from triton.experimental import gluon
 from triton.language import arange, load, store
-from triton.language.extra.cuda import gdc_launch_dependents, libdevice
+from triton.language.extra import libdevice
+from triton.language.extra.cuda import gdc_launch_dependents
+from triton.language.extra.libdevice import exp2, rint
 
 N = 8
 
@@ -101,8 +103,18 @@ def dependent(x, out, n, N: tl.constexpr):
 
 
 @triton.jit
-def floored(x, out, n, N: tl.constexpr):
-    tl.store(out + tl.arange(0, N), libdevice.floor(tl.load(x + tl.arange(0, N))))
+def of_libdevice(x, out, n, N: tl.constexpr):
+    """Twice x, by functions under each of their names, over two."""
+    a = tl.load(x + tl.arange(0, N))
+    once = libdevice.pow(1 / libdevice.rsqrt(a), 2)
+    twice = once + tl.extra.cuda.libdevice.log2(exp2(a))
+    tl.static_assert(libdevice.llrint(a).dtype == tl.int64)
+    tl.store(out + tl.arange(0, N), rint(libdevice.fast_dividef(twice, 2.0)))
+
+
+@triton.jit
+def scaled_complement(x, out, n, N: tl.constexpr):
+    tl.store(out + tl.arange(0, N), libdevice.erfcx(tl.load(x + tl.arange(0, N))))
 
 
 @triton.jit
@@ -125,6 +137,16 @@ def of_gluon(x, out, n, N: tl.constexpr):
 def chosen(x, out, n, N: tl.constexpr, all=True):
     lanes = tl.arange(0, N)
     tl.store(out + lanes, tl.load(x + lanes, mask=all & (lanes < n)))
+
+
+@triton.jit
+def scaled_by_a_float(x, out, n, N: tl.constexpr, scale=0.1):
+    lanes = tl.arange(0, N)
+    a = tl.load(x + lanes)
+    tl.static_assert((a.to(tl.float16) * scale).dtype == tl.float32)
+    tl.static_assert((a.to(tl.bfloat16) * scale).dtype == tl.float32)
+    tl.static_assert((n * scale).dtype == tl.float32)
+    tl.store(out + lanes, a * (scale.to(tl.float32) / scale))
 
 
 @triton.jit
@@ -165,11 +187,13 @@ KERNELS = {
     "a module without the language": (calling, (1,)),
     "a grid of arguments": (counting, grid),
     "a boolean": (chosen, (1,)),
+    "a float": (scaled_by_a_float, (1,)),
     "a product of bf16x6": (product, (1,)),
     "constants beside tensors": (by_constants, (1,)),
     "an object for a pointer": (chosen, (1,)),
     "dependent launches": (dependent, (1,)),
-    "libdevice": (floored, (1,)),
+    "libdevice": (of_libdevice, (1,)),
+    "a function that NumPy lacks": (scaled_complement, (1,)),
     "a missing operation": (mapped, (1,)),
     "a scaled product": (scaled, (1,)),
     "gluon": (of_gluon, (1,)),

@@ -14,12 +14,16 @@ def _tables(freqs):
     return known[1:]
 
 
-def rope(t, freqs, *, tensor_format="sbhd", interleaved=False):
+def _of_tokens(t, table, tensor_format, ends):
     if tensor_format == "thd":
-        raise NotImplementedError("thd")
-    cos, sin = (part[: t.shape[tensor_format.index("s")]] for part in _tables(freqs))
-    if tensor_format == "bshd":
-        cos, sin = cos.transpose(0, 1), sin.transpose(0, 1)
+        token = torch.arange(len(t), dtype=ends.dtype, device=t.device)
+        return table[token - ends[torch.searchsorted(ends, token, right=True) - 1]].squeeze(1)
+    table = table[: t.shape[tensor_format.index("s")]]
+    return table.transpose(0, 1) if tensor_format == "bshd" else table
+
+
+def rope(t, freqs, *, tensor_format="sbhd", interleaved=False, cu_seqlens=None):
+    cos, sin = (_of_tokens(t, table, tensor_format, cu_seqlens) for table in _tables(freqs))
     turned, passed = t[..., : cos.shape[-1]].float(), t[..., cos.shape[-1] :]
     if interleaved:
         swapped = torch.stack((-turned[..., 1::2], turned[..., ::2]), -1).flatten(-2)

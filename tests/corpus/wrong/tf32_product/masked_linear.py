@@ -1,6 +1,7 @@
 """float32 is multiplied in tf32, Triton's default, which keeps ten bits of each factor.
 
 Expected: forward=INCORRECT_NUMERICAL backward=PASSED
+Cause: float32 is multiplied in tf32, as tl.dot does without input_precision="ieee"
 """
 
 import torch

@@ -1,0 +1,64 @@
+"""CUDA graphs of a solution that keeps cos and sin, captured and replayed on a GPU.
+
+A graph that is captured while the tables are known holds the rotation alone, with the old tables.
+"""
+
+import pytest
+
+from common import ops, solutions
+from common.grading.graded import Graded
+from common.grading.sweep import Sweep
+from common.measure import rows
+from common.measure.rows import PATIENCE
+from common.paths import ROOT
+from common.spec import DIRECTIONS
+from tests.support import corpora as corpus
+
+pytestmark = pytest.mark.slow
+
+ROPE = ops.load("rope")
+BOARD = list(ROPE.tier("board", "cuda"))
+HONEST = solutions.discover(ROOT / "tests" / "corpus" / "honest")
+KEEPS = next(each for each in HONEST if each.name == "tables_by_identity/rope")
+HOUSE = next(each for each in solutions.discover() if each.name == "house/rope")
+
+
+@pytest.fixture(scope="module")
+def timed():
+    """Return by solution, direction and case of the board the times, or the verdict."""
+    found = {}
+    with Sweep("cuda", overlap=False) as sweep:
+        beside = corpus.baseline_of(sweep, ROPE)
+        for graded in sweep.grade(ROPE, BOARD, [KEEPS, HOUSE]):
+            for direction in DIRECTIONS if isinstance(graded, Graded) else ():
+                assert graded.verdicts[direction].verdict == "PASSED"
+                times = rows.time_graded(graded, beside, direction, sweep.room, PATIENCE["plot"])
+                found[graded.solution, direction, graded.case.name] = times
+    return found
+
+
+def of(timed, *key):
+    """Return by case what was timed of a solution in a direction."""
+    return {case: times for (*which, case), times in timed.items() if (*which,) == key}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_kept_tables_are_right_in_every_row(timed, direction):
+    found = of(timed, KEEPS, direction)
+    assert found.keys() == of(timed, HOUSE, direction).keys()
+    assert not {case: times["reason"] for case, times in found.items() if "verdict" in times}
+
+
+def test_a_graph_of_kept_tables_has_no_time_and_the_row_says_so(timed):
+    """Of few positions one may come again at the same place, so that the old table is right."""
+    found = of(timed, KEEPS, "forward")
+    notes = [note for times in found.values() for note in times["notes"]]
+    assert notes and all("does not follow its inputs" in note for note in notes)
+    many = {case.name for case in BOARD if case.positions > 100} & found.keys()
+    assert not {case for case in many if "graph" in found[case]["gpu"]}
+
+
+def test_a_graph_that_makes_its_cosines_anew_keeps_its_time(timed):
+    found = of(timed, HOUSE, "forward")
+    assert not any(times["notes"] for times in found.values())
+    assert any("graph" in times["gpu"] for times in found.values())
