@@ -11,13 +11,13 @@ def _kernel(y, x, cos, sin, ends, starts, s, h, rows, x_b, x_s, x_h, x_d, y_b, y
             PACKED: tl.constexpr, STARTS: tl.constexpr, HEADS: tl.constexpr, TOKENS: tl.constexpr,
             BLOCK: tl.constexpr):  # fmt: skip
     """A feature's partner lies APART from it, the next pair STEP"""
-    b = tl.program_id(2)
+    b = tl.program_id(2).to(tl.int64)
     token = tl.program_id(1) * TOKENS + tl.arange(0, TOKENS)
     if PACKED:
         first = tl.load(ends + b)
         s = tl.load(ends + b + 1) - first
-        x += first * x_s
-        y += first * y_s
+        x += first.to(tl.int64) * x_s
+        y += first.to(tl.int64) * y_s
     else:
         x += b * x_b
         y += b * y_b
@@ -33,7 +33,8 @@ def _kernel(y, x, cos, sin, ends, starts, s, h, rows, x_b, x_s, x_h, x_d, y_b, y
     w = tl.load(sin + at, mask=known, other=0.0)
     if BACK:
         w = -w
-    head = tl.program_id(0) * HEADS + tl.arange(0, HEADS)[:, None, None]
+    head = (tl.program_id(0) * HEADS + tl.arange(0, HEADS)).to(tl.int64)[:, None, None]
+    token = token.to(tl.int64)
     keep = (head < h) & (token[:, None] < s) & (pair < HALF)
     x += head * x_h + token[:, None] * x_s + pair * STEP * x_d
     y += head * y_h + token[:, None] * y_s + pair * STEP * y_d
