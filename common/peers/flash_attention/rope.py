@@ -34,8 +34,9 @@ def prepare(
 ) -> Callable[[], torch.Tensor]:
     """Do the untimed part: make cosines and sines, and a dense cu_seqlens.
 
-    A model makes cosines and sines once for all its layers. The kernel reads any strides. The
-    library's users know the longest packed sequence; here freqs bound it.
+    A model makes cosines and sines once for all its layers. The kernel reads any strides, by
+    offsets of 32 bits, which fail in a case whose elements lie further apart. The library's users
+    know the longest packed sequence; here freqs bound it.
 
     Raises:
         NotImplementedError: The library does not take the case.
