@@ -62,7 +62,7 @@ SUBSETS: Mapping[str, Factors] = {
     "half types": {"dtype": ("bfloat16", "float16")},
     "sbhd": {"tensor_format": ("sbhd",)},
     "contiguous inputs": CONTIGUOUS,
-    "paired angles, no further option": {**PLAIN, **PAIRED},
+    "paired angles, no option but interleaved": {**PLAIN, **PAIRED, "interleaved": (False, True)},
     "paired angles, no context parallelism": {**PAIRED, "cp": ((1, 0),)},
     "paired angles": PAIRED,
     "no further option": PLAIN,

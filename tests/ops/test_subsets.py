@@ -25,10 +25,10 @@ from common.ops.mistakes.rope import MISTAKES
 ROPE = ops.load("rope")
 LEFT = {
     **dict.fromkeys(SUBSETS, 0),
-    "half types, sbhd": 36,
-    "half types, contiguous inputs": 13,
-    "sbhd, contiguous inputs": 76,
-    "half types, sbhd, contiguous inputs": 118,
+    "half types, sbhd": 35,
+    "half types, contiguous inputs": 27,
+    "sbhd, contiguous inputs": 57,
+    "half types, sbhd, contiguous inputs": 140,
     "half types, paired angles, contiguous inputs, no further option": 6,
 }
 """The subsets, some of them joined, each with the number of pairs that no row of it has."""

@@ -25,7 +25,7 @@ class _RotateHalf(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        if grad.stride(-1) != 1 or grad.dim() == 1:
+        if 0 not in grad.stride() or grad.dim() == 1:
             grad = grad.contiguous()
         out = torch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
         half = grad.shape[-1] // 2
