@@ -278,8 +278,9 @@ def _board_standard() -> Iterator[RopeCase]:
     """Yield queries and keys of models that people run, then partial and interleaved rotation."""
     half: dict[str, Any] = {"dtype": "bfloat16"}
     bshd: dict[str, Any] = {"tensor_format": "bshd", **half}
-    for b, h in ((1, 32), (64, 64)):  # Llama 3's 8B and 70B decode: one token a sequence
-        yield _paired(1, b, h, 128, **bshd, ranked_by="host")
+    # Llama 3's 8B and 70B decode: one token a sequence, far from position 0, which turns nothing
+    for b, h in ((1, 32), (64, 64)):
+        yield _case(1, b, h, 128, angles="far", **bshd, ranked_by="host")
     yield _paired(1024, 1, 32, 64, **bshd, ranked_by="host")  # Llama 3.2 1B, a short prompt
     yield _paired(2048, 8, 32, 64, **bshd)
     yield _paired(8192, 1, 32, 128, **bshd)  # Llama 3 8B: queries, and keys in groups

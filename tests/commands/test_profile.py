@@ -221,7 +221,7 @@ def test_kernels_are_shown_the_longest_first(ncu):
     assert second.endswith("short, <int>")
     arguments = asked.read_text()
     assert "--clock-control none" in arguments, "the card's clocks are left alone"
-    assert arguments.endswith(f"{HOUSE.path} rope bshd-1x1x32x128-bfloat16-paired forward\n")
+    assert arguments.endswith(f"{HOUSE.path} rope bshd-1x1x32x128-bfloat16-far forward\n")
 
 
 def test_why_nothing_was_counted_is_one_line(ncu):
