@@ -25,6 +25,9 @@ def prepare(
     """
     if tensor_format == "thd":
         raise NotImplementedError("thd")
+    if freqs.shape[-1] != t.shape[-1]:
+        # what passes through would stay where it is, which moves less than a new output needs
+        raise NotImplementedError("a part of the features: it turns them in place")
     # a model's queries have the shape [b, h, s, d] and lie as [b, s, h, d] in memory
     batch_first = t.transpose(0, 1) if tensor_format == "sbhd" else t
     queries = batch_first.clone(memory_format=torch.contiguous_format).transpose(1, 2)
