@@ -295,7 +295,7 @@ def _board_standard() -> Iterator[RopeCase]:
     yield _paired(8192, 1, 16, 256, 64, **bshd)  # Qwen 3 Next
     yield _paired(8192, 2, 32, 128, 64, **half)
     yield _paired(8192, 1, 64, 64, interleaved=True, **bshd)  # DeepSeek V3's rotated part
-    yield _paired(8192, 1, 1, 64, interleaved=True, **bshd)
+    yield _paired(8192, 1, 1, 64, interleaved=True, **bshd, ranked_by="host")
     yield _paired(8192, 2, 32, 128, interleaved=True, **half)
 
 

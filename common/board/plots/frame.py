@@ -8,24 +8,33 @@ from typing import Any
 
 from common.board.plots.style import FAINT
 
+GAP = 0.7
+"""Inches between one row of axes and the next."""
 
-def axes(count: int, width: float, height: float, shared: bool = False) -> tuple[Any, Any]:
-    """Return a white figure and its row of `count` axes, each `width` by `height` inches.
 
-    With `shared`, the axes have one scale in common.
+def axes(
+    count: int, width: float, height: float, shared: bool = False, columns: int | None = None
+) -> tuple[Any, list[Any]]:
+    """Return a white figure and its `count` axes, each `width` by `height` inches.
+
+    With `shared`, the axes have one scale in common; with `columns`, so many stand in a row.
     """
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(count * width + 1, height + 1.6), facecolor="white")
+    columns = min(count, columns or count)
+    rows = -(-count // columns)
+    across, total = columns * width + 1, rows * height + (rows - 1) * GAP + 1.6
+    figure = Figure(figsize=(across, total), facecolor="white")
     FigureCanvasSVG(figure)  # the figure's texts are measured by its canvas
-    grid = figure.subplots(1, count, squeeze=False, sharex=shared, sharey=shared)
-    total = height + 1.6
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
     figure.subplots_adjust(
-        left=0.7 / (count * width + 1), right=0.99, wspace=0.08 if shared else 0.22,
-        bottom=0.7 / total, top=1 - 0.9 / total,
+        left=0.7 / across, right=0.99, wspace=0.08 if shared else 0.22,
+        bottom=0.7 / total, top=1 - 0.9 / total, hspace=GAP / height,
     )  # fmt: skip
-    return figure, grid[0]
+    for empty in grid.flat[count:]:
+        empty.remove()
+    return figure, [*grid.flat[:count]]
 
 
 def head(figure: Any, title: str, subtitle: str) -> None:

@@ -1,4 +1,4 @@
-"""The figure of host times: a row for each solution, a strip for each shape."""
+"""The figure of host times: a row for each solution, a strip for each case."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from common.board.plots import frame
 from common.board.plots.style import FAINT, GRID, INK, Look, labelled, solutions_of
 from common.board.plots.sweeps import HOST_CALLS, HostPlot, Strip
 
+COLUMNS = 3
+"""The strips side by side; further ones stand below."""
 MARKERS = {"no_grad": "D", "forward": "o", "backward": "s"}
 
 
 def host_figure(plot: HostPlot, look: Mapping[str, Look], device: str) -> Any:
-    """Return a matplotlib figure with the plot's strips side by side."""
+    """Return a matplotlib figure with the plot's strips."""
     names = _by_cost(plot)
     size = {"width": 2.9, "height": 0.6 + 0.29 * len(names)}
-    figure, row = frame.axes(len(plot.strips), **size, shared=True)
-    for axes, strip in zip(row, plot.strips, strict=True):
+    figure, strips = frame.axes(len(plot.strips), **size, shared=True, columns=COLUMNS)
+    for axes, strip in zip(strips, plot.strips, strict=True):
         _strip(axes, strip, names, look)
-    row[0].set_yticks(range(len(names)), [labelled(name, look) for name in names])
-    row[0].set_ylim(len(names) - 0.4, -0.6)
+    strips[0].set_yticks(range(len(names)), [labelled(name, look) for name in names])
+    strips[0].set_ylim(len(names) - 0.4, -0.6)
     frame.head(figure, plot.title, f"{device} · host time, median with its 95 % interval")
     frame.below(figure, "microseconds until the call returns", plot.missing)
-    _legend(row[-1])
+    _legend(strips[:COLUMNS][-1])
     return figure
 
 
@@ -53,6 +55,7 @@ def _strip(axes: Any, strip: Strip, names: Sequence[str], look: Mapping[str, Loo
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="x", labelbottom=True)
     axes.tick_params(axis="y", labelcolor=INK, labelsize=9.5, length=0)
     axes.grid(color=GRID, linewidth=0.8)
 
