@@ -10,7 +10,7 @@ FACTORS: Factors = {
     "tensor_format": ("sbhd", "bshd", "thd", "thd, sparse"),
     "dtype": ("float32", "bfloat16", "float16"),
     "layout": ("contiguous", "strided", "transposed", "sparse"),
-    "upstream": ("contiguous", "strided", "transposed", "expanded", "reversed"),
+    "upstream": ("contiguous", "strided", "transposed", "expanded"),
     "freqs_layout": ("contiguous", "strided", "sparse"),
     "angles": ("random", "paired", "far"),
     "spare": (True, False),
@@ -21,7 +21,7 @@ FACTORS: Factors = {
     "h": (1, 3),
     "interleaved": (False, True),
     "starts": ("none", "contiguous", "sparse"),
-    "cp": ((1, 0), (2, 1), (3, 0), (5, 2)),
+    "cp": ((1, 0), (2, 1), (3, 2)),
 }
 """All options: `thd, sparse` has a sparse cu_seqlens, `starts` says how start_positions lies in
 memory, and `cp` is the size and the rank."""
@@ -56,6 +56,10 @@ CONTIGUOUS: Factors = {
 }
 SUBSETS: Mapping[str, Factors] = {
     "paired angles, contiguous inputs, no further option": {**CONTIGUOUS, **PLAIN, **PAIRED},
+    "paired angles, contiguous inputs, no option but cu_seqlens": {
+        **CONTIGUOUS, **PLAIN, **PAIRED,
+        "tensor_format": ("thd",), "sequences": ("one", "few", "many"),
+    },
     "paired angles, contiguous inputs, no context parallelism": {
         **CONTIGUOUS, **PAIRED, "cp": ((1, 0),),
     },
@@ -66,5 +70,6 @@ SUBSETS: Mapping[str, Factors] = {
     "paired angles, no context parallelism": {**PAIRED, "cp": ((1, 0),)},
     "paired angles": PAIRED,
     "no further option": PLAIN,
+    "bshd": {"tensor_format": ("bshd",)},
 }  # fmt: skip
 """The values that a solution of a usual kind answers; most public kernels are of the first."""

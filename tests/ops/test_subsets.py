@@ -7,7 +7,6 @@ cases that such a solution refuses, it could ignore them and pass.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,18 +24,18 @@ from common.ops.mistakes.rope import MISTAKES
 ROPE = ops.load("rope")
 LEFT = {
     **dict.fromkeys(SUBSETS, 0),
-    "half types, sbhd": 35,
-    "half types, contiguous inputs": 27,
-    "sbhd, contiguous inputs": 57,
-    "half types, sbhd, contiguous inputs": 140,
-    "half types, paired angles, contiguous inputs, no further option": 6,
+    "half types and sbhd": 44,
+    "half types and contiguous inputs": 17,
+    "sbhd and contiguous inputs": 79,
+    "half types and sbhd and contiguous inputs": 95,
+    "half types and paired angles, contiguous inputs, no further option": 6,
 }
 """The subsets, some of them joined, each with the number of pairs that no row of it has."""
 
 
 def values_of(name):
     """Return the options' values in a subset, or in all of several that are joined."""
-    names = [each for each in SUBSETS if re.search(rf"(^|, ){each}($|, )", name)]
+    names = [each for each in SUBSETS if each in (name, *name.split(" and "))]
     return functools.reduce(restricted, [SUBSETS[each] for each in names], FACTORS)
 
 
@@ -135,7 +134,7 @@ PLANTED = {
     "sequences": known("cu_seqlens is ignored: positions count on", tensor_format="thd"),
     "rank": known("cp_rank is ignored", cp=(2, 1)),
     "ranks": known("cp_size is ignored", cp=(2, 1)),
-    "chunks": known("a rank's two chunks lie side by side", cp=(3, 0)),
+    "chunks": known("a rank's two chunks lie side by side", cp=(3, 2)),
     "backward": known("backward turns the same way as forward", forward=False),
 }
 ANSWERED = [

@@ -22,4 +22,4 @@ def rope(t, freqs, *, tensor_format="sbhd", cu_seqlens=None):
     ends = ends.clamp(0, len(t))
     token = torch.arange(len(t), device=t.device)
     sequence = torch.bucketize(token, ends[1:-1].cummax(0).values, right=True)
-    return _rotate(t, freqs[(token - ends[sequence]).abs(), 0])
+    return _rotate(t, freqs[(token - ends[sequence]).abs().clamp(max=len(freqs) - 1), 0])
