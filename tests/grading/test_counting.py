@@ -60,7 +60,7 @@ def launch_of(reply):
 
 COPY = """
     @triton.jit
-    def _copy(x, y, rows, size, BLOCK: tl.constexpr):
+    def _copy(x, y, rows, size: tl.int64, BLOCK: tl.constexpr):
         {body}
 
     def rotate_half(x, *, interleaved=False):
@@ -75,6 +75,14 @@ def copying(body, programs="triton.cdiv(x.numel(), 1000)"):
     return COPY.format(
         body=textwrap.indent(textwrap.dedent(body), " " * 8).strip(), programs=programs
     )
+
+
+def test_a_number_has_its_annotated_type(counted):
+    body = """
+        tl.static_assert(size.dtype == tl.int64)
+        tl.store(y, tl.load(x))
+    """
+    assert launch_of(counted(copying(body, "1")))["loaded"] == 2
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from common.sandbox.counted.sample import MORE_PROGRAMS, PROGRAMS, Loops, betwee
 from common.sandbox.counted.sums import Sample, total, work_of
 from common.sandbox.counted.traffic import Program, Traffic, WritesIntegers
 from common.sandbox.interpreter.bounds import WATCH, Launch
+from common.sandbox.interpreter.language import annotated
 from common.sandbox.interpreter.spans import Span, alive, spans_of
 from common.sandbox.interpreter.tape import Tape
 from common.wire import Reply
@@ -88,7 +89,7 @@ class Launches:
         """Run a sample of the programs, or all of them where they store integers."""
         given = {
             name: each if name in executor.constexprs else interpreter._implicit_cvt(each)
-            for name, each in arguments.items()
+            for name, each in annotated(executor.fn, arguments).items()
         }
         grid = executor.grid(arguments) if callable(executor.grid) else executor.grid
         sizes: Grid = (*map(int, grid), *(1,) * (3 - len(grid)))  # type: ignore[assignment]

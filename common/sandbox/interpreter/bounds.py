@@ -28,6 +28,7 @@ from common.sandbox.interpreter.access_log import AccessLog as AccessLog
 from common.sandbox.interpreter.access_log import kernel_line
 from common.sandbox.interpreter.conflicts import ATOMIC, Access, Conflicts
 from common.sandbox.interpreter.lanes import active, bare, width_of
+from common.sandbox.interpreter.language import annotated
 from common.sandbox.interpreter.program import Program
 from common.sandbox.interpreter.second_look import SecondLook
 from common.sandbox.interpreter.spans import Span, alive, element, extent, spans_of
@@ -290,7 +291,7 @@ def _watch_launches() -> None:
         WATCH.launch = launch = Launch(spans, integers, live, set(), taken, program)
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn of a NaN either
-                run(self, *args, **kwargs)
+                run(self, **annotated(self.fn, arguments))
             WATCH.tapes.keep(key, taken, launch.patched)
         finally:
             if WATCH.launch is not launch:

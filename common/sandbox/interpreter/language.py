@@ -1,8 +1,9 @@
 """What a kernel may be written in for a GPU, and Triton's interpreter alone does not take.
 
-A loop's variable is a tensor, and so is an argument that is a boolean or a float. A constant may
-stand before a tensor. A kernel may capture names of the function around it. The language may have
-any name, and so may its functions.
+A loop's variable is a tensor, and so is an argument that is a boolean or a float; an argument has
+the type that its annotation names. `and`, `or` and `not` take blocks. A constant may stand before a
+tensor. A kernel may capture names of the function around it. The language may have any name, and so
+may its functions.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -18,7 +20,8 @@ import numpy as np
 import triton
 import triton.language as tl
 from triton.runtime import interpreter
-from triton.runtime.interpreter import TensorHandle, interpreter_semantic
+from triton.runtime.interpreter import TensorHandle, interpreter_builder, interpreter_semantic
+from triton.runtime.jit import KernelParam
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
@@ -33,9 +36,13 @@ def install() -> None:
     interpreter._patch_lang_core = _counting(interpreter._patch_lang_core)
     if VERSION < (3, 7):
         interpreter._patch_lang_tensor = _with_integers(interpreter._patch_lang_tensor)
-    interpreter.ASTTransformer.visit_For = _visit_for
+    transformer = interpreter.ASTTransformer
+    transformer.visit_Assign = _with_values(transformer.visit_Assign)
+    transformer.visit_For = _visit_for
+    transformer.visit_BoolOp, transformer.visit_UnaryOp = _visit_bool_op, _visit_unary_op
     setattr(interpreter, COUNTED, counted_range)  # Triton copies its globals to the kernel's
-    vars(interpreter.interpreter_builder.options).update(allowed_dot_input_precisions=PRECISIONS)
+    vars(interpreter_semantic).update(joined=joined, negated=negated)
+    vars(interpreter_builder.options).update(allowed_dot_input_precisions=PRECISIONS)
     interpreter._implicit_cvt = _with_scalars(interpreter._implicit_cvt)
     for name, method in list(vars(tl.constexpr).items()):
         if inspect.isfunction(method) and [*inspect.signature(method).parameters][1:] == ["other"]:
@@ -88,6 +95,58 @@ def _visit_for(self: ast.NodeTransformer, node: ast.For) -> ast.AST:
     return self.generic_visit(node)
 
 
+def joined(both: bool, *operands: Callable[[], Any]) -> Any:
+    """Return the value of `and`, or of `or`, as Triton's compiler does.
+
+    A constant that decides is the value; otherwise all tensors are computed, scalars too.
+    """
+    tensors: list[Any] = []
+    for operand in operands:
+        value = operand()
+        if isinstance(value, tl.tensor):
+            tensors.append(value)
+        elif bool(value) is not both:
+            return value
+    if len(tensors) < 2:
+        return tensors[0] if tensors else value
+    join = operator.and_ if both else operator.or_
+    return functools.reduce(join, (each.to(tl.int1) for each in tensors))
+
+
+def negated(operand: Any) -> Any:
+    """Return the value of `not`."""
+    return operand.to(tl.int1) == 0 if isinstance(operand, tl.tensor) else not operand
+
+
+def _visit_bool_op(self: ast.NodeTransformer, node: ast.BoolOp) -> ast.AST:
+    """Put `joined` in the operator's place, for which Python would ask a block for its truth."""
+    nothing = ast.arguments([], [], None, [], [], None, [])
+    operands = [ast.Lambda(nothing, self.visit(each)) for each in node.values]
+    return _call(joined, ast.Constant(isinstance(node.op, ast.And)), *operands)
+
+
+def _visit_unary_op(self: ast.NodeTransformer, node: ast.UnaryOp) -> ast.AST:
+    self.generic_visit(node)
+    return _call(negated, node.operand) if isinstance(node.op, ast.Not) else node
+
+
+def _call(function: Callable[..., Any], *arguments: ast.expr) -> ast.expr:
+    """Return a call by way of a name that Triton gives each kernel."""
+    semantic = ast.Name("interpreter_semantic", ast.Load())
+    return ast.Call(ast.Attribute(semantic, function.__name__, ast.Load()), [*arguments], [])
+
+
+def _with_values(visit: Callable[[Any, ast.Assign], ast.AST]) -> Callable[..., ast.AST]:
+    """Visit an assigned value too, which Triton's own transformer leaves out."""
+
+    @functools.wraps(visit)
+    def patched(self: Any, node: ast.Assign) -> ast.AST:
+        node.value = self.visit(node.value)
+        return visit(self, node)
+
+    return patched
+
+
 def _with_integers(patch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     """Let Python read a tensor's integer, as Triton 3.7 does.
 
@@ -117,12 +176,28 @@ def _with_scalars(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(convert)
     def patched(arg: Any) -> Any:
         if isinstance(arg, bool | float):
-            kind = tl.int1 if isinstance(arg, bool) else tl.float32
-            value = np.array([arg], dtype=interpreter._get_np_dtype(kind))
-            return tl.tensor(TensorHandle(value, kind), kind)
+            return _scalar(arg, tl.int1 if isinstance(arg, bool) else tl.float32)
         return convert(arg)
 
     return patched
+
+
+def _scalar(value: float, kind: tl.dtype) -> tl.tensor:
+    """Return a number as a tensor of this type."""
+    return tl.tensor(getattr(interpreter_builder, f"get_{kind.name}")(value), kind)
+
+
+def annotated(fn: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a kernel's arguments, of which each annotated number is a tensor of its type.
+
+    The interpreter itself takes the type from the value.
+    """
+    found = dict(arguments)
+    for place, (name, parameter) in enumerate(inspect.signature(fn).parameters.items()):
+        kind = KernelParam(place, parameter, False, False).annotation_type
+        if kind and not kind.startswith("*") and isinstance(found[name], int | float):
+            found[name] = _scalar(found[name], tl.str_to_ty(kind, None))
+    return found
 
 
 def _leaving_tensors(operator: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -158,7 +233,9 @@ def _with_names(rewrite: Callable[[Any], Any]) -> Callable[[Any], Any]:
             known.pop(COUNTED, None)  # another one, while loops are sampled
             made = FunctionType(fn.__code__, known, fn.__name__, fn.__defaults__, fn.__closure__)
             self.fn = functools.update_wrapper(made, fn)
-        return rewrite(self)
+        rewritten = rewrite(self)
+        rewritten.__annotations__ = fn.__annotations__  # Triton makes them their source's text
+        return rewritten
 
     return patched
 

@@ -150,6 +150,24 @@ def scaled_by_a_float(x, out, n, N: tl.constexpr, scale=0.1):
 
 
 @triton.jit
+def annotated(
+    x, out, n: tl.int64, N: tl.constexpr, third: tl.float64 = 1 / 3, half: tl.float16 = 0.5
+):
+    tl.static_assert(n.dtype == tl.int64 and half.dtype == tl.float16)
+    shift = n * 2**29 // 2**29 - n + (tl.abs(third * 3 - 1) < 1e-15).to(tl.int64) - 1
+    tl.store(out + tl.arange(0, N), tl.load(x + tl.arange(0, N) + shift))
+
+
+@triton.jit
+def logical(x, out, n, N: tl.constexpr, missing=None):
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    row = (i < 1) and (j < n)
+    if missing is not None and tl.load(missing) > 0:
+        row = i < 0
+    tl.store(out + i * N + j, tl.load(x + i * N + j, mask=row), mask=row and not (i > 0 or j >= n))
+
+
+@triton.jit
 def product(x, out, n, N: tl.constexpr):
     i, j = tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :]
     a = tl.load(x + j, (i == 0) & (j < n), other=0.0)
@@ -188,6 +206,8 @@ KERNELS = {
     "a grid of arguments": (counting, grid),
     "a boolean": (chosen, (1,)),
     "a float": (scaled_by_a_float, (1,)),
+    "annotated numbers": (annotated, (1,)),
+    "logical operators": (logical, (1,)),
     "a product of bf16x6": (product, (1,)),
     "constants beside tensors": (by_constants, (1,)),
     "an object for a pointer": (chosen, (1,)),
