@@ -36,6 +36,10 @@ class Target:
     """Streaming multiprocessors, or compute units."""
     threads: int
     """The most threads of one of these."""
+    l2: int
+    """MiB of L2 cache."""
+    memory: int
+    """GiB of device memory."""
     name: str
     """The device, as torch names it."""
 
@@ -56,18 +60,21 @@ class Target:
             multi_processor_count=self.processors,
             max_threads_per_multi_processor=self.threads,
             shared_memory_per_block_optin=self.shared,
+            L2_cache_size=self.l2 << 20,
+            total_memory=self.memory << 30,
         )
 
 
 TARGETS = {
-    "sm_80": Target("cuda", 80, 32, 163 << 10, 108, 2048, "NVIDIA A100-SXM4-80GB"),
-    "sm_90": Target("cuda", 90, 32, 227 << 10, 132, 2048, "NVIDIA H100 80GB HBM3"),
-    "sm_100": Target("cuda", 100, 32, 227 << 10, 148, 2048, "NVIDIA B200"),
-    "sm_120": Target("cuda", 120, 32, 99 << 10, 170, 1536, "NVIDIA GeForce RTX 5090"),
-    "gfx942": Target("hip", "gfx942", 64, 64 << 10, 304, 2048, "AMD Instinct MI300X"),
+    "sm_80": Target("cuda", 80, 32, 163 << 10, 108, 2048, 40, 80, "NVIDIA A100-SXM4-80GB"),
+    "sm_90": Target("cuda", 90, 32, 227 << 10, 132, 2048, 50, 80, "NVIDIA H100 80GB HBM3"),
+    "sm_100": Target("cuda", 100, 32, 227 << 10, 148, 2048, 126, 180, "NVIDIA B200"),
+    "sm_120": Target("cuda", 120, 32, 99 << 10, 170, 1536, 96, 32, "NVIDIA GeForce RTX 5090"),
+    "gfx942": Target("hip", "gfx942", 64, 64 << 10, 304, 2048, 4, 192, "AMD Instinct MI300X"),
 }
 """The targets by name. The shared memory and the threads are those of CUDA's programming guide,
-table "Technical Specifications per Compute Capability", and of AMD's CDNA3 ISA."""
+table "Technical Specifications per Compute Capability", and of AMD's CDNA3 ISA; the caches and the
+memory those of the vendors' datasheets."""
 
 
 class NoGPU(DriverBase):  # type: ignore[misc]
