@@ -20,13 +20,11 @@ TARGET = os.environ.get("STUDY_TARGET", "")
 ON_GPU = not (INTERPRETED or TARGET)
 EVERY = "every"
 """In the place of a target: kernels are compiled whole, for the target that a request names."""
-USUAL = "sm_90"
-"""The target that torch.cuda names where no other is known."""
 COUNTED = INTERPRETED and bool(TARGET)
 """Kernels meet the target's driver under the interpreter, and their work is counted."""
 if INTERPRETED:
     from common.sandbox.interpreter import bounds, conflicts, patches
-if not ON_GPU:
+if TARGET:
     from common.sandbox.compiled import stages, target
 
 LAG = 10_000_000
@@ -43,7 +41,6 @@ def install() -> None:
     """Patch torch and Triton, once, before any kernel runs; do nothing on a GPU."""
     if not ON_GPU:
         _let_launches_choose_a_gpu()
-        target.stand_in(USUAL)
     if INTERPRETED:
         patches.install()
     if TARGET and TARGET != EVERY:  # of every target, each worker is told its own

@@ -255,8 +255,6 @@ def test_a_solutions_configurations_are_listed_forced_and_looked_up(worker):
         *(f"with torch.cuda.device({of}): pass" for of in ("x.device.index", "x.device", "None")),
         "with torch.cuda.device(torch.cuda.current_device()): pass",
         "torch.cuda.synchronize()",
-        "assert torch.cuda.get_device_properties(x.device).multi_processor_count == 132",
-        "assert torch.cuda.get_device_capability() == (9, 0)",
     ],
 )
 def test_a_launch_may_choose_its_gpu_where_none_is(worker, first):

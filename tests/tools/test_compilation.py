@@ -138,15 +138,6 @@ def test_an_end_is_shown_and_not_kept(ask, line):
 
 
 @pytest.mark.slow
-def test_torch_names_the_target(ask):
-    plain = next(case for case in CASES if not case.interleaved)
-    says = "    raise ValueError(f'for {torch.cuda.get_device_capability(x.device)}')\n"
-    source = SOURCE.replace("    y = torch.empty_like(x)\n", says)
-    ends = ask(source, [plain], ["sm_120", "gfx942"])
-    assert [re.search(r"for .*?\)", end.reason)[0] for end in ends] == ["for (12, 0)", "for (9, 4)"]
-
-
-@pytest.mark.slow
 def test_floating_tensors_are_no_memory(ask):
     largest = max(CASES, key=lambda case: math.prod(case.shape))
     says = """

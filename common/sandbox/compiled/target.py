@@ -34,47 +34,18 @@ class Target:
     """Bytes of shared memory that one block may take."""
     processors: int
     """Streaming multiprocessors, or compute units."""
-    threads: int
-    """The most threads of one of these."""
-    l2: int
-    """MiB of L2 cache."""
-    memory: int
-    """GiB of device memory."""
-    name: str
-    """The device, as torch names it."""
-
-    @property
-    def capability(self) -> tuple[int, int]:
-        """The compute capability, as torch has it."""
-        return divmod(self.arch, 10) if isinstance(self.arch, int) else (9, 4)
-
-    @property
-    def properties(self) -> SimpleNamespace:
-        """The properties of the device that launches are planned by, under torch's names."""
-        major, minor = self.capability
-        return SimpleNamespace(
-            name=self.name,
-            major=major,
-            minor=minor,
-            warp_size=self.warp,
-            multi_processor_count=self.processors,
-            max_threads_per_multi_processor=self.threads,
-            shared_memory_per_block_optin=self.shared,
-            L2_cache_size=self.l2 << 20,
-            total_memory=self.memory << 30,
-        )
 
 
 TARGETS = {
-    "sm_80": Target("cuda", 80, 32, 163 << 10, 108, 2048, 40, 80, "NVIDIA A100-SXM4-80GB"),
-    "sm_90": Target("cuda", 90, 32, 227 << 10, 132, 2048, 50, 80, "NVIDIA H100 80GB HBM3"),
-    "sm_100": Target("cuda", 100, 32, 227 << 10, 148, 2048, 126, 180, "NVIDIA B200"),
-    "sm_120": Target("cuda", 120, 32, 99 << 10, 170, 1536, 96, 32, "NVIDIA GeForce RTX 5090"),
-    "gfx942": Target("hip", "gfx942", 64, 64 << 10, 304, 2048, 4, 192, "AMD Instinct MI300X"),
+    "sm_80": Target("cuda", 80, 32, 163 << 10, 108),
+    "sm_90": Target("cuda", 90, 32, 227 << 10, 132),
+    "sm_100": Target("cuda", 100, 32, 227 << 10, 148),
+    "sm_120": Target("cuda", 120, 32, 99 << 10, 170),
+    "gfx942": Target("hip", "gfx942", 64, 64 << 10, 304),
 }
-"""The targets by name. The shared memory and the threads are those of CUDA's programming guide,
-table "Technical Specifications per Compute Capability", and of AMD's CDNA3 ISA; the caches and the
-memory those of the vendors' datasheets."""
+"""The targets by name: A100, H100 and H200, B200, RTX 5090, MI300X. The shared memory is that of
+CUDA's programming guide, table "Technical Specifications per Compute Capability", and of AMD's
+CDNA3 ISA."""
 
 
 class NoGPU(DriverBase):  # type: ignore[misc]
@@ -112,7 +83,7 @@ class NoGPU(DriverBase):  # type: ignore[misc]
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
         """Return CUDA's compute capability."""
-        return self._target.capability
+        return divmod(int(self._target.arch), 10)
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         """Return any type: no launcher is compiled."""
@@ -132,15 +103,8 @@ def install(name: str) -> None:
 
     An autotuner compiles all its configurations, as on a GPU, and takes the first one that fits.
     """
-    stand_in(name)
     driver.set_active(NoGPU(TARGETS[name]))
     Autotuner.do_bench = property(lambda _: _launched)
-
-
-def stand_in(name: str) -> None:
-    """Have torch.cuda give the properties of the target, with its name and compute capability."""
-    properties = TARGETS[name].properties
-    vars(torch.cuda).update(get_device_properties=lambda device=None: properties)
 
 
 def warm(whole: bool) -> None:
