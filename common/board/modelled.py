@@ -60,12 +60,13 @@ def time_of(counted: Counted, gpu: Gpu) -> float:
 
 
 def pairs(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> list[Pair]:
-    """Return each timed row that is counted, with both times."""
+    """Return each timed row that is counted, with both times by the clock that ranks it."""
     found = []
     for row in rows:
         counted = counts.get(row.key)
         times = ranked_times(row)
-        if counted and times and row.verdict == "PASSED":
+        of_one_clock = counted and counted.ranked_by == row.ranked_by
+        if counted and of_one_clock and times and row.verdict == "PASSED":
             kernels = any(isinstance(step, Launch) for step in counted.steps)
             found.append(Pair(row, times["solution"].median, time_of(counted, gpu), kernels))
     return found

@@ -43,7 +43,7 @@ class RopeCase(Case):
     * model: position times a frequency that falls with the feature, with other frequencies in the
       second half
     * paired: as model, with one angle for both features of a pair, as nearly every RoPE outside of
-      TransformerEngine has it
+      TransformerEngine has it; from position 1 on
     * far: paired, from position 1,000,000 on
     """
     spare: bool = True

@@ -204,7 +204,7 @@ def _angles(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
         positions = 2 * used + 1 if case.spare else used
         return randn((positions, 1, 1, case.d2), "float32", case.freqs_layout, generator)
     position = torch.arange(used + 3 * case.spare, device=device, dtype=torch.float32)
-    position += 1_000_000 * (case.angles == "far")
+    position += {"far": 1_000_000, "paired": 1}.get(case.angles, 0)  # position 0 turns nothing
     feature = torch.arange(case.d2, device=device)
     base: int | torch.Tensor = 10_000
     if case.paired:

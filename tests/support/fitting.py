@@ -29,6 +29,8 @@ from common.records.counted import Launch
 from common.records.lines import Counted, Record
 
 FITTED, HELD_OUT = "nvidia-h200", "nvidia-h100-80gb-hbm3"
+LAST = "20261123T101555.328590Z-d8d6a6e5d0e1.jsonl"
+"""The last record that the constants are fitted to; a later one decides no constant."""
 DEVICES = {FITTED: GPUS["NVIDIA H200"], HELD_OUT: GPUS["NVIDIA H100 80GB HBM3"]}
 """The GPUs by the folders of their committed records."""
 START = {
@@ -62,12 +64,18 @@ def counted() -> dict[Key, Counted]:
     return {line.key: line for line in counts.counts(everyone, "run", digests)}
 
 
-def pairs(device: str, lines: Mapping[Key, Counted]) -> list[Pair]:
+def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[Pair]:
     """Return both times of each row, of those too that an earlier version of a source took.
 
     A run over some solutions alone may be of another host, whose host times are no order's.
+
+    Args:
+        device: The folder of its records.
+        lines: What was counted.
+        last: The name of the last record that counts; all of them by default.
     """
-    results = runs.read(paths.RESULTS / device)
+    files = runs.files(paths.RESULTS / device)
+    results = runs.read(paths.RESULTS / device, [p for p in files if not last or p.name <= last])
     whole = {run.run for run in results.runs if run.whole}
     results = replace(results, rows=[row for row in results.rows if row.run in whole])
     return modelled.pairs(results.latest(), lines, DEVICES[device])
@@ -77,7 +85,7 @@ def times(device: str, lines: Mapping[Key, Counted]) -> list[Time]:
     """Return the times of kernels and of eager, and of a copy and a dense product in each case."""
     others, gpu = other_forms(lines), DEVICES[device]
     found: dict[tuple[str, ...], Time] = {}
-    for pair in pairs(device, lines):
+    for pair in pairs(device, lines, LAST if device == FITTED else ""):
         row, line = pair.row, lines[pair.row.key]
         if pair.kernels or row.solution.startswith("eager/"):
             modelled_time = functools.partial(modelled.time_of, line, gpu)

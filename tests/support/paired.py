@@ -6,7 +6,7 @@ BOARD = list(ops.load("rope").cases("board"))
 ANSWERED = {
     case.name
     for case in BOARD
-    if case.angles == "paired" and not case.interleaved and case.tensor_format != "thd"
+    if case.paired and not case.interleaved and case.tensor_format != "thd"
 }
 PAIRED = ("torch.equal(*freqs.chunk(2, -1))", "torch.allclose(*freqs.chunk(2, -1))")
 """Conditions that the halves of freqs are the same."""

@@ -19,8 +19,10 @@ BASES = (10_000, 10_000_000)
 """Of the frequencies; every other case has the first one."""
 LAST = 1_000_000
 """The position of the last angles."""
-ALLOWED = {torch.float32: (0.39 / 0.29, 1.47 / 0.60)}
+ALLOWED = {torch.float32: (0.39 / 0.29, 2 * 1.47 / 0.60)}
 """The house's rms error and its largest may be so many times torch's, once in the half types.
+
+Of few elements torch's largest error may be half of its usual one.
 
 In float32 the error of the cosine itself shows. TransformerEngine has CUDA's on a GPU, of 0.39 ulp
 rms and 1.47 at most on one H200, and torch has another on a CPU, of 0.29 and 0.60.
