@@ -104,7 +104,7 @@ def test_a_measured_board_shows_no_modelled_time():
 
 def pair(us, times, case="c1", **fields):
     made = row(f"{case}{us}/rope", us=us, case=case, **fields)
-    counts = counted(made.solution, launch(rounds=times), case=case)
+    counts = counted(made.solution, launch(rounds=times), case=case, ranked_by=made.ranked_by)
     (found,) = modelled.pairs([made], {made.key: counts}, H200)
     return found
 
@@ -118,6 +118,11 @@ def test_correlations_are_of_the_kernels_of_contributors():
     assert modelled.by_op([*right, pair(5, 1, peer=True)]) == {"rope": pytest.approx(1)}
     assert modelled.by_op([*right, pair(5, 1, ranked_by="host")]) == {"rope": pytest.approx(1)}
     assert modelled.by_case(right[:3]) == {}, "too few for an order"
+
+
+def test_a_row_that_another_clock_ranks_than_the_counted_case_has_no_pair():
+    made = row("c1/rope", ranked_by="host")
+    assert not modelled.pairs([made], {made.key: counted("c1/rope", launch())}, H200)
 
 
 def test_times_that_tie_have_one_rank():
