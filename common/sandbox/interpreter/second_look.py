@@ -39,7 +39,7 @@ class Wrap(NamedTuple):
 
 
 class SecondLook:
-    """What stands in the place of a launch's tape while one of its programs runs once more."""
+    """Stand-in for a launch's tape while one of its programs runs once more."""
 
     replaying = True
     """An access outside ends it."""
