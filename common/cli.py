@@ -25,7 +25,7 @@ from common.commands import (
     tune,
 )
 from common.commands import options as shared
-from common.errors import UserError
+from common.errors import ServerEnded, UserError, is_out_of_memory
 
 COMMANDS: dict[str, ModuleType] = {
     "list": list,
@@ -87,11 +87,9 @@ def _explained(error: Exception) -> str:
     if isinstance(error, OSError):
         hint = _HINTS.get(error.errno or 0, "")
         return f"{error.filename or 'a file'}: {error.strerror or error}{hint}"
-    # a class of a module that imports torch
-    if type(error).__name__ == "ServerEnded" and str(error):
+    if isinstance(error, ServerEnded) and str(error):
         return str(error)
-    # torch's own class, which is not imported here
-    if isinstance(error, RuntimeError) and type(error).__name__ == "OutOfMemoryError":
+    if is_out_of_memory(error):
         hint = "choose others with --op or --only; what was recorded is kept"
         return f"a case needs more memory than the GPU has free: {hint}"
     return ""

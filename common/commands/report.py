@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import paths
 from common.board import terminal
@@ -17,16 +17,13 @@ from common.commands.excerpt import excerpt, place_of
 from common.grading.when import when
 from common.printable import printable
 from common.spec import Case, Direction, Fact, Op
-from common.verdicts import ENDED, Verdict
+from common.verdicts import BEFORE_LAUNCH, ENDED, Verdict
 
 SHOWN = 2
 """The cases shown of each group of failures, the smallest ones."""
 REASONS = 3
 """The reasons shown for which verdicts are not supported, the commonest ones."""
 COUNT = re.compile(r" \(\d+ of \d+\)$")
-NOT_ASKED_AGAIN = (*sorted(ENDED), "COMPILE_ERROR")
-"""The verdicts on a process that was ended, which takes a deadline each time, and on a kernel that
-does not compile, which names its line."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +60,28 @@ class Answer:
     def empty(self) -> bool:
         """Whether the output has no element, so that no mistake shows."""
         return math.prod(self.op.output(self.case)) == 0
+
+
+class Count(NamedTuple):
+    """The failures of a group among the cases that are answered in its direction."""
+
+    fails: int
+    answered: int
+    elements: int | None
+    """The answered cases that have an element; None where one that has none fails too."""
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether every case fails that is answered and could show the mistake."""
+        return self.fails in (self.answered, self.elements)
+
+    def __str__(self) -> str:
+        """Return the numbers in words."""
+        if self.fails == self.answered:
+            return f"every case ({self.fails})"
+        if self.everywhere:
+            return f"every case that has an element ({self.fails})"
+        return f"{self.fails} of {self.answered} cases"
 
 
 @dataclass(frozen=True)
@@ -107,15 +126,12 @@ class Group:
                 for some in (self.answers, passes))  # fmt: skip
         return when(*both)
 
-    def count(self, answers: Iterable[Answer]) -> str:
+    def count(self, answers: Iterable[Answer]) -> Count:
         """Return the number of failures, of the cases that are answered in this direction."""
         answered = [each for each in answers if self._verdict(each) not in ("", "UNSUPPORTED")]
-        fails, elements = len(self.answers), sum(not each.empty for each in answered)
-        if fails == len(answered):
-            return f"every case ({fails})"
-        if fails == elements and not any(each.empty for each in self.answers):
-            return f"every case that has an element ({fails})"
-        return f"{fails} of {len(answered)} cases"
+        elements = sum(not each.empty for each in answered)
+        some_empty = any(each.empty for each in self.answers)
+        return Count(len(self.answers), len(answered), elements if not some_empty else None)
 
     def _verdict(self, answer: Answer) -> str:
         """Return the verdict in this direction, empty where the case does not ask for it."""
@@ -185,7 +201,7 @@ class TierReport:
 
     def everywhere(self, group: Group) -> bool:
         """Return whether every case that is answered and has an element fails so."""
-        return group.count(self._answers[group.solution].values()).startswith("every")
+        return group.count(self._answers[group.solution].values()).everywhere
 
     def unexplained(self, told: Collection[tuple[str, Direction]]) -> Iterator[tuple[Group, Case]]:
         """Yield each group that no property and no cause explains, and its smallest case.
@@ -199,7 +215,7 @@ class TierReport:
             known = any((group.solution, each) in told for each in group.directions)
             if not (
                 known
-                or group.verdict in NOT_ASKED_AGAIN
+                or group.verdict in ENDED | BEFORE_LAUNCH
                 or self.everywhere(group)
                 or self.when(group)
             ):

@@ -19,7 +19,7 @@ from common import paths
 from common.commands import check, starting
 from common.commands import options as shared
 from common.commands.report import TierReport
-from common.errors import UserError
+from common.errors import ServerEnded, UserError
 from common.solutions import Solution, is_hidden, python_files
 from common.verdicts import FINE
 
@@ -181,8 +181,6 @@ class Watch:
     # --- one round --------------------------------------------------------------------------------
 
     def _round(self) -> None:
-        from common.grading.fork_server import ServerEnded
-
         self.passes = False
         try:
             chosen = self._select()

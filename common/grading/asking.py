@@ -11,19 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from common.errors import Kind
 from common.grading.compare import Finding, altered, differing, label
 from common.grading.exchange import FIRST, FURTHER, LATEST, OTHER, Exchange
 from common.grading.worker import NO_REPLY
 from common.spec import DIRECTIONS, Direction
-from common.verdicts import VERDICTS
+from common.verdicts import ENDED, UNFINISHED, VERDICTS
 from common.wire import OUTPUT, Reply
 
-DEATHS = {"CRASHED", "TIMEOUT"}
-DIED = DEATHS | {"RUNTIME_ERROR", "OUT_OF_BOUNDS"}
-"""The ends of a forward that say nothing of a backward which does not exist."""
-THREADS = "Inplace update to inference tensor outside InferenceMode"
-"""torch's words where another thread writes to a tensor of inference mode, which each thread enters
-for itself. A pool of threads that writes slices is no fault; it is noted."""
 NO_GRADIENT = Finding("UNSUPPORTED", "the output has no grad_fn")
 Findings = dict[Direction, list[Finding]]
 
@@ -38,7 +33,7 @@ def ask_attempts(exchange: Exchange, findings: Findings) -> list[int]:
     if exchange.interleaved:
         several = ((FIRST,), (OTHER, LATEST, *exchange.beside))
     for attempts in several:
-        if OTHER in attempts and DEATHS & {found.verdict for found in findings["backward"]}:
+        if OTHER in attempts and ENDED & {found.verdict for found in findings["backward"]}:
             attempts = (LATEST,)  # one more death in backward, and forward would not be asked
         asked += attempts
         _ask_together(exchange, attempts, findings)
@@ -54,13 +49,15 @@ def ask_further(exchange: Exchange, findings: Findings) -> None:
     inference mode serves no call that has a backward. What the mode leaves unsupported is noted:
     coverage must not depend on the draw.
     """
-    dead = DEATHS & {found.verdict for found in findings["backward"]}
+    dead = ENDED & {found.verdict for found in findings["backward"]}
     if exchange.mode and not findings["forward"] and not dead:
         further: Findings = {"forward": [], "backward": list(findings["backward"])}
         _ask_together(exchange, (FURTHER,), further)
         for direction in DIRECTIONS:
             for found in further[direction][len(findings[direction]) :]:
-                if found.verdict == "UNSUPPORTED" or THREADS in found.reason:
+                # a pool of threads that writes slices is no fault
+                noted = found.kind is Kind.INFERENCE_THREAD
+                if found.verdict == "UNSUPPORTED" or noted:
                     exchange.notes.append(found.reason)
                 else:
                     findings[direction].append(found)
@@ -202,7 +199,7 @@ def _ask(
     if failure:
         findings[direction].append(failure)
         if forward and reply.get("verdict") and attempt != FURTHER:
-            lacking = exchange.worker.differentiable == {False} and failure.verdict in DIED
+            lacking = exchange.worker.differentiable == {False} and failure.verdict in UNFINISHED
             findings["backward"].append(NO_GRADIENT if lacking else failure)
     return reply, failure
 
@@ -233,7 +230,8 @@ def _is_result(result: Any) -> bool:
 def _failure_in_words(reply: Reply) -> Finding:
     if not _is_failure(reply):
         return Finding("CRASHED", NO_REPLY)
-    return Finding(reply["verdict"], reply["reason"])
+    kind = Kind(reply.get("kind", ""))
+    return Finding(reply["verdict"], reply["reason"], kind=kind)
 
 
 def _failure(reply: Reply, results: dict[str, Reply | None], exchange: Exchange) -> Finding | None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from common.arena import integers
+from common.errors import Kind
 from common.grading.picture import picture
 from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import Wrong, check_values, first_index
@@ -28,6 +29,7 @@ class Finding(NamedTuple):
     verdict: str
     reason: str
     picture: Picture | None = None
+    kind: Kind = Kind.NONE
 
 
 def compare(

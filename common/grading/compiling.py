@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
-from common.errors import NOT_WRITTEN
+from common.errors import Kind, ServerEnded
 from common.grading.calls import CallSlots, Drawn, call_json, call_tensors, reserve
-from common.grading.fork_server import TARGET, ForkServer, ServerEnded
+from common.grading.fork_server import TARGET, ForkServer
 from common.grading.grade import grade
 from common.grading.graded import TooLarge
 from common.grading.known import Faults, bound, known
@@ -32,7 +32,7 @@ from common.ops._draw import draw
 from common.processes import cores
 from common.solutions import Solution
 from common.spec import Case, Op
-from common.verdicts import ENDED, Verdict
+from common.verdicts import BEFORE_LAUNCH, ENDED, Verdict
 from common.wire import Reply
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ FRESH = 0.0
 AHEAD = 100
 """Graded cases, each of one solution, whose kernels may still be compiling."""
 Outcome = TypeVar("Outcome", bound="Graded | TooLarge")
-EARLIER = {"UNSUPPORTED", "COMPILE_ERROR"}
-"""Verdicts that stay, whatever the kernels do."""
 
 
 class Compiler:
@@ -133,7 +131,7 @@ class Compiler:
         return dataclasses.replace(each, verdicts=verdicts)
 
     def _judged(self, found: Verdicts, problem: Problem, solution: Solution) -> Verdicts:
-        decided = all(each.verdict in EARLIER | ENDED for each in found.values())
+        decided = all(each.verdict in BEFORE_LAUNCH | ENDED for each in found.values())
         if decided or solution.peer or not self._needed:
             return found
         try:
@@ -228,8 +226,8 @@ def _reply(worker: Worker, request: str, **arguments: Any) -> Reply:
     reply = worker.ask(request, **arguments)
     if reply.get("verdict") in ENDED:
         raise Unknown(f"{reply['verdict']}: {reply['reason']}")
-    if NOT_WRITTEN in (reason := str(reply.get("reason"))):
-        raise Unknown(reason)
+    if Kind(reply.get("kind", "")) is Kind.DISK:
+        raise Unknown(str(reply.get("reason")))
     return reply
 
 
@@ -266,6 +264,6 @@ def _noted(found: Verdict, reason: str) -> Verdict:
 
 
 def _with(found: Verdict, reason: str) -> Verdict:
-    if found.verdict in EARLIER:
+    if found.verdict in BEFORE_LAUNCH:
         return found
     return Verdict(found.solution, found.op, found.case, found.direction, "COMPILE_ERROR", reason)

@@ -20,7 +20,8 @@ from typing import Any
 
 from common import kept, ops
 from common.digest import digest
-from common.grading.fork_server import TARGET, ForkServer, ServerEnded
+from common.errors import ServerEnded
+from common.grading.fork_server import TARGET, ForkServer
 from common.grading.worker import Worker
 from common.kept import Kept
 from common.paths import CACHE

@@ -9,25 +9,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from common.errors import ALONE
-from common.wire import Reply
+from common.errors import Kind
+from common.verdicts import Failure
 
 LIVES = 2
 """Deaths after which a solution is not run again."""
 
 
-class Died(Exception):
+class Died(Failure):
     """The process did not reply and was ended; `verdict` is CRASHED, TIMEOUT or TAMPERED."""
-
-    def __init__(self, verdict: str, reason: str) -> None:
-        """Keep the verdict that the death leads to, and its reason."""
-        super().__init__(reason)
-        self.verdict, self.reason = verdict, reason
-
-    @property
-    def reply(self) -> Reply:
-        """Return the death in the form of a reply."""
-        return {"verdict": self.verdict, "reason": self.reason}
 
 
 class Deaths(list[Died]):
@@ -41,9 +31,11 @@ class Deaths(list[Died]):
         being run too, but only until it is asked alone."""
         self._alone = False
 
-    def kill(self, reason: str) -> Died:
+    def kill(self) -> Died:
         """Return a death by a SIGKILL that the harness has not sent, and keep it."""
-        death = Died("CRASHED", f"{reason}, {ALONE}" if self._alone else reason)
+        kind = Kind.KILLED_ALONE if self._alone else Kind.KILLED
+        beside = ", also with nothing beside it" if self._alone else ""
+        death = Died("CRASHED", f"the process ended by SIGKILL{beside}", kind)
         (self if self._alone else self.kills).append(death)
         return death
 
@@ -52,7 +44,8 @@ class Deaths(list[Died]):
         for several in (self, self.kills):
             if len(several) >= lives:
                 last = several[-1]
-                return Died(last.verdict, f"not run again after {lives} such ends: {last.reason}")
+                reason = f"not run again after {lives} such ends: {last.reason}"
+                return Died(last.verdict, reason, last.kind)
         return None
 
     @contextlib.contextmanager
@@ -73,4 +66,4 @@ class Deaths(list[Died]):
             yield found
         finally:
             self._alone = False
-            found += [death for death in self[before:] if ALONE in death.reason]
+            found += [death for death in self[before:] if death.kind is Kind.KILLED_ALONE]

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from common.errors import ServerEnded
 from common.grading.base import Base
 from common.paths import CACHE
 from common.processes import VISIBLE
@@ -21,10 +22,6 @@ LONGEST_END = 5.0
 
 
 NO_ANSWER = "the fork server ended, as where torch or triton does not import: --verbose shows why"
-
-
-class ServerEnded(Exception):
-    """The fork server has ended and its workers with it; any solution may have ended it."""
 
 
 class ForkServer:

@@ -155,9 +155,10 @@ def _verdict(
         case=exchange.problem.case.name,
         direction=direction,
         verdict=found.verdict,
-        reason=with_programs(exchange, direction, found.verdict, found.reason),
+        reason=with_programs(exchange, direction, found.verdict, found.reason, found.kind),
         error=outcome.error if passed else None,
         notes=tuple(exchange.notes) if passed else (),
         picture=found.picture,
+        kind=found.kind,
         results=results if found.verdict == "INCORRECT_NUMERICAL" else {},
     )

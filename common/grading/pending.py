@@ -7,8 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.errors import is_out_of_memory
-from common.grading.fork_server import ServerEnded
+from common.errors import ServerEnded, is_out_of_memory
 from common.grading.problem import Problem
 from common.grading.second_try import Verdicts
 from common.grading.worker import Worker
@@ -33,7 +32,7 @@ class Answered(NamedTuple):
         except ServerEnded:
             pass
         except RuntimeError as error:
-            if not is_out_of_memory(str(error)):
+            if not is_out_of_memory(error):
                 raise
         return cls(worker, verdicts, frozenset(worker.differentiable))
 

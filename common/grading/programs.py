@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from common.errors import Kind
 from common.grading.exchange import LATEST, Exchange
 from common.spec import Direction
 
 NAMED = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose order matters"}
 """The verdicts that are of certain programs, and the interpreter's answer to them."""
-ILLEGAL = "illegal memory access"
-"""CUDA's words for an access far out of bounds, which ends the process."""
 
 
-def with_programs(exchange: Exchange, direction: Direction, verdict: str, reason: str) -> str:
+def with_programs(
+    exchange: Exchange, direction: Direction, verdict: str, reason: str, kind: Kind = Kind.NONE
+) -> str:
     """Return the reason, and the two programs that conflict where results differ.
 
     On a GPU, return the reason and the command that names the program.
     """
-    named = NAMED["OUT_OF_BOUNDS"] if ILLEGAL in reason else NAMED.get(verdict)
+    named = NAMED.get("OUT_OF_BOUNDS" if kind is Kind.ILLEGAL_ACCESS else verdict)
     solution = exchange.worker.solution
     if named and exchange.problem.device == "cuda" and not solution.peer:
         command = f"nox -s check -- {solution.handle} --device cpu"

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from common.errors import is_out_of_memory, out_of_memory
+from common.errors import Kind, is_out_of_memory, out_of_memory
 from common.grading.problem import Problem
 from common.grading.room import Room
 from common.grading.worker import Worker
@@ -57,9 +57,9 @@ class SecondTry:
             with self.room.alone(worker):
                 return self.grade(self._problem(frugal), worker)
         except RuntimeError as error:
-            if not is_out_of_memory(str(error)):
+            if not is_out_of_memory(error):
                 raise
-            reason = out_of_memory(str(error))
+            reason = out_of_memory(error)
         gc.collect()  # the frames of the exception held the case's tensors
         return reason
 
@@ -81,5 +81,7 @@ class SecondTry:
     def _blamed(self, worker: Worker, reason: str) -> Verdicts:
         assert self.problem is not None
         op, case = self.problem.op, self.problem.case
-        failed = functools.partial(Verdict, worker.solution.name, op.name, case.name)
+        failed = functools.partial(
+            Verdict, worker.solution.name, op.name, case.name, kind=Kind.OUT_OF_MEMORY
+        )
         return {each: failed(each, "RUNTIME_ERROR", reason) for each in case.directions}

@@ -39,7 +39,7 @@ def check_sharing(server: ForkServer) -> None:
     try:
         arena = Arena(server.device, 1)
     except RuntimeError as error:
-        if not is_out_of_memory(str(error)):
+        if not is_out_of_memory(error):
             raise
         raise UserError("the GPU has no free memory: end the other processes on it") from None
     try:

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from common.arena import Arena, Lent, reclaim
-from common.errors import KILLED
+from common.errors import ServerEnded
 from common.grading.channel import Channel, ends_by_itself
 from common.grading.deaths import LIVES, Deaths, Died
-from common.grading.fork_server import ForkServer, ServerEnded
+from common.grading.fork_server import ForkServer
 from common.printable import printable
 from common.solutions import Solution
 from common.wire import Reply
@@ -194,7 +194,7 @@ class Worker:
             with contextlib.suppress(ServerEnded):
                 self._stop()
         if ended:  # the process can answer nothing more
-            self.deaths.append(Died(str(reply.get("verdict")), str(reply.get("reason"))))
+            self.deaths.append(Died.told(reply))
         if tampered:  # no later reply counts
             self._loaded = reply
         return reply
@@ -225,7 +225,7 @@ class Worker:
             return death
         if not reason and code == -signal.SIGKILL:
             if by_itself:
-                return self.deaths.kill(KILLED)
+                return self.deaths.kill()
             reason = "the process closed its socket"
         death = Died(verdict, reason or f"the process ended by {_ending(code)}")
         self.deaths.append(death)

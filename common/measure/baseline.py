@@ -19,8 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.errors import UserError
-from common.grading.fork_server import ServerEnded
+from common.errors import Kind, ServerEnded, UserError, kind_of
 from common.grading.problem import Problem
 from common.grading.sweep import Sweep, eager_of
 from common.grading.worker import Worker
@@ -63,6 +62,11 @@ class Disturbed(Exception):
 
 class BaselineFailed(UserError):
     """Eager's process did not answer as it must; no solution is at fault."""
+
+    def __init__(self, reason: str, kind: Kind = Kind.NONE) -> None:
+        """Keep the reason, and what is behind it."""
+        super().__init__(reason)
+        self.kind = kind
 
 
 def eager(sweep: Sweep, op: Op[Any]) -> Worker:
@@ -279,7 +283,8 @@ def _probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
     with eagers_own_faults():
         reply = worker.ask("probe", clock=clock, rounds=rounds)
         if not is_samples(reply.get("samples"), rounds):
-            raise Failed("CRASHED", str(reply.get("reason", "the probe has no samples")))
+            reason = str(reply.get("reason", "the probe has no samples"))
+            raise Failed("CRASHED", reason, Kind(reply.get("kind", "")))
     return list(reply["samples"])
 
 
@@ -289,4 +294,4 @@ def eagers_own_faults() -> Iterator[None]:
     try:
         yield
     except (Failed, ServerEnded) as error:
-        raise BaselineFailed(f"eager's process failed: {error}") from None
+        raise BaselineFailed(f"eager's process failed: {error}", kind_of(error)) from None

@@ -27,7 +27,7 @@ def check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> str 
     """
     # a reply that the solution wrote itself has left the process's own unread
     if (settled := worker.ask("settle")).get("verdict"):
-        raise Failed(settled["verdict"], settled["reason"])
+        raise Failed.told(settled)
     if reason := timed.changed():
         raise Failed("MUTATED_INPUT", reason)
     worker.release()  # the oracle needs the memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from common.errors import was_killed
+from common.errors import Kind
 from common.grading.room import Room
 from common.grading.worker import Worker
 from common.measure.timed_process import Failed
@@ -22,7 +22,7 @@ def time_unkilled(attempt: Callable[[], Reply], worker: Worker, room: Room) -> R
     try:
         return attempt()
     except Failed as failed:
-        if failed.verdict != "CRASHED" or not was_killed(failed.reason):
+        if failed.kind is not Kind.KILLED:
             raise
     with room.alone(worker):
         return attempt()

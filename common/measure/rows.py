@@ -140,7 +140,7 @@ class _Rows:
                 yield [self._row(graded, direction) for direction in DIRECTIONS]
                 return
             except torch.OutOfMemoryError as error:
-                graded = TooLarge(graded.problem.op, graded.case, out_of_memory(str(error)))
+                graded = TooLarge(graded.problem.op, graded.case, out_of_memory(error))
         if graded.case not in self.too_large:
             self.too_large.append(graded.case)
             yield graded

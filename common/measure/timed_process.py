@@ -15,6 +15,7 @@ from common.grading.worker import Worker
 from common.measure.cores import Elapsed, look
 from common.measure.laid_calls import LaidCalls
 from common.spec import ByClock, Direction
+from common.verdicts import Failure
 from common.wire import Reply
 
 FORWARD_ALONE = ("no_grad", "graph")
@@ -28,13 +29,8 @@ Turn = Callable[[int], list[float]]
 """Takes so many samples, in microseconds."""
 
 
-class Failed(Exception):
+class Failed(Failure):
     """A timed process did not answer as it must; holds the verdict and its reason."""
-
-    def __init__(self, verdict: str, reason: str) -> None:
-        """Keep the verdict, one of `common.verdicts`, and one line of reason."""
-        super().__init__(reason)
-        self.verdict, self.reason = verdict, reason
 
 
 @dataclass(frozen=True)
@@ -179,7 +175,7 @@ class TimedProcess:
     def _ask(self, request: str, **arguments: Any) -> Reply:
         reply = self._worker.ask(request, **arguments)
         if reply.get("verdict"):
-            raise Failed(str(reply["verdict"]), str(reply.get("reason", "")))
+            raise Failed.told(reply)
         return reply
 
     def _keep(self, kind: str, reply: Reply) -> None:

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 
 import torch
 
-from common.errors import is_out_of_memory, out_of_memory
+from common.errors import Kind, is_out_of_memory, out_of_memory
 from common.grading.calls import result_slots
 from common.grading.memory import Footprint
 from common.grading.problem import OUTPUT, Problem
@@ -99,7 +99,7 @@ def time_case(
     try:
         return _in_room(problem, worker, baseline, direction, room, patience)
     except Failed as failed:
-        return {"verdict": failed.verdict, "reason": failed.reason}
+        return failed.reply
     except BaselineFailed as failed:
         return {"unmeasured": f"not timed: {failed}"}
     finally:
@@ -126,13 +126,13 @@ def _in_room(
             timed = functools.partial(_undisturbed, once, worker, baseline)
             return time_unkilled(timed, worker, room)
         except (Failed, BaselineFailed, RuntimeError) as error:
-            if not is_out_of_memory(str(error)):
+            if not is_out_of_memory(error):
                 raise
-            reason = out_of_memory(str(error))
+            reason = out_of_memory(error)
         baseline.restart()
         room.make(sys.maxsize, keep=[])
     if _fits(problem, baseline, direction):
-        raise Failed("RUNTIME_ERROR", reason)
+        raise Failed("RUNTIME_ERROR", reason, Kind.OUT_OF_MEMORY)
     raise torch.OutOfMemoryError(reason)
 
 
@@ -142,7 +142,7 @@ def _fits(problem: Problem, baseline: Baseline, direction: Direction) -> bool:
     try:
         _time(problem, stand_in, baseline, direction, patience=0.0, frugal=True)
     except (Failed, BaselineFailed, RuntimeError) as error:
-        return not is_out_of_memory(str(error))
+        return not is_out_of_memory(error)
     finally:
         stand_in.close()
     return True
@@ -163,7 +163,7 @@ def _undisturbed(attempt: Callable[[], Reply], worker: Worker, baseline: Baselin
         try:
             return attempt()
         except BaselineFailed as found:
-            if is_out_of_memory(str(found)):
+            if is_out_of_memory(found):
                 raise
             baseline.restart()
             failed: Exception = _bare(found)

@@ -12,8 +12,9 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from common import source
-from common.errors import IN_A_GRAPH, NO_ROOM, NOT_WRITTEN, is_out_of_memory, out_of_memory
+from common.errors import IN_A_GRAPH, NO_ROOM, Kind, kind_of, out_of_memory
 from common.sandbox.backend import TARGET
+from common.verdicts import Failure
 from common.wire import Reply
 
 LONGEST_REASON = 400
@@ -22,38 +23,37 @@ LONGEST_REASON = 400
 NO_KERNEL = " for ".join(filter(None, ["a kernel does not compile", TARGET]))
 
 
-class Refused(Exception):
+class Refused(Failure):
     """A verdict that the solution's own process reaches, with its reason."""
-
-    def __init__(self, verdict: str, reason: str) -> None:
-        """Keep the verdict, one of `common.verdicts`, and one line of reason."""
-        super().__init__(reason)
-        self.verdict, self.reason = verdict, reason
 
 
 def judge(error: BaseException) -> Reply:
     """Return the verdict that an exception stands for, with one line of reason."""
-    causes = list(_causes(error))
+    return _failure(list(_causes(error))).reply
+
+
+def _failure(causes: Sequence[BaseException]) -> Failure:
     for cause in causes:
         if isinstance(cause, Refused):
-            return {"verdict": cause.verdict, "reason": cause.reason}
+            return cause
         # torch raises the same for a dtype that one of its functions does not take
         if isinstance(cause, NotImplementedError) and "not implemented for '" not in str(cause):
-            return {"verdict": "UNSUPPORTED", "reason": _line(str(cause) or "not implemented")}
+            return Failure("UNSUPPORTED", _line(str(cause) or "not implemented"))
         if IN_A_GRAPH in _text(cause):  # an exception of torch.compile's, with its words around it
-            return {"verdict": "UNSUPPORTED", "reason": IN_A_GRAPH}
+            return Failure("UNSUPPORTED", IN_A_GRAPH)
         if isinstance(cause, CompilationError):
-            return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {_front_end(causes)}"}
+            return Failure("COMPILE_ERROR", f"{NO_KERNEL}: {_front_end(causes)}")
         if isinstance(cause, OutOfResources | PTXASError):
-            return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {describe(cause)}"}
+            return Failure("COMPILE_ERROR", f"{NO_KERNEL}: {describe(cause)}")
         if isinstance(cause, OSError) and cause.errno in NO_ROOM and _in_the_compiler(cause):
-            reason = f"{NOT_WRITTEN}: {cause.strerror}: {cause.filename or 'make room there'}"
-            return {"verdict": "RUNTIME_ERROR", "reason": _line(reason)}
+            where = f"{cause.strerror}: {cause.filename or 'make room there'}"
+            reason = _line(f"a compiled kernel cannot be written to disk: {where}")
+            return Failure("RUNTIME_ERROR", reason, Kind.DISK)
         if _in_the_compiler(cause):
-            return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {describe(cause)}"}
-        if isinstance(cause, RuntimeError) and is_out_of_memory(str(cause)):
-            return {"verdict": "RUNTIME_ERROR", "reason": out_of_memory(str(cause))}
-    return {"verdict": "RUNTIME_ERROR", "reason": describe(causes[-1])}
+            return Failure("COMPILE_ERROR", f"{NO_KERNEL}: {describe(cause)}")
+        if (kind := kind_of(cause)) is Kind.OUT_OF_MEMORY:
+            return Failure("RUNTIME_ERROR", out_of_memory(cause), kind)
+    return Failure("RUNTIME_ERROR", describe(causes[-1]), kind_of(causes[-1]))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

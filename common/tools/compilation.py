@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.grading.fork_server import ForkServer, ServerEnded
+from common.errors import ServerEnded
+from common.grading.fork_server import ForkServer
 from common.grading.known import bound, foundation
 from common.grading.worker import DEADLINE, Worker
 from common.kept import Kept

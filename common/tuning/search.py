@@ -40,15 +40,13 @@ from common.tuning.kernels import (
     declared_by,
 )
 from common.tuning.points import Config, Shape, Trial, Trials, TuningTask, fastest
+from common.verdicts import BEFORE_LAUNCH, FINE
 from common.wire import Reply
 
 INPUTS = 2
 """Inputs that the timed calls take in turn."""
 SECONDS = 0.1
 """The time for the samples of one configuration; it is exceeded for the least number of samples."""
-HARMLESS = (None, "PASSED", "COMPILE_ERROR", "UNSUPPORTED")
-"""Verdicts after which the process can go on; any other may have broken its CUDA context."""
-
 Choices = list[list[Any]]
 """Kernel, tokens, widths, dtype and configuration, as the solution's process takes them."""
 TimeCalls = Callable[[Worker, LaidCalls, Direction, Choices], Reply]
@@ -60,7 +58,7 @@ def time_forced(worker: Worker, laid: LaidCalls, direction: Direction, choices: 
         timed = TimedProcess(worker, laid, direction, choices=choices)
         return take_turns({"gpu": timed.turn("solution", "gpu")}, SECONDS, PRECISION["gpu"])
     except Failed as failed:
-        return {"verdict": failed.verdict, "reason": failed.reason}
+        return failed.reply
 
 
 def tune(
@@ -160,7 +158,7 @@ def _search(
         try:
             yield from searches[solution].case(op, case)
         except torch.OutOfMemoryError as error:
-            yield Notice(f"{solution.name} {case.name} does not fit: {out_of_memory(str(error))}")
+            yield Notice(f"{solution.name} {case.name} does not fit: {out_of_memory(error)}")
 
 
 # --- one solution ---------------------------------------------------------------------------------
@@ -279,7 +277,8 @@ class _Search:
             failed = (verdicts[d] for d in directions if verdicts[d].verdict != "PASSED")
             first = next(failed, verdicts[directions[0]])
             reply = {"verdict": first.verdict, "reason": first.reason}
-        return self._trials.add("graded", trial.task, trial.config, **reply)
+        found = {name: reply[name] for name in ("verdict", "reason")}
+        return self._trials.add("graded", trial.task, trial.config, **found)
 
     def _choices(self, shape: Shape | None = None, config: Config | None = None) -> Choices:
         """Return the best known choice of each shape, and the given one for the given shape."""
@@ -289,6 +288,6 @@ class _Search:
         return [[s.kernel, s.tokens, list(s.widths), s.dtype, c] for s, c in best.items()]
 
     def _recover(self, *verdicts: str | None) -> None:
-        """Start another process unless every verdict is harmless."""
-        if any(verdict not in HARMLESS for verdict in verdicts):
+        """Start another process where a kernel has failed: it may have broken the CUDA context."""
+        if not {None, *FINE, *BEFORE_LAUNCH}.issuperset(verdicts):
             self._worker.renew()

@@ -9,8 +9,8 @@ import pytest
 
 from common import cli, solutions
 from common.commands import options as shared
-from common.errors import UserError
-from common.grading.fork_server import NO_ANSWER, ServerEnded
+from common.errors import ServerEnded, UserError
+from common.grading.fork_server import NO_ANSWER
 from common.paths import CONTRIBUTORS
 from common.records import pruning
 from common.solutions import is_among

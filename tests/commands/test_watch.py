@@ -14,9 +14,10 @@ import threading
 import pytest
 
 from common.commands import check, watch
+from common.errors import ServerEnded
 from common.grading import known, worker
 from common.grading.compiling import Compiler
-from common.grading.fork_server import ForkServer, ServerEnded
+from common.grading.fork_server import ForkServer
 from common.solutions import discover, select
 from tests.support.study import RIGHT, WRONG, environment, one_line
 from tests.support.waiting import LONGEST, wait_until

@@ -10,7 +10,7 @@ import pytest
 from triton.compiler import compiler as triton_compiler
 
 from common import kept, ops, solutions
-from common.errors import NOT_WRITTEN
+from common.errors import Kind
 from common.grading import compiling, known
 from common.grading.compiling import Unknown
 from common.grading.worker import Worker
@@ -84,13 +84,14 @@ def test_a_full_disk_is_no_fault_of_the_kernel(number):
         places["compile"](OSError(number, os.strerror(number), ".cache/kernels/x"))
     said = judge(caught.value)
     assert said["verdict"] == "RUNTIME_ERROR"
-    assert said["reason"] == f"{NOT_WRITTEN}: {os.strerror(number)}: .cache/kernels/x"
+    assert said["kind"] == Kind.DISK
+    assert said["reason"].endswith(f"written to disk: {os.strerror(number)}: .cache/kernels/x")
 
 
 def test_nothing_is_known_where_a_kernel_cannot_be_written(compiler, monkeypatch, tmp_path):
-    reply = {"verdict": "RUNTIME_ERROR", "reason": f"{NOT_WRITTEN}: No space left on device"}
+    reply = {"verdict": "RUNTIME_ERROR", "reason": "No space left on device", "kind": "disk"}
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: reply)
-    with compiler() as ours, pytest.raises(Unknown, match="cannot be written to disk"):
+    with compiler() as ours, pytest.raises(Unknown, match="No space left"):
         ours.faults(OP, CASE, WRONG["a_type_of_each_branch"])
     assert not list(tmp_path.rglob("*.json"))
 

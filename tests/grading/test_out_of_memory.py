@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from common import ops
-from common.errors import out_of_memory
+from common.errors import Kind, out_of_memory
 from common.grading.graded import Graded, TooLarge
 from common.grading.memory import Memory
 from common.grading.room import Room
@@ -66,7 +66,11 @@ def timed(monkeypatch):
 
 @pytest.mark.parametrize(
     "failed",
-    [Failed("RUNTIME_ERROR", FULL), BaselineFailed(FULL), torch.OutOfMemoryError("CUDA " + FULL)],
+    [
+        Failed("RUNTIME_ERROR", FULL, Kind.OUT_OF_MEMORY),
+        BaselineFailed(FULL, Kind.OUT_OF_MEMORY),
+        torch.OutOfMemoryError("CUDA " + FULL),
+    ],
 )
 def test_it_is_timed_once_more_alone(timed, failed):
     reply, done = timed(failed, {"gpu": {}})
@@ -77,15 +81,15 @@ def test_it_is_timed_once_more_alone(timed, failed):
 
 
 def test_what_then_still_runs_out_is_the_solutions(timed):
-    reply, _ = timed(*[Failed("RUNTIME_ERROR", FULL)] * 2)
-    assert reply == {"verdict": "RUNTIME_ERROR", "reason": FULL}
+    reply, _ = timed(*[Failed("RUNTIME_ERROR", FULL, Kind.OUT_OF_MEMORY)] * 2)
+    assert reply == {"verdict": "RUNTIME_ERROR", "reason": FULL, "kind": "out of memory"}
 
 
 @pytest.mark.parametrize(
     "failed",
     [
-        Failed("RUNTIME_ERROR", FULL),
-        BaselineFailed(FULL),
+        Failed("RUNTIME_ERROR", FULL, Kind.OUT_OF_MEMORY),
+        BaselineFailed(FULL, Kind.OUT_OF_MEMORY),
         torch.OutOfMemoryError("CUDA out of memory."),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
@@ -142,7 +146,7 @@ def test_who_is_killed_is_timed_once_more_alone(tmp_path, fork_server, monkeypat
     assert deaths == [alone] * (not once)
     assert all(times.get("host", {}).get("solution") for times in found[not once :])
     if not once:
-        assert found[0] == {"verdict": "CRASHED", "reason": alone}
+        assert found[0] == {"verdict": "CRASHED", "reason": alone, "kind": "killed alone"}
 
 
 def test_a_case_that_does_not_fit_is_left_out_for_all(monkeypatch):
@@ -200,6 +204,7 @@ class Digests:
     ],
 )
 def test_the_reason_is_one_short_line(text, line):
-    assert out_of_memory(text) == line
     for error in (torch.OutOfMemoryError(text), RuntimeError(text)):
-        assert judge(error) == {"verdict": "RUNTIME_ERROR", "reason": line}
+        assert out_of_memory(error) == line
+        said = {"verdict": "RUNTIME_ERROR", "reason": line, "kind": "out of memory"}
+        assert judge(error) == said

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from common.errors import Kind
 from common.grading.programs import with_programs
 from common.solutions import Solution
 
@@ -53,7 +54,7 @@ def test_any_other_failure_is_not_run_again(verdict):
 
 def test_an_illegal_access_names_the_command_too():
     reason = "RuntimeError: CUDA error: an illegal memory access was encountered"
-    found = with_programs(Exchange("cuda"), "forward", "RUNTIME_ERROR", reason)
+    found = with_programs(Exchange("cuda"), "forward", "RUNTIME_ERROR", reason, Kind.ILLEGAL_ACCESS)
     assert found == f"{reason} ({COMMAND} names the program)"
 
 

@@ -1,0 +1,49 @@
+"""Failures have kinds, whatever their reasons say."""
+
+import json
+
+import pytest
+import torch
+
+from common.errors import Kind, kind_of
+from common.sandbox.failures import judge
+from common.verdicts import Failure, Verdict
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), Kind.OUT_OF_MEMORY),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED"), Kind.OUT_OF_MEMORY),
+        (RuntimeError("CUDA error: an illegal memory access was met"), Kind.ILLEGAL_ACCESS),
+        (
+            RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed"),
+            Kind.INFERENCE_THREAD,
+        ),
+        (ValueError("out of memory"), Kind.NONE),
+        (Failure("CRASHED", "out of memory"), Kind.NONE),
+        (Failure("CRASHED", "it ended", Kind.KILLED), Kind.KILLED),
+    ],
+)
+def test_the_words_of_other_libraries_tell_the_kind(error, kind):
+    assert kind_of(error) is kind
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_kind_reaches_the_harness_in_the_reply(kind):
+    failure = Failure("RUNTIME_ERROR", "some words", kind)
+    told = Failure.told(json.loads(json.dumps(failure.reply)))
+    assert (told.verdict, told.reason, told.kind) == ("RUNTIME_ERROR", "some words", kind)
+
+
+@pytest.mark.parametrize("junk", ["made up", 3, None, ["killed"]])
+def test_a_kind_that_a_solution_made_up_is_none(junk):
+    assert Failure.told({"verdict": "CRASHED", "reason": "", "kind": junk}).kind is Kind.NONE
+
+
+def test_no_words_of_a_reason_decide():
+    said = "out of memory: the process ended by SIGKILL"
+    found = Verdict("a/rope", "rope", "case", "forward", "RUNTIME_ERROR", said)
+    assert not found.ran_out
+    assert not found.killed
+    assert judge(ValueError("out of memory"))["verdict"] == "RUNTIME_ERROR"
