@@ -1,12 +1,18 @@
-"""Findings of an earlier run, kept in `.cache/` while nothing that they rest on changes."""
+"""What an earlier run found, kept in `.cache/` while nothing that it rests on changes.
+
+Each kind of finding has a folder: `verdicts` the faults of kernels, `counted` the work of cases,
+`figures` those of compiled kernels, `page` highlighted sources. Triton's own cache, `kernels`, lies
+beside them, so that after an edit only what changed is compiled.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import json
+import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,38 +21,57 @@ from common import files
 from common.digest import digest_with_words
 from common.paths import CACHE, COMMON
 
+PACKAGES = ("torch", "triton", "numpy", "pygments")
+"""Those whose version a finding may rest on, as far as they are installed."""
+LARGEST = 256 << 20
+"""Bytes of each folder, beyond which its oldest entries go."""
+
 
 class Kept:
     """Findings by name, in a file: of one solution by case, say."""
 
-    def __init__(self, path: Path, name: str, rests_on: Callable[[], str]) -> None:
+    def __init__(self, kind: str, name: str, rests_on: Callable[[], str]) -> None:
         """Read the file, if what its findings rest on is as it was.
 
         Args:
-            path: The file.
-            name: The name of the findings in the file.
-            rests_on: Return all that the findings rest on, as a text.
+            kind: The kind of finding.
+            name: The name of the findings among those of the kind, such as a solution's.
+            rests_on: Return all that the findings rest on beside the harness and the packages.
         """
-        self._path, self._name, self._rests_on = path, name, rests_on
-        self._key = rests_on()
+        self._path = CACHE / kind / f"{name.replace('/', '-')}.json"
+        self._rests_on = rests_on
+        self._key = self._current()
         self.found: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # another program's
-            kept = json.loads(path.read_text())
-            self.found = kept[name] if kept["key"] == self._key else {}
+            kept = json.loads(self._path.read_text())
+            self.found = kept["found"] if kept["key"] == self._key else {}
 
     def save(self) -> None:
         """Write what is found, unless something that it rests on was saved meanwhile.
 
         Where the file cannot be written, the next run finds it again, and a line says why.
         """
-        if not self.found or self._rests_on() != self._key:
+        if not self.found or self._current() != self._key:
             return
-        text = json.dumps({"key": self._key, self._name: self.found})
+        text = json.dumps({"key": self._key, "found": self.found})
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             files.replace(self._path, text.encode())
         except OSError as error:
             _complain(error.strerror or str(error))
+
+    def _current(self) -> str:
+        return f"{foundation()} {self._rests_on()}"
+
+
+@functools.cache
+def foundation() -> str:
+    """Return the digest of the harness, and the versions of the packages."""
+    versions = []
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions.append(f"{name} {metadata.version(name)}")
+    return " ".join([digest_with_words(COMMON.rglob("*.py")), *versions])
 
 
 @functools.cache
@@ -55,10 +80,22 @@ def _complain(reason: str) -> None:
     print(f"study: {CACHE}: {reason}: what is found is not kept for the next run", file=sys.stderr)
 
 
-@functools.cache
-def foundation(folders: Sequence[str], packages: Sequence[str]) -> str:
-    """Return the digest of some folders of `common/`, and the versions of packages."""
-    sources = (file for folder in folders for file in (COMMON / folder).rglob("*.py"))
-    return " ".join(
-        [digest_with_words(sources), *(f"{name} {metadata.version(name)}" for name in packages)]
-    )
+def bound(largest: int = LARGEST) -> None:
+    """Remove the oldest entries of each folder of the cache, until it holds no more bytes."""
+    for folder in CACHE.glob("*/"):
+        taken = 0
+        for _, size, entry in sorted(_entries(folder), reverse=True):
+            taken += size
+            if taken > largest:
+                if entry.is_dir():
+                    shutil.rmtree(entry, ignore_errors=True)  # another run removes it too
+                else:
+                    entry.unlink(missing_ok=True)
+
+
+def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """Yield each entry with the time of its latest change and its bytes."""
+    for entry in folder.iterdir():
+        with contextlib.suppress(OSError):  # another run removes it
+            files = [entry, *entry.rglob("*")]
+            yield entry.stat().st_mtime, sum(file.stat().st_size for file in files), entry

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
-import itertools
-from collections import defaultdict
 from collections.abc import (
     Callable,
-    Collection,
     Container,
-    Generator,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
-from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.commands import options as shared
-from common.commands import starting
+from common.commands import smoke
 from common.commands.steps import Steps
 from common.solutions import OURS, Solution, imported, python_files
 
@@ -30,13 +23,9 @@ if TYPE_CHECKING:
     from common.board.table import About
     from common.commands.report import TierReport
     from common.grading.compiling import Compiler
-    from common.grading.contrast import Contrast
     from common.grading.fork_server import ForkServer
-    from common.grading.graded import Graded
-    from common.grading.what import Cause
     from common.records.lines import Record
     from common.records.runs import Results
-    from common.spec import Case, Direction
 
 PATIENCE = 0.3
 """The share of the time that `bench` takes for a row; a row of `check` is kept nowhere."""
@@ -81,18 +70,18 @@ def check(
     The boards' `about` is asked for the names that they may show.
     """
     with (
-        contextlib.closing(starting.fork_server(device, verbose)) as server,
-        starting.compiler(device, verbose) as compiler,
+        contextlib.closing(smoke.fork_server(device, verbose)) as server,
+        smoke.compiler(device, verbose) as compiler,
     ):
         compiler.prepare(chosen)
         from common.commands.report import TierReport
 
         reports = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
         smoke_report, board_report = reports
-        earlier = starting.earlier_rows(server)
+        earlier = smoke.earlier_rows(server)
         known = about({row.solution for row in earlier.rows} | {each.name for each in chosen})
-        found = compiled(smoke(chosen, server, memory), compiler)
-        take_all(found, smoke_report, server, memory)
+        found = smoke.compiled(smoke.grade(chosen, server, memory), compiler)
+        smoke.take_all(found, smoke_report, server, memory)
         rows = _measure_board(chosen, server, compiler, board_report, memory)
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
@@ -119,116 +108,6 @@ def imports_of_ours(folder: Path) -> Iterator[str]:
             yield f"{place} imports {found[0]}, which `nox -s test` refuses: copy what it needs"
 
 
-def take_all(
-    found: Iterable[Graded], report: TierReport, server: ForkServer, memory: int | None = None
-) -> None:
-    """Report cases as they are graded, then what they have in common.
-
-    Args:
-        found: The cases.
-        report: The report.
-        server: The fork server, which has solutions answer further cases where some fail.
-        memory: The bytes of a GPU's memory that these take at most.
-    """
-    from common.grading.what import causes
-
-    kept = []
-    for graded in found:
-        report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
-        kept.append(graded)
-    report.end()
-    told = list(causes(kept))
-    for cause in told:
-        print(cause, flush=True)
-    for contrast in told_apart(kept, report, told, server, memory):
-        print(contrast, flush=True)
-
-
-def told_apart(
-    kept: Sequence[Graded],
-    report: TierReport,
-    told: Sequence[Cause],
-    server: ForkServer,
-    memory: int | None = None,
-) -> Iterator[Contrast]:
-    """Yield the cases that pass without one property, of the failures that nothing explains."""
-    from common.grading.contrast import Failing, contrasts
-    from common.grading.memory import Memory
-    from common.grading.sweep import Sweep
-
-    known = {(cause.solution, direction) for cause in told for direction in cause.directions}
-    asked = {(each.solution.name, each.case): each for each in kept}
-    directions: dict[tuple[str, Case], list[Direction]] = defaultdict(list)
-    for group, case in report.unexplained(known):
-        directions[group.solution, case] += group.directions
-    failing = [
-        Failing(asked[key].solution, asked[key].problem.op, key[1], tuple(dict.fromkeys(several)))
-        for key, several in directions.items()
-    ]
-    if failing:
-        budget = Memory.of(server.device, memory)
-        with Sweep(server.device, overlap=True, server=server, memory=budget) as sweep:
-            yield from contrasts(sweep, failing)
-
-
-def compiled(found: Iterable[Graded], compiler: Compiler) -> Generator[Graded]:
-    """Yield the cases as they are graded, then again each one whose kernels do not compile."""
-    judged: list[tuple[Graded, Future[Graded]]] = []
-    try:
-        for graded in found:
-            judged.append((graded, compiler.submit(graded)))
-            yield graded
-        with Steps("cases compiled", len(judged)) as steps:
-            for graded, future in judged:
-                if future.result() != graded:
-                    yield future.result()
-                steps.done(f"{graded.solution.name} {graded.case.name}")
-    finally:
-        wait([future for _, future in judged if not future.cancel()])  # it awaits no cancelled one
-
-
-def smoke(
-    chosen: Sequence[Solution],
-    server: ForkServer,
-    memory: int | None,
-    first: Collection[tuple[str, str]] = (),
-) -> Generator[Graded]:
-    """Grade the smoke cases, several at once: on a GPU most of their time is compilation.
-
-    Args:
-        chosen: The solutions.
-        server: The fork server.
-        memory: The bytes of a GPU's memory to take at most.
-        first: Names of a solution and of a case each; these are asked before all others.
-    """
-    from common.grading.grade import grade
-    from common.grading.graded import TooLarge
-    from common.grading.memory import Memory
-    from common.grading.sweep import Sweep
-    from common.grading.tiers import tier_cases
-
-    keeping = functools.partial(grade, keep=True)
-    due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
-    budget = Memory.of(server.device, memory)
-    count = sum(len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
-    with (
-        Sweep(server.device, overlap=True, server=server, memory=budget, grade=keeping) as sweep,
-        Steps("smoke cases", count) as steps,
-    ):
-        for early, (op, cases) in itertools.product((True, False), due):
-
-            def skip(solution: Solution, case: Case, early: bool = early) -> bool:
-                return ((solution.name, case.name) in first) != early
-
-            for graded in sweep.grade(op, cases, chosen, skip):
-                if isinstance(graded, TooLarge):
-                    steps.say(shared.left_out(op.name, graded.case.name, graded.reason))
-                    steps.skip(_solutions_of(op.name, chosen))
-                    continue
-                yield graded
-                steps.done(f"{graded.solution.name} {graded.case.name}")
-
-
 def _measure_board(
     chosen: Sequence[Solution],
     server: ForkServer,
@@ -244,19 +123,21 @@ def _measure_board(
     from common.measure.rows import measure
 
     due = tier_cases(chosen, "board", server.device)
-    count = sum(2 * len(cases) * _solutions_of(op.name, chosen) for op, cases in due)
+    count = sum(2 * len(cases) * smoke.solutions_of(op.name, chosen) for op, cases in due)
     rows: list[Record] = []
     digests = {each: (each.digest, "") for each in chosen}  # the harness's is for records
     budget = Memory.of(server.device, memory)
     with (
-        Sweep(server.device, server=server, memory=budget, grade=compiler.grade) as sweep,
+        Sweep(server.device, server=server, memory=budget) as sweep,
         Steps("rows", count) as steps,
     ):
-        for measured in measure(sweep, chosen, "check", digests, patience=PATIENCE):
+        for measured in measure(
+            sweep, chosen, "check", digests, patience=PATIENCE, through=compiler.behind
+        ):
             if isinstance(measured, TooLarge):
                 case = measured.case.name
                 steps.say(shared.left_out(measured.op.name, case, measured.reason))
-                steps.skip(2 * _solutions_of(measured.op.name, chosen))
+                steps.skip(2 * smoke.solutions_of(measured.op.name, chosen))
                 continue
             problem = measured[0].graded.problem
             report.add(problem.op, problem.case, [each.verdict for each in measured])
@@ -265,10 +146,6 @@ def _measure_board(
                 steps.done(f"{each.row.solution} {each.row.case}")
     report.end()
     return rows
-
-
-def _solutions_of(op: str, chosen: Sequence[Solution]) -> int:
-    return sum(solution.op == op for solution in chosen)
 
 
 def _show_places(

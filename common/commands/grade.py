@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from common.commands import engines
 from common.commands import options as shared
-from common.commands.coverage import Coverage
 from common.commands.steps import Steps
 from common.spec import TIERS
 
@@ -41,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     target = options.json and shared.writable(options.json)
     engine = engines.chosen(options, "grade", chosen)
     from common import files
+    from common.commands.report import Coverage
     from common.engines.grading import part_of
 
     found: list[Found] = []

@@ -1,4 +1,4 @@
-"""The failures of one tier in `study check`: when each solution fails, then the smallest cases."""
+"""The answers of one tier: when each solution fails, its smallest failures, and its coverage."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from rich.text import Text
 
 from common import paths
 from common.board import terminal
-from common.commands import pictures
-from common.commands.coverage import Coverage
-from common.commands.excerpt import excerpt, place_of
 from common.grading.when import when
 from common.printable import printable
+from common.source import is_code
 from common.spec import Case, Direction, Fact, Op
-from common.verdicts import BEFORE_LAUNCH, ENDED, Verdict
+from common.verdicts import BEFORE_LAUNCH, ENDED, RIGHT, SOME, WRONG, Picture, Verdict
 
 SHOWN = 2
 """The cases shown of each group of failures, the smallest ones."""
 REASONS = 3
 """The reasons shown for which verdicts are not supported, the commonest ones."""
 COUNT = re.compile(r" \(\d+ of \d+\)$")
+_PLACE = re.compile(r"line (\d+) of ([^/\s:]+\.py)")
+STYLES = {WRONG: "red", SOME: "yellow", RIGHT: "dim"}
+MARGIN = 4 * " "
+TICKS = 8
+"""The columns of a picture from one index in its heading to the next."""
+FEW = 0.1
+"""The share of a tier's cases below which a solution is told how few it answers."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +157,36 @@ class Group:
 def _before(earlier: Answer | None, where: Sequence[Direction]) -> str:
     """Return what follows a verdict that takes the place of the interpreter's."""
     return f", {earlier.verdicts[where[0]].verdict} in the interpreter" if earlier else ""
+
+
+class Coverage:
+    """The cases of a tier, by solution, and those that a solution does not call unsupported."""
+
+    def __init__(self) -> None:
+        """Begin without a case."""
+        self._cases: dict[str, set[str]] = defaultdict(set)
+        self._answered: dict[str, set[str]] = defaultdict(set)
+
+    def add(self, found: Sequence[Verdict]) -> None:
+        """Add the verdicts of one case; a failure in either direction is an answer too."""
+        for verdict in found:
+            self._cases[verdict.solution].add(verdict.case)
+            if verdict.verdict != "UNSUPPORTED":
+                self._answered[verdict.solution].add(verdict.case)
+
+    @property
+    def silent(self) -> set[str]:
+        """The solutions that answer no case."""
+        return self._cases.keys() - self._answered.keys()
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line on each solution that answers no case, or fewer than a tenth of them."""
+        for solution, cases in self._cases.items():
+            count = len(self._answered.get(solution, ()))
+            if not count:
+                yield f"{solution} answers no case: it leaves all {len(cases)} unsupported"
+            elif count < FEW * len(cases):
+                yield f"{solution} answers {count} of {len(cases)} cases, fewer than a tenth"
 
 
 class TierReport:
@@ -292,4 +330,93 @@ class TierReport:
         for each in (line, *excerpt(found.reason, folder)):
             print(f"    {printable(each)}", flush=True)
         if self._picture and found.picture:
-            terminal.console().print(pictures.draw(found.picture), soft_wrap=True)
+            terminal.console().print(drawn(found.picture), soft_wrap=True)
+
+
+# --- places in the source -------------------------------------------------------------------------
+
+
+def place_of(reason: str) -> str:
+    """Return the first place that a reason names, such as `line 31 of rope.py`, or ""."""
+    found = _PLACE.search(reason)
+    return found[0] if found else ""
+
+
+def excerpt(reason: str, folder: Path) -> list[str]:
+    """Return the lines that show each place of the reason in the folder's files.
+
+    For `ValueError: ..., line 31 of rope.py: tl.arange(0, d)` these are
+
+        rope.py:31
+        31 |     col = tl.arange(0, d)
+           |           ^^^^^^^^^^^^^^^
+    """
+    return [line for found in _PLACE.finditer(reason) for line in _lines_of(found, folder)]
+
+
+def _lines_of(found: re.Match[str], folder: Path) -> Iterator[str]:
+    number, name = found.groups()
+    path = folder / name
+    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    if not 0 < int(number) <= len(lines):
+        return
+    line = printable(lines[int(number) - 1])
+    named = _common(found.string[found.end() :].removeprefix(": "), line)
+    yield f"{name}:{number}"
+    yield f"{number} | {line}"
+    if named:
+        yield f"{' ' * len(number)} | {' ' * line.index(named)}{'^' * len(named)}"
+
+
+def _common(text: str, line: str) -> str:
+    """Return the expression at the start of the text, after which words may follow.
+
+    It is the longest start that the line has, "" where that is no code: the line has changed.
+    """
+    lengths = range(len(text), 0, -1)
+    longest = next((text[:n].strip() for n in lengths if text[:n].strip() in line), "")
+    return longest if is_code(longest) else ""
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+def drawn(picture: Picture) -> Text:
+    """Return the drawing: a heading, a line for each row of cells, and the meaning of a cell.
+
+    Example, of a result of 4 positions and 16 features:
+
+                   feature
+                   0       8
+        position 0 ················
+                 1 ████████········
+                 2 ████████········
+                 3 ████████········
+                   █ wrong  · right; a cell: every batch and head
+    """
+    height, width = picture.block
+    labels = [str(index * height) if picture.rows else "" for index in range(len(picture.cells))]
+    margin = max(map(len, labels))
+    indent = " " * (len(MARGIN) + len(picture.rows) + margin + 2)
+    ticks = range(0, len(picture.cells[0]), TICKS)
+    heading = "".join(f"{index * width:<{TICKS}}" for index in ticks).rstrip()
+    drawing = Text(f"{indent}{picture.columns}\n{indent}{heading}\n")
+    for index, (label, cells) in enumerate(zip(labels, picture.cells, strict=True)):
+        name = "" if index else picture.rows
+        drawing.append(f"{MARGIN}{name:{len(picture.rows)}} {label:>{margin}} ")
+        for mark in cells:
+            drawing.append(mark, STYLES[mark])
+        drawing.append("\n")
+    return drawing.append(f"{indent}{_legend(picture)}")
+
+
+def _legend(picture: Picture) -> str:
+    """Return the meaning of the marks and of a cell."""
+    marks = "".join(picture.cells)
+    named = ((WRONG, "wrong"), (SOME, "wrong in part"), (RIGHT, "right"))
+    meaning = "  ".join(f"{mark} {words}" for mark, words in named if mark in marks)
+    height, width = picture.block
+    cell = f"{height} x {width} elements" if picture.block != (1, 1) else ""
+    others = f"every {' and '.join(picture.others)}" if picture.others else ""
+    holds = " of ".join(filter(None, (cell, others)))
+    return meaning + f"; a cell: {holds}" * bool(holds)

@@ -10,7 +10,7 @@ from common.commands import options as shared
 from common.errors import UserError
 from common.solutions import Solution
 from common.spec import Case, Op
-from common.tools import compute_sanitizer, triton_viz
+from common.tools import sanitizers
 
 SAMPLE = 12
 """Smoke cases of each op under NVIDIA's tools by default: they slow a kernel down fifty times."""
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.running_arguments(parser)
     parser.add_argument(
         "--tool",
-        choices=(*compute_sanitizer.TOOLS, triton_viz.NAME),
+        choices=(*sanitizers.TOOLS, sanitizers.SYMBOLIC),
         help="default: NVIDIA's three",
     )
     shared.sample_argument(parser)
@@ -31,14 +31,14 @@ def run(options: argparse.Namespace) -> int:
     """Run sanitizers over smoke cases: NVIDIA's on a GPU, or triton-viz's anywhere."""
     chosen = shared.contributors(options)
     device, sample = shared.device(options), options.sample
-    if options.tool != triton_viz.NAME:
+    if options.tool != sanitizers.SYMBOLIC:
         if device != "cuda":
-            raise UserError(f"sanitize needs a GPU, except with --tool {triton_viz.NAME}")
+            raise UserError(f"sanitize needs a GPU, except with --tool {sanitizers.SYMBOLIC}")
         sample = sample or SAMPLE
     from common.grading.tiers import tier_cases
 
     cases = tier_cases(chosen, "smoke", device, sample, options.memory)
-    tools = [options.tool] if options.tool else compute_sanitizer.TOOLS
+    tools = [options.tool] if options.tool else sanitizers.TOOLS
     return int(not sanitize(chosen, cases, tools, options.verbose))
 
 
@@ -53,12 +53,13 @@ def sanitize(
     Raises:
         UserError: A tool is not installed or does not run here.
     """
-    if triton_viz.NAME in tools:
-        triton_viz.require()
+    if sanitizers.SYMBOLIC in tools:
+        sanitizers.require_symbolic()
     clean = True
     for op, cases in cases_of:
         for solution in (each for each in chosen if each.op == op.name):
             for tool in tools:
-                module = triton_viz if tool == triton_viz.NAME else compute_sanitizer
-                clean = module.sanitize(tool, solution, cases, verbose) and clean
+                symbolic = tool == sanitizers.SYMBOLIC
+                run = sanitizers.sanitize_symbolically if symbolic else sanitizers.sanitize
+                clean = run(tool, solution, cases, verbose) and clean
     return clean

@@ -11,7 +11,7 @@ from common.commands import options as shared
 from common.errors import UserError
 
 if TYPE_CHECKING:
-    from common.tuning.kernels import Event, Found
+    from common.tuning.search import Event, Found
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 def draw(events: Generator[Event]) -> list[Found] | None:
     """Draw the events as bars and lines; return the results, or None if there was no search."""
-    from common.tuning.kernels import CaseStarted, ConfigTimed, Found, Notice
+    from common.tuning.search import CaseStarted, ConfigTimed, Found, Notice
 
     found: list[Found] | None = None
     with shared.progress() as progress:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import paths
-from common.commands import check, starting
 from common.commands import options as shared
+from common.commands import smoke
 from common.commands.report import TierReport
 from common.errors import ServerEnded, UserError
 from common.solutions import Solution, is_hidden, python_files
@@ -60,10 +60,10 @@ def run(options: argparse.Namespace) -> int:
     device = shared.device(options)
     end = threading.Event()
     with (
-        closing(starting.fork_server(device, options.verbose)) as server,
-        starting.compiler(device, options.verbose) as compiler,
+        closing(smoke.fork_server(device, options.verbose)) as server,
+        smoke.compiler(device, options.verbose) as compiler,
     ):
-        starting.earlier_rows(server)  # checks the device
+        smoke.earlier_rows(server)  # checks the device
         watch = Watch(server, compiler, lambda: shared.contributors(options), options)
         with _on_interrupt(watch.end):
             watch.follow(saves(folder, end))
@@ -203,10 +203,10 @@ class Watch:
         first = frozenset(self._failed)
         memory = self._options.memory
         with (
-            closing(check.smoke(chosen, self._server, memory, first)) as cases,
-            closing(check.compiled(cases, self._compiler)) as found,
+            closing(smoke.grade(chosen, self._server, memory, first)) as cases,
+            closing(smoke.compiled(cases, self._compiler)) as found,
         ):
-            check.take_all(self._taken(found, round), report, self._server, memory)
+            smoke.take_all(self._taken(found, round), report, self._server, memory)
         self.passes = not report.failed
         print(round.summary(self._now(), self._options.only, report.share), flush=True)
 

@@ -52,8 +52,8 @@ class Station:
         quiet = not job.verbose
         self._compiler = Compiler(job.device, quiet)
         how: dict[str, Any] = {"quiet": quiet, "overlap": True}
-        if job.command == "bench":  # timed, so that each case is compiled before the next begins
-            how = {"grade": self._compiler.grade}
+        if job.command == "bench":  # timed, so that each case ends before the next begins
+            how = {}
         self._sweep = sweep.Sweep(job.device, memory=self._memory, **how)
         self._measurement: Measurement | None = None
 
@@ -110,7 +110,9 @@ class Station:
     def _measured(self, unit: Unit) -> Iterator[list[Measured] | graded.TooLarge]:
         if self._measurement is None:
             tier, digests = self._job.tier, self._digests
-            self._measurement = Measurement(self._sweep, unit.run, digests, tier)
+            self._measurement = Measurement(
+                self._sweep, unit.run, digests, tier, through=self._compiler.behind
+            )
         return self._measurement.of(*self._of(unit), _left_out(unit))
 
     @functools.cached_property

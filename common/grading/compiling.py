@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -20,18 +20,16 @@ import torch
 from common.errors import Kind, ServerEnded
 from common.grading.calls import CallSlots, Drawn, call_json, call_tensors, reserve
 from common.grading.fork_server import TARGET, ForkServer
-from common.grading.grade import grade
 from common.grading.graded import TooLarge
-from common.grading.known import Faults, bound, known
 from common.grading.pools import threads
-from common.grading.problem import OUTPUT, Problem
+from common.grading.problem import OUTPUT
 from common.grading.second_try import Verdicts
 from common.grading.worker import DEADLINE, Worker
-from common.kept import Kept
+from common.kept import Kept, bound
 from common.ops._draw import draw
 from common.processes import cores
 from common.solutions import Solution
-from common.spec import Case, Op
+from common.spec import Case, Direction, Op
 from common.verdicts import BEFORE_LAUNCH, ENDED, Verdict
 from common.wire import Reply
 
@@ -45,6 +43,8 @@ FRESH = 0.0
 AHEAD = 100
 """Graded cases, each of one solution, whose kernels may still be compiling."""
 Outcome = TypeVar("Outcome", bound="Graded | TooLarge")
+Faults = Mapping[Direction, str]
+"""By direction, the reason for which a kernel does not compile."""
 
 
 class Compiler:
@@ -79,21 +79,18 @@ class Compiler:
             self._server.close()
             bound()
 
-    def grade(
-        self, problem: Problem, worker: Worker, repeats: int = 0, keep: bool = False
-    ) -> Verdicts:
-        """Return the verdicts, with what does not compile among them; see `grade.grade`."""
-        return self._judged(grade(problem, worker, repeats, keep), problem, worker.solution)
-
-    def submit(self, graded: Graded) -> Future[Graded]:
+    def submit(self, each: Outcome) -> Future[Outcome]:
         """Return the case as it will be once its kernels are compiled."""
-        return self._pool.submit(self._compiled, graded)
+        return self._pool.submit(self._compiled, each)
 
     def behind(self, found: Iterable[Graded | TooLarge]) -> Iterator[Graded | TooLarge]:
         """Yield each case once its kernels are compiled, while further ones are graded."""
+        if not self._needed:  # none waits for another: on a GPU each holds memory
+            yield from found
+            return
         waiting: deque[Future[Graded | TooLarge]] = deque()
         for each in found:
-            waiting.append(self._pool.submit(self._compiled, each))
+            waiting.append(self.submit(each))
             while waiting and (waiting[0].done() or len(waiting) > AHEAD):
                 yield waiting.popleft().result()
         while waiting:
@@ -125,19 +122,18 @@ class Compiler:
 
     def _compiled(self, each: Outcome) -> Outcome:
         """Return the case with what does not compile; one that is too large has no kernels."""
-        if isinstance(each, TooLarge):
+        if isinstance(each, TooLarge) or each.solution.peer or not self._needed:
             return each
-        verdicts = self._judged(each.verdicts, each.problem, each.solution)
-        return dataclasses.replace(each, verdicts=verdicts)
-
-    def _judged(self, found: Verdicts, problem: Problem, solution: Solution) -> Verdicts:
-        decided = all(each.verdict in BEFORE_LAUNCH | ENDED for each in found.values())
-        if decided or solution.peer or not self._needed:
-            return found
+        found = each.verdicts
+        if all(verdict.verdict in BEFORE_LAUNCH | ENDED for verdict in found.values()):
+            return each
         try:
-            return compiled(found, self.faults(problem.op, problem.case, solution))
+            found = compiled(found, self.faults(each.problem.op, each.case, each.solution))
         except Unknown as unknown:
-            return {direction: _noted(each, str(unknown)) for direction, each in found.items()}
+            found = {
+                direction: _noted(verdict, str(unknown)) for direction, verdict in found.items()
+            }
+        return dataclasses.replace(each, verdicts=found)
 
     def faults(self, op: Op[Any], case: Case, solution: Solution) -> Faults:
         """Return what does not compile of the solution's kernels on a case.
@@ -154,7 +150,9 @@ class Compiler:
 
     def _kept(self, solution: Solution) -> Kept:
         if solution not in self._known:
-            self._known[solution] = known(solution, TARGET)
+            self._known[solution] = Kept(
+                "verdicts", solution.name, lambda: f"{TARGET} {solution.digest}"
+            )
         return self._known[solution]
 
     def _started(self) -> ForkServer:

@@ -11,20 +11,16 @@ rest on.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from common import kept, ops
-from common.digest import digest
+from common import ops
 from common.errors import ServerEnded
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.worker import Worker
 from common.kept import Kept
-from common.paths import CACHE
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
 from common.verdicts import ENDED
@@ -71,8 +67,7 @@ class _Counted:
     def __init__(self, solution: Solution) -> None:
         """Read what an earlier run counted, if nothing changed that it rests on."""
         self._solution, self._op = solution, ops.load(solution.op)
-        path = CACHE / "counted" / f"{solution.name.replace('/', '-')}.json"
-        self._kept = Kept(path, "replies", lambda: f"{solution.digest} {_foundation()}")
+        self._kept = Kept("counted", solution.name, lambda: f"{TARGET} {solution.digest}")
         self.replies: dict[str, Reply] = self._kept.found
 
     @property
@@ -100,10 +95,3 @@ class _Counted:
             for direction in case.directions:
                 if direction in reply:
                     yield Count(self._solution, self._op, case, direction, reply[direction])
-
-
-@functools.cache
-def _foundation() -> str:
-    """Return what counts rest on beside the solution: ops, the process's code, and versions."""
-    common = kept.foundation(("ops", "sandbox"), ("torch", "triton", "numpy"))
-    return f"{TARGET} {common} {digest([Path(__file__)])}"

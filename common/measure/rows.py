@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,8 @@ PATIENCE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
 """The share of the clocks' seconds, and of the further answers to grade, that a case gets; the
 plots' cases are many, and not ranked."""
 
+Through = Callable[[Iterable[Graded | TooLarge]], Iterable[Graded | TooLarge]]
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -53,12 +55,14 @@ def measure(
     done: Collection[tuple[str, str, str]] = (),
     tier: Tier = "board",
     patience: float | None = None,
+    through: Through = iter,
 ) -> Iterator[list[Measured] | TooLarge]:
     """Yield both directions of each solution and case of the tier, or a case that does not fit.
 
-    `done` holds the solution, op and case of what is left out; `patience` is PATIENCE by default.
+    `done` holds the solution, op and case of what is left out; `patience` is PATIENCE by default;
+    `through` changes what is graded, before it is timed.
     """
-    measurement = Measurement(sweep, run, digests, tier, patience)
+    measurement = Measurement(sweep, run, digests, tier, patience, through)
     for op, cases in tier_cases(solutions, tier, sweep.device, budget=sweep.room.memory.budget):
 
         def skip(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
@@ -79,8 +83,10 @@ class Measurement:
         digests: Mapping[Solution, tuple[str, str]],
         tier: Tier = "board",
         patience: float | None = None,
+        through: Through = iter,
     ) -> None:
         """Measure nothing yet; see `measure`."""
+        self._through = through
         self._sweep, self._run, self._digests, self._tier = sweep, run, digests, tier
         self._patience = PATIENCE[tier] if patience is None else patience
         self._calibrated: dict[ByClock, float] | None = None
@@ -100,7 +106,8 @@ class Measurement:
             return skip(solution, case) or case in rows.too_large
 
         again = round(self._patience * repeats(self._tier, self._sweep.device))
-        for graded in self._sweep.grade(op, cases, solutions, leave_out, again):
+        found = self._sweep.grade(op, cases, solutions, leave_out, again)
+        for graded in self._through(found):
             yield from rows.of(graded)
         rows.baseline.release()
 

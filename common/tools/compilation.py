@@ -10,10 +10,8 @@ from typing import Any
 
 from common.errors import ServerEnded
 from common.grading.fork_server import ForkServer
-from common.grading.known import bound, foundation
 from common.grading.worker import DEADLINE, Worker
-from common.kept import Kept
-from common.paths import CACHE
+from common.kept import Kept, bound
 from common.processes import cores
 from common.records.fields import SCHEMA
 from common.records.lines import Compiled
@@ -108,9 +106,8 @@ class Part:
 
     def __post_init__(self) -> None:
         """Read what an earlier run found."""
-        name = f"{self.solution.name.replace('/', '-')}-{self.target}.json"
-        path = CACHE / "figures" / name
-        self._kept = Kept(path, "kernels", lambda: f"{self.solution.digest} {foundation()}")
+        name = f"{self.solution.name}-{self.target}"
+        self._kept = Kept("figures", name, lambda: self.solution.digest)
         self._ended: dict[str, list[Fields]] = {}
 
     @property

@@ -8,7 +8,7 @@ from itertools import chain
 import msgspec
 import pytest
 
-from common import paths
+from common import kept, paths
 from common.board.page import history, packing, rankings, sources
 from common.board.page import site as pages
 from common.board.page.drawing import TEMPLATES
@@ -191,14 +191,14 @@ def test_the_lines_of_kernels_are_marked(alice):
 
 def test_lines_are_highlighted_again_where_something_behind_them_changed(alice, monkeypatch):
     one, other = alice.path, alice.path.with_name("tiles.py")
-    monkeypatch.setattr(sources, "CACHE", one.parent / "cache")
+    monkeypatch.setattr(kept, "CACHE", one.parent / "cache")
     expected, done, lines = sources.lines(other), [], sources.lines
     monkeypatch.setattr(sources, "lines", lambda path: (done.append(path), lines(path))[1])
     for change, due in (
         (lambda: None, [one, other]),
         (lambda: None, []),
         (lambda: one.write_text("x = 2\n"), [one]),
-        (lambda: monkeypatch.setattr(sources, "foundation", lambda *of: "newer"), [one, other]),
+        (lambda: monkeypatch.setattr(kept, "foundation", lambda: "newer"), [one, other]),
     ):
         change()
         assert sources.all_lines([one, other])[1] == expected

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from common import ops
-from common.commands import check
+from common.commands import check, smoke
 from common.grading import memory as memories
 from common.grading import sweep
 from common.grading.compiling import Compiler
@@ -67,7 +67,7 @@ def halves(monkeypatch, tmp_path):
 def test_smoke_is_graded_several_cases_at_once(halves):
     chosen, server = halves
     report = Report()
-    check.take_all(check.smoke(chosen, server, GIB), report, server)
+    smoke.take_all(smoke.grade(chosen, server, GIB), report, server)
     assert Sweep.made == [("cuda", True, server, GIB)]
     assert len(report.added) > 50
     assert report.ended
@@ -94,7 +94,7 @@ def test_what_is_interpreted_comes_first_and_what_does_not_compile_comes_again(t
     graded = [Graded(solution, SimpleNamespace(name=n), {"forward": "PASSED"}) for n in range(3)]
     refused = graded[1]._replace(verdicts={"forward": "COMPILE_ERROR"})
     futures = {case: Future() for case in (0, 1, 2)}
-    found = check.compiled(graded, SimpleNamespace(submit=lambda case: futures[case.case.name]))
+    found = smoke.compiled(graded, SimpleNamespace(submit=lambda case: futures[case.case.name]))
     assert [next(found) for _ in range(3)] == graded, "none waits for a compilation"
     for future, judged in zip(futures.values(), [graded[0], refused, graded[2]], strict=True):
         future.set_result(judged)
@@ -104,7 +104,7 @@ def test_what_is_interpreted_comes_first_and_what_does_not_compile_comes_again(t
 def test_compilation_ends_with_the_cases(tmp_path):
     solution = Solution(tmp_path / "rope.py", "rope")
     graded, future = Graded(solution, SimpleNamespace(name="a"), {}), Future()
-    found = check.compiled([graded], SimpleNamespace(submit=lambda _: future))
+    found = smoke.compiled([graded], SimpleNamespace(submit=lambda _: future))
     next(found)
     found.close()
     assert future.cancelled()
@@ -112,9 +112,9 @@ def test_compilation_ends_with_the_cases(tmp_path):
 
 def test_what_failed_last_is_asked_first_and_once(halves):
     chosen, server = halves
-    every = [graded.case.name for graded in check.smoke(chosen, server, GIB)]
+    every = [graded.case.name for graded in smoke.grade(chosen, server, GIB)]
     first = {(chosen[0].name, every[5]), (chosen[0].name, every[2]), ("other/rope", every[0])}
-    asked = [graded.case.name for graded in check.smoke(chosen, server, GIB, first)]
+    asked = [graded.case.name for graded in smoke.grade(chosen, server, GIB, first)]
     assert asked[:3] == [every[2], every[5], every[0]]
     assert sorted(asked) == sorted(every)
 
@@ -129,7 +129,7 @@ def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch):
     graded = SimpleNamespace(problem=problem, verdicts={"forward": passed})
     late = row(verdict="TAMPERED", reason="while timed")
 
-    def measure(one, solutions, run, digests, patience):
+    def measure(one, solutions, run, digests, patience, through):
         asked.append((solutions, run, patience))
         yield [rows.Measured(each, None, graded) for each in (row(), late)]
 

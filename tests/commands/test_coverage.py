@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common import ops
-from common.commands.coverage import Coverage
-from common.commands.report import TierReport
+from common.commands.report import Coverage, TierReport
 from common.verdicts import Verdict
 
 

@@ -11,8 +11,7 @@ import pytest
 from triton.compiler.errors import CompilationError
 
 from common import ops, paths, source
-from common.commands.excerpt import excerpt, place_of
-from common.commands.report import SHOWN, TierReport
+from common.commands.report import SHOWN, TierReport, excerpt, place_of
 from common.sandbox.failures import judge
 from common.verdicts import Verdict
 from tests.support.asking import ask, workers

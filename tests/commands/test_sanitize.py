@@ -7,15 +7,15 @@ import torch
 
 from common import cli
 from common.commands import options, sanitize
-from common.tools import compute_sanitizer, triton_viz
+from common.tools import sanitizers
 
 
 @pytest.mark.parametrize(
     ("given", "tools"),
     [
-        ([], list(compute_sanitizer.TOOLS)),
+        ([], list(sanitizers.TOOLS)),
         (["--tool", "racecheck"], ["racecheck"]),
-        (["--tool", triton_viz.NAME], [triton_viz.NAME]),
+        (["--tool", sanitizers.SYMBOLIC], [sanitizers.SYMBOLIC]),
     ],
 )
 def test_the_command_line_chooses_the_tools(monkeypatch, given, tools):
@@ -30,4 +30,4 @@ def test_the_command_line_chooses_the_tools(monkeypatch, given, tools):
     assert [solution.name for solution in chosen] == ["house/rope"]
     assert list(asked_tools) == tools
     ((_, cases),) = cases_of
-    assert (len(cases) == sanitize.SAMPLE) == (tools != [triton_viz.NAME])
+    assert (len(cases) == sanitize.SAMPLE) == (tools != [sanitizers.SYMBOLIC])

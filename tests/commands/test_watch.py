@@ -13,9 +13,10 @@ import threading
 
 import pytest
 
-from common.commands import check, watch
+from common import kept
+from common.commands import smoke, watch
 from common.errors import ServerEnded
-from common.grading import known, worker
+from common.grading import worker
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
 from common.solutions import discover, select
@@ -81,7 +82,7 @@ def alice(tmp_path, server, capsys):
 
 @pytest.mark.slow
 def test_what_does_not_compile_fails_and_is_mended(tmp_path, server, capsys, monkeypatch):
-    monkeypatch.setattr(known, "CACHE", tmp_path / ".cache")
+    monkeypatch.setattr(kept, "CACHE", tmp_path / ".cache")
     server.resume()
     alice = Watched(tmp_path, server, capsys, "cpu")
     with alice.compiler:
@@ -110,8 +111,8 @@ def test_what_passes_says_so_at_once_and_what_to_do_next(alice):
 @pytest.mark.slow
 def test_what_failed_last_is_asked_first_and_forgotten_once_it_passes(alice, monkeypatch):
     asked = []
-    graded = check.smoke
-    monkeypatch.setattr(check, "smoke", lambda *args: asked.append(args[-1]) or graded(*args))
+    graded = smoke.grade
+    monkeypatch.setattr(smoke, "grade", lambda *args: asked.append(args[-1]) or graded(*args))
     alice.save("rotate_half.py", WRONG)
     lines = alice.round()
     assert "INCORRECT_NUMERICAL" in lines[0]

@@ -18,6 +18,7 @@ from common import ops, solutions
 from common.grading import what
 from common.grading.compiling import Compiler
 from common.grading.grade import grade
+from common.grading.graded import Graded
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from tests.support import corpora as corpus
@@ -64,8 +65,10 @@ def answers(fork_server):
 
         def judge(problem, worker, repeats):
             compiled = worker.solution in UNCOMPILED or problem.case in sampled(problem.op.name)
-            judged = compiler.grade if compiled else grade
-            return judged(problem, worker, repeats, keep=True)
+            verdicts = grade(problem, worker, repeats, keep=True)
+            if not compiled:
+                return verdicts
+            return compiler.submit(Graded(worker, problem, verdicts)).result().verdicts
 
         with Sweep("cpu", deadline=corpus.DEADLINE, server=fork_server, grade=judge) as sweep:
             for op in map(ops.load, sorted({solution.op for solution in everyone})):

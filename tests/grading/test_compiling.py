@@ -85,6 +85,12 @@ ASSEMBLY = (
 )
 
 
+def asked(op, case, solution, verdicts):
+    """Return a case as it was graded."""
+    worker, problem = SimpleNamespace(solution=solution), SimpleNamespace(op=op, case=case)
+    return Graded(worker, problem, verdicts)
+
+
 @pytest.mark.slow
 def test_what_compiles_has_no_fault(compiler):
     (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
@@ -224,12 +230,12 @@ def test_what_a_pass_refuses_does_not_compile(fault):
 def test_with_a_gpu_its_own_compilation_decides(compiler, monkeypatch):
     solution = WRONG["a_type_of_each_branch"]
     passed = {"forward": Verdict(solution.name, "rotate_half", CASE.name, "forward", "PASSED")}
-    monkeypatch.setattr(compiling, "grade", lambda *_: passed)
-    problem, worker = SimpleNamespace(op=OP, case=CASE), SimpleNamespace(solution=solution)
+    graded = asked(OP, CASE, solution, passed)
     with compiler("cuda") as ours:
-        assert ours.grade(problem, worker) == passed
+        assert list(ours.behind([graded])) == [graded]
     with compiler("cpu") as ours:
-        assert ours.grade(problem, worker)["forward"].verdict == "COMPILE_ERROR"
+        (found,) = ours.behind([graded])
+    assert found.verdicts["forward"].verdict == "COMPILE_ERROR"
 
 
 def test_a_process_that_ended_leaves_a_note(compiler, monkeypatch):
@@ -237,11 +243,10 @@ def test_a_process_that_ended_leaves_a_note(compiler, monkeypatch):
     op = ops.load(solution.op)
     case = next(op.cases("smoke"))
     passed = {"forward": Verdict(solution.name, op.name, case.name, "forward", "PASSED")}
-    monkeypatch.setattr(compiling, "grade", lambda *_: passed)
     with compiler() as ours:
-        found = ours.grade(SimpleNamespace(op=op, case=case), SimpleNamespace(solution=solution))
-    assert found["forward"].verdict == "PASSED"
-    assert "not compiled for sm_90: CRASHED" in found["forward"].notes[0]
+        found = ours.submit(asked(op, case, solution, passed)).result().verdicts["forward"]
+    assert found.verdict == "PASSED"
+    assert "not compiled for sm_90: CRASHED" in found.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -297,11 +302,10 @@ def test_an_interruption_ends_what_has_not_begun_too(compiler, target):
 
 def test_what_hangs_is_not_asked_to_hang_again(compiler, monkeypatch):
     hangs = {"forward": Verdict("a/rotate_half", "rotate_half", "case", "forward", "TIMEOUT")}
-    monkeypatch.setattr(compiling, "grade", lambda *_: hangs)
     monkeypatch.setattr(Compiler, "faults", lambda *_: pytest.fail("asked"))
-    worker = SimpleNamespace(solution=WRONG["never_returns"])
+    graded = asked(OP, CASE, WRONG["never_returns"], hangs)
     with compiler() as ours:
-        assert ours.grade(SimpleNamespace(op=OP, case=CASE), worker) == hangs
+        assert list(ours.behind([graded])) == [graded]
 
 
 @pytest.mark.parametrize("found", [{}, {"a-case": {}}])
@@ -309,7 +313,7 @@ def test_the_server_starts_early_unless_the_solution_is_known(monkeypatch, found
     (solution, *_) = solutions.discover()
     started = []
     monkeypatch.setattr(compiling, "ForkServer", lambda *what, **how: started.append(how))
-    monkeypatch.setattr(compiling, "known", lambda *_: SimpleNamespace(found=found))
+    monkeypatch.setattr(compiling, "Kept", lambda *_: SimpleNamespace(found=found))
     Compiler("cpu").prepare([solution])
     Compiler("cuda").prepare([solution])
     assert started == ([] if found else [{"light": True, "target": TARGET}])

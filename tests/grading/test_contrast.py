@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from common import ops
-from common.commands import check
+from common.commands import smoke
 from common.commands.report import TierReport
 from common.grading import contrast
 from common.grading import sweep as sweep_module
@@ -69,7 +69,7 @@ def test_check_says_it(tmp_path, fork_server, capsys):
     several = [Solution(path, "rotate_half")]
     with Sweep("cpu", server=fork_server, grade=KEEPING) as sweep:
         cases = [case for case in HALF.cases("smoke") if not case.span and not case.interleaved]
-        check.take_all(sweep.grade(HALF, cases, several), TierReport("smoke", False), fork_server)
+        smoke.take_all(sweep.grade(HALF, cases, several), TierReport("smoke", False), fork_server)
     name, said = several[0].name, "values normal in place of subnormal"
     assert f"{name} forward: {CASE.name} passes with {said}\n" in capsys.readouterr().out
 

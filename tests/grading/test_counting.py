@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from common import ops, solutions
+from common import kept, ops, solutions
 from common.grading import counting
 from common.grading.fork_server import ForkServer
 from common.grading.worker import Worker
@@ -307,23 +307,21 @@ def test_backward_is_counted_with_its_forward(server):
 @pytest.mark.slow
 def test_what_was_counted_is_kept(monkeypatch, tmp_path):
     chosen = [each for each in solutions.discover() if each.name == "house/rotate_half"]
-    monkeypatch.setattr(counting, "CACHE", tmp_path)
+    monkeypatch.setattr(kept, "CACHE", tmp_path)
     first = list(counting.count(chosen))
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: pytest.fail("asked again"))
     assert list(counting.count(chosen)) == first and len(first) == 2 * len(
         list(ops.load("rotate_half").cases("board"))
     )
     monkeypatch.setattr(counting, "TARGET", "sm_80")
-    counting._foundation.cache_clear()
     with pytest.raises(pytest.fail.Exception):
         list(counting.count(chosen))
-    counting._foundation.cache_clear()
 
 
 @pytest.mark.slow
 def test_a_process_that_ends_is_asked_again(monkeypatch, tmp_path):
     chosen = [each for each in solutions.discover() if each.name == "house/rotate_half"]
-    monkeypatch.setattr(counting, "CACHE", tmp_path)
+    monkeypatch.setattr(kept, "CACHE", tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Worker, "ask", lambda *_, **__: {"verdict": "CRASHED", "reason": "SIGKILL"})
         assert list(counting.count(chosen)) == []

@@ -12,7 +12,7 @@ from common import ops
 from common.commands import sanitize
 from common.paths import CONTRIBUTORS, ROOT
 from common.solutions import Solution
-from common.tools import compute_sanitizer
+from common.tools import sanitizers
 from tests.support.waiting import LONGEST
 
 ROTATE_HALF = ops.load("rotate_half")
@@ -21,7 +21,7 @@ CASES = [*SMOKE[:3:2], next(case for case in SMOKE if case.interleaved)]
 HOUSE = Solution(CONTRIBUTORS / "house" / "rotate_half.py", "rotate_half")
 
 
-def sanitized(solution=HOUSE, tools=compute_sanitizer.TOOLS, cases=CASES):
+def sanitized(solution=HOUSE, tools=sanitizers.TOOLS, cases=CASES):
     return sanitize.sanitize([solution], [(ops.load(solution.op), cases)], tools)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from common.commands import check
+from common.commands import smoke
 from common.commands.report import TierReport
 from common.grading import what
 from common.grading.fork_server import ForkServer
@@ -58,7 +58,7 @@ def lines(kept: Sequence[Graded], server: ForkServer) -> dict[str, Line]:
     for each in kept:
         report.add(each.problem.op, each.case, list(each.verdicts.values()))
     told = list(what.causes(kept))
-    apart = list(check.told_apart(kept, report, told, server))
+    apart = list(smoke.told_apart(kept, report, told, server))
     found = {}
     for solution in {each.solution.name: each.solution for each in kept}.values():
         causes = [each.mistake for each in told if each.solution == solution.name]

@@ -14,7 +14,7 @@ from common.measure import machine
 from common.paths import CONTRIBUTORS
 from common.solutions import discover
 from common.tuning import search
-from common.tuning.kernels import CaseStarted, Found, Notice
+from common.tuning.search import CaseStarted, Found, Notice
 
 DEVICE, FILE = "NVIDIA H200", "nvidia-h200.jsonl"
 DEADLINE = 20.0

@@ -8,8 +8,8 @@ import pytest
 
 from common.errors import UserError
 from common.sandbox.alone import smoke
-from common.tools import compute_sanitizer
-from common.tools.compute_sanitizer import read
+from common.tools import sanitizers
+from common.tools.sanitizers import read
 from tests.support.processes import ends
 from tests.support.sanitizing import CASES, HOUSE, RIGHT, ROTATE_HALF, sanitized, written
 from tests.support.waiting import wait_until
@@ -99,10 +99,10 @@ def test_what_the_tools_count_decides(tool, tmp_path, says, code, clean, line, c
     calls = tool(says, code)
     assert sanitized() == clean
     out = capsys.readouterr().out
-    assert all(f"{each} house/rotate_half: {line}" in out for each in compute_sanitizer.TOOLS)
+    assert all(f"{each} house/rotate_half: {line}" in out for each in sanitizers.TOOLS)
     assert ("rotate_half.py:18" in out) == (says is OURS)
     lines = calls.read_text().splitlines()
-    assert [each.split()[1] for each in lines] == list(compute_sanitizer.TOOLS)
+    assert [each.split()[1] for each in lines] == list(sanitizers.TOOLS)
     names = " ".join(case.name for case in CASES)
     ends = f"-m common.sandbox.alone.smoke {HOUSE.path} rotate_half {names}"
     assert all(each.endswith(ends) for each in lines)
@@ -129,9 +129,9 @@ def test_what_does_not_end_is_ended_with_all_that_it_started(tool, tmp_path, mon
                 raise subprocess.TimeoutExpired(self.args, timeout)
             return super().communicate()
 
-    monkeypatch.setattr(compute_sanitizer.subprocess, "Popen", Late)
+    monkeypatch.setattr(sanitizers.subprocess, "Popen", Late)
     assert not sanitized(tools=["memcheck"])
-    assert f"no end within {compute_sanitizer.SECONDS} s" in capsys.readouterr().out
+    assert f"no end within {sanitizers.SECONDS} s" in capsys.readouterr().out
     assert ends(int(child.read_text())), "what the tool started goes on"
 
 
@@ -154,7 +154,7 @@ def test_the_tool_is_looked_for_where_cuda_is(tool, monkeypatch, tmp_path):
     tool(CLEAN)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    assert compute_sanitizer.executable() == str(tmp_path / "bin" / "compute-sanitizer")
+    assert sanitizers.executable() == str(tmp_path / "bin" / "compute-sanitizer")
 
 
 def test_each_case_is_called_or_says_why_not(tmp_path):

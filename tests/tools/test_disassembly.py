@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from common.sandbox.compiled.target import TARGETS
-from common.tools import disassembly, figures
+from common.tools import figures
 
 NVIDIA = [name for name, target in TARGETS.items() if target.backend == "cuda"]
 
@@ -60,7 +60,7 @@ def names(lines):
 
 
 def alone(file):
-    found = disassembly.INSTRUCTION.findall(disassembly.assembly(file))
+    found = figures.INSTRUCTION.findall(figures.assembly(file))
     return [line for _, line in found if line != "NOP"]
 
 
@@ -68,7 +68,7 @@ def alone(file):
 @pytest.mark.slow
 def test_each_kernel_is_read_as_alone(target):
     cubins = [Path(each["cubin"]) for each in kernels(target)]
-    together = disassembly.instructions(cubins, target)
+    together = figures.instructions(cubins, target)
     assert [names(each) for each in together] == [names(alone(each)) for each in cubins]
     assert [line for each in together for line in each if "LDG" in line]
 
@@ -99,7 +99,7 @@ def test_figures_do_not_depend_on_company(target):
 def test_an_instruction_is_read_without_its_schedule(line, instruction):
     """As the disassemblers of CUDA 13.1 and of CUDA 12.8 write it."""
     text = f"        /*00f0*/                   {line}\n        /*0100*/    NOP;\n"
-    assert disassembly.INSTRUCTION.findall(text) == [("00f0", instruction), ("0100", "NOP")]
+    assert figures.INSTRUCTION.findall(text) == [("00f0", instruction), ("0100", "NOP")]
 
 
 def test_no_kernel_has_no_figures():

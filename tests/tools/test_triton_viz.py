@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from common.tools import triton_viz
+from common.tools import sanitizers
 from tests.support import forked
 from tests.support.sanitizing import CASES, PLAIN, RIGHT, sanitized, symbolic, written
 
@@ -109,9 +109,9 @@ def test_what_is_found_decides_and_what_cannot_be_followed_does_not(
 ):
     if text is not RIGHT:  # one real process shows that this is how the tool is started
         monkeypatch.setattr(Forked, "folder", tmp_path)
-        monkeypatch.setattr(triton_viz.subprocess, "Popen", Forked)
+        monkeypatch.setattr(sanitizers.subprocess, "Popen", Forked)
     solution = written(tmp_path, text)
-    assert sanitized(solution, [triton_viz.NAME], CASES[:1]) == clean
+    assert sanitized(solution, [sanitizers.SYMBOLIC], CASES[:1]) == clean
     out = capsys.readouterr().out
     assert out.startswith(f"triton-viz alice/rotate_half {CASES[0].name}: {said}")
 
@@ -128,10 +128,10 @@ def test_a_case_without_an_end_costs_itself_alone(stand_in, tmp_path):
 def test_what_does_not_run_here_is_a_fault(stand_in, tmp_path):
     (tmp_path / "site" / "triton_viz" / "__init__.py").write_text("import nowhere")
     with pytest.raises(UserError, match=r"does not run here: ModuleNotFoundError: .*nowhere"):
-        sanitized(written(tmp_path, RIGHT), [triton_viz.NAME])
+        sanitized(written(tmp_path, RIGHT), [sanitizers.SYMBOLIC])
 
 
 def test_no_triton_viz_is_a_fault(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="triton-viz is not installed: nox -s sanitize -- --tool"):
-        sanitized(tools=[triton_viz.NAME])
+        sanitized(tools=[sanitizers.SYMBOLIC])

@@ -16,8 +16,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from common.board.page.drawing import link
-from common.kept import Kept, foundation
-from common.paths import CACHE
+from common.kept import Kept
 from common.printable import printable
 from common.solutions import Solution
 
@@ -47,7 +46,7 @@ def files(solution: Solution) -> dict[str, Path]:
 
 def all_lines(paths: Iterable[Path]) -> list[Markup]:
     """Return `lines` of each file; of those that an earlier page had too, as it had them."""
-    kept = Kept(CACHE / "page" / "sources.json", "lines", _foundation)
+    kept = Kept("page", "sources", str)
     of = {path: _key(path) for path in paths}
     found = {key: kept.found.get(key) or lines(path) for path, key in of.items()}
     if found != kept.found:
@@ -59,10 +58,6 @@ def all_lines(paths: Iterable[Path]) -> list[Markup]:
 def _key(path: Path) -> str:
     """Return the digest of all of the file that its lines rest on."""
     return hashlib.sha256(f"{_read(path)}\0{_shown(path)}".encode()).hexdigest()
-
-
-def _foundation() -> str:
-    return foundation(("board/page",), ("pygments",))
 
 
 def lines(path: Path) -> Markup:

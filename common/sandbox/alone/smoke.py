@@ -1,7 +1,7 @@
 """One solution's smoke cases on a GPU, run under compute-sanitizer.
 
 `python -m common.sandbox.alone.smoke FILE OP CASE...` calls forward and backward of each case and
-prints, for each, `called` or why the call failed. `common/tools/compute_sanitizer.py` starts it.
+prints, for each, `called` or why the call failed. `common/tools/sanitizers.py` starts it.
 The process has to end by itself, since the tool reports on a process only then.
 """
 

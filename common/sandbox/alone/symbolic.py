@@ -3,7 +3,7 @@
 `python -m common.sandbox.alone.symbolic FILE OP CASE...`, with TRITON_INTERPRET=1, prints one line
 of JSON for each case: `found`, the accesses for which z3 finds values that lead out of their
 tensor, and `stopped`, the reason why triton-viz could not follow the kernels to their end, if any.
-`common/tools/triton_viz.py` starts it; nothing here grades.
+`common/tools/sanitizers.py` starts it; nothing here grades.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from triton.compiler import compiler as triton_compiler
 
 from common import kept, ops, solutions
 from common.errors import Kind
-from common.grading import compiling, known
+from common.grading import compiling
 from common.grading.compiling import Unknown
 from common.grading.worker import Worker
 from common.paths import ROOT
@@ -24,13 +24,13 @@ COPY = "def rotate_half(x, *, interleaved=False):\n    return x.clone()\n"
 
 
 def test_the_cache_is_bounded_and_its_oldest_entries_go(monkeypatch, tmp_path):
-    monkeypatch.setattr(known, "CACHE", tmp_path)
+    monkeypatch.setattr(kept, "CACHE", tmp_path)
     for age, name in enumerate(("new", "old", "oldest")):
         entry = tmp_path / "kernels" / name
         entry.mkdir(parents=True)
         (entry / "kernel.cubin").write_bytes(bytes(40_000))
         os.utime(entry, (1e9 - age, 1e9 - age))
-    known.bound(100_000)
+    kept.bound(100_000)
     assert sorted(each.name for each in (tmp_path / "kernels").iterdir()) == ["new", "old"]
 
 
@@ -54,7 +54,7 @@ def test_what_is_known_is_not_asked_again(compiler, monkeypatch, tmp_path):
         assert ours.faults(OP, CASE, solution) == found
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"key": "of other sources", "faults": {"x": {}}}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"key": "of other sources", "found": {"x": {}}}'])
 def test_a_cache_of_other_sources_says_nothing(compiler, monkeypatch, tmp_path, text):
     solution = WRONG["a_type_of_each_branch"]
     path = tmp_path / "verdicts" / "a_type_of_each_branch-rotate_half.json"
@@ -63,7 +63,7 @@ def test_a_cache_of_other_sources_says_nothing(compiler, monkeypatch, tmp_path, 
     with compiler() as ours:
         found = ours.faults(OP, CASE, solution)
     assert found
-    assert json.loads(path.read_text())["faults"] == {CASE.name: found}
+    assert json.loads(path.read_text())["found"] == {CASE.name: found}
 
 
 def test_nothing_is_known_of_a_process_that_ended(compiler, tmp_path):

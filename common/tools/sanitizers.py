@@ -1,19 +1,26 @@
-"""NVIDIA's compute-sanitizer, which checks every access of a solution's kernels on a GPU.
+"""NVIDIA's compute-sanitizer and triton-viz, which look for faults in a solution's kernels.
 
-It runs `sandbox/alone/smoke.py`, a process that grades nothing and ends by itself: the tool reports
-when its process ends, and a worker is killed.
+compute-sanitizer checks every access on a GPU. It runs `sandbox/alone/smoke.py`, a process that
+grades nothing and ends by itself: the tool reports when its process ends, and a worker is killed.
+
+triton-viz needs no GPU: can the formulas of a kernel's addresses leave a tensor?
+`sandbox/alone/symbolic.py` runs it on one solution.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import IO
 
 from common.errors import UserError
 from common.paths import ROOT
@@ -22,6 +29,7 @@ from common.spec import Case
 from common.tools import child
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
+SYMBOLIC = "triton-viz"
 NOTHING = "nothing found"
 EXECUTABLE = "compute-sanitizer"
 OPTIONS = (
@@ -154,3 +162,66 @@ def read(output: str) -> SanitizerReport | None:
     ours = [b for b in blocks if PYTHON_LINE.search(b) or not IN_A_LIBRARY.search(b)]
     libraries = len(blocks) - len(ours)
     return SanitizerReport(sum(counted) - libraries, libraries, ours)
+
+
+# --- triton-viz -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The accesses of one case that can leave their tensor, and why the analysis stopped, if so."""
+
+    case: str
+    found: list[str]
+    stopped: str
+
+    def __str__(self) -> str:
+        """Return one line: `reads outside of x, line 18 of rope.py; cannot follow: no loops`."""
+        stopped = [f"cannot follow: {self.stopped}"] * bool(self.stopped)
+        return "; ".join([*self.found, *stopped]) or NOTHING
+
+
+def require_symbolic() -> None:
+    """Raise UserError if triton-viz is not installed."""
+    if not importlib.util.find_spec("triton_viz"):
+        raise UserError(
+            f"{SYMBOLIC} is not installed: nox -s sanitize -- --tool {SYMBOLIC} brings it"
+        )
+
+
+def sanitize_symbolically(
+    tool: str, solution: Solution, cases: Sequence[Case], verbose: bool
+) -> bool:
+    """Print a line for each case; return whether nothing was found.
+
+    A kernel that triton-viz cannot follow is no failure.
+    """
+    clean = True
+    for answer in _answers(solution, cases, verbose):
+        clean = clean and not answer.found
+        print(f"{tool} {solution.name} {answer.case}: {answer}", flush=True)
+    return clean
+
+
+def _answers(solution: Solution, cases: Sequence[Case], verbose: bool) -> Iterator[Answer]:
+    """Yield an answer for each case as it comes; raise UserError if the program fails."""
+    names = (case.name for case in cases)
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(
+            child.command("common.sandbox.alone.symbolic", solution, *names),
+            cwd=ROOT,
+            env=child.environment(TRITON_INTERPRET="1"),
+            stdout=subprocess.PIPE,
+            stderr=None if verbose else said,
+            text=True,
+        ) as process,
+    ):
+        yield from (Answer(**json.loads(line)) for line in process.stdout or ())
+        if process.wait():
+            raise UserError(f"{SYMBOLIC} does not run here: {child.last_line(_read(said))}")
+
+
+def _read(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
