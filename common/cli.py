@@ -6,43 +6,21 @@ import argparse
 import atexit
 import errno
 import gc
+import importlib
 import sys
 from collections.abc import Sequence
-from types import ModuleType
 from typing import NoReturn
 
-from common.commands import (
-    bench,
-    check,
-    compile,
-    grade,
-    leaderboard,
-    list,
-    new,
-    profile,
-    prune,
-    sanitize,
-    tune,
-)
 from common.commands import options as shared
 from common.errors import ServerEnded, UserError, is_out_of_memory
 
-COMMANDS: dict[str, ModuleType] = {
-    "list": list,
-    "grade": grade,
-    "check": check,
-    "bench": bench,
-    "leaderboard": leaderboard,
-    "compile": compile,
-    "sanitize": sanitize,
-    "tune": tune,
-    "profile": profile,
-    "new": new,
-    "prune": prune,
-}
-"""In the order of `--help`. Each has `add_arguments(parser)` and `run(options)`, whose
-docstring is the command's help; none imports torch before it runs, so that help and messages about
-wrong options come at once."""
+COMMANDS = (
+    "list", "grade", "check", "bench", "leaderboard", "compile", "sanitize", "tune", "profile",
+    "new", "prune",
+)  # fmt: skip
+"""In the order of `--help`: modules of `common.commands`, imported where they are named. Each has
+`add_arguments(parser)` and `run(options)`, whose docstring is the command's help; none imports
+torch before it runs, so that help and messages about wrong options come at once."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -53,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # at its end Python would look for garbage among all objects of torch, for half a second
     atexit.register(gc.freeze)
     try:
-        options, unknown = _parser().parse_known_args(arguments)
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        options, unknown = _parser(given).parse_known_args(given)
         if unknown:
             options.command.error(f"unrecognized arguments: {' '.join(unknown)}")
         sys.exit(options.run(options))
@@ -109,16 +88,18 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"study: {message}; see {self.prog} --help\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of the command that is given, or of all where none is."""
     parser = _Parser(
         prog="python -m common", description="Grade, time and rank the study's solutions."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
+    for name in [each for each in COMMANDS if given[:1] == [each]] or COMMANDS:
+        command = importlib.import_module(f"common.commands.{name}")
         help = command.run.__doc__
         added = commands.add_parser(name, help=help, description=help)
         added.set_defaults(run=command.run, command=added)
-        if command is not prune:  # which drops what no board needs, whosever it is
+        if name != "prune":  # which drops what no board needs, whosever it is
             shared.selecting_arguments(added)
         command.add_arguments(added)
     return parser

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -18,8 +18,6 @@ from common.paths import PEERS, ROOT
 from common.solutions import Solution
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from common.board.table import About
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -222,42 +220,6 @@ def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
 
 
 # --- messages -------------------------------------------------------------------------------------
-
-
-def progress(now: Callable[[], float] | None = None) -> Progress:
-    """Return progress bars for stderr, hidden if that is no terminal.
-
-    Lines printed on the bars' console stand above them, and so does what is printed on a terminal.
-    A clock in seconds may be given.
-    """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.table import Column
-
-    console = Console(stderr=True)
-    # of all columns the description gives way on a narrow terminal
-    bar = 10 if console.width < 120 else 40
-    rest = max(console.width - bar - 32, 10)
-    described = Column(no_wrap=True, overflow="ellipsis", max_width=rest)
-    return Progress(
-        TextColumn("{task.description}", table_column=described),
-        BarColumn(bar_width=bar),
-        MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        TimeRemainingColumn(table_column=Column(no_wrap=True)),
-        console=console,
-        disable=not console.is_terminal,
-        redirect_stdout=sys.stdout.isatty(),  # else a file would lose its lines to the terminal
-        speed_estimate_period=600,
-        get_time=now,
-    )
 
 
 def left_out(op: str, case: str, reason: str) -> str:

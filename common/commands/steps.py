@@ -7,8 +7,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from common.commands import options as shared
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 
 PERIOD = 30.0
 """Seconds between two lines where stderr is no terminal."""
@@ -38,7 +41,7 @@ class Steps:
         self._verdicts: Counter[str] = Counter()
         self.busy: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """Returns the devices at work, and all; they are said where there are several."""
-        self._bars = shared.progress(now)
+        self._bars = _bars(now)
         self._task = self._bars.add_task(unit, total=total)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._tell, daemon=True)
@@ -117,6 +120,41 @@ class Steps:
     def _tell(self) -> None:
         while not self._end.wait(self._period):
             print(self.line(), file=sys.stderr, flush=True)
+
+
+def _bars(now: Callable[[], float]) -> Progress:
+    """Return progress bars for stderr by a clock in seconds, hidden if stderr is no terminal.
+
+    Lines printed on the bars' console stand above them, and so does what is printed on a terminal.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.table import Column
+
+    console = Console(stderr=True)
+    # of all columns the description gives way on a narrow terminal
+    bar = 10 if console.width < 120 else 40
+    rest = max(console.width - bar - 32, 10)
+    described = Column(no_wrap=True, overflow="ellipsis", max_width=rest)
+    return Progress(
+        TextColumn("{task.description}", table_column=described),
+        BarColumn(bar_width=bar),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        console=console,
+        disable=not console.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),  # else a file would lose its lines to the terminal
+        speed_estimate_period=600,
+        get_time=now,
+    )
 
 
 def duration(seconds: float, exact: bool = False) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from common.commands import options as shared
+from common.commands.steps import Steps
 from common.errors import UserError
 
 if TYPE_CHECKING:
@@ -48,20 +49,18 @@ def draw(events: Generator[Event]) -> list[Found] | None:
     from common.tuning.search import CaseStarted, ConfigTimed, Found, Notice
 
     found: list[Found] | None = None
-    with shared.progress() as progress:
-        cases = progress.add_task("tune", total=None)
-        configs = progress.add_task("", total=None)
+    with Steps("cases", 0) as steps:
         for event in events:
             match event:
                 case CaseStarted(solution, case, number, total):
                     found = found or []
-                    text = f"{solution.name} {case.name}"
-                    progress.update(cases, completed=number, total=total, description=text)
+                    steps.total(total)
+                    if number > 1:
+                        steps.done(f"{solution.name} {case.name}")
                 case ConfigTimed(task, done, total):
-                    text = str(task.shape)
-                    progress.update(configs, completed=done, total=total, description=text)
+                    steps.doing(f"{task.shape}: {done} of {total} configurations")
                 case Notice(line):
-                    progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                    steps.say(line)
                 case Found() if found is not None:
                     found.append(event)
     return found
