@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import triton
 import triton.language as tl
@@ -9,7 +12,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from common.sandbox.compiled.target import TARGETS
-from common.tools.figures import PROCESSORS, Processor, figures, occupancy
+from common.tools import figures
+from common.tools.figures import PROCESSORS, Processor, occupancy
 
 
 @triton.jit
@@ -25,15 +29,21 @@ def product(a, b, c, N: tl.constexpr):
     tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at)).to(tl.float16))
 
 
-def compiled(kernel, pointers, constants, target, dtype="fp32", **options):
-    """Return the figures of a kernel whose pointers are aligned."""
+def files(kernel, pointers, constants, target, dtype="fp32", scalars=None, **options):
+    """Return the files of a kernel whose pointers are aligned, by ending."""
     aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(pointers))}
-    signature = dict.fromkeys(pointers, f"*{dtype}") | dict.fromkeys(constants, "constexpr")
+    signature = dict.fromkeys(pointers, f"*{dtype}") | (scalars or {})
+    signature |= dict.fromkeys(constants, "constexpr")
     source = ASTSource(kernel, signature, constants, aligned)
     gpu = TARGETS[target]
     made = triton.compile(source, GPUTarget(gpu.backend, gpu.arch, gpu.warp), options or None)
-    files = {path.rpartition(".")[2]: path for path in made.metadata_group.values()}
-    return figures([files], target)[0]
+    return {path.rpartition(".")[2]: path for path in made.metadata_group.values()}
+
+
+def compiled(kernel, pointers, constants, target, dtype="fp32", **options):
+    return figures.figures([files(kernel, pointers, constants, target, dtype, **options)], target)[
+        0
+    ]
 
 
 @pytest.fixture(params=PROCESSORS)
@@ -108,3 +118,77 @@ def test_an_amd_compute_unit_has_four_simds_of_512_registers():
 def test_every_target_has_its_limits():
     assert PROCESSORS.keys() == TARGETS.keys()
     assert all(isinstance(each, Processor) for each in PROCESSORS.values())
+
+
+# --- many binaries in one process of the disassembler ---------------------------------------------
+
+
+NVIDIA = [name for name, target in TARGETS.items() if target.backend == "cuda"]
+
+
+@triton.jit
+def sine(x, y, n, BLOCK: tl.constexpr):
+    for at in range(0, n, BLOCK):
+        offs = at + tl.arange(0, BLOCK)
+        tl.store(y + offs, tl.sin(tl.load(x + offs, offs < n)), offs < n)
+
+
+def kernels(target):
+    return [
+        files(copy, ("x", "y"), {"step": 1, "BLOCK": 256}, target),
+        files(sine, ("x", "y"), {"BLOCK": 512}, target, scalars={"n": "i32"}),
+        files(product, ("a", "b", "c"), {"N": 64}, target, "fp16"),
+        files(copy, ("x", "y"), {"step": 1, "BLOCK": 2048}, target),
+    ]
+
+
+def names(lines):
+    """Return the instructions without their operands: alone, a branch goes to a label."""
+    return [re.sub(r"^@!?U?P\w+ ", "", line).split()[0] for line in lines]
+
+
+def alone(file):
+    found = figures.INSTRUCTION.findall(figures.assembly(file))
+    return [line for _, line in found if line != "NOP"]
+
+
+@pytest.mark.parametrize("target", NVIDIA)
+@pytest.mark.slow
+def test_each_kernel_is_read_as_alone(target):
+    cubins = [Path(each["cubin"]) for each in kernels(target)]
+    together = figures.instructions(cubins, target)
+    assert [names(each) for each in together] == [names(alone(each)) for each in cubins]
+    assert [line for each in together for line in each if "LDG" in line]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.slow
+def test_figures_do_not_depend_on_company(target):
+    every = kernels(target)
+    each = [figures.figures([one], target)[0] for one in every]
+    assert figures.figures(every, target) == each
+    assert len({str(one) for one in each}) == len(every)
+
+
+@pytest.mark.parametrize(
+    ("line", "instruction"),
+    [
+        ("NOP ;", "NOP"),
+        ("NOP;", "NOP"),
+        ("@P0 LDG.E R4, desc[UR4][R4.64] ;", "@P0 LDG.E R4, desc[UR4][R4.64]"),
+        ("BRA `(.L_x_0) ;", "BRA `(.L_x_0)"),
+        ("S2R R0, SR_TID.X                     &wr=0x0          ?trans7;", "S2R R0, SR_TID.X"),
+        (
+            "LDG.E R4, desc[UR4][R4.64]        &req={2} &wr=0x2 ?trans1;",
+            "LDG.E R4, desc[UR4][R4.64]",
+        ),
+    ],
+)
+def test_an_instruction_is_read_without_its_schedule(line, instruction):
+    """As the disassemblers of CUDA 13.1 and of CUDA 12.8 write it."""
+    text = f"        /*00f0*/                   {line}\n        /*0100*/    NOP;\n"
+    assert figures.INSTRUCTION.findall(text) == [("00f0", instruction), ("0100", "NOP")]
+
+
+def test_no_kernel_has_no_figures():
+    assert figures.figures([], "sm_90") == []
