@@ -13,8 +13,6 @@ from collections.abc import Iterator
 
 import torch
 
-from common.sandbox.instances import Held, hold
-
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 TARGET = os.environ.get("STUDY_TARGET", "")
 ON_GPU = not (INTERPRETED or TARGET)
@@ -75,14 +73,6 @@ def find_conflicts() -> conflicts.Conflicts:
     """Look for programs that conflict in the rest of the call that is watched."""
     bounds.WATCH.conflicts = conflicts.Conflicts()
     return bounds.WATCH.conflicts
-
-
-def watching(log: bounds.AccessLog | None) -> tuple[Held, ...]:
-    """Return the watch and its log as they are now, to be compared when the call returns."""
-    if log is None:
-        return ()
-    watch = hold(bounds.WATCH, "the watch", "inputs", "backwards", "launch", "log", "tapes")
-    return watch, hold(log, "the watch's log", "faults", "tally")
 
 
 @contextlib.contextmanager

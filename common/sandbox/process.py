@@ -6,34 +6,27 @@ holds an expected result.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import ctypes
 import json
-import operator
 import os
-import random
 import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
 import torch
-import triton
-from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.sandbox import backend, graded, timed, tunables
 from common.sandbox.compiled import launches
 from common.sandbox.failures import Refused, judge
-from common.sandbox.instances import Held, hold
 from common.sandbox.landlock import confine
 from common.sandbox.poison import Poison
-from common.sandbox.seal import Seal, roots
+from common.sandbox.seal import Seal, parts
 from common.sandbox.session import Session
 from common.wire import Reply
 
@@ -42,17 +35,9 @@ if backend.COUNTED:
 
 LARGEST_DATA = 8 << 30
 """Bytes of memory that one worker without a GPU may write to."""
-SAMPLING = (
-    *("builtins", "time", "torch.cuda", "torch._utils"),
-    *(f"common.sandbox.{name}" for name in ("backend", "clock", "contestants", "dice", "memory")),
-    *(f"common.sandbox.{name}" for name in ("rotation", "session", "shifting", "timed")),
-)
-"""The modules whose functions take a timed sample."""
 DYNAMO = "torch._dynamo"
 """The modules of torch.compile, which take as long to import as torch. They replace functions of
 torch that the tamper check remembers, so they are imported before a worker is forked, or never."""
-BUILDERS = ("interpreter_builder", "interpreter_semantic")
-"""What a kernel's operations go through in Triton's interpreter, by name."""
 _GUARDED = Poison.__torch_dispatch__
 """As torch made it: a function that imports torch._dynamo when it is first called, to keep
 torch.compile out of the mode."""
@@ -154,15 +139,7 @@ def become_worker(connection: socket.socket, server: int) -> None:
 
 def serve(connection: socket.socket) -> None:
     """Answer one request after the other until the harness closes the socket."""
-    # held by this frame alone, where a solution cannot replace them
     token, send, end = "", connection.sendall, os._exit
-    every, each_of, same = all, map, operator.is_
-
-    def refuse(broken: str, send: Any = send, end: Any = end) -> None:
-        """Report tampering and end, in few steps: any other function may be a replaced one."""
-        line = '{"token": "%s", "verdict": "TAMPERED", "reason": "%s"}\n'
-        send((line % (token, broken)).encode())
-        end(0)
 
     def lack(send: Any = send, end: Any = end) -> None:
         """Report that the process needs torch._dynamo, and end: another one has it."""
@@ -171,9 +148,8 @@ def serve(connection: socket.socket) -> None:
 
     if DYNAMO not in sys.modules:
         sys.meta_path.insert(0, Lack(lack))
-    instances = (*json_instances(), *interpreter_instances())
-    session = Session(Seal.of(relied_on(), ours(), instances, near=SAMPLING), refuse)
-    below = roots(session, [refuse])
+    seal = Seal(parts())
+    session, check = Session(seal), seal.check  # a solution can replace what the session has
     _hide()
     pending = b""
     while True:
@@ -185,23 +161,21 @@ def serve(connection: socket.socket) -> None:
             continue
         message, pending = json.loads(pending), b""
         token = message.pop("token")
-        reply = _answer(session, message, fds) | {"token": token}
-        for part, objects, values in below:
-            if not every(each_of(same, each_of(part, objects), values)):
-                line = '{"token": "%s", "verdict": "TAMPERED", "reason": "the seal was broken"}\n'
-                send((line % token).encode())
-                end(0)
+        reply = _answer(session, message, fds, check) | {"token": token}
         send(json.dumps(reply).encode() + b"\n")
 
 
-def _answer(session: Session, message: Reply, fds: list[int]) -> Reply:
+def _answer(session: Session, message: Reply, fds: list[int], check: Callable[[], None]) -> Reply:
     request = message.pop("request")
     if request == "arena":
         return {"given_back": session.share(message["ticket"], fds[0] if fds else None)}
     try:
         if request not in REQUESTS:
             raise Refused("RUNTIME_ERROR", f"no such request: {request}")
-        return REQUESTS[request](session, **message)
+        try:
+            return REQUESTS[request](session, **message)
+        finally:
+            check()
     except BaseException as error:  # SystemExit among them: a solution may not end the process
         return judge(error) | ({"ended": True} if _context_is_lost() else {})
 
@@ -213,51 +187,6 @@ def _context_is_lost() -> bool:
     except RuntimeError:
         return True
     return False
-
-
-def relied_on() -> Iterator[ModuleType | type]:
-    """Yield the modules and classes that call a solution, check its answer and time it."""
-    yield from used()
-    yield from (builtins, torch.autograd, torch.cuda, torch.nn.functional)
-    yield from (json.encoder, json.decoder, sys.modules["json.scanner"])
-    yield from (json.JSONEncoder, json.JSONDecoder, contextlib._GeneratorContextManager)
-    yield from (random.Random, socket.socket, TorchDispatchMode)
-    yield from (DeviceContext, sys.modules[DeviceContext.__module__])
-    yield from (torch.Tensor, torch.UntypedStorage, torch.cuda.Event, torch.cuda.Stream)
-    for module in (*ours(), *([triton.runtime.interpreter] if backend.INTERPRETED else [])):
-        yield module
-        classes = (value for value in vars(module).values() if isinstance(value, type))
-        yield from (each for each in classes if each.__module__ == module.__name__)
-
-
-def ours() -> list[ModuleType]:
-    """Return the harness's own modules in this process."""
-    return [module for name, module in sys.modules.items() if _is_ours(name)]
-
-
-def used() -> Iterator[ModuleType]:
-    """Yield the modules that ours call by name, such as numpy for the interpreter's checks.
-
-    Settings replace functions of sys, such as its excepthook.
-    """
-    values = (value for module in ours() for value in vars(module).values())
-    yield from (each for each in values if isinstance(each, ModuleType) and each is not sys)
-
-
-def json_instances() -> Iterator[Held]:
-    """Yield the encoder and the decoder that `json` keeps for all its calls."""
-    for name in ("_default_encoder", "_default_decoder"):
-        instance = getattr(json, name)
-        yield hold(instance, f"json.{name}", *vars(instance))
-
-
-def interpreter_instances() -> Iterator[Held]:
-    """Yield Triton's interpreter, its builder and its semantics, as they are now."""
-    if backend.INTERPRETED:
-        module = triton.runtime.interpreter
-        yield hold(module, "triton.runtime.interpreter", *BUILDERS)
-        yield hold(module.interpreter_builder, BUILDERS[0])
-        yield hold(module.interpreter_semantic, BUILDERS[1], "builder")
 
 
 def _hide() -> None:
