@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import (
-    Callable,
-    Container,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
