@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import builtins
 import gc
-import multiprocessing.pool
 import operator
 import selectors
 import signal
@@ -18,9 +17,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent import futures
 from concurrent.futures.thread import _worker, _WorkItem
 from itertools import compress
+from multiprocessing.pool import worker as _pool_worker  # type: ignore[attr-defined]
 from pathlib import Path
 from traceback import walk_stack
 from types import FrameType, FunctionType
@@ -42,13 +41,12 @@ ALLOCATES = ("empty", "empty_like", "empty_strided", "full", "zeros", "set_grad_
 """What of Python's and torch's calls a solution, times it, and fills and copies memory."""
 OURS = ("common.sandbox", "common.arena")
 LIBRARIES = tuple(str(Path(str(module.__file__)).parent) for module in (torch, triton))
-MONITOR = "tqdm/_monitor.py"
-"""Where threads are none of a solution's: torch.compile draws bars of progress."""
 POOLS = (
-    *(str(Path(file).parent) for file in (multiprocessing.pool.__file__, futures.__file__)),
+    *(str(Path(each.__code__.co_filename).parent) for each in (_pool_worker, _worker)),
     *(selectors.__file__, threading.__file__, selectors.SelectorKey.__new__.__code__.co_filename),
 )
 """Where the threads of Python's own pools wait."""
+HOOK = "__torch_function__"
 WAITS, PAUSE = 100, 0.01
 """Looks at the threads of a call that raised, and the seconds between two."""
 
@@ -75,7 +73,7 @@ class Seal:
     def _left_behind(self) -> Iterator[str]:
         if sys.gettrace() or sys.getprofile():
             yield "a trace function"
-        if any(True for _ in _modes()):
+        if _modes():
             yield "a mode"
         for number, handler in self.handlers.items():
             if signal.getsignal(number) is not handler:
@@ -88,11 +86,8 @@ class Seal:
 
     def _at_work(self) -> list[FrameType]:
         """Return the frames of a solution's threads; a name for all would hold this one too."""
-        return [
-            frame
-            for ident, frame in sys._current_frames().items()
-            if ident not in self.threads and _at_work(frame)
-        ]
+        every = sys._current_frames
+        return [each for key, each in every().items() if key not in self.threads and _at_work(each)]
 
     def await_threads(self) -> None:
         """Wait a moment for threads at work: where one of a pool raises, the others go on."""
@@ -124,19 +119,18 @@ def parts() -> Iterator[Part]:
 
 def part_of(owner: Any, names: Iterable[str]) -> Part:
     """Return what names of a module, a class or an instance stand for, none where it lacks one."""
-    # the proxy that a class shows instead of its dictionary is slow to look through
+    # past the proxy that a class shows, which is slow
     known = gc.get_referents(vars(owner))[0] if isinstance(owner, type) else vars(owner)
     keys, name = tuple(names), getattr(owner, "__name__", type(owner).__name__)
     return name, known.get, keys, tuple(map(known.get, keys))
 
 
-def _modes() -> Iterator[Any]:
-    """Yield the active modes but the one that `torch.set_default_device` leaves."""
-    functions = map(torch._C._get_function_stack_at, range(torch._C._len_torch_function_stack()))
-    dispatch = map(torch._C._get_dispatch_stack_at, range(torch._C._len_torch_dispatch_stack()))
-    for mode in (*functions, *dispatch):
-        if type(mode) is not DeviceContext or "__torch_function__" in vars(mode):
-            yield mode
+def _modes() -> list[Any]:
+    """Return the active modes but the one that `torch.set_default_device` leaves."""
+    C = torch._C
+    modes = [C._get_function_stack_at(i) for i in range(C._len_torch_function_stack())]
+    modes += [C._get_dispatch_stack_at(i) for i in range(C._len_torch_dispatch_stack())]
+    return [mode for mode in modes if type(mode) is not DeviceContext or HOOK in vars(mode)]
 
 
 def _is_a_librarys(callback: Any) -> bool:
@@ -151,8 +145,8 @@ def _at_work(frame: FrameType) -> bool:
     """Return whether a thread is a solution's: no idle pool, no thread of torch's or Triton's."""
     stack = [each for each, _ in walk_stack(frame)]
     files = [each.f_code.co_filename for each in stack]
-    if any(each.startswith(LIBRARIES) or each.endswith(MONITOR) for each in files):
-        return False
+    if any(each.startswith(LIBRARIES) or each.endswith("tqdm/_monitor.py") for each in files):
+        return False  # torch.compile draws bars of progress
     return not (all(each.startswith(POOLS) for each in files) and any(map(_is_idle, stack)))
 
 
@@ -162,8 +156,8 @@ def _is_idle(frame: FrameType) -> bool:
     if code is _worker.__code__:
         task = names.get("work_item")
         return task is None or (type(task) is _WorkItem and task.future.done())
-    if code is multiprocessing.pool.worker.__code__:  # type: ignore[attr-defined]
+    if code is _pool_worker.__code__:
         finished = names.get("func") is None or names.get("result") is not None
         return "completed" in names and finished  # else it runs its initializer
-    # its other threads hand on tasks and results
-    return code.co_filename == multiprocessing.pool.__file__ and code.co_name.startswith("_handle_")
+    its = _pool_worker.__code__.co_filename
+    return code.co_filename == its and code.co_name.startswith("_handle_")
