@@ -1,5 +1,6 @@
 """The exception for mistakes of the user, and the words for what others may have caused."""
 
+import enum
 import errno
 import re
 
@@ -10,6 +11,35 @@ class UserError(Exception):
     Its text is one line that says what is wrong and what to do. The command line prints it and
     exits with code 2.
     """
+
+
+class Kind(enum.StrEnum):
+    """What is behind a failure, where something follows from it; reasons are for people alone."""
+
+    NONE = ""
+    """Nothing that anyone needs to know."""
+    ILLEGAL_ACCESS = "illegal access"
+    """CUDA found an access far out of bounds, which ends the process."""
+    INFERENCE_THREAD = "inference thread"
+    """Another thread wrote to a tensor of inference mode, which each thread enters for itself."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Kind":
+        """Take what a solution's process made up for nothing."""
+        return cls.NONE
+
+
+_WORDS = {
+    "illegal memory access": Kind.ILLEGAL_ACCESS,
+    "Inplace update to inference tensor outside InferenceMode": Kind.INFERENCE_THREAD,
+}
+"""The words of other libraries that tell the kind of a RuntimeError."""
+
+
+def kind_of(error: BaseException) -> Kind:
+    """Return the kind of an exception by another library's words."""
+    text = str(error) if isinstance(error, RuntimeError) else ""
+    return next((kind for words, kind in _WORDS.items() if words in text), Kind.NONE)
 
 
 OUT_OF_MEMORY = "out of memory"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from common.errors import OUT_OF_MEMORY, was_killed
+from common.errors import OUT_OF_MEMORY, Kind, was_killed
 from common.spec import Direction
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ FINE = frozenset({"PASSED", "UNSUPPORTED"})
 """The verdicts that are not a failure."""
 ENDED = frozenset({"CRASHED", "TIMEOUT", "TAMPERED"})
 """The verdicts on a process that did not come to its end."""
+UNFINISHED = frozenset({"RUNTIME_ERROR", "CRASHED", "TIMEOUT", "OUT_OF_BOUNDS"})
+"""The verdicts on a call that did not return; nothing is known of a backward then."""
 
 
 WRONG, SOME, RIGHT = "█▒·"
@@ -69,15 +71,18 @@ class Verdict:
     """The solution's error in units of eager's own: rms, or the largest one on small tensors."""
     notes: tuple[str, ...] = ()
     """Lines on what decides nothing, such as a second backward of one graph that fails."""
+    kind: Kind = field(default=Kind.NONE, repr=False)
     picture: Picture | None = field(default=None, repr=False)
     """The wrong elements, where the verdict speaks of some and not of all."""
+    plan: str = field(default="", repr=False, compare=False)
+    """What was asked, in a few lines, where the verdict is a failure."""
     results: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
     """By name, the first call's results where they are wrong, small and asked for; on the host."""
 
     @property
     def json(self) -> dict[str, Any]:
-        """The verdict as JSON data, without what is for the terminal."""
-        apart = {"picture", "results"}
+        """The verdict as JSON data, without what is for the harness and the terminal."""
+        apart = {"kind", "picture", "plan", "results"}
         return {name: value for name, value in vars(self).items() if name not in apart}
 
     @property

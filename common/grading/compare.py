@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 
 from common.arena import integers
-from common.grading.picture import picture
+from common.errors import Kind
 from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import Wrong, check_values, first_index
-from common.grading.where import describe
+from common.grading.where import describe, picture
 from common.spec import Axis
 from common.verdicts import Picture
 from common.wire import POISONS
@@ -28,6 +28,7 @@ class Finding(NamedTuple):
     verdict: str
     reason: str
     picture: Picture | None = None
+    kind: Kind = Kind.NONE
 
 
 def compare(

@@ -10,10 +10,11 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator
 
-from common.grading.asking import DIED, NO_GRADIENT
+from common.grading.grade import NO_GRADIENT
 from common.grading.graded import Graded, TooLarge
 from common.solutions import Solution
 from common.spec import DIRECTIONS
+from common.verdicts import UNFINISHED
 
 MOST = 4
 """So many cases of a solution wait: where every case dies, the first is shown soon."""
@@ -60,10 +61,10 @@ def _died(graded: Graded) -> bool:
     if forward is None or backward is None or forward.verdict == "TIMEOUT" or forward.ran_out:
         return False
     same = (forward.verdict, forward.reason) == (backward.verdict, backward.reason)
-    return same and forward.verdict in DIED
+    return same and forward.verdict in UNFINISHED
 
 
 def _without_backward(graded: Graded) -> Graded:
-    verdict, reason, _ = NO_GRADIENT
+    verdict, reason, *_ = NO_GRADIENT
     backward = dataclasses.replace(graded.verdicts["backward"], verdict=verdict, reason=reason)
     return dataclasses.replace(graded, verdicts={**graded.verdicts, "backward": backward})

@@ -12,7 +12,14 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from common import source
-from common.errors import IN_A_GRAPH, NO_ROOM, NOT_WRITTEN, is_out_of_memory, out_of_memory
+from common.errors import (
+    IN_A_GRAPH,
+    NO_ROOM,
+    NOT_WRITTEN,
+    is_out_of_memory,
+    kind_of,
+    out_of_memory,
+)
 from common.sandbox.backend import TARGET
 from common.wire import Reply
 
@@ -53,7 +60,8 @@ def judge(error: BaseException) -> Reply:
             return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {describe(cause)}"}
         if isinstance(cause, RuntimeError) and is_out_of_memory(str(cause)):
             return {"verdict": "RUNTIME_ERROR", "reason": out_of_memory(str(cause))}
-    return {"verdict": "RUNTIME_ERROR", "reason": describe(causes[-1])}
+    last = causes[-1]
+    return {"verdict": "RUNTIME_ERROR", "reason": describe(last), "kind": kind_of(last)}
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
