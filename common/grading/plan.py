@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import combinations, count
+from itertools import combinations, count, groupby
 from typing import Any, ClassVar
 
 from common.grading.problem import Problem
@@ -135,9 +135,10 @@ class Step:
     words: ClassVar[str]
     attempt: Attempt
 
-    def __str__(self) -> str:
-        """Return the step in words."""
-        return f"{self.words} of {self.attempt.name}"
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The attempts that it is of."""
+        return (self.attempt,)
 
 
 @dataclass(frozen=True)
@@ -182,11 +183,17 @@ class Compare(Step):
     """The call on other inputs, if there is one."""
     beside: tuple[Attempt, ...] = ()
 
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """All of which results are compared."""
+        several = (self.attempt, self.latest, self.other, *self.beside)
+        return tuple(each for each in several if each)
+
 
 class If(Enum):
     """When a round is carried out, in words."""
 
-    ALWAYS = "always"
+    ALWAYS = ""
     ANSWERED = "if forward answered"
     RIGHT = "if nothing is wrong"
     FORWARD_RIGHT = "if forward is right and backward ended no process"
@@ -200,8 +207,11 @@ class Round:
     steps: tuple[Step, ...]
 
     def __str__(self) -> str:
-        """Return the round on one line."""
-        return f"{self.condition.value}: {', '.join(map(str, self.steps))}"
+        """Return the round on one line, such as `forward of first; backward of first`."""
+        words = []
+        for kind, steps in groupby(self.steps, key=lambda step: step.words):
+            words.append(f"{kind} of {', '.join(n.name for step in steps for n in step.attempts)}")
+        return ": ".join(filter(None, (self.condition.value, "; ".join(words))))
 
 
 @dataclass(frozen=True)

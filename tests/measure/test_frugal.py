@@ -10,7 +10,7 @@ import torch
 
 from common import ops
 from common.arena import Arena, shifted, storage_bytes
-from common.grading.calls import call_tensors
+from common.grading.problem import call_tensors
 from common.measure.laid_calls import lay_calls
 from common.measure.timed_process import Failed, TimedProcess, is_shifts
 from common.ops._draw import draw
