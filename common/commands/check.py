@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from common.board.table import About
     from common.commands.report import TierReport
     from common.grading.compiling import Compiler
-    from common.grading.diagnosis import Cause, Contrast
     from common.grading.fork_server import ForkServer
     from common.grading.graded import Graded
+    from common.grading.what import Cause, Contrast
     from common.records.lines import Record
     from common.records.runs import Results
     from common.spec import Case, Direction
@@ -129,7 +129,7 @@ def take_all(
         server: The fork server, which has solutions answer further cases where some fail.
         memory: The bytes of a GPU's memory that these take at most.
     """
-    from common.grading.diagnosis import causes
+    from common.grading.what import causes
 
     kept = []
     for graded in found:
@@ -151,9 +151,9 @@ def told_apart(
     memory: int | None = None,
 ) -> Iterator[Contrast]:
     """Yield the cases that pass without one property, of the failures that nothing explains."""
-    from common.grading.diagnosis import Failing, contrasts
     from common.grading.memory import Memory
     from common.grading.sweep import Sweep
+    from common.grading.what import Failing, contrasts
 
     known = {(cause.solution, direction) for cause in told for direction in cause.directions}
     asked = {(each.solution.name, each.case): each for each in kept}

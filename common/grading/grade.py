@@ -16,18 +16,7 @@ import torch
 from common.errors import Kind
 from common.grading.compare import Finding, altered, compare, differing, label, wrong_values
 from common.grading.exchange import Exchange
-from common.grading.plan import (
-    Attempt,
-    Backward,
-    BackwardAgain,
-    Compare,
-    Deliver,
-    Forward,
-    If,
-    Round,
-    Step,
-    plan_of,
-)
+from common.grading.plan import Attempt, Do, If, Round, plan_of
 from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import NO_REPLY, Worker
 from common.spec import DIRECTIONS, Direction
@@ -77,6 +66,9 @@ class Run:
         self.notes: list[str] = []
         """Lines on what decides nothing."""
         self._asked: list[Attempt] = []
+        """Those in the usual mode."""
+        self._alive: list[Attempt] = []
+        """Those whose outputs live: of the round's calls."""
         self._ready: set[Attempt] = set()
         """Those whose output can be differentiated."""
         self._retained: Attempt | None = None
@@ -92,9 +84,8 @@ class Run:
         A failure ends the round, since the next process would not know the earlier calls.
         """
         if self._holds(steps.condition):
-            for step in steps.steps:
-                if not self._take(step):
-                    return
+            self._alive = []
+            all(self._take(*step) for step in steps.steps)
 
     def _holds(self, condition: If) -> bool:
         match condition:
@@ -111,34 +102,32 @@ class Run:
     def _ended_in_backward(self) -> bool:
         return bool(ENDED & {found.verdict for found in self.findings["backward"]})
 
-    def _take(self, step: Step) -> bool:
+    def _take(self, do: Do, attempt: Attempt) -> bool:
         """Take a step; return False where a request failed."""
-        attempt = step.attempt
         if attempt.spare and self._ended_in_backward:
             return True
-        match step:
-            case Forward():
-                return self._forward(step)
-            case Backward():
-                return attempt not in self._ready or self._backward(step)
-            case Deliver():
-                self._look_again(attempt, step.direction)
-            case BackwardAgain():
+        match do:
+            case Do.FORWARD:
+                return self._forward(attempt)
+            case Do.BACKWARD | Do.RETAIN:
+                return attempt not in self._ready or self._backward(attempt, do is Do.RETAIN)
+            case Do.OUTPUT:
+                self._look_again(attempt, "forward")
+            case Do.GRADIENTS:
+                self._look_again(attempt, "backward")
+            case Do.SECOND_BACKWARD:
                 self._note_second_backward(attempt)
-            case Compare(latest=None):
-                self._compare_alone(attempt)
-            case Compare():
-                self._compare(step)
+            case Do.COMPARE:
+                (self._compare_alone if attempt.further else self._compare)(attempt)
         return True
 
-    def _forward(self, step: Forward) -> bool:
-        attempt = step.attempt
+    def _forward(self, attempt: Attempt) -> bool:
         if not attempt.further:
             self._asked.append(attempt)
-        alive = [each for each in step.alive if each in self._asked]
-        reply, failure = self._ask("forward", attempt, alive=alive)
+        reply, failure = self._ask("forward", attempt, alive=self._alive)
         if reply.get("verdict"):
             return False
+        self._alive.append(attempt)
         if self._has_backward(attempt, reply, failure):
             self._ready.add(attempt)
         return True
@@ -159,21 +148,20 @@ class Run:
             found.append(Finding("INCORRECT_NUMERICAL", reason) if attempt.further else NO_GRADIENT)
         return differentiable
 
-    def _backward(self, step: Backward) -> bool:
+    def _backward(self, attempt: Attempt, retain: bool) -> bool:
         """Ask a backward, again without its graph kept where keeping it raises.
 
         Code that torch.compile made may do that, and is right all the same. Where the process
         ended, as with a lost CUDA context, the failure counts: its graph is gone.
         """
-        found, attempt = self.findings["backward"], step.attempt
-        count = len(found)
-        reply, _ = self._ask("backward", attempt, retain=step.retain)
+        count = len(self.findings["backward"])
+        reply, _ = self._ask("backward", attempt, retain=retain)
         failed = reply.get("verdict") == "RUNTIME_ERROR"
-        if step.retain and failed and self.worker.alive:
-            del found[count:]
+        if retain and failed and self.worker.alive:
+            del self.findings["backward"][count:]
             self.notes.append(f"a backward with retain_graph=True fails: {reply['reason']}")
             reply, _ = self._ask("backward", attempt)
-        elif step.retain:
+        elif retain:
             self._retained = attempt
         return not reply.get("verdict")
 
@@ -277,11 +265,11 @@ class Run:
 
     # --- values -----------------------------------------------------------------------------------
 
-    def _compare(self, step: Compare) -> None:
+    def _compare(self, first: Attempt) -> None:
         """Compare the results of each direction, if every call that was asked has them."""
-        result = self.exchange.result
-        several = [each for each in (step.attempt, step.latest, step.other) if each in self._asked]
-        beside = [each for each in step.beside if each in self._asked]
+        plan, result = self.plan, self.exchange.result
+        several = [each for each in (first, plan.latest, plan.other) if each in self._asked]
+        beside = [each for each in plan.beside if each in self._asked]
         for direction in self.directions:
             found, answered = self.findings[direction], self.exchange.answered[direction]
             if not answered.issuperset(self._asked):

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import combinations, count, groupby
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 from common.grading.problem import Problem
 from common.solutions import Solution
-from common.spec import Direction, Op
+from common.spec import Op
 from common.wire import GUARDS, OUTPUT, POISONS
 
 MOST_BESIDE = 3
@@ -128,66 +128,27 @@ class Attempt:
         return bool(self.mode.text)
 
 
-@dataclass(frozen=True)
-class Step:
+class Do(Enum):
+    """What a step does with an attempt, in words."""
+
+    FORWARD = "forward"
+    """Call the solution; the calls of the same round so far keep their outputs."""
+    BACKWARD = "backward"
+    RETAIN = "backward with its graph kept"
+    OUTPUT = "output once more"
+    """Take the output again: a later call must not have changed it."""
+    GRADIENTS = "gradients once more"
+    SECOND_BACKWARD = "second backward"
+    """Differentiate a kept graph again; how that fails is noted and decides nothing."""
+    COMPARE = "comparison"
+    """Compare the results with the oracle's, and those of all calls in the usual mode."""
+
+
+class Step(NamedTuple):
     """A request of one attempt, or a comparison."""
 
-    words: ClassVar[str]
+    do: Do
     attempt: Attempt
-
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """The attempts that it is of."""
-        return (self.attempt,)
-
-
-@dataclass(frozen=True)
-class Forward(Step):
-    """Call the solution; the calls of the attempts `alive` keep their outputs."""
-
-    words = "forward"
-    alive: tuple[Attempt, ...] = ()
-
-
-@dataclass(frozen=True)
-class Backward(Step):
-    """Differentiate an output; with `retain`, its graph can be differentiated once more."""
-
-    words = "backward"
-    retain: bool = False
-
-
-@dataclass(frozen=True)
-class Deliver(Step):
-    """Take the results of an earlier call once more: the next one must not have changed them."""
-
-    words = "results once more"
-    direction: Direction
-
-
-@dataclass(frozen=True)
-class BackwardAgain(Step):
-    """Differentiate a kept graph a second time; how that fails is noted and decides nothing."""
-
-    words = "second backward"
-
-
-@dataclass(frozen=True)
-class Compare(Step):
-    """Compare the results of a call with the oracle's, and with those of further calls."""
-
-    words = "comparison"
-    latest: Attempt | None = None
-    """The second call on the same inputs, which a call in a further mode lacks."""
-    other: Attempt | None = None
-    """The call on other inputs, if there is one."""
-    beside: tuple[Attempt, ...] = ()
-
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """All of which results are compared."""
-        several = (self.attempt, self.latest, self.other, *self.beside)
-        return tuple(each for each in several if each)
 
 
 class If(Enum):
@@ -203,15 +164,16 @@ class If(Enum):
 class Round:
     """Steps that are taken together: a request that fails ends the round."""
 
-    condition: If
     steps: tuple[Step, ...]
+    condition: If = If.ALWAYS
 
     def __str__(self) -> str:
         """Return the round on one line, such as `forward of first; backward of first`."""
-        words = []
-        for kind, steps in groupby(self.steps, key=lambda step: step.words):
-            words.append(f"{kind} of {', '.join(n.name for step in steps for n in step.attempts)}")
-        return ": ".join(filter(None, (self.condition.value, "; ".join(words))))
+        words = "; ".join(
+            f"{do.value} of {', '.join(step.attempt.name for step in several)}"
+            for do, several in groupby(self.steps, key=lambda step: step.do)
+        )
+        return ": ".join(filter(None, (self.condition.value, words)))
 
 
 @dataclass(frozen=True)
@@ -219,9 +181,12 @@ class Plan:
     """The attempts at one case, where they lie in memory, and the rounds of steps over them."""
 
     first: Attempt
-    """The first call, whose results are held against the oracle's."""
     latest: Attempt
     """The second call on the same inputs, which is repeated."""
+    other: Attempt | None
+    """A call on other inputs in the first one's memory, where a replayed result is a wrong one."""
+    beside: tuple[Attempt, ...]
+    """Calls as the latest that live beside it, as a model's further layers do."""
     places: tuple[tuple[Attempt, ...], ...]
     """The attempts that share the memory of their inputs."""
     rounds: tuple[Round, ...]
@@ -295,22 +260,22 @@ def plan_of(problem: Problem, solution: Solution) -> Plan:
     else:
         asked = [_alone(each, backward) for each in (latest, other) if each]
         places = ((first, latest, *shared),)
-    rounds = [Round(If.ALWAYS, _alone(first, backward))]
-    rounds += [Round(If.ANSWERED, steps) for steps in asked]
-    rounds.append(Round(If.ALWAYS, (Compare(first, latest, other, beside),)))
+    rounds = [Round(_alone(first, backward))]
+    rounds += [Round(steps, If.ANSWERED) for steps in asked]
+    rounds.append(Round((Step(Do.COMPARE, first),)))
     if order and backward:
-        rounds.append(Round(If.RIGHT, (BackwardAgain(order[-1]),)))
+        rounds.append(Round((Step(Do.SECOND_BACKWARD, order[-1]),), If.RIGHT))
     if further:
         # last, since a table that a solution keeps may be filled in any mode: one that was made in
         # inference mode serves no call that has a backward
         steps = _alone(further, backward and not further.mode.forward_alone)
-        rounds.append(Round(If.FORWARD_RIGHT, (*steps, Compare(further))))
-    return Plan(first, latest, places, tuple(rounds))
+        rounds.append(Round((*steps, Step(Do.COMPARE, further)), If.FORWARD_RIGHT))
+    return Plan(first, latest, other, beside, places, tuple(rounds))
 
 
 def _alone(attempt: Attempt, backward: bool) -> tuple[Step, ...]:
     """Return the steps of a call that is done before the next."""
-    return (Forward(attempt), Backward(attempt)) if backward else (Forward(attempt),)
+    return tuple(Step(do, attempt) for do in (Do.FORWARD, Do.BACKWARD)[: 1 + backward])
 
 
 def _together(attempts: tuple[Attempt, ...], order: list[Attempt]) -> tuple[Step, ...]:
@@ -318,9 +283,8 @@ def _together(attempts: tuple[Attempt, ...], order: list[Attempt]) -> tuple[Step
 
     The results of the first of them, which the others followed, are looked at again.
     """
-    steps: list[Step] = [Forward(each, attempts[:n]) for n, each in enumerate(attempts)]
-    steps.append(Deliver(attempts[0], "forward"))
+    steps = [*(Step(Do.FORWARD, each) for each in attempts), Step(Do.OUTPUT, attempts[0])]
     if order:
-        *most, last = order
-        steps += [*map(Backward, most), Backward(last, retain=True), Deliver(order[0], "backward")]
+        steps += [Step(Do.BACKWARD, each) for each in order[:-1]]
+        steps += [Step(Do.RETAIN, order[-1]), Step(Do.GRADIENTS, order[0])]
     return tuple(steps)

@@ -15,7 +15,7 @@ from collections import defaultdict
 import pytest
 
 from common import ops, solutions
-from common.grading import diagnosis
+from common.grading import what
 from common.grading.compiling import Compiler
 from common.grading.grade import grade
 from common.grading.sweep import Sweep
@@ -94,7 +94,7 @@ def counts(answers):
 def causes(answers):
     """Return the causes of each kernel, by its name; the two directions may have one each."""
     found = {solution.name: [] for solution in (*WRONG, *CHEATS, *BYSTANDERS)}
-    for cause in diagnosis.causes(answers):
+    for cause in what.causes(answers):
         found[cause.solution].append(cause.mistake)
     return found
 

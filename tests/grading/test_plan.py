@@ -14,7 +14,7 @@ from common import ops
 from common.draws import Draws
 from common.grading import grade as grading
 from common.grading import problem
-from common.grading.plan import Backward, modes, plan_of
+from common.grading.plan import modes, plan_of
 from common.grading.sweep import Sweep
 from common.solutions import Solution
 from common.spec import DIRECTIONS
@@ -94,7 +94,7 @@ def test_a_retained_backward_is_asked_again_of_a_living_process_alone(alive):
     run.worker = SimpleNamespace(alive=alive)
     run.findings, run.notes, run._retained = {"backward": []}, [], None
     run._ask = lambda direction, attempt, **how: (next(replies), None)
-    answered = run._backward(Backward("other", retain=True))
+    answered = run._backward("other", True)
     assert answered == alive == bool(run.notes)
     assert run._retained == (None if alive else "other")
 
@@ -432,7 +432,7 @@ def test_an_empty_part_is_named():
             [
                 "forward of first; backward of first",
                 "if forward answered: forward of latest; backward of latest",
-                "comparison of first, latest",
+                "comparison of first",
             ],
         ),
         (
@@ -440,9 +440,9 @@ def test_an_empty_part_is_named():
             [
                 "forward of first; backward of first",
                 "if forward answered: forward of other inputs, latest, beside 1;"
-                " results once more of other inputs; backward of beside 1, latest, other inputs;"
-                " results once more of beside 1",
-                "comparison of first, latest, other inputs, beside 1",
+                " output once more of other inputs; backward of beside 1, latest;"
+                " backward with its graph kept of other inputs; gradients once more of beside 1",
+                "comparison of first",
                 "if nothing is wrong: second backward of other inputs",
                 "if forward is right and backward ended no process:"
                 " forward of further; comparison of further",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from common.commands import check
 from common.commands.report import TierReport
-from common.grading import diagnosis
+from common.grading import what
 from common.grading.fork_server import ForkServer
 from common.grading.graded import Graded
 from common.paths import ROOT
@@ -57,7 +57,7 @@ def lines(kept: Sequence[Graded], server: ForkServer) -> dict[str, Line]:
     report = TierReport("smoke", verbose=False)
     for each in kept:
         report.add(each.problem.op, each.case, list(each.verdicts.values()))
-    told = list(diagnosis.causes(kept))
+    told = list(what.causes(kept))
     apart = list(check.told_apart(kept, report, told, server))
     found = {}
     for solution in {each.solution.name: each.solution for each in kept}.values():

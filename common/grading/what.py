@@ -152,12 +152,12 @@ class _Judged:
     def names(self) -> list[str]:
         """The results of the direction."""
         backward = self.verdict.direction == "backward"
-        return [name for name in self.problem.truth if (name != OUTPUT) == backward]
+        return [name for name in self.problem.names if (name != OUTPUT) == backward]
 
     @property
     def size(self) -> int:
         """The elements of the results."""
-        return sum(self.problem.truth[name].numel() for name in self.names)
+        return sum(self.problem.shapes[name].numel() for name in self.names)
 
     def explained_by(self, mistake: Reference) -> bool:
         """Return whether the results are right under a mistake, and not right without it.

@@ -13,14 +13,14 @@ from common import ops
 from common.commands import check
 from common.commands.report import TierReport
 from common.draws import Draws
-from common.grading import diagnosis, oracle
+from common.grading import oracle, what
 from common.grading import sweep as sweep_module
-from common.grading.diagnosis import TRIES, Failing, contrasts, plainer
 from common.grading.grade import grade
 from common.grading.graded import Graded
 from common.grading.problem import OUTPUT, make_problem
 from common.grading.sweep import Sweep
 from common.grading.tolerance import Budget
+from common.grading.what import TRIES, Failing, contrasts, plainer
 from common.ops._rope_cases import RopeCase
 from common.solutions import Solution
 from common.spec import DIRECTIONS
@@ -41,9 +41,7 @@ DETACHED = "the gradient of the second half is zero"
 def explained(wrong: list[str], right: list[str] = ()) -> str:
     """Each case is written as the mistakes that explain it: `a` is explained by a alone."""
     mistakes = sorted(set("".join([*wrong, *right, "abc"])))
-    return "".join(
-        diagnosis.explanations(mistakes, wrong, right, lambda mistake, case: mistake in case)
-    )
+    return "".join(what.explanations(mistakes, wrong, right, lambda mistake, case: mistake in case))
 
 
 @pytest.mark.parametrize(
@@ -75,8 +73,8 @@ def test_what_is_refuted_is_asked_no_more():
         asked.append((mistake, case))
         return mistake == "a"
 
-    assert diagnosis.explanations("ab", range(9), (), explains) == ["a"]
-    assert sum(mistake == "b" for mistake, _ in asked) == diagnosis.FEWEST
+    assert what.explanations("ab", range(9), (), explains) == ["a"]
+    assert sum(mistake == "b" for mistake, _ in asked) == what.FEWEST
 
 
 # --- the cases ------------------------------------------------------------------------------------
@@ -104,13 +102,13 @@ def mistake(name):
 
 
 def told(found):
-    return [(cause.directions, cause.mistake) for cause in diagnosis.causes(found)]
+    return [(cause.directions, cause.mistake) for cause in what.causes(found)]
 
 
 def test_a_mistake_is_told_with_its_directions():
     found = [graded(case, mistake(SIGN)) for case in CASES[:4]]
     assert told(found) == [(DIRECTIONS, SIGN)]
-    (cause,) = diagnosis.causes(found)
+    (cause,) = what.causes(found)
     assert str(cause) == f"a/b forward and backward: this is what comes of: {SIGN}"
 
 
@@ -161,7 +159,7 @@ def test_a_failure_of_a_later_call_has_no_cause(results):
 
 def test_large_results_are_not_looked_at(monkeypatch):
     found = [graded(case, mistake(SIGN)) for case in CASES[:4]]
-    monkeypatch.setattr(diagnosis, "FEW", 1)
+    monkeypatch.setattr(what, "FEW", 1)
     assert not told(found)
 
 
@@ -207,7 +205,7 @@ def test_other_failures_and_unsupported_cases_decide_nothing():
 )
 def test_infinity_and_nan_are_right_where_they_are_expected(result, expected, right):
     tensors = torch.tensor(result), torch.tensor(expected, dtype=torch.float64)
-    assert diagnosis._is_right(*tensors, Budget(None, 1e-7), 4.0) == right
+    assert what._is_right(*tensors, Budget(None, 1e-7), 4.0) == right
 
 
 # --- from a solution to its cause -----------------------------------------------------------------
@@ -233,7 +231,7 @@ def test_wrong_values_are_kept_where_they_are_asked_for(tmp_path, fork_server, k
     assert all(not each.verdicts["forward"].results for each in found)
     kept = [each.verdicts["backward"].results.keys() for each in found]
     wrong = [each.verdicts["backward"].verdict == "INCORRECT_NUMERICAL" for each in found]
-    assert sum(wrong) >= diagnosis.FEWEST
+    assert sum(wrong) >= what.FEWEST
     assert kept == [{"x"} if keep and each else set() for each in wrong]
     assert told(found) == [(("backward",), DETACHED)] * keep
 
@@ -327,7 +325,7 @@ class Drawn:
 )
 def test_what_differs_from_try_to_try_says_nothing(monkeypatch, drawn, count):
     plain = dataclasses.replace(SUBNORMAL, values="normal")
-    monkeypatch.setattr(diagnosis, "plainer", lambda case: [plain])
+    monkeypatch.setattr(what, "plainer", lambda case: [plain])
     failing = Failing(Solution(None, "rotate_half"), HALF, SUBNORMAL, ("forward",))
     assert len(list(contrasts(drawn, [failing]))) == count
 
@@ -371,5 +369,5 @@ def test_a_case_without_elements_is_no_plainer_one(contrasted):
     """As thd's would be in sbhd, whose sizes it lacks."""
     case = next(case for case in ROPE.cases("smoke") if case.tensor_format == "thd")
     failing = Failing(Solution(None, "rope"), ROPE, case, ("forward",))
-    assert all(other.tensor_format == "thd" for other in diagnosis._others(failing))
+    assert all(other.tensor_format == "thd" for other in what._others(failing))
     assert any(other.tensor_format == "sbhd" for other in plainer(case))
