@@ -83,9 +83,12 @@ class Run:
 
         A failure ends the round, since the next process would not know the earlier calls.
         """
-        if self._holds(steps.condition):
-            self._alive = []
-            all(self._take(*step) for step in steps.steps)
+        if not self._holds(steps.condition):
+            return
+        self._alive = []
+        for do, attempt in steps.steps:
+            if not self._take(do, attempt):
+                return
 
     def _holds(self, condition: If) -> bool:
         match condition:
