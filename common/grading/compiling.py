@@ -3,42 +3,35 @@
 What Triton's interpreter runs need not compile. A second process makes the same calls without the
 interpreter: each launch is compiled, with its own signature, constants, alignment and options, and
 none runs. Of what that process says only COMPILE_ERROR counts.
-
-A solution's faults are kept from run to run in `.cache/`, under its sources and all that its calls
-rest on. Triton's own cache of these compilations lies beside them, so that after an edit only what
-changed is compiled.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
-from common import kept
 from common.errors import NOT_WRITTEN
 from common.grading.exchange import CallSlots, call_json, reserve
 from common.grading.fork_server import TARGET, ForkServer, ServerEnded
 from common.grading.grade import grade
 from common.grading.graded import TooLarge
+from common.grading.known import Faults, bound, known
 from common.grading.pools import threads
 from common.grading.problem import OUTPUT, Drawn, Problem, call_tensors
 from common.grading.second_try import Verdicts
 from common.grading.worker import DEADLINE, Worker
 from common.kept import Kept
 from common.ops._draw import draw
-from common.paths import CACHE
 from common.processes import cores
 from common.solutions import Solution
-from common.spec import Case, Direction, Op
+from common.spec import Case, Op
 from common.verdicts import ENDED, Verdict
 from common.wire import Reply
 
@@ -54,10 +47,6 @@ AHEAD = 100
 Outcome = TypeVar("Outcome", bound="Graded | TooLarge")
 EARLIER = {"UNSUPPORTED", "COMPILE_ERROR"}
 """Verdicts that stay, whatever the kernels do."""
-LARGEST = 256 << 20
-"""Bytes of each folder of the cache, beyond which its oldest entries go."""
-Faults = Mapping[Direction, str]
-"""By direction, the reason for which a kernel does not compile."""
 
 
 class Compiler:
@@ -280,38 +269,3 @@ def _with(found: Verdict, reason: str) -> Verdict:
     if found.verdict in EARLIER:
         return found
     return Verdict(found.solution, found.op, found.case, found.direction, "COMPILE_ERROR", reason)
-
-
-# --- what is kept from run to run -----------------------------------------------------------------
-
-
-def known(solution: Solution, target: str) -> Kept:
-    """Return the faults of one solution by case, as far as an earlier run found them."""
-    path = CACHE / "verdicts" / f"{solution.name.replace('/', '-')}.json"
-    return Kept(path, "faults", lambda: f"{target} {solution.digest} {foundation()}")
-
-
-def foundation() -> str:
-    """Return what faults rest on beside the solution: ops, the processes' code, and versions."""
-    return kept.foundation(("ops", "sandbox", "grading", "tools"), ("torch", "triton"))
-
-
-def bound(largest: int = LARGEST) -> None:
-    """Remove the oldest entries of each folder of the cache, until it holds no more bytes."""
-    for folder in CACHE.glob("*/"):
-        taken = 0
-        for _, size, entry in sorted(_entries(folder), reverse=True):
-            taken += size
-            if taken > largest:
-                if entry.is_dir():
-                    shutil.rmtree(entry, ignore_errors=True)  # another run removes it too
-                else:
-                    entry.unlink(missing_ok=True)
-
-
-def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield each entry with the time of its latest change and its bytes."""
-    for entry in folder.iterdir():
-        with contextlib.suppress(OSError):  # another run removes it
-            files = [entry, *entry.rglob("*")]
-            yield entry.stat().st_mtime, sum(file.stat().st_size for file in files), entry

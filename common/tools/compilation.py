@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.grading.compiling import bound, foundation
 from common.grading.fork_server import ForkServer, ServerEnded
+from common.grading.known import bound, foundation
 from common.grading.worker import DEADLINE, Worker
 from common.kept import Kept
 from common.paths import CACHE

@@ -264,3 +264,14 @@ def test_check_shows_notes_where_it_shows_each_case(verbose, capsys):
     TierReport("smoke", verbose).add(op, next(op.cases("smoke")), [passed])
     shown = "a/rope 7x2 backward, a note: a second one fails\n"
     assert capsys.readouterr().out == (shown if verbose else "")
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_check_shows_what_was_asked_where_it_shows_each_failure(verbose, capsys):
+    failed = Verdict(
+        "a/rope", "rope", "7x2", "forward", "NONDETERMINISTIC", "it differs",
+        plan="forward of first\ncomparison of first",
+    )  # fmt: skip
+    TierReport("smoke", verbose).add(ROPE, CASES[0], [failed])
+    asked = ["    asked forward of first", "    asked comparison of first"] if verbose else []
+    assert capsys.readouterr().out.splitlines()[1:] == ["    it differs", *asked]

@@ -14,7 +14,7 @@ import threading
 import pytest
 
 from common.commands import check, watch
-from common.grading import compiling, worker
+from common.grading import known, worker
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.solutions import discover, select
@@ -80,7 +80,7 @@ def alice(tmp_path, server, capsys):
 
 @pytest.mark.slow
 def test_what_does_not_compile_fails_and_is_mended(tmp_path, server, capsys, monkeypatch):
-    monkeypatch.setattr(compiling, "CACHE", tmp_path / ".cache")
+    monkeypatch.setattr(known, "CACHE", tmp_path / ".cache")
     server.resume()
     alice = Watched(tmp_path, server, capsys, "cpu")
     with alice.compiler:

@@ -15,7 +15,7 @@ import torch
 
 from common import ops, solutions
 from common.commands import compile
-from common.grading import compiling, fork_server
+from common.grading import fork_server, known
 from common.records.fields import SCHEMA
 from common.records.lines import Compiled
 from common.tools import compilation, figures
@@ -45,7 +45,7 @@ def rotate_half(x, *, interleaved=False):
 @pytest.fixture
 def ask(monkeypatch, tmp_path):
     """Return a function that compiles a file's kernels for targets, with an empty cache."""
-    for module in (compiling, fork_server, compilation):
+    for module in (known, fork_server, compilation):
         monkeypatch.setattr(module, "CACHE", tmp_path / ".cache")
     folder = tmp_path / "someone"
     folder.mkdir()
@@ -106,9 +106,9 @@ def test_what_left_the_cache_is_compiled_again_where_it_is_shown(ask):
     plain = next(case for case in CASES if not case.interleaved)
     source = SOURCE.replace("WARPS", "4")
     (before,) = ask(source, [plain], ["sm_90"])
-    shutil.rmtree(compiling.CACHE / "kernels")
+    shutil.rmtree(known.CACHE / "kernels")
     assert ask(source, [plain], ["sm_90"]) == [before]
-    assert not (compiling.CACHE / "kernels").exists()
+    assert not (known.CACHE / "kernels").exists()
     (again,) = ask(source, [plain], ["sm_90"], shown=True)
     assert again.figures == before.figures and "LDG" in compile._text("sass", "kernel", [again])
 
@@ -134,7 +134,7 @@ def test_an_end_is_shown_and_not_kept(ask, line):
     dies = SOURCE.replace("    y = torch", f"    {line}\n    y = torch").replace("WARPS", "4")
     (end,) = ask(dies, [plain], ["sm_90"])
     assert end.verdict == "CRASHED"
-    assert not list(compiling.CACHE.glob("figures/*"))
+    assert not list(known.CACHE.glob("figures/*"))
 
 
 @pytest.mark.slow
