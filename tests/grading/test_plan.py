@@ -72,31 +72,30 @@ def test_a_second_backward_is_a_note_and_no_verdict(verdicts, changes, note):
     assert not verdicts(source, interleaved=False)["backward"].notes
 
 
-def test_a_death_in_the_second_backward_costs_no_life(verdicts):
-    before = "import os; ctx.used = hasattr(ctx, 'used') and os._exit(3)"
+@pytest.mark.parametrize(("effect", "notes"), [("os._exit(3)", 1), ("bool(grad.mul_(2).sum())", 0)])
+def test_what_the_second_backward_does_is_no_finding_and_costs_no_life(verdicts, effect, notes):
+    before = f"import os; ctx.used = hasattr(ctx, 'used') and {effect}"
     source = SAVES.format(**{**AS_IT_IS, "before": before})
     found = verdicts(source, interleaved=True, mode=NO_GRAD, repeats=1, lives=1)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
-    assert len(found["backward"].notes) == 1
-
-
-def test_what_the_second_backward_writes_is_no_finding(verdicts):
-    before = "ctx.used = hasattr(ctx, 'used') and bool(grad.mul_(2).sum())"
-    source = SAVES.format(**{**AS_IT_IS, "before": before})
-    found = verdicts(source, interleaved=True, repeats=1)
-    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert len(found["backward"].notes) == notes
 
 
 @pytest.mark.parametrize("alive", [True, False])
 def test_a_retained_backward_is_asked_again_of_a_living_process_alone(alive):
-    replies = iter([{"verdict": "RUNTIME_ERROR", "reason": "no graph is kept"}, {"x": None}])
     run = grading.Run.__new__(grading.Run)
     run.worker = SimpleNamespace(alive=alive)
     run.findings, run.notes, run._retained = {"backward": []}, [], None
-    run._ask = lambda direction, attempt, **how: (next(replies), None)
-    answered = run._backward("other", True)
-    assert answered == alive == bool(run.notes)
+
+    def ask(direction, attempt, retain=False):
+        if retain:
+            run.findings[direction].append("the CUDA context is lost")
+        return {"verdict": "RUNTIME_ERROR", "reason": "lost"} if retain else {"x": None}, None
+
+    run._ask = ask
+    assert run._backward("other", True) == alive == bool(run.notes)
     assert run._retained == (None if alive else "other")
+    assert len(run.findings["backward"]) == (not alive)
 
 
 # --- two calls at once ----------------------------------------------------------------------------
@@ -388,32 +387,30 @@ def test_a_solution_without_gradients_is_unsupported_in_backward_alone(verdicts)
             assert [v.verdict for v in found.values()] == ["PASSED", "UNSUPPORTED"], found
 
 
-def test_modes_of_a_gpu_have_a_stream_and_parts_are_never_whole():
-    for op in map(ops.load, ops.names()):
-        several = modes(op, "cpu")
-        assert {mode.setting for mode in modes(op, "cuda")} - {m.setting for m in several} == {
-            "stream"
-        }
-        frozen = [mode.differentiable for mode in several if not mode.setting]
-        assert frozen and op.differentiable not in frozen
-        assert len({*frozen}) == len(frozen)
-        assert op.differentiable[1:] in frozen
+OPS = [ops.load(name) for name in ops.names()]
 
 
-def test_of_two_inputs_each_is_frozen_without_the_other():
-    for op in map(ops.load, ops.names()):
-        parts = [mode.differentiable for mode in modes(op, "cpu") if not mode.setting]
-        for one, other in itertools.permutations(op.differentiable, 2):
-            assert any(one in part and other not in part for part in parts), (one, other)
+def parts(op):
+    """The inputs that take a gradient, of each mode that freezes some."""
+    return [mode.differentiable for mode in modes(op, "cpu") if not mode.setting]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_parts_are_never_whole_and_of_two_inputs_each_is_frozen_without_the_other(op):
+    frozen = parts(op)
+    assert frozen and op.differentiable not in frozen and op.differentiable[1:] in frozen
+    assert len({*frozen}) == len(frozen)
+    for one, other in itertools.permutations(op.differentiable, 2):
+        assert any(one in part and other not in part for part in frozen), (one, other)
+    gpu, cpu = ({mode.setting for mode in modes(op, device)} for device in ("cuda", "cpu"))
+    assert gpu - cpu == {"stream"}
 
 
 @pytest.mark.parametrize("op", ["masked_linear", "masked_ffn"])
 def test_each_half_of_the_weights_is_trained_with_x(op):
     x, *weights = ops.load(op).differentiable
-    parts = [mode.differentiable for mode in modes(ops.load(op), "cpu") if not mode.setting]
     middle = len(weights) // 2
-    assert (x, *weights[:middle]) in parts
-    assert (x, *weights[middle:]) in parts
+    assert {(x, *weights[:middle]), (x, *weights[middle:])} <= {*parts(ops.load(op))}
 
 
 def test_an_empty_part_is_named():

@@ -264,10 +264,6 @@ def rotate_half(x):
 float16 has a subnormal number too, and who flushed each number would fail there by chance."""
 
 
-def case_of(name, op=ROPE):
-    return next(case for case in op.cases("smoke") if case.name == name)
-
-
 @pytest.fixture
 def contrasted(tmp_path, fork_server):
     """Return the lines on one failing case."""
