@@ -132,13 +132,15 @@ class Verdict:
     kind: Kind = field(default=Kind.NONE, repr=False)
     picture: Picture | None = field(default=None, repr=False)
     """The wrong elements, where the verdict speaks of some and not of all."""
+    plan: str = field(default="", repr=False, compare=False)
+    """What was asked, in a few lines, where the verdict is a failure."""
     results: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
     """By name, the first call's results where they are wrong, small and asked for; on the host."""
 
     @property
     def json(self) -> dict[str, Any]:
         """The verdict as JSON data, without what is for the harness and the terminal."""
-        apart = {"kind", "picture", "results"}
+        apart = {"kind", "picture", "plan", "results"}
         return {name: value for name, value in vars(self).items() if name not in apart}
 
     @property

@@ -10,8 +10,7 @@ import pytest
 
 from common import ops
 from common.draws import Draws
-from common.grading.exchange import MODE_EVERY, OTHER_EVERY, choose
-from common.grading.modes import modes
+from common.grading.plan import MODE_EVERY, OTHER_EVERY, choose, modes
 from common.grading.problem import make_problem
 from common.paths import PEERS
 from common.solutions import Solution

@@ -327,7 +327,8 @@ class TierReport:
     def _show(self, line: str, found: Verdict) -> None:
         """Print a line on a failure, and its picture where one is asked for."""
         folder = paths.CONTRIBUTORS / found.solution.partition("/")[0]
-        for each in (line, *excerpt(found.reason, folder)):
+        plan = [f"asked {each}" for each in found.plan.splitlines()] if self._verbose else []
+        for each in (line, *excerpt(found.reason, folder), *plan):
             print(f"    {printable(each)}", flush=True)
         if self._picture and found.picture:
             terminal.console().print(drawn(found.picture), soft_wrap=True)

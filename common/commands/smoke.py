@@ -18,10 +18,9 @@ from common.solutions import Solution
 if TYPE_CHECKING:
     from common.commands.report import TierReport
     from common.grading.compiling import Compiler
-    from common.grading.contrast import Contrast
     from common.grading.fork_server import ForkServer
     from common.grading.graded import Graded
-    from common.grading.what import Cause
+    from common.grading.what import Cause, Contrast
     from common.records.runs import Results
     from common.spec import Case, Direction
 
@@ -148,9 +147,9 @@ def told_apart(
     memory: int | None = None,
 ) -> Iterator[Contrast]:
     """Yield the cases that pass without one property, of the failures that nothing explains."""
-    from common.grading.contrast import Failing, contrasts
     from common.grading.memory import Memory
     from common.grading.sweep import Sweep
+    from common.grading.what import Failing, contrasts
 
     known = {(cause.solution, direction) for cause in told for direction in cause.directions}
     asked = {(each.solution.name, each.case): each for each in kept}

@@ -9,10 +9,9 @@ import torch
 
 from common.arena import integers
 from common.errors import Kind
-from common.grading.picture import picture
 from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import Wrong, check_values, first_index
-from common.grading.where import describe
+from common.grading.where import describe, picture
 from common.spec import Axis
 from common.verdicts import Picture
 from common.wire import POISONS

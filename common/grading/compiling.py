@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 
 from common.errors import Kind, ServerEnded
-from common.grading.calls import CallSlots, Drawn, call_json, call_tensors, reserve
+from common.grading.exchange import CallSlots, call_json, reserve
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.graded import TooLarge
 from common.grading.pools import threads
-from common.grading.problem import OUTPUT
+from common.grading.problem import OUTPUT, Drawn, call_tensors
 from common.grading.second_try import Verdicts
 from common.grading.worker import DEADLINE, Worker
 from common.kept import Kept, bound
@@ -208,14 +208,14 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
     drawn = draw(op, case, SEED, "cpu")
     slots = laid(op, case, drawn, worker)
     call = call_json(op, drawn[0], slots.inputs)
-    place = slots.results[OUTPUT, 0].json()
+    place = slots.results[OUTPUT].json()
     forward = _reply(worker, "forward", call=call, result=place, poison=FRESH)
     if reason := _fault(forward):
         return dict.fromkeys(case.directions, reason)
     if not ("backward" in case.directions and forward.get("differentiable")):
         return {}
     upstream = slots.inputs["upstream"].json()
-    places = {name: slots.results[name, 0].json() for name in op.differentiable}
+    places = {name: slots.results[name].json() for name in op.differentiable}
     backward = _reply(worker, "backward", upstream=upstream, results=places)
     return {"backward": reason} if (reason := _fault(backward)) else {}
 
@@ -235,7 +235,7 @@ def laid(op: Op[Any], case: Case, drawn: Drawn, worker: Worker) -> CallSlots:
     inputs = call_tensors(arguments, upstream)
     shapes = {name: arguments[name].shape for name in op.differentiable}
     results = {
-        (name, 0): torch.empty(shape, dtype=upstream.dtype, device="meta")
+        name: torch.empty(shape, dtype=upstream.dtype, device="meta")
         for name, shape in {**shapes, OUTPUT: op.output(case)}.items()
     }
     arena, (slots,) = reserve(worker, [inputs], [results])

@@ -1,218 +1,313 @@
-"""The memory shared with a solution's process for one case, and the requests made over it."""
+"""The memory shared with a solution's process, and the requests of one case made over it."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Sequence
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from common.arena import Slot, slot_like
-from common.grading.calls import ResultKey, call_json, call_tensors, reserve, result_slots
-from common.grading.guarded import GuardedMemory
-from common.grading.modes import Mode, modes
-from common.grading.problem import OUTPUT, Problem
+from common.arena import Arena, Slot, content, lay_out, slot_like, words
+from common.grading.plan import Attempt, Plan
+from common.grading.problem import OUTPUT, Problem, call_tensors
 from common.grading.worker import Worker
-from common.solutions import Solution
-from common.spec import Direction
-from common.wire import GARBAGE, GUARDS, POISONS, Reply
+from common.spec import Direction, Op
+from common.wire import GARBAGE, Reply
 
-FIRST, LATEST, OTHER, FURTHER, BESIDE = range(5)
-"""The attempts at a case: two on the same inputs; one on other inputs in the memory of the first,
-where a replayed result is a wrong one; one in a further mode (`modes.py`); and, from BESIDE on,
-calls as the latest that live beside it, as a model's further layers do."""
-MOST_BESIDE = 3
-"""The calls of one case beside the latest, one at least, so that a ring of four buffers shows."""
-SMALL = 1 << 14
-"""The most elements of a case's results where calls are made beside the latest."""
-OTHER_EVERY = 4
-"""One case in so many is asked on other inputs too."""
-MODE_EVERY = 4
-"""One case in so many is asked in a further mode."""
+# --- the slots of calls ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Choices:
-    """The choices drawn for one solution in one case."""
+class CallSlots:
+    """The places of one call's tensors in the shared memory."""
 
-    other: bool
-    """Whether it is asked on other inputs too."""
-    mode: Mode | None
-    """The further mode in which it is asked, if there is one."""
-    beside: int
-    """How many calls live beside the latest one, where results are small."""
-    dice: random.Random
-    """Shuffles the backwards of calls that live at the same time."""
+    inputs: dict[str, Slot]
+    """By argument; the upstream gradient is `upstream`."""
+    results: dict[str, Slot]
+    """By result: `output`, or the argument whose gradient it is."""
 
 
-def choose(problem: Problem, solution: Solution) -> Choices:
-    """Draw the choices; the problem's draws deal them evenly over the cases of a run."""
-    case, draws = problem.case.name, problem.draws
-    several = modes(problem.op, problem.device)
-    mode = draws.dealt(MODE_EVERY * len(several), case, solution.name, "mode")
-    return Choices(
-        other=draws.dealt(OTHER_EVERY, case, solution.name, "other inputs") == 0,
-        mode=several[mode] if mode < len(several) else None,
-        beside=1 + draws.dealt(MOST_BESIDE, case, solution.name, "calls beside the latest"),
-        dice=draws.dice(solution.name, case, "order of backwards"),
+def result_slots(problem: Problem, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    """Return a tensor without memory for each result, from which its slot is laid out."""
+    dtype, shapes = getattr(torch, problem.case.dtype), problem.shapes
+    return {name: torch.empty(shapes[name], dtype=dtype, device="meta") for name in names}
+
+
+def reserve(
+    worker: Worker,
+    calls: Sequence[Mapping[str, torch.Tensor]],
+    results: Sequence[Mapping[str, torch.Tensor]],
+) -> tuple[Arena, list[CallSlots]]:
+    """Reserve shared memory for the inputs of several calls and for the results of each.
+
+    The memory of the results is filled with GARBAGE, that of the inputs holds anything.
+    """
+    both = list(zip(calls, results, strict=True))
+    laid = lay_out(
+        ((index, part, name), tensor)
+        for index, parts in enumerate(both)
+        for part, tensors in enumerate(parts)
+        for name, tensor in tensors.items()
     )
+    slots = [
+        CallSlots(*({name: laid[index, part, name] for name in tensors}
+                    for part, tensors in enumerate(parts)))
+        for index, parts in enumerate(both)
+    ]  # fmt: skip
+    arena = worker.arena(max(slot.end for slot in laid.values()))
+    for call in slots:
+        for slot in call.results.values():
+            arena.bytes_of(slot).fill_(GARBAGE)
+    return arena, slots
+
+
+def call_json(op: Op[Any], arguments: dict[str, Any], slots: dict[str, Slot]) -> Reply:
+    """Describe a call to the solution's process, with the options that differ from their default.
+
+    Args:
+        op: The operation.
+        arguments: The arguments of the call.
+        slots: The slot of each input, the upstream gradient's too.
+    """
+    contract = inspect.signature(op.interface.__call__).parameters
+    tensors = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
+    return {
+        "tensors": {name: slots[name].json() for name in tensors},
+        "optional": [name for name in tensors if contract[name].default is not inspect._empty],
+        "options": {
+            name: value
+            for name, value in arguments.items()
+            if name not in tensors and value != contract[name].default
+        },
+        "differentiable": list(op.differentiable),
+        "changing": _changing(op, slots),
+        "upstream": slots["upstream"].json(),
+    }
+
+
+def _changing(op: Op[Any], slots: Mapping[str, Slot]) -> dict[str, int]:
+    """Return the inputs whose elements may change places, and how many must stay together.
+
+    Any element may move, but a `movable` argument's move by slices along its first dimension.
+    For example `{"t": 1, "upstream": 1, "freqs": 64}`.
+    """
+    units = dict.fromkeys((*op.differentiable, "upstream"), 1)
+    for name in op.movable:
+        slot = slots[name]
+        unit, count = slot.stride[0], slot.nbytes // getattr(torch, slot.dtype).itemsize
+        if unit and count % unit == 0:
+            units[name] = unit
+    return units
+
+
+# --- guard bytes ----------------------------------------------------------------------------------
+
+
+class GuardedMemory:
+    """One case's inputs and results, with guard bytes around them.
+
+    The guard bytes lie between the tensors, and between the elements of a view, and differ from one
+    attempt to the next: `| guard | t | guard | freqs | guard | upstream | guard | output 0 | ...`.
+    """
+
+    def __init__(
+        self, arena: Arena, sets: Sequence[CallSlots], inputs: Mapping[str, torch.Tensor]
+    ) -> None:
+        """Find the bands and gaps; `lay` fills them.
+
+        Args:
+            arena: The memory.
+            sets: The places of the tensors, one after the other in the memory.
+            inputs: The inputs by name, from which the gaps between their elements are known.
+        """
+        self.arena = arena
+        self._bands = list(self._guard_bands(sets))
+        self._gaps = {name: gaps_of(tensor) for name, tensor in inputs.items()}
+        self._guard = 0
+        self._laid: dict[Slot, tuple[str, torch.Tensor]] = {}
+
+    def _guard_bands(self, sets: Iterable[CallSlots]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield each guard band with the name of the tensor before it, which the first lacks."""
+        yield "", self.arena.band_before_all()
+        for slots in sets:
+            for name, slot in (*slots.inputs.items(), *slots.results.items()):
+                yield name, self.arena.band_after(slot)
+
+    def lay(self, slots: CallSlots, inputs: Mapping[str, torch.Tensor], guard: int) -> None:
+        """Write the guard bytes, and inputs to their places.
+
+        The inputs in other places are written again too: a change by one call is found once.
+        """
+        self._guard = guard
+        for _, band in self._bands:
+            band.fill_(guard)
+        for name, tensor in inputs.items():
+            laid, gaps = content(tensor), self._gaps[name]
+            laid = laid if gaps is None else laid.masked_fill(gaps, guard)
+            self._laid[slots.inputs[name]] = name, laid
+        for slot, (_, laid) in self._laid.items():
+            self.arena.content(slot).copy_(laid)
+
+    def changed(self) -> str | None:
+        """Return the first argument with other bytes in its memory than were laid there."""
+        for slot, (name, laid) in self._laid.items():
+            present = self.arena.content(slot)
+            if not torch.equal(words(present), words(laid)):
+                return "the upstream gradient" if name == "upstream" else name
+        return None
+
+    def overrun(self) -> str | None:
+        """Describe the first write into a guard band: `wrote 4 bytes after t`."""
+        if bool((torch.cat([band for _, band in self._bands]) == self._guard).all()):
+            return None
+        for index, (name, band) in enumerate(self._bands):
+            written = (band != self._guard).nonzero()
+            if len(written):
+                after = index and int(written[0]) < len(band) // 2
+                if after or index == len(self._bands) - 1:
+                    where = f"after {name}"
+                else:
+                    where = f"before {self._bands[index + 1][0]}"
+                return f"wrote {len(written)} bytes {where}"
+        return None
+
+
+def gaps_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return a mask of the storage's bytes that belong to no element; None where all do.
+
+    None as well where the elements lie far apart: that memory is left alone.
+    """
+    count = tensor.untyped_storage().nbytes() // tensor.itemsize
+    if count == tensor.numel() or slot_like(tensor, 0).far:
+        return None
+    free = torch.ones(count, dtype=torch.bool, device=tensor.device)
+    free.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
+    return free.repeat_interleave(tensor.itemsize)
+
+
+# --- requests -------------------------------------------------------------------------------------
 
 
 class Exchange:
-    """One case's inputs and results in guarded memory, and the requests that use them.
+    """One case's inputs and results in guarded memory, and every request that uses them."""
 
-    A solution is asked in several attempts; each has results of its own. Where two calls live at
-    the same time, LATEST has inputs of its own too.
-    """
-
-    def __init__(self, problem: Problem, worker: Worker) -> None:
-        """Reserve the memory; `lay_inputs` fills it for each attempt."""
+    def __init__(self, problem: Problem, worker: Worker, plan: Plan) -> None:
+        """Reserve the memory; each forward lays its inputs."""
         self.problem, self.worker = problem, worker
-        self.answered: dict[Direction, set[int]] = {"forward": set(), "backward": set()}
-        self.retained: int | None = None
-        """The attempt whose graph can be differentiated once more."""
-        self.notes: list[str] = []
-        """Lines on what decides nothing."""
-        self._inputs = call_tensors(problem.arguments, problem.upstream)
-        choices = choose(problem, worker.solution)
-        # inputs whose elements lie gigabytes apart are laid once
-        far = any(slot_like(tensor, 0).far for tensor in self._inputs.values())
-        self.asks_other, self.mode = choices.other and not far, choices.mode
-        self.dice = choices.dice
-        self.beside = range(BESIDE, BESIDE + (choices.beside if self._has_room_beside else 0))
-        """The calls that live beside the latest, none where they would take much memory."""
-        attempts = [[FIRST, LATEST, *[OTHER] * self.asks_other]]
-        if self.interleaved:
-            attempts = [[FIRST, OTHER], [LATEST, *self.beside]]
-        if self.mode:
-            attempts[0].append(FURTHER)
+        self.answered: dict[Direction, set[Attempt]] = {"forward": set(), "backward": set()}
+        self._delivered: dict[tuple[str, Attempt], torch.Tensor] = {}
+        inputs = call_tensors(problem.arguments, problem.upstream)
+        results = result_slots(problem, problem.names)
+        attempts = [each for place in plan.places for each in place]
+        heads = [place[0] for place in plan.places for _ in place]
         # where memory is scarce, each attempt writes over the results of the one before
-        rooms = [each[:1] if problem.frugal else each for each in attempts]
-        results = [result_slots(problem, problem.truth, each) for each in rooms]
-        arena, sets = reserve(worker, [self._inputs] * len(attempts), results)
-        self.memory = GuardedMemory(arena, sets, self._inputs)
-        pairs = zip(attempts, sets, strict=True)
-        self.slots = {attempt: slots for several, slots in pairs for attempt in several}
-        self._delivered: dict[ResultKey, torch.Tensor] = {}
+        arena, sets = reserve(
+            worker,
+            [inputs if each in heads else {} for each in attempts],
+            [results if each in heads or not problem.frugal else {} for each in attempts],
+        )
+        self.memory = GuardedMemory(arena, sets, inputs)
+        own = dict(zip(attempts, sets, strict=True))
+        self.slots = {
+            each: CallSlots(own[head].inputs, own[each].results or own[head].results)
+            for each, head in zip(attempts, heads, strict=True)
+        }
 
-    @property
-    def interleaved(self) -> bool:
-        """Whether the calls on other inputs and on these live at the same time.
+    def _problem(self, attempt: Attempt) -> Problem:
+        return self.problem.other if attempt.other else self.problem
 
-        Where memory is scarce they are made one after the other.
-        """
-        return self.asks_other and not self.problem.frugal
+    def names(self, direction: Direction, attempt: Attempt | None = None) -> list[str]:
+        """Return the names of the results in this direction; fewer in a further mode."""
+        if direction == "forward":
+            return [OUTPUT]
+        names = [name for name in self.problem.names if name != OUTPUT]
+        if attempt is None:
+            return names
+        mode = attempt.mode
+        return [] if mode.forward_alone else [each for each in names if each in mode.differentiable]
 
-    @property
-    def _has_room_beside(self) -> bool:
-        elements = sum(shape.numel() for shape in self.problem.shapes.values())
-        return self.interleaved and elements <= SMALL
-
-    def lay_inputs(self, attempt: int) -> None:
-        """Write the guard bytes of this attempt, and its inputs as they were drawn.
-
-        Calls beside the latest share its inputs, and so its guard bytes.
-        """
+    def lay_inputs(self, attempt: Attempt) -> None:
+        """Write the guard bytes of this attempt, and its inputs as they were drawn."""
         problem = self._problem(attempt)
         tensors = call_tensors(problem.arguments, problem.upstream)
-        guard = GUARDS[(LATEST if attempt in self.beside else attempt) % len(GUARDS)]
-        self.memory.lay(self.slots[attempt], tensors, guard)
+        self.memory.lay(self.slots[attempt], tensors, attempt.guard)
         if self.problem.frugal:
             for slot in self.slots[attempt].results.values():
                 self.memory.arena.bytes_of(slot).fill_(GARBAGE)
 
-    def _slot(self, name: str, attempt: int) -> Slot:
-        """Return the place of a result."""
-        return self.slots[attempt].results[name, FIRST if self.problem.frugal else attempt]
-
-    def _problem(self, attempt: int) -> Problem:
-        return self.problem.other if attempt == OTHER else self.problem
-
-    # --- requests ---------------------------------------------------------------------------------
-
-    def forward(self, attempt: int, alive: Sequence[int] = ()) -> Reply:
+    def forward(self, attempt: Attempt, alive: Sequence[Attempt] = ()) -> Reply:
         """Have the solution called and its output written to this attempt's place.
 
         The calls of the attempts `alive` keep their outputs; every other one ends.
         """
-        poison = POISONS[attempt % len(POISONS)]
-        mode = self.mode if attempt == FURTHER else None
+        self.lay_inputs(attempt)
         reply = self.worker.ask(
             "forward",
-            attempt=attempt,
+            attempt=attempt.name,
             call=self._call(attempt),
-            result=self._slot(OUTPUT, attempt).json(),
-            poison=None if poison != poison else poison,
-            backwards=attempt == LATEST,
-            alive=list(alive),
-            setting=mode.setting if mode else "",
+            result=self._slots(attempt, [OUTPUT])[OUTPUT],
+            poison=None if attempt.poison != attempt.poison else attempt.poison,
+            backwards=attempt.backwards,
+            alive=[each.name for each in alive],
+            setting=attempt.mode.setting,
         )
         if not reply.get("verdict"):
-            self._take("forward", [OUTPUT], attempt)
+            self._take("forward", attempt)
         return reply
 
-    def _call(self, attempt: int) -> Reply:
+    def _call(self, attempt: Attempt) -> Reply:
         arguments, inputs = self._problem(attempt).arguments, self.slots[attempt].inputs
         call = call_json(self.problem.op, arguments, inputs)
-        if attempt == OTHER:
+        call["differentiable"] = list(attempt.mode.differentiable)
+        if attempt.other:
             call["kept"] = sorted(self.problem.other.unchanged)
-        if attempt == FURTHER and self.mode:
-            call["differentiable"] = list(self.mode.differentiable)
         return call
 
-    def backward(self, attempt: int, retain: bool = False) -> Reply:
+    def _slots(self, attempt: Attempt, names: Iterable[str]) -> Reply:
+        return {name: self.slots[attempt].results[name].json() for name in names}
+
+    def backward(self, attempt: Attempt, retain: bool = False) -> Reply:
         """Have an output differentiated and the gradients written to this attempt's place.
 
         With `retain`, its graph can be differentiated once more; see `second_backward`.
         """
         reply = self._ask_backward(attempt, retain)
         if not reply.get("verdict") and None not in reply.values():
-            self._take("backward", self.names("backward", attempt), attempt)
+            self._take("backward", attempt)
         return reply
 
-    def _ask_backward(self, attempt: int, retain: bool) -> Reply:
-        slots = self.slots[attempt]
-        names = self.names("backward", attempt)
+    def _ask_backward(self, attempt: Attempt, retain: bool) -> Reply:
         return self.worker.ask(
             "backward",
-            attempt=attempt,
-            upstream=slots.inputs["upstream"].json(),
-            results={name: self._slot(name, attempt).json() for name in names},
+            attempt=attempt.name,
+            upstream=self.slots[attempt].inputs["upstream"].json(),
+            results=self._slots(attempt, self.names("backward", attempt)),
             retain=retain,
         )
 
-    def _take(self, direction: Direction, names: Iterable[str], attempt: int) -> None:
+    def _take(self, direction: Direction, attempt: Attempt) -> None:
         """Copy results at once: their memory stays the process's to write."""
         self.answered[direction].add(attempt)
-        for name in names:
+        for name in self.names(direction, attempt):
             self._delivered[name, attempt] = self._present(name, attempt)
 
-    def _present(self, name: str, attempt: int) -> torch.Tensor:
-        slot = self._slot(name, attempt)
+    def _present(self, name: str, attempt: Attempt) -> torch.Tensor:
+        slot = self.slots[attempt].results[name]
         return self.problem.kept(self.memory.arena.tensor(slot))
 
-    def names(self, direction: Direction, attempt: int = FIRST) -> list[str]:
-        """Return the names of the results that an attempt has in this direction."""
-        if direction == "forward":
-            return [OUTPUT]
-        mode = self.mode if attempt == FURTHER else None
-        if mode and mode.forward_alone:
-            return []
-        names = mode.differentiable if mode else self.problem.op.differentiable
-        return [name for name in names if name in self.problem.truth]
-
-    def result(self, name: str, attempt: int) -> torch.Tensor:
+    def result(self, name: str, attempt: Attempt) -> torch.Tensor:
         """Return the copy of a result that was made when the process delivered it."""
         return self._delivered[name, attempt]
 
-    def later(self, name: str, attempt: int) -> torch.Tensor | Reply:
+    def later(self, name: str, attempt: Attempt) -> torch.Tensor | Reply:
         """Return a result as its call holds it now, or the failure of that request."""
-        slot = self._slot(name, attempt).json()
-        reply = self.worker.ask("deliver", attempt=attempt, name=name, result=slot)
+        slot = self._slots(attempt, [name])[name]
+        reply = self.worker.ask("deliver", attempt=attempt.name, name=name, result=slot)
         return reply if reply.get("verdict") else self._present(name, attempt)
 
-    def second_backward(self, attempt: int) -> dict[str, torch.Tensor | None] | Reply:
+    def second_backward(self, attempt: Attempt) -> dict[str, torch.Tensor | None] | Reply:
         """Return the gradients of a second backward of one graph, or the failure of that request.
 
         Results that were delivered stay as they are, and a death of the process does not count.
@@ -224,12 +319,17 @@ class Exchange:
         names = self.names("backward", attempt)
         return {name: self._present(name, attempt) if reply.get(name) else None for name in names}
 
-    def conflicts(self, attempt: int, direction: Direction) -> Reply:
-        """Return by direction two programs that conflict; the call's results are dropped."""
+    def conflict(self, attempt: Attempt, direction: Direction) -> str:
+        """Return two programs that conflict, "" for none; the call's results are dropped.
+
+        A death of the process does not count.
+        """
         self.lay_inputs(attempt)
-        return self.worker.ask(
-            "conflicts",
-            call=self._call(attempt),
-            upstream=self.slots[attempt].inputs["upstream"].json(),
-            names=self.names(direction) if direction == "backward" else [],
-        )
+        with self.worker.deaths.uncounted():
+            reply = self.worker.ask(
+                "conflicts",
+                call=self._call(attempt),
+                upstream=self.slots[attempt].inputs["upstream"].json(),
+                names=self.names(direction) if direction == "backward" else [],
+            )
+        return "" if "verdict" in reply else str(reply.get(direction, ""))

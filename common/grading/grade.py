@@ -1,27 +1,27 @@
 """The verdict of one solution on one case, in each direction.
 
-`grade` has the solution's process asked (`asking.py`), collects findings from its replies, from the
-shared memory and from the values (`compare.py`), and takes the earliest cause for the verdict. The
-oracle's results never leave the harness's process.
+`Run` carries a plan out (`plan.py`): it has the solution's process asked (`exchange.py`), and
+collects findings from its replies, from the shared memory and from the values (`compare.py`). The
+earliest cause is the verdict. The oracle's results never leave the harness's process.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
-from common.grading import asking
-from common.grading.asking import Findings
-from common.grading.compare import Finding, compare, differing, wrong_values
-from common.grading.exchange import FIRST, FURTHER, LATEST, OTHER, Exchange
-from common.grading.problem import Problem
-from common.grading.programs import with_programs
-from common.grading.worker import Worker
+from common.errors import Kind
+from common.grading.compare import Finding, altered, compare, differing, label, wrong_values
+from common.grading.exchange import Exchange
+from common.grading.plan import Attempt, Do, If, Round, plan_of
+from common.grading.problem import OUTPUT, Problem
+from common.grading.worker import NO_REPLY, Worker
 from common.spec import DIRECTIONS, Direction
-from common.verdicts import FINE, VERDICTS, Verdict
+from common.verdicts import ENDED, FINE, UNFINISHED, VERDICTS, Verdict
+from common.wire import Reply
 
 ORDER = list(VERDICTS)
 LONGEST_REPEATS = 5.0
@@ -29,16 +29,9 @@ LONGEST_REPEATS = 5.0
 FEW = 1 << 14
 """The most elements of a direction's results that are kept with its verdict."""
 SAME = "the same inputs, of calls that live at the same time"
-
-
-@dataclass
-class Outcome:
-    """The comparisons of one direction's results with the oracle's."""
-
-    compared: int = 0
-    """The results that were compared: without any there is nothing that could pass."""
-    error: float | None = None
-    """The largest error in units of eager's own."""
+NO_GRADIENT = Finding("UNSUPPORTED", "the output has no grad_fn")
+PROGRAMS = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose order matters"}
+"""The verdicts that are of certain programs, which Triton's interpreter alone can name."""
 
 
 def grade(
@@ -46,119 +39,347 @@ def grade(
 ) -> dict[Direction, Verdict]:
     """Return the verdicts of the worker's solution on a problem.
 
-    The solution answers twice, in some cases once more on other inputs or in a further mode; where
-    nothing is wrong after that, it answers up to `repeats` times more. With `keep`, a verdict of
-    wrong values has them with it, if they are few.
+    The solution is asked what its plan says; where nothing is wrong after that, it answers up to
+    `repeats` times more. With `keep`, a verdict of wrong values has them with it, if they are few.
     """
-    exchange = Exchange(problem, worker)
-    findings: Findings = {"forward": [], "backward": []}
-    asked = asking.ask_attempts(exchange, findings)
-    graded = [direction for direction in DIRECTIONS if exchange.names(direction)]
-    outcomes = {each: _compare(exchange, each, asked, findings[each]) for each in graded}
-    if not any(findings.values()):
-        asking.note_second_backward(exchange, findings)
-    asking.ask_further(exchange, findings)
-    for direction in graded:
-        _compare_further(exchange, direction, findings[direction])
-    if repeats:  # the second backward, which decides nothing, may have changed the inputs
-        exchange.lay_inputs(LATEST)
+    run = Run(problem, worker)
+    for each in run.plan.rounds:
+        run.carry_out(each)
     start = time.monotonic()
     for _ in range(repeats):
-        asking.repeat(exchange, findings)
+        run.repeat()
         if time.monotonic() - start > LONGEST_REPEATS:
             break
-    return {
-        direction: _verdict(
-            exchange,
-            direction,
-            findings[direction],
-            outcomes[direction],
-            _kept(exchange, direction) if keep and findings[direction] else {},
+    return {direction: run.verdict(direction, keep) for direction in run.directions}
+
+
+class Run:
+    """One plan under way: what was asked, and what was found."""
+
+    def __init__(self, problem: Problem, worker: Worker) -> None:
+        """Draw the plan, and reserve the memory that it takes."""
+        self.problem, self.worker = problem, worker
+        self.plan = plan_of(problem, worker.solution)
+        self.exchange = Exchange(problem, worker, self.plan)
+        self.directions = [each for each in DIRECTIONS if self.exchange.names(each)]
+        self.findings: dict[Direction, list[Finding]] = {"forward": [], "backward": []}
+        self.notes: list[str] = []
+        """Lines on what decides nothing."""
+        self._asked: list[Attempt] = []
+        """Those in the usual mode."""
+        self._alive: list[Attempt] = []
+        """Those whose outputs live: of the round's calls."""
+        self._ready: set[Attempt] = set()
+        """Those whose output can be differentiated."""
+        self._retained: Attempt | None = None
+        """The attempt whose graph can be differentiated once more."""
+        self._errors: dict[Direction, list[float | None]] = {}
+        """The error of each result that was compared, in units of eager's own."""
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def carry_out(self, steps: Round) -> None:
+        """Take the steps of a round, if its condition holds, until a request fails.
+
+        A failure ends the round, since the next process would not know the earlier calls.
+        """
+        if not self._holds(steps.condition):
+            return
+        self._alive = []
+        for do, attempt in steps.steps:
+            if not self._take(do, attempt):
+                return
+
+    def _holds(self, condition: If) -> bool:
+        match condition:
+            case If.ALWAYS:
+                return True
+            case If.ANSWERED:
+                return self.exchange.answered["forward"].issuperset(self._asked)
+            case If.RIGHT:
+                return not any(self.findings.values())
+            case If.FORWARD_RIGHT:
+                return not self.findings["forward"] and not self._ended_in_backward
+
+    @property
+    def _ended_in_backward(self) -> bool:
+        return bool(ENDED & {found.verdict for found in self.findings["backward"]})
+
+    def _take(self, do: Do, attempt: Attempt) -> bool:
+        """Take a step; return False where a request failed."""
+        if attempt.spare and self._ended_in_backward:
+            return True
+        match do:
+            case Do.FORWARD:
+                return self._forward(attempt)
+            case Do.BACKWARD | Do.RETAIN:
+                return attempt not in self._ready or self._backward(attempt, do is Do.RETAIN)
+            case Do.OUTPUT:
+                self._look_again(attempt, "forward")
+            case Do.GRADIENTS:
+                self._look_again(attempt, "backward")
+            case Do.SECOND_BACKWARD:
+                self._note_second_backward(attempt)
+            case Do.COMPARE:
+                (self._compare_alone if attempt.further else self._compare)(attempt)
+        return True
+
+    def _forward(self, attempt: Attempt) -> bool:
+        if not attempt.further:
+            self._asked.append(attempt)
+        reply, failure = self._ask("forward", attempt, alive=self._alive)
+        if reply.get("verdict"):
+            return False
+        self._alive.append(attempt)
+        if self._has_backward(attempt, reply, failure):
+            self._ready.add(attempt)
+        return True
+
+    def _has_backward(self, attempt: Attempt, reply: Reply, failure: Finding | None) -> bool:
+        """Return whether the output can be differentiated; if not, add that to the findings."""
+        found = self.findings["backward"]
+        if not self.exchange.names("backward", attempt) or (attempt.further and found):
+            return False
+        if failure and failure.verdict in ("INCORRECT_SHAPE", "INCORRECT_DTYPE"):
+            found.append(failure)
+            return False
+        differentiable = bool(reply.get("differentiable"))
+        if not attempt.further:
+            self.worker.differentiable.add(differentiable)
+        if not differentiable:
+            reason = f"{NO_GRADIENT.reason} {attempt.mode.text}"
+            found.append(Finding("INCORRECT_NUMERICAL", reason) if attempt.further else NO_GRADIENT)
+        return differentiable
+
+    def _backward(self, attempt: Attempt, retain: bool) -> bool:
+        """Ask a backward, again without its graph kept where keeping it raises.
+
+        Code that torch.compile made may do that, and is right all the same. Where the process
+        ended, as with a lost CUDA context, the failure counts: its graph is gone.
+        """
+        count = len(self.findings["backward"])
+        reply, _ = self._ask("backward", attempt, retain=retain)
+        failed = reply.get("verdict") == "RUNTIME_ERROR"
+        if retain and failed and self.worker.alive:
+            del self.findings["backward"][count:]
+            self.notes.append(f"a backward with retain_graph=True fails: {reply['reason']}")
+            reply, _ = self._ask("backward", attempt)
+        elif retain:
+            self._retained = attempt
+        return not reply.get("verdict")
+
+    def _look_again(self, attempt: Attempt, direction: Direction) -> None:
+        """Find a result of one call that changed when the next was made."""
+        if attempt not in self.exchange.answered[direction]:
+            return
+        for name in self.exchange.names(direction, attempt):
+            later = self.exchange.later(name, attempt)
+            if isinstance(later, dict):
+                self.findings[direction].append(_failure_in_words(later))
+            else:
+                result = self.exchange.result(name, attempt)
+                self.findings[direction] += altered(name, result, later)
+
+    def _note_second_backward(self, attempt: Attempt) -> None:
+        """Differentiate one graph a second time; note how it fails. Tampering is a finding."""
+        if self._retained is not attempt:
+            return
+        found = self.exchange.second_backward(attempt)
+        what = "a second backward of the same graph"
+        if "verdict" in found:
+            failure = _failure_in_words(found)
+            if failure.verdict == "TAMPERED":
+                self.findings["backward"].append(failure)
+            self.notes.append(f"{what} fails, {failure.verdict}: {failure.reason}")
+            return
+        self.notes += [
+            f"{what} gives another gradient of {name}"
+            for name, gradient in found.items()
+            if gradient is None or differing(name, self.exchange.result(name, attempt), gradient)
+        ]
+
+    def repeat(self) -> None:
+        """Ask for the latest attempt once more, in its own place, if nothing is wrong so far."""
+        first, latest = self.plan.first, self.plan.latest
+        for direction in self.directions:
+            found = self.findings[direction]
+            if found or self._ask(direction, latest)[1]:
+                return
+            for name in self.exchange.names(direction):
+                before, now = (self.exchange.result(name, each) for each in (first, latest))
+                found += differing(name, before, now)
+
+    # --- replies ----------------------------------------------------------------------------------
+
+    def _ask(
+        self, direction: Direction, attempt: Attempt, **how: Any
+    ) -> tuple[Reply, Finding | None]:
+        """Return the reply to one request, and the finding that it leads to before any comparison.
+
+        Where forward fails, backward has the same finding, unless the solution has no gradients and
+        so leaves backward unsupported. A further mode's forward counts for itself.
+        """
+        forward = direction == "forward"
+        ask = self.exchange.forward if forward else self.exchange.backward
+        reply = ask(attempt, **how)
+        results: dict[str, Reply | None] = {OUTPUT: reply} if forward else reply
+        if not _is_reply(reply, results, self.exchange.names(direction, attempt)):
+            reply = {"verdict": "CRASHED", "reason": NO_REPLY}
+        failure = self._failure(reply, results)
+        if failure and attempt.further:
+            failure = failure._replace(reason=f"{failure.reason}, {attempt.mode.text}")
+        if failure:
+            self._add(direction, failure, attempt)
+            if forward and reply.get("verdict") and not attempt.further:
+                lacking = self.worker.differentiable == {False} and failure.verdict in UNFINISHED
+                self.findings["backward"].append(NO_GRADIENT if lacking else failure)
+        return reply, failure
+
+    def _add(self, direction: Direction, failure: Finding, attempt: Attempt) -> None:
+        """Add a failure to the findings; what a further mode leaves unsupported is noted alone.
+
+        Coverage must not depend on the draw. A pool of threads that writes slices is no fault.
+        """
+        noted = failure.verdict == "UNSUPPORTED" or failure.kind is Kind.INFERENCE_THREAD
+        if attempt.further and noted:
+            self.notes.append(failure.reason)
+        else:
+            self.findings[direction].append(failure)
+
+    def _failure(self, reply: Reply, results: dict[str, Reply | None]) -> Finding | None:
+        """Return the first failure in the reply, the memory, or a result's shape and dtype."""
+        if reply.get("verdict"):
+            return _failure_in_words(reply)
+        if overrun := self.exchange.memory.overrun():
+            return Finding("OUT_OF_BOUNDS", overrun)
+        if changed := self.exchange.memory.changed():
+            return Finding("MUTATED_INPUT", f"{changed} changed")
+        for name, result in results.items():
+            if result is None:
+                return Finding("INCORRECT_NUMERICAL", f"{label(name)} is None, not even zeros")
+            size, dtype = list(self.problem.shapes[name]), self.problem.case.dtype
+            if result["shape"] != size:
+                reason = f"{label(name)} has shape {result['shape']}, expected {size}"
+                return Finding("INCORRECT_SHAPE", reason)
+            if result["dtype"] != dtype:
+                reason = f"{label(name)} is {result['dtype']}, expected {dtype}"
+                return Finding("INCORRECT_DTYPE", reason)
+        return None
+
+    # --- values -----------------------------------------------------------------------------------
+
+    def _compare(self, first: Attempt) -> None:
+        """Compare the results of each direction, if every call that was asked has them."""
+        plan, result = self.plan, self.exchange.result
+        several = [each for each in (first, plan.latest, plan.other) if each in self._asked]
+        beside = [each for each in plan.beside if each in self._asked]
+        for direction in self.directions:
+            found, answered = self.findings[direction], self.exchange.answered[direction]
+            if not answered.issuperset(self._asked):
+                if answered and {each.verdict for each in found} == {"UNSUPPORTED"}:
+                    found.append(Finding("NONDETERMINISTIC", "unsupported in one run of two"))
+                continue
+            self._errors[direction] = []
+            for name in self.exchange.names(direction):
+                results = [result(name, each) for each in several if each]
+                here, error = compare(self.problem, name, *results)
+                for each in beside:
+                    here = here or differing(name, results[1], result(name, each), SAME)
+                found += here
+                self._errors[direction].append(error)
+
+    def _compare_alone(self, attempt: Attempt) -> None:
+        """Compare the results of a further mode, where nothing else is wrong with a direction."""
+        for direction in self.directions:
+            found = self.findings[direction]
+            if found or attempt not in self.exchange.answered[direction]:
+                continue
+            for name in self.exchange.names(direction, attempt):
+                result = self.exchange.result(name, attempt)
+                found += wrong_values(self.problem, name, result, attempt.mode.text)
+
+    def _kept(self, direction: Direction) -> dict[str, torch.Tensor]:
+        """Return the first call's results in host memory, if there are any and they are small."""
+        first, names = self.plan.first, self.exchange.names(direction)
+        count = sum(self.problem.shapes[name].numel() for name in names)
+        if first not in self.exchange.answered[direction] or count > FEW:
+            return {}
+        return {name: self.exchange.result(name, first).cpu() for name in names}
+
+    # --- the verdict ------------------------------------------------------------------------------
+
+    def verdict(self, direction: Direction, keep: bool = False) -> Verdict:
+        """Return the earliest cause as the verdict; a failure comes before `UNSUPPORTED`.
+
+        Only compared results pass, whatever the replies said.
+        """
+        errors = [each for each in self._errors.get(direction, []) if each is not None]
+        nothing = Finding("CRASHED", "no result was compared")
+        without = Finding("PASSED", "") if self._errors.get(direction) else nothing
+        found = min(
+            self.findings[direction] or [without],
+            key=lambda found: (found.verdict in FINE, ORDER.index(found.verdict)),
         )
-        for direction in graded
-    }
+        passed = found.verdict == "PASSED"
+        kept = keep and found.verdict == "INCORRECT_NUMERICAL"
+        return Verdict(
+            solution=self.worker.solution.name,
+            op=self.problem.op.name,
+            case=self.problem.case.name,
+            direction=direction,
+            verdict=found.verdict,
+            reason=found.reason + self._programs(direction, found),
+            kind=found.kind,
+            error=max(errors, default=None) if passed else None,
+            notes=tuple(self.notes) if passed else (),
+            picture=found.picture,
+            plan="" if found.verdict in FINE else str(self.plan),
+            results=self._kept(direction) if kept else {},
+        )
+
+    def _programs(self, direction: Direction, found: Finding) -> str:
+        """Return the two programs that conflict where results differ, to follow the reason.
+
+        On a GPU, return the command that names the programs that a failure is of.
+        """
+        illegal = found.kind is Kind.ILLEGAL_ACCESS
+        named = PROGRAMS.get("OUT_OF_BOUNDS" if illegal else found.verdict)
+        solution = self.worker.solution
+        if named and self.problem.device == "cuda" and not solution.peer:
+            return f" (nox -s check -- {solution.handle} --device cpu names {named})"
+        if found.verdict != "NONDETERMINISTIC":
+            return ""
+        conflict = self.exchange.conflict(self.plan.latest, direction)
+        return f": {conflict}" if conflict else ""
 
 
-# --- values ---------------------------------------------------------------------------------------
+# --- the form of a reply --------------------------------------------------------------------------
 
 
-def _compare(
-    exchange: Exchange, direction: Direction, asked: Collection[int], findings: list[Finding]
-) -> Outcome:
-    """Compare the results, if every attempt has them, and add what is found."""
-    answered, outcome = exchange.answered[direction], Outcome()
-    if not answered.issuperset(asked):
-        if answered - {FURTHER} and {found.verdict for found in findings} == {"UNSUPPORTED"}:
-            findings.append(Finding("NONDETERMINISTIC", "unsupported in one run of two"))
-        return outcome
-    errors = []
-    for name in exchange.names(direction):
-        attempts = [each for each in (FIRST, LATEST, OTHER) if each in asked]
-        found, error = compare(exchange.problem, name, *map(exchange.result, [name] * 3, attempts))
-        findings += found or _differing_beside(exchange, name, asked)
-        errors.append(error)
-    outcome.compared = len(errors)
-    outcome.error = max((error for error in errors if error is not None), default=None)
-    return outcome
+def _is_reply(reply: Reply, results: dict[str, Reply | None], names: Iterable[str]) -> bool:
+    """Return whether the reply is a failure in words, or describes each result that was asked for.
 
-
-def _differing_beside(exchange: Exchange, name: str, asked: Collection[int]) -> list[Finding]:
-    """Compare the results of the calls beside the latest with its own."""
-    latest = exchange.result(name, LATEST)
-    several = (exchange.result(name, each) for each in exchange.beside if each in asked)
-    found = (differing(name, latest, beside, SAME) for beside in several)
-    return next(filter(None, found), [])
-
-
-def _compare_further(exchange: Exchange, direction: Direction, findings: list[Finding]) -> None:
-    """Compare the results of the further mode, if nothing else is wrong with this direction."""
-    if findings or exchange.mode is None or FURTHER not in exchange.answered[direction]:
-        return
-    for name in exchange.names(direction, FURTHER):
-        result = exchange.result(name, FURTHER)
-        findings += wrong_values(exchange.problem, name, result, exchange.mode.text)
-
-
-def _kept(exchange: Exchange, direction: Direction) -> dict[str, torch.Tensor]:
-    """Return the first call's results in host memory, if there are any and they are small."""
-    names, shapes = exchange.names(direction), exchange.problem.shapes
-    count = sum(shapes[name].numel() for name in names)
-    if FIRST not in exchange.answered[direction] or count > FEW:
-        return {}
-    return {name: exchange.result(name, FIRST).cpu() for name in names}
-
-
-# --- the verdict ----------------------------------------------------------------------------------
-
-
-def _verdict(
-    exchange: Exchange,
-    direction: Direction,
-    findings: list[Finding],
-    outcome: Outcome,
-    results: Mapping[str, torch.Tensor],
-) -> Verdict:
-    """Return the earliest cause as the verdict; a failure comes before `UNSUPPORTED`.
-
-    Only compared results pass, whatever the replies said.
+    Only a comparison can pass: a process that says `PASSED` of itself sent no reply.
     """
-    nothing = Finding("CRASHED", "no result was compared")
-    without = Finding("PASSED", "") if outcome.compared else nothing
-    found = min(
-        findings or [without],
-        key=lambda found: (found.verdict in FINE, ORDER.index(found.verdict)),
+    if "verdict" in reply:
+        return _is_failure(reply)
+    return results.keys() == set(names) and all(map(_is_result, results.values()))
+
+
+def _is_failure(reply: Reply) -> bool:
+    failures = [verdict for verdict in VERDICTS if verdict != "PASSED"]
+    return reply["verdict"] in failures and "reason" in reply
+
+
+def _is_result(result: Any) -> bool:
+    return result is None or (
+        isinstance(result, dict)
+        and isinstance(result.get("shape"), list)
+        and isinstance(result.get("dtype"), str)
     )
-    passed = found.verdict == "PASSED"
-    return Verdict(
-        solution=exchange.worker.solution.name,
-        op=exchange.problem.op.name,
-        case=exchange.problem.case.name,
-        direction=direction,
-        verdict=found.verdict,
-        reason=with_programs(exchange, direction, found.verdict, found.reason, found.kind),
-        error=outcome.error if passed else None,
-        notes=tuple(exchange.notes) if passed else (),
-        picture=found.picture,
-        kind=found.kind,
-        results=results if found.verdict == "INCORRECT_NUMERICAL" else {},
-    )
+
+
+def _failure_in_words(reply: Reply) -> Finding:
+    if not _is_failure(reply):
+        return Finding("CRASHED", NO_REPLY)
+    return Finding(reply["verdict"], reply["reason"], kind=Kind(reply.get("kind", "")))

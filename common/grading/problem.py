@@ -7,14 +7,13 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
+from common.arena import slot_like
 from common.draws import Draws
 from common.grading import oracle
-from common.grading.chunks import on_host
-from common.grading.late import Late, Once
 from common.grading.tolerance import FEW_ELEMENTS, Budget, budget_of, larger
 from common.ops._draw import draw
 from common.spec import Axis, Case, Op
@@ -22,8 +21,33 @@ from common.wire import OUTPUT as OUTPUT
 
 DRAWS_OF_FEW = 8
 """Draws from which small tensors take their budget."""
+Drawn = tuple[dict[str, Any], torch.Tensor]
+"""The arguments of one call, and its upstream gradient."""
 Solved = tuple[dict[str, torch.Tensor], dict[str, Budget]]
 """The truth and the budget of each result, by its name."""
+T = TypeVar("T")
+
+
+class Once(Generic[T]):
+    """A function's result, computed at the first call, once for all threads."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        """Keep the function, which is let go once it has returned."""
+        self._make: Callable[[], T] | None = make
+        self._lock = threading.Lock()
+
+    @property
+    def known(self) -> bool:
+        """Whether the result is there."""
+        return self._make is None
+
+    def __call__(self) -> T:
+        """Return the result; where the function raises, the next call makes it again."""
+        with self._lock:
+            if self._make is not None:
+                self._result = self._make()
+                self._make = None
+            return self._result
 
 
 @dataclass(frozen=True)
@@ -36,9 +60,8 @@ class Problem:
     """`cpu` or `cuda`: where the inputs are, and where results are compared."""
     arguments: dict[str, Any]
     upstream: torch.Tensor
-    truth: Mapping[str, torch.Tensor]
-    """By result, in float64; in host memory where the GPU's is scarce."""
-    budgets: Mapping[str, Budget]
+    solved: Once[Solved] = field(repr=False)
+    """The truth and the budgets; without a GPU computed when a result is first compared."""
     draws: Draws
     """What is drawn for the case, the inputs too; see `seed`."""
     frugal: bool = False
@@ -47,6 +70,16 @@ class Problem:
     """The inputs that are those of the problem of which this is the other."""
     _others: list[Problem] = field(default_factory=list, repr=False, compare=False)
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    @property
+    def truth(self) -> Mapping[str, torch.Tensor]:
+        """Return the oracle's results in float64; in host memory where the GPU's is scarce."""
+        return self.solved()[0]
+
+    @property
+    def budgets(self) -> Mapping[str, Budget]:
+        """Return eager's error on each result."""
+        return self.solved()[1]
 
     @property
     def other(self) -> Problem:
@@ -67,30 +100,36 @@ class Problem:
 
     @property
     def outline(self) -> Problem:
-        """Return the problem without its inputs and the oracle's values, which take memory.
+        """Return the problem without the content of its inputs, and without the truth.
 
         Without a GPU it has no budgets either where no result was compared.
         """
-        nothing = self.upstream.to("meta")
-        truth = {
-            name: torch.empty(shape, dtype=torch.float64, device="meta")
-            for name, shape in self.shapes.items()
-        }
-        known = not isinstance(self.budgets, Late) or self.budgets.known
-        budgets = dict(self.budgets) if known else {}
-        return replace(
-            self, arguments={}, upstream=nothing, truth=truth, budgets=budgets, _others=[]
-        )
+        inputs = {name: value.to("meta") if isinstance(value, torch.Tensor) else value
+                  for name, value in self.arguments.items()}  # fmt: skip
+        budgets = dict(self.budgets) if self.solved.known else {}
+        solved = Once[Solved](lambda: ({}, budgets))
+        solved()
+        upstream = self.upstream.to("meta")
+        return replace(self, arguments=inputs, upstream=upstream, solved=solved, _others=[])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the results: `output`, and each argument that gets a gradient."""
+        return OUTPUT, *(self.op.differentiable if "backward" in self.case.directions else ())
 
     @property
     def shapes(self) -> dict[str, torch.Size]:
         """Return the shape of each result."""
-        if not isinstance(self.truth, Late):
-            return {name: tensor.shape for name, tensor in self.truth.items()}
         return {
             name: (self.upstream if name == OUTPUT else self.arguments[name]).shape
-            for name in self.truth
+            for name in self.names
         }
+
+    @property
+    def far(self) -> bool:
+        """Return whether the elements of an input lie gigabytes apart."""
+        tensors = call_tensors(self.arguments, self.upstream).values()
+        return any(slot_like(tensor, 0).far for tensor in tensors)
 
     def _redrawn(self) -> Problem:
         draws = Draws(self.draws.number(self.op.name, self.case.name, "other inputs"))
@@ -104,10 +143,10 @@ class Problem:
             truth, budgets = _solved(self.op, case, arguments, upstream, self.frugal)
             return truth, _larger(budgets, self.budgets)
 
-        solution = _solution(self.op, case, self.device, solve)
+        solved = _once(solve, self.device)
         drawn = arguments, upstream
         return Problem(
-            self.op, case, self.device, *drawn, *solution, draws, self.frugal, unchanged=same
+            self.op, case, self.device, *drawn, solved, draws, self.frugal, unchanged=same
         )
 
     def axes(self, name: str) -> tuple[Axis, ...]:
@@ -156,7 +195,7 @@ def make_problem(
                 budgets = _larger(budgets, others)
         return truth, budgets
 
-    return Problem(op, case, device, *drawn, *_solution(op, case, device, solve), draws, frugal)
+    return Problem(op, case, device, *drawn, _once(solve, device), draws, frugal)
 
 
 def _some_of(arguments: Mapping[str, Any], dice: random.Random) -> frozenset[str]:
@@ -167,15 +206,32 @@ def _some_of(arguments: Mapping[str, Any], dice: random.Random) -> frozenset[str
     return frozenset(dice.choice(parts or [()]))
 
 
-def _solution(
-    op: Op[Any], case: Case, device: str, solve: Callable[[], Solved]
-) -> tuple[Mapping[str, torch.Tensor], Mapping[str, Budget]]:
-    """Return the truth and the budgets; on a GPU now, since they take its memory."""
+def call_tensors(arguments: dict[str, Any], upstream: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the tensors among a call's arguments, and the upstream gradient, by name."""
+    tensors = {name: v for name, v in arguments.items() if isinstance(v, torch.Tensor)}
+    return {**tensors, "upstream": upstream}
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a GPU's tensor in host memory that is copied back fast, else the tensor.
+
+    It is contiguous.
+    """
+    if not tensor.is_cuda:
+        return tensor
+    try:
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
+    except RuntimeError:  # the host locks no more memory; a plain copy is slower
+        return tensor.contiguous().cpu()
+    return host.copy_(tensor)
+
+
+def _once(solve: Callable[[], Solved], device: str) -> Once[Solved]:
+    """Return the truth and the budgets; on a GPU computed now, since they take its memory."""
     once = Once(solve)
     if device == "cuda":
-        return once()
-    names = (OUTPUT, *(op.differentiable if "backward" in case.directions else ()))
-    return Late(names, once, lambda both: both[0]), Late(names, once, lambda both: both[1])
+        once()
+    return once
 
 
 def _solved(

@@ -7,13 +7,14 @@ at most 2e-3, and no element is off by more than 1.6e-2 or one ulp, if that is m
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 
-from common.grading.chunks import chunks
-
+CHUNK = 1 << 22
+"""The elements of a chunk in which large tensors are compared: 32 MB in float64."""
 FEW_ELEMENTS = 1000
 """On fewer elements an rms error says little, and eager may be lucky."""
 USUAL = 0.75
@@ -121,6 +122,21 @@ def _errors(
         worst.append(error.max())
     norm = torch.linalg.vector_norm(torch.stack(norms))
     return float(norm) / math.sqrt(truth.numel()), float(torch.stack(worst).max())
+
+
+def chunks(
+    device: torch.device | str, *tensors: torch.Tensor
+) -> Iterator[tuple[int, list[torch.Tensor]]]:
+    """Yield tensors of one shape chunk by chunk, flat and on the device.
+
+    Results and truths lie in host memory where a GPU's is scarce.
+
+    Yields:
+        The index of the chunk's first element among all, and the chunk of each tensor, `[n]`.
+    """
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    for start in range(0, len(flat[0]), CHUNK):
+        yield start, [each[start : start + CHUNK].to(device) for each in flat]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator
 
-from common.grading.asking import NO_GRADIENT
+from common.grading.grade import NO_GRADIENT
 from common.grading.graded import Graded, TooLarge
 from common.solutions import Solution
 from common.spec import DIRECTIONS

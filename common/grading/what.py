@@ -1,13 +1,18 @@
-"""The mistake that wrong results come of, found among those that the op's file of mistakes names.
+"""What a solution's failures come of: a mistake that the op names, or one property of a case.
 
-A mistake explains a solution's direction if the wrong results are right by the numeric rule under
-it, in every case, and if it changes nothing in the cases that pass. It is said only where each
-other mistake fails to in FEWEST cases, so that none is a guess. For example "the sine has the other
-sign" in 60 cases, while "the sine is left out" is right in none.
+A mistake is a reference that is wrong in one way. It explains a solution's direction if the wrong
+results are right by the numeric rule under it, in every case, and if it changes nothing in the
+cases that pass. It is said only where each other mistake fails to in FEWEST cases, so that none is
+a guess. For example "the sine has the other sign" in 60 cases, while "the sine is left out" is
+right in none.
 
 Two mistakes may give the same in all cases that a solution answers. Then the one counts that
 explains the other direction too: where forward passes, a gradient that is the upstream one does not
 come of a forward that returns its input. Where that tells nothing, both are said.
+
+A failing case that nothing explains is graded without each of its properties. That serves failures
+which are too few for `when`: one failing case of float16 says nothing of float16, but the same case
+in float32 does if it passes.
 """
 
 from __future__ import annotations
@@ -25,19 +30,24 @@ import torch
 from common import ops
 from common.grading import oracle
 from common.grading.grade import FEW
+from common.grading.graded import Graded
 from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import Budget, budget_of, check_values, larger
 from common.ops._draw import draw
-from common.spec import DIRECTIONS, Direction, Reference
+from common.solutions import Solution
+from common.spec import DIRECTIONS, Case, Direction, Op, Reference
 from common.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from common.grading.graded import Graded
+    from common.grading.sweep import Sweep
 
 FEWEST = 2
 """The cases that a cause needs, and those that must tell it apart from each other mistake."""
 MOST = 2
 """The mistakes that are said where the cases do not tell them apart."""
+TRIES = 3
+"""A case is graded so often for a contrast, since what is asked of it is drawn: the failing one
+must fail each time, the other one must pass each time."""
 Results = oracle.Results
 T = TypeVar("T")
 
@@ -100,7 +110,7 @@ def explanations(
     return [] if any(failed[mistake] for mistake in left) else left
 
 
-# --- cases ----------------------------------------------------------------------------------------
+# --- mistakes -------------------------------------------------------------------------------------
 
 
 def _cause(several: Sequence[Graded], direction: Direction) -> str | None:
@@ -142,12 +152,12 @@ class _Judged:
     def names(self) -> list[str]:
         """The results of the direction."""
         backward = self.verdict.direction == "backward"
-        return [name for name in self.problem.truth if (name != OUTPUT) == backward]
+        return [name for name in self.problem.names if (name != OUTPUT) == backward]
 
     @property
     def size(self) -> int:
         """The elements of the results."""
-        return sum(self.problem.truth[name].numel() for name in self.names)
+        return sum(self.problem.shapes[name].numel() for name in self.names)
 
     def explained_by(self, mistake: Reference) -> bool:
         """Return whether the results are right under a mistake, and not right without it.
@@ -235,3 +245,91 @@ def _is_right(result: torch.Tensor, expected: torch.Tensor, budget: Budget, slac
         return True
     result, expected = result.masked_fill(same, 0), expected.masked_fill(same, 0)
     return check_values(result, expected, budget, slack)[0] is None
+
+
+# --- contrasts ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A case on which a solution fails in these directions."""
+
+    solution: Solution
+    op: Op[Any]
+    case: Case
+    directions: tuple[Direction, ...]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The changes of a failing case with each of which alone it passes."""
+
+    failing: Failing
+    changes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the line that `check` prints."""
+        where = f"{self.failing.solution.name} {' and '.join(self.failing.directions)}"
+        return f"{where}: {self.failing.case.name} passes with {', or with '.join(self.changes)}"
+
+
+def contrasts(sweep: Sweep, several: Iterable[Failing]) -> Iterator[Contrast]:
+    """Yield each failing case that passes without one of its properties.
+
+    Far views are left out: each takes gigabytes of addresses, and its failure names them.
+    """
+    for failing in several:
+        if failing.case.span or not (others := _others(failing)):
+            continue
+        # each try draws anew: one call that has a case several times asks the same of it
+        tries = (_answers(sweep, failing, [failing.case]) for _ in range(TRIES))
+        if any(answers != [(failing.case, False)] for answers in tries):
+            continue
+        left = list(others)
+        for _ in range(TRIES):
+            left = [case for case, passed in _answers(sweep, failing, left) if passed]
+        if left:
+            yield Contrast(failing, tuple(others[case] for case in left))
+
+
+def plainer(case: Case) -> Iterator[Case]:
+    """Yield the case with one property at its default, of each property that has another value.
+
+    Sizes stay, but of several sequences the first half makes a case too.
+    """
+    fields: dict[str, Any] = {each.name: each.default for each in dataclasses.fields(case)}
+    sizes = {*case.sizes, *case.lists, *case.joined}
+    alone = [(name,) for name in fields if name not in sizes]
+    for names in (*alone, case.joined):
+        changed = {name: fields[name] for name in names if fields[name] is not dataclasses.MISSING}
+        if any(getattr(case, name) != value for name, value in changed.items()):
+            yield dataclasses.replace(case, **changed)
+    for name in case.lists:
+        if half := getattr(case, name)[: len(getattr(case, name)) // 2]:
+            yield dataclasses.replace(case, **{name: half})
+
+
+def _others(failing: Failing) -> dict[Case, str]:
+    """Return the plainer cases that have an element, each with its change in words.
+
+    A change that has no word, as of the clock that ranks the case, is none.
+    """
+    op, before = failing.op, failing.op.facts(failing.case)
+    found: dict[Case, str] = {}
+    for case in plainer(failing.case):
+        facts = op.facts(case)
+        changes = [f"{name} {facts[name]} in place of {before[name]}"
+                   for name in facts if facts[name] != before[name]]  # fmt: skip
+        if changes and 0 not in op.output(case):
+            found[case] = " and ".join(changes)
+    return found
+
+
+def _answers(sweep: Sweep, failing: Failing, cases: Iterable[Case]) -> list[tuple[Case, bool]]:
+    """Return each case with whether it passes in the directions that fail; not too large ones."""
+    graded = sweep.grade(failing.op, cases, [failing.solution])
+    return [
+        (each.case, all(each.verdicts[one].verdict == "PASSED" for one in failing.directions))
+        for each in graded
+        if isinstance(each, Graded) and each.verdicts.keys() >= set(failing.directions)
+    ]

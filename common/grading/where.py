@@ -1,4 +1,4 @@
-"""Describe the wrong elements of a result by dimension, in the op's own words.
+"""Where a result is wrong: its wrong elements in the op's own words, and in a small picture.
 
 For example "positions 1 to 6 (0 is right), features 0 to 7 of 16 (the first half of what is
 rotated), every batch and head".
@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import torch
 
 from common.spec import Axis
+from common.verdicts import RIGHT, SOME, WRONG, Picture
 
 FEW = 4
 """So many single indices are listed."""
-RIGHT = 2
+MOST_RIGHT = 2
 """So many right indices are listed beside a range."""
 RUNS = 3
 """So many ranges are listed."""
 ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 WITHIN = 3
 """From so many wrong indices on, it says something that they lie within one part."""
+ROWS, COLUMNS = 24, 64
+"""The most cells of a picture."""
 
 
 def describe(mask: torch.Tensor, axes: Sequence[Axis]) -> str:
@@ -71,7 +74,7 @@ def _set(wrong: Sequence[int], axis: Axis, size: int, named: bool) -> str:
         return f"{axis.name} {first} of {size}"
     if len(runs) == 1:
         return _range(first, last, axis, size, named)
-    if size - count <= RIGHT and count > size - count:
+    if size - count <= MOST_RIGHT and count > size - count:
         right = sorted(set(range(size)).difference(wrong))
         return f"every {axis.name} but {_listed(right)} of {size}"
     step = wrong[1] - first
@@ -88,7 +91,7 @@ def _set(wrong: Sequence[int], axis: Axis, size: int, named: bool) -> str:
 def _range(first: int, last: int, axis: Axis, size: int, named: bool) -> str:
     right = [*range(first), *range(last + 1, size)]
     words = f"{axis.plural} {first} {'to' if last > first + 1 else 'and'} {last}"
-    if len(right) <= RIGHT and not named:
+    if len(right) <= MOST_RIGHT and not named:
         return f"{words} ({_listed(right)} {'is' if len(right) == 1 else 'are'} right)"
     if last == size - 1 and size - first < first:  # what is behind the last whole tile
         return f"{axis.plural} from {first} on, the last {size - first} of {size}"
@@ -125,3 +128,66 @@ def _listed(words: Sequence[object]) -> str:
     """Return `a`, `a and b` or `a, b and c`."""
     *most, last = map(str, words)
     return f"{', '.join(most)} and {last}" if most else last
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
+
+def picture(mask: torch.Tensor, axes: Sequence[Axis]) -> Picture | None:
+    """Return the picture, or None where every element is wrong, or there is only one.
+
+    A cell stands for a block of indices of both dimensions, and for every index of the others.
+    Blocks have a power of two of indices, so that their edges are the edges of tiles.
+
+    Args:
+        mask: The wrong elements, bool, in any shape.
+        axes: The name of each dimension.
+    """
+    names = [axis.name for axis, size in zip(axes, mask.shape, strict=True) if size > 1]
+    if not names or mask.all():
+        return None
+    mask = torch.atleast_2d(mask.squeeze())
+    names = [""] * (mask.dim() - len(names)) + names
+    shares = _shares(mask)
+    pair = max(combinations(range(mask.dim()), 2), key=lambda each: _variation(shares, each))
+    rows, columns = (names[dim] for dim in pair)
+    others = [name for dim, name in enumerate(names) if dim not in pair]
+    block = _block(mask.shape[pair[0]], ROWS), _block(mask.shape[pair[1]], COLUMNS)
+    return Picture(rows, columns, block, _cells(mask, pair, block), tuple(others))
+
+
+def _block(size: int, most: int) -> int:
+    """Return the least power of two of which `most` blocks hold `size` indices."""
+    return 1 << (-(-size // most) - 1).bit_length()
+
+
+def _shares(mask: torch.Tensor) -> torch.Tensor:
+    """Return the share of wrong elements in each block, at most COLUMNS blocks a dimension."""
+    shares = mask
+    for dim in sorted(range(mask.dim()), key=lambda dim: -mask.shape[dim]):  # the most goes first
+        blocks = shares.split(_block(mask.shape[dim], COLUMNS), dim)
+        shares = torch.stack([each.mean(dim, dtype=torch.float32) for each in blocks], dim)
+    return shares
+
+
+def _variation(shares: torch.Tensor, pair: tuple[int, int]) -> tuple[float, int]:
+    """Return the variance of the share over the cells of two dimensions, then their number."""
+    others = [dim for dim in range(shares.dim()) if dim not in pair]
+    cells = shares.mean(others) if others else shares
+    return round(float(cells.var(correction=0)), 6), cells.numel()
+
+
+def _cells(mask: torch.Tensor, pair: tuple[int, int], block: tuple[int, int]) -> tuple[str, ...]:
+    """Return the rows of the picture, a mark for each cell."""
+    others = [dim for dim in range(mask.dim()) if dim not in pair]
+    some, every = (mask.any(others), mask.all(others)) if others else (mask, mask)
+    both = torch.stack((some, every)).cpu()
+    return tuple(
+        "".join(_mark(cell) for cell in row.split(block[1], 2)) for row in both.split(block[0], 1)
+    )
+
+
+def _mark(cell: torch.Tensor) -> str:
+    """Return the mark of a cell: whether any of its elements is wrong, and whether all are."""
+    some, every = cell
+    return WRONG if every.all() else SOME if some.any() else RIGHT

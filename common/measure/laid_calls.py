@@ -10,7 +10,8 @@ import torch
 
 from common.arena import Arena, Slot, is_shifted
 from common.draws import entropy
-from common.grading.calls import CallSlots, Drawn, ResultKey, call_json, call_tensors, reserve
+from common.grading.exchange import CallSlots, call_json, reserve
+from common.grading.problem import Drawn, call_tensors
 from common.grading.worker import Worker
 from common.ops._draw import draw
 from common.spec import Case, Op
@@ -30,7 +31,7 @@ class LaidCalls:
     seeds: list[int]
     inputs: list[dict[str, Slot]]
     """Those of each call by name, the upstream gradient's too."""
-    results: dict[ResultKey, Slot]
+    results: dict[str, Slot]
     """The memory that the results of one call at a time are kept in."""
     calls: list[Reply]
     """Their JSON."""
@@ -53,7 +54,7 @@ def lay_calls(
     device: str,
     worker: Worker,
     count: int,
-    results: Mapping[ResultKey, torch.Tensor] | None = None,
+    results: Mapping[str, torch.Tensor] | None = None,
 ) -> LaidCalls:
     """Draw so many calls, each from a seed of its own, and lay them with room for these results."""
 
@@ -73,10 +74,10 @@ def lay_calls(
 
 
 def _reserve(
-    worker: Worker, like: Drawn, count: int, results: Mapping[ResultKey, torch.Tensor]
+    worker: Worker, like: Drawn, count: int, results: Mapping[str, torch.Tensor]
 ) -> tuple[Arena, list[CallSlots]]:
     """Reserve memory for calls of one shape; the first has the results."""
-    nothing: dict[ResultKey, torch.Tensor] = {}
+    nothing: dict[str, torch.Tensor] = {}
     tensors = [call_tensors(*like)] * count
     return reserve(worker, tensors, [results, *[nothing] * (count - 1)])
 

@@ -192,8 +192,8 @@ class TimedProcess:
         if place >= most:
             return
         index = kept["call"]
-        names = [name for name, _ in laid.results if name == OUTPUT or kind not in FORWARD_ALONE]
-        results = {name: self._copied(laid.arena.tensor(laid.results[name, 0])) for name in names}
+        names = [name for name in laid.results if name == OUTPUT or kind not in FORWARD_ALONE]
+        results = {name: self._copied(laid.arena.tensor(laid.results[name])) for name in names}
         changing = laid.calls[index]["changing"]
         found = Kept(laid.seeds[index], changing, kept["shift"], results)
         self.kept.setdefault(kind, [])[place : place + 1] = [found]

@@ -18,7 +18,7 @@ from contextlib import nullcontext
 import torch
 
 from common.errors import Kind, is_out_of_memory, out_of_memory
-from common.grading.calls import result_slots
+from common.grading.exchange import result_slots
 from common.grading.memory import Footprint
 from common.grading.problem import OUTPUT, Problem
 from common.grading.room import Room

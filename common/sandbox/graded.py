@@ -28,21 +28,21 @@ def forward(
     result: Reply,
     poison: float | None,
     backwards: bool = False,
-    attempt: int = 0,
-    alive: Sequence[int] = (),
+    attempt: str = "",
+    alive: Sequence[str] = (),
     setting: str = "",
 ) -> Reply:
     """Call the solution once and copy its output into the slot `result`.
 
     Args:
         session: The solution's session; keeps the call for `backward`.
-        call: The arguments; see `grading.calls.call_json`.
+        call: The arguments; see `grading.exchange.call_json`.
         result: The slot of the output.
         poison: What fresh memory holds; None stands for NaN, which JSON lacks.
         backwards: Under the interpreter, run the programs of a launch from the last to the first.
-        attempt: The number under which the call is kept.
+        attempt: The name under which the call is kept.
         alive: The earlier calls that are kept beside it.
-        setting: Where the call runs; see `grading.modes.Mode`.
+        setting: Where the call runs; see `grading.plan.Mode`.
 
     Returns:
         The output's shape and dtype, and whether it is differentiable.
@@ -61,7 +61,7 @@ def forward(
 
 
 def backward(
-    session: Session, upstream: Reply, results: Reply, attempt: int = 0, retain: bool = False
+    session: Session, upstream: Reply, results: Reply, attempt: str = "", retain: bool = False
 ) -> Reply:
     """Copy the gradients of a call into their slots.
 
@@ -69,7 +69,7 @@ def backward(
         session: The solution's session, with the call.
         upstream: The slot of the upstream gradient.
         results: The slot of each gradient, by input.
-        attempt: The number of the call.
+        attempt: The name of the call.
         retain: Keep the graph for a second backward.
 
     Returns:
@@ -94,7 +94,7 @@ def backward(
     }
 
 
-def deliver(session: Session, attempt: int, name: str, result: Reply) -> Reply:
+def deliver(session: Session, attempt: str, name: str, result: Reply) -> Reply:
     """Copy a result of an earlier call into its slot once more, as it is by now."""
     return _deliver(session, session.calls[attempt], name, result)
 

@@ -56,7 +56,7 @@ class Session:
         self.module: ModuleType | None = None
         self.prepare: Callable[..., Any] | None = None
         self.arena: Arena | None = None
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[str, Call] = {}
         """The calls whose results are alive, by attempt."""
         self.clocks: dict[bool, Clock] = {}
         """The clocks of the calls that are timed, by whether backward is too."""

@@ -333,3 +333,14 @@ def test_check_counts_cases_not_directions(capsys):
     assert not report.failed
     assert "    unsupported: bshd (2 cases)\n" in out
     assert "    unsupported: the output has no grad_fn (1 case)\n" in out
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_check_shows_what_was_asked_where_it_shows_each_failure(verbose, capsys):
+    failed = Verdict(
+        "a/rope", "rope", "7x2", "forward", "NONDETERMINISTIC", "it differs",
+        plan="forward of first\ncomparison of first",
+    )  # fmt: skip
+    TierReport("smoke", verbose).add(ROPE, CASES[0], [failed])
+    asked = ["    asked forward of first", "    asked comparison of first"] if verbose else []
+    assert capsys.readouterr().out.splitlines()[1:] == ["    it differs", *asked]

@@ -16,7 +16,8 @@ from common import solutions
 from common.draws import Draws
 from common.grading import oracle
 from common.grading.exchange import Exchange
-from common.grading.problem import OUTPUT, Problem
+from common.grading.plan import plan_of
+from common.grading.problem import OUTPUT, Once, Problem
 from common.ops import rope
 from common.ops._draw import draw
 from common.ops._rope_cases import RopeCase
@@ -38,13 +39,14 @@ def results(solution, case, seed, ones, sweep, device):
     arguments, upstream = draw(rope.OP, case, seed, device)
     upstream = torch.ones_like(upstream) if ones else upstream
     expected = oracle.eager(rope.OP, arguments, upstream)
-    problem = Problem(rope.OP, case, device, arguments, upstream, expected, {}, Draws(seed))
-    exchange = Exchange(problem, sweep.worker(solution))
-    exchange.lay_inputs(0)
+    solved = Once(lambda: (expected, {}))
+    problem = Problem(rope.OP, case, device, arguments, upstream, solved, Draws(seed))
+    plan = plan_of(problem, solution)
+    exchange = Exchange(problem, sweep.worker(solution), plan)
     for request in (exchange.forward, exchange.backward):
-        reply = request(0)
+        reply = request(plan.first)
         assert "verdict" not in reply, reply
-    return [(name, exchange.result(name, 0), expected[name]) for name in (OUTPUT, "t")]
+    return [(name, exchange.result(name, plan.first), expected[name]) for name in (OUTPUT, "t")]
 
 
 @every_solution

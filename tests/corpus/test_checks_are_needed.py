@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common import ops, solutions
-from common.grading import asking, compare, exchange, grade, guarded, problem, worker
+from common.grading import compare, exchange, grade, plan, problem, worker
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
 from common.measure import checks, timing
@@ -22,12 +22,15 @@ from tests.support.mutants import MUTATIONS, nothing
 
 pytestmark = pytest.mark.slow
 
-TOGETHER, CHOOSE = asking._ask_together, exchange.choose
+CHOOSE, HOLDS = plan.choose, grade.Run._holds
 
 
-def one_by_one(several, attempts, findings):
-    for attempt in attempts:
-        TOGETHER(several, (attempt,), findings)
+def in_no_mode(run, condition):
+    return condition is not plan.If.FORWARD_RIGHT and HOLDS(run, condition)
+
+
+def one_by_one(attempts, order):
+    return tuple(step for each in attempts for step in plan._alone(each, bool(order)))
 
 
 def without_other_inputs(problem, solution):
@@ -35,7 +38,7 @@ def without_other_inputs(problem, solution):
 
 
 def in_shared_memory(several, name, attempt):
-    return several.memory.arena.tensor(several.slots[attempt].results[name, attempt])
+    return several.memory.arena.tensor(several.slots[attempt].results[name])
 
 
 CORPUS = {
@@ -59,18 +62,18 @@ FOUND_INSIDE = {
 """A check in the solution's own process, and the kernel that it alone finds."""
 FOUND_OUTSIDE = {
     "guard bands are not looked at": (
-        guarded.GuardedMemory, "overrun", nothing, "writes_behind_its_input",
+        exchange.GuardedMemory, "overrun", nothing, "writes_behind_its_input",
     ),
     "guard bands hold the same in both runs": (
-        exchange, "GUARDS", (0x45, 0x45), "reads_behind_its_input",
+        plan, "GUARDS", (0x45, 0x45), "reads_behind_its_input",
     ),
     "fresh memory holds the same in both runs": (
-        exchange, "POISONS", (1.0, 1.0), "unwritten_tail",
+        plan, "POISONS", (1.0, 1.0), "unwritten_tail",
     ),
     "elements stand without guards between them": (
-        guarded, "gaps_of", nothing, "reads_between_elements",
+        exchange, "gaps_of", nothing, "reads_between_elements",
     ),
-    "arguments are not looked at": (guarded.GuardedMemory, "changed", nothing, "gradient_mutated"),
+    "arguments are not looked at": (exchange.GuardedMemory, "changed", nothing, "gradient_mutated"),
     "values are not compared": (
         compare, "check_values", lambda *_: (None, 1.0), "rotate_half_wrong_sign",
     ),
@@ -78,7 +81,7 @@ FOUND_OUTSIDE = {
         compare, "integers", lambda tensor: tensor.new_zeros(1), "nondeterministic_rounding",
     ),
     "the inputs never change": (
-        exchange, "choose", without_other_inputs, "replays_by_shape",
+        plan, "choose", without_other_inputs, "replays_by_shape",
     ),
     "other inputs are laid, yet not compared with the truth": (
         compare, "wrong_values", lambda *_: [], "wrong_on_other_inputs",
@@ -87,19 +90,19 @@ FOUND_OUTSIDE = {
         exchange.Exchange, "_present", in_shared_memory, "mends_a_delivered_result",
     ),
     "results are not looked at again": (
-        asking, "_ask_later", nothing, "one_gradient_buffer",
+        grade.Run, "_look_again", nothing, "one_gradient_buffer",
     ),
     "two calls never live at once": (
-        asking, "_ask_together", one_by_one, "one_workspace_for_all_layers",
+        plan, "_together", one_by_one, "one_workspace_for_all_layers",
     ),
     "no calls live beside the latest": (
-        exchange, "SMALL", 0, "gradients_in_two_buffers",
+        plan, "SMALL", 0, "gradients_in_two_buffers",
     ),
     "modes are not compared": (
-        grade, "_compare_further", nothing, "wrong_without_grad",
+        grade.Run, "_compare_alone", nothing, "wrong_without_grad",
     ),
     "nothing is frozen": (
-        asking, "ask_further", nothing, "frozen_weights_freeze_all",
+        grade.Run, "_holds", in_no_mode, "frozen_weights_freeze_all",
     ),
     "rows are judged together": (
         problem, "budget_of", lambda eager, truth, *_: budget_of(eager, truth),
@@ -151,8 +154,8 @@ def missed(solution: Solution, found: dict[str, set[str]]) -> bool:
 @pytest.fixture(scope="module", autouse=True)
 def every_case_is_asked_further():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "OTHER_EVERY", 1)
-        patch.setattr(exchange, "MODE_EVERY", 1)
+        patch.setattr(plan, "OTHER_EVERY", 1)
+        patch.setattr(plan, "MODE_EVERY", 1)
         yield
 
 

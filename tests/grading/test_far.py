@@ -13,9 +13,10 @@ from common import ops
 from common.arena import Arena, content, lay_out, slot_like
 from common.draws import Draws
 from common.grading import oracle
-from common.grading.exchange import FIRST, LATEST, Exchange
+from common.grading.exchange import Exchange
 from common.grading.grade import grade
-from common.grading.problem import Problem
+from common.grading.plan import plan_of
+from common.grading.problem import Once, Problem
 from common.grading.tolerance import budget_of
 from tests.support.asking import CHOOSE, chosen, workers
 
@@ -56,7 +57,7 @@ def problem():
     eager = oracle.eager(HALF, {"x": x}, upstream)
     budgets = {name: budget_of(eager[name], truth[name]) for name in truth}
     case = dataclasses.replace(CASE, shape=x.shape)
-    return Problem(HALF, case, "cpu", {"x": x}, upstream, truth, budgets, Draws(0))
+    return Problem(HALF, case, "cpu", {"x": x}, upstream, Once(lambda: (truth, budgets)), Draws(0))
 
 
 def resident(process: int | str) -> int:
@@ -91,11 +92,12 @@ def test_far_elements_are_laid_checked_and_compared(
 
 def test_two_sets_of_far_inputs_are_never_laid(problem, monkeypatch):
     monkeypatch.setattr(CHOOSE, chosen(True))
-    worker = SimpleNamespace(solution=None, arena=lambda nbytes: Arena("cpu", nbytes))
-    exchange = Exchange(problem, worker)
-    assert not exchange.interleaved
-    assert exchange.slots[FIRST] is exchange.slots[LATEST]
-    assert exchange.slots[FIRST].inputs["x"].far
+    worker = SimpleNamespace(arena=lambda nbytes: Arena("cpu", nbytes))
+    plan = plan_of(problem, None)
+    exchange = Exchange(problem, worker, plan)
+    assert plan.places == ((plan.first, plan.latest),)
+    first, latest = exchange.slots.values()
+    assert first.inputs is latest.inputs and first.inputs["x"].far
     assert exchange.memory._gaps == {"x": None, "upstream": None}
 
 

@@ -1,8 +1,9 @@
-"""Problems, the order of verdicts, and replies that are none."""
+"""The order of verdicts, replies that are none, and what names the programs of a failure."""
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,13 +12,13 @@ import torch
 from common import ops
 from common.arena import Arena
 from common.draws import Draws
-from common.grading import oracle
-from common.grading.compare import _stayed
-from common.grading.exchange import FIRST, LATEST, OTHER, Exchange
-from common.grading.grade import grade
-from common.grading.problem import OUTPUT, Problem, make_problem
+from common.errors import Kind, kind_of
+from common.grading.compare import Finding, _stayed
+from common.grading.exchange import Exchange
+from common.grading.grade import Run, grade
+from common.grading.plan import plan_of
+from common.grading.problem import OUTPUT, make_problem
 from common.grading.sweep import Sweep
-from common.ops._draw import draw
 from common.solutions import Solution
 from common.wire import GUARDS
 from tests.support.asking import CHOOSE, chosen
@@ -25,44 +26,6 @@ from tests.support.asking import CHOOSE, chosen
 ROPE = ops.load("rope")
 CASES = {case.name: case for case in ROPE.cases("smoke")}
 CASE = CASES["sbhd-7x2x3x16-float32"]
-
-
-def test_seeds_decide_the_inputs_and_nothing_else_does():
-    first, again = draw(ROPE, CASE, 1, "cpu"), draw(ROPE, CASE, 1, "cpu")
-    other = draw(ROPE, CASE, 2, "cpu")
-    assert torch.equal(first[0]["t"], again[0]["t"])
-    assert torch.equal(first[1], again[1])
-    assert not torch.equal(first[0]["t"], other[0]["t"])
-    assert not torch.equal(first[1], other[1])
-
-
-def test_the_oracle_is_in_float64_freqs_too():
-    arguments, upstream = draw(ROPE, CASE, 1, "cpu")
-    truth = oracle.truth(ROPE, arguments, upstream)
-    assert {tensor.dtype for tensor in truth.values()} == {torch.float64}
-    doubled = arguments | {"t": arguments["t"].double(), "freqs": arguments["freqs"].double()}
-    assert torch.equal(truth[OUTPUT], ROPE.reference(**doubled))
-    # the angles rounded to float32 before their cosine would be another truth
-    assert not torch.equal(truth[OUTPUT].float(), ROPE.reference(**arguments))
-
-
-def test_few_elements_get_the_largest_error_of_eight_draws():
-    one = Problem(ROPE, CASE, "cpu", *draw(ROPE, CASE, 5, "cpu"), {}, {}, Draws(0))
-    eager = oracle.eager(ROPE, one.arguments, one.upstream)[OUTPUT].double()
-    lucky = (eager - oracle.truth(ROPE, one.arguments, one.upstream)[OUTPUT]).abs().max().item()
-    budgets = [make_problem(ROPE, CASE, Draws(seed), "cpu").budgets[OUTPUT] for seed in (5, 6)]
-    assert budgets[0].rms is None
-    assert budgets[0].largest > lucky or budgets[1].largest > lucky
-    assert min(budget.largest for budget in budgets) >= lucky / 2
-
-
-def test_upstream_gradients_lie_as_the_case_says():
-    contiguous = make_problem(ROPE, CASE, Draws(0), "cpu").upstream
-    view = make_problem(
-        ROPE, dataclasses.replace(CASE, upstream="reversed"), Draws(0), "cpu"
-    ).upstream
-    assert contiguous.is_contiguous()
-    assert not view.is_contiguous()
 
 
 # --- the order of verdicts, on solutions with two faults ---
@@ -167,17 +130,19 @@ def test_a_write_between_a_views_elements_is_a_mutation(grade_source):
 def test_between_a_views_elements_is_the_guard_and_no_element_is(monkeypatch, layout, count):
     """Also where the inputs are others."""
     case = CASES[f"sbhd-5x2x3x12-float32-d2=8-{layout}-paired"]
-    worker = SimpleNamespace(solution=None, arena=lambda nbytes: Arena("cpu", nbytes))
+    worker = SimpleNamespace(arena=lambda nbytes: Arena("cpu", nbytes))
     monkeypatch.setattr(CHOOSE, chosen(True))
-    exchange = Exchange(make_problem(ROPE, case, Draws(0), "cpu"), worker)
-    for attempt in (FIRST, OTHER, LATEST):
+    problem = make_problem(ROPE, case, Draws(0), "cpu")
+    exchange = Exchange(problem, worker, plan_of(problem, None))
+    for attempt, slots in exchange.slots.items():
         exchange.lay_inputs(attempt)
-        slot = exchange.slots[attempt].inputs["t"]
+        slot = slots.inputs["t"]
         memory = exchange.memory.arena.bytes_of(slot)
-        guards = (memory == GUARDS[attempt % 2]).view(-1, 4).all(1)
+        guards = (memory == attempt.guard).view(-1, 4).all(1)
         assert guards.sum() == len(guards) - 360 == count
         assert not guards.as_strided(slot.size, slot.stride, slot.offset).any()
         assert exchange.memory.changed() is None
+    assert {attempt.guard for attempt in exchange.slots} == {*GUARDS}
 
 
 DIES_IN_BACKWARD = """
@@ -301,3 +266,66 @@ def test_a_twin_keeps_its_verdicts_apart_from_the_board_case():
 def test_what_stayed_the_same_is_no_proof_where_it_is_little_or_zero(truth, again, stayed):
     first, again = torch.tensor(truth), torch.tensor(again)
     assert _stayed(first, again, first.double()) == stayed
+
+
+# --- the programs of a failure --------------------------------------------------------------------
+
+COMMAND = "nox -s check -- alice --device cpu"
+
+
+@pytest.fixture
+def programs():
+    """Return what follows a finding's reason, where a process finds a conflict."""
+
+    def words(verdict, kind=Kind.NONE, device="cpu", conflict="programs (0,) and (1,) write y"):
+        run = Run.__new__(Run)
+        run.problem = SimpleNamespace(device=device)
+        run.plan = SimpleNamespace(latest="latest")
+        run.worker = SimpleNamespace(solution=Solution(Path("contributors/alice/rope.py"), "rope"))
+        run.exchange = SimpleNamespace(conflict=lambda attempt, direction: conflict)
+        return run._programs("forward", Finding(verdict, "the reason", kind=kind))
+
+    return words
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        ("NONDETERMINISTIC", ": programs (0,) and (1,) write y"),
+        ("OUT_OF_BOUNDS", ""),  # an access out of bounds has named its program already
+        ("INCORRECT_NUMERICAL", ""),
+        ("PASSED", ""),
+    ],
+)
+def test_two_programs_that_conflict_are_named(programs, verdict, words):
+    assert programs(verdict) == words
+    assert programs(verdict, conflict="") == ""
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind", "named"),
+    [
+        ("OUT_OF_BOUNDS", Kind.NONE, "the program"),
+        ("RUNTIME_ERROR", Kind.ILLEGAL_ACCESS, "the program"),
+        ("NONDETERMINISTIC", Kind.NONE, "programs whose order matters"),
+        ("INCORRECT_NUMERICAL", Kind.NONE, ""),
+        ("PASSED", Kind.NONE, ""),
+    ],
+)
+def test_on_a_gpu_the_command_is_named(programs, verdict, kind, named):
+    words = f" ({COMMAND} names {named})" if named else ""
+    assert programs(verdict, kind, device="cuda") == words
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("CUDA error: an illegal memory access was encountered", Kind.ILLEGAL_ACCESS),
+        ("Inplace update to inference tensor outside InferenceMode is not allowed",
+         Kind.INFERENCE_THREAD),
+        ("an error", Kind.NONE),
+    ],
+)  # fmt: skip
+def test_the_words_of_torch_tell_the_kind(words, kind):
+    assert kind_of(RuntimeError(words)) is kind
+    assert kind_of(ValueError(words)) is Kind.NONE

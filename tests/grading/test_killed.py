@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from common import draws, ops
-from common.grading import exchange, sweep
+from common.grading import plan, sweep
 from common.grading.deaths import LIVES
-from common.grading.exchange import OTHER_EVERY
+from common.grading.plan import OTHER_EVERY
 from common.grading.room import Room
 from common.grading.sweep import Sweep
 from common.solutions import Solution
@@ -133,8 +133,8 @@ def test_the_second_try_asks_for_no_less(killed, monkeypatch):
             asked.append(choices.other)
         return choices
 
-    choose = exchange.choose
-    monkeypatch.setattr(exchange, "choose", chosen)
+    choose = plan.choose
+    monkeypatch.setattr(plan, "choose", chosen)
     monkeypatch.setattr(draws, "SOURCE", SimpleNamespace(getrandbits=lambda _: ASKS_OTHER))
     found, _, ends, _ = killed("torch.equal(x, seen[0]) or end()", 1)
     assert asked == [True, True]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from common import ops
-from common.grading import chunks, oracle, tolerance
+from common.grading import oracle, tolerance
 from common.grading.memory import CONTEXT, IDLE, Memory
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of, check_values
@@ -79,7 +79,7 @@ def results(wrong: int | None, value: float = 9.0) -> tuple[torch.Tensor, ...]:
 def test_a_comparison_in_chunks_finds_the_same(monkeypatch, wrong, value, apart):
     actual, eager, truth = results(wrong, value)
     whole = check_values(actual, truth, budget_of(eager, truth, apart), 4.0)
-    monkeypatch.setattr(chunks, "CHUNK", 300)
+    monkeypatch.setattr(tolerance, "CHUNK", 300)
     parts = check_values(actual, truth, budget_of(eager, truth, apart), 4.0)
     assert parts[0] == whole[0]
     assert (parts[0] is None) == (wrong is None)
@@ -90,9 +90,9 @@ def test_a_comparison_in_chunks_finds_the_same(monkeypatch, wrong, value, apart)
 
 
 def test_chunks_say_where_they_begin(monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK", 4)
+    monkeypatch.setattr(tolerance, "CHUNK", 4)
     one, other = torch.arange(10.0), torch.arange(10.0).view(2, 5)
-    found = list(chunks.chunks("cpu", one, other))
+    found = list(tolerance.chunks("cpu", one, other))
     assert [start for start, _ in found] == [0, 4, 8]
     assert all(torch.equal(*pair) for _, pair in found)
 
@@ -102,8 +102,7 @@ def test_an_rms_error_is_found_over_all_chunks(monkeypatch):
     actual = truth + 8 * (eager - truth)
     budget = budget_of(eager, truth)
     for size in (1 << 20, 128):
-        monkeypatch.setattr(tolerance, "chunks", chunks.chunks)
-        monkeypatch.setattr(chunks, "CHUNK", size)
+        monkeypatch.setattr(tolerance, "CHUNK", size)
         wrong, ratio = check_values(actual.float(), truth, budget, 4.0)
         assert "rms error" in wrong.text or "wrong" in wrong.text
         assert ratio == pytest.approx(8.0, rel=0.01)
@@ -165,10 +164,9 @@ def test_an_outline_has_no_memory(fork_server, tmp_path):
     with Sweep("cpu", server=fork_server) as sweep:
         (graded,) = sweep.grade(op, [next(op.cases("smoke"))], [Solution(path, "rotate_half")])
     problem = graded.problem
-    assert not problem.arguments
-    assert problem.upstream.is_meta
-    assert problem.truth[OUTPUT].is_meta
-    assert problem.truth[OUTPUT].shape == problem.case.shape
+    assert problem.upstream.is_meta and problem.arguments["x"].is_meta and not problem.truth
+    assert problem.shapes[OUTPUT] == problem.case.shape
+    assert problem.outline.budgets == problem.budgets != {}
 
 
 def test_a_frugal_harness_asks_other_inputs_too(fork_server, monkeypatch):

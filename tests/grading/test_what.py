@@ -1,4 +1,4 @@
-"""The cause of wrong results: never a guess, and said where one mistake alone explains them all."""
+"""What failures come of: a mistake that alone explains them all, or one property of a case."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ import pytest
 import torch
 
 from common import ops
+from common.commands import smoke
+from common.commands.report import TierReport
 from common.draws import Draws
 from common.grading import oracle, what
+from common.grading import sweep as sweep_module
 from common.grading.grade import grade
+from common.grading.graded import Graded
 from common.grading.problem import OUTPUT, make_problem
 from common.grading.sweep import Sweep
 from common.grading.tolerance import Budget
+from common.grading.what import TRIES, Failing, contrasts, plainer
+from common.ops._rope_cases import RopeCase
 from common.solutions import Solution
 from common.spec import DIRECTIONS
 from common.verdicts import Verdict
@@ -238,3 +244,126 @@ def test_no_tensor_is_in_the_json():
 
 def test_an_op_need_not_have_mistakes():
     assert not ops.load_mistakes("of_somebody")
+
+
+# --- contrasts ------------------------------------------------------------------------------------
+
+ROPE = ops.load("rope")
+SUBNORMAL = next(c for c in HALF.cases("smoke") if c.values == "subnormal" and not c.interleaved)
+KEEPING = functools.partial(grade, keep=True)
+FLUSHES = """
+import torch
+
+def rotate_half(x):
+    a, b = x.chunk(2, -1)
+    y = torch.cat((-b, a), -1)
+    flushed = (y.abs() < torch.finfo(x.dtype).tiny).all()
+    return torch.where(flushed, y - y.detach(), y)
+"""
+"""It flushes a tensor of nothing but subnormal numbers: one draw in 140 of the normal ones in
+float16 has a subnormal number too, and who flushed each number would fail there by chance."""
+
+
+@pytest.fixture
+def contrasted(tmp_path, fork_server):
+    """Return the lines on one failing case."""
+
+    def lines(source, case=SUBNORMAL, directions=("forward",)):
+        path = tmp_path / "rotate_half.py"
+        path.write_text(source)
+        failing = Failing(Solution(path, "rotate_half"), HALF, case, directions)
+        with Sweep("cpu", server=fork_server) as sweep:
+            return [each.changes for each in contrasts(sweep, [failing])]
+
+    return lines
+
+
+def test_the_property_is_named_without_which_the_case_passes(contrasted):
+    assert contrasted(FLUSHES) == [("values normal in place of subnormal",)]
+
+
+def test_nothing_is_said_where_every_case_fails(contrasted):
+    assert contrasted("def rotate_half(x):\n    return x + 0") == []
+
+
+@pytest.mark.slow
+def test_check_says_it(tmp_path, fork_server, capsys):
+    path = tmp_path / "rotate_half.py"
+    path.write_text(FLUSHES)
+    several = [Solution(path, "rotate_half")]
+    with Sweep("cpu", server=fork_server, grade=KEEPING) as sweep:
+        cases = [case for case in HALF.cases("smoke") if not case.span and not case.interleaved]
+        smoke.take_all(sweep.grade(HALF, cases, several), TierReport("smoke", False), fork_server)
+    name, said = several[0].name, "values normal in place of subnormal"
+    assert f"{name} forward: {SUBNORMAL.name} passes with {said}\n" in capsys.readouterr().out
+
+
+class Drawn:
+    """A sweep whose answers are given: for each case, whether it passes in each try."""
+
+    def __init__(self, **tries):
+        self.tries = {"failing": [False] * TRIES, "plainer": [True] * TRIES} | tries
+
+    def grade(self, op, cases, solutions):
+        for case in cases:
+            passes = self.tries["failing" if case == SUBNORMAL else "plainer"].pop(0)
+            verdict = SimpleNamespace(verdict="PASSED" if passes else "INCORRECT_NUMERICAL")
+            yield Graded(None, SimpleNamespace(case=case), {"forward": verdict})
+
+
+@pytest.mark.parametrize(
+    ("drawn", "count"),
+    [
+        (Drawn(), 1),
+        (Drawn(failing=[False, False, True]), 0),
+        (Drawn(plainer=[True, True, False]), 0),
+    ],
+)
+def test_what_differs_from_try_to_try_says_nothing(monkeypatch, drawn, count):
+    plain = dataclasses.replace(SUBNORMAL, values="normal")
+    monkeypatch.setattr(what, "plainer", lambda case: [plain])
+    failing = Failing(Solution(None, "rotate_half"), HALF, SUBNORMAL, ("forward",))
+    assert len(list(contrasts(drawn, [failing]))) == count
+
+
+def test_each_try_draws_anew(tmp_path, fork_server, monkeypatch):
+    seeds = []
+    made = sweep_module.make_problem
+
+    def make(op, case, draws, *others):
+        seeds.extend([draws.seed] * (case == SUBNORMAL))
+        return made(op, case, draws, *others)
+
+    monkeypatch.setattr(sweep_module, "make_problem", make)
+    path = tmp_path / "rotate_half.py"
+    path.write_text(FLUSHES)
+    failing = Failing(Solution(path, "rotate_half"), HALF, SUBNORMAL, ("forward",))
+    with Sweep("cpu", server=fork_server) as sweep:
+        assert list(contrasts(sweep, [failing]))
+    assert len(seeds) == len(set(seeds)) == TRIES
+
+
+def test_each_property_goes_by_itself():
+    case = RopeCase(
+        s=4, b=2, h=1, d=16, d2=10, dtype="bfloat16", interleaved=True, cp_size=3, cp_rank=1,
+        layout="strided", freqs_layout="strided",
+    )  # fmt: skip
+    changed = [
+        {name for name in vars(case) if getattr(case, name) != getattr(other, name)}
+        for other in plainer(case)
+    ]
+    several = "dtype", "layout", "interleaved", "freqs_layout"
+    assert changed == [*({name} for name in several), {"cp_size", "cp_rank"}]
+
+
+def test_of_many_sequences_the_first_half_stays():
+    case = next(case for case in ROPE.cases("smoke") if len(case.lengths) > 64)
+    assert case.lengths[: len(case.lengths) // 2] in [other.lengths for other in plainer(case)]
+
+
+def test_a_case_without_elements_is_no_plainer_one(contrasted):
+    """As thd's would be in sbhd, whose sizes it lacks."""
+    case = next(case for case in ROPE.cases("smoke") if case.tensor_format == "thd")
+    failing = Failing(Solution(None, "rope"), ROPE, case, ("forward",))
+    assert all(other.tensor_format == "thd" for other in what._others(failing))
+    assert any(other.tensor_format == "sbhd" for other in plainer(case))

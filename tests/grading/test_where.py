@@ -9,9 +9,8 @@ from common import ops
 from common.commands import report
 from common.draws import Draws
 from common.grading.compare import compare, differing
-from common.grading.picture import COLUMNS, ROWS, picture
 from common.grading.problem import make_problem
-from common.grading.where import describe
+from common.grading.where import COLUMNS, ROWS, describe, picture
 from common.ops._draw import draw
 from common.spec import Axis
 from common.wire import POISONS

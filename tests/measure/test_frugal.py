@@ -10,7 +10,7 @@ import torch
 
 from common import ops
 from common.arena import Arena, shifted, storage_bytes
-from common.grading.calls import call_tensors
+from common.grading.problem import call_tensors
 from common.measure.laid_calls import lay_calls
 from common.measure.timed_process import Failed, TimedProcess, is_shifts
 from common.ops._draw import draw
@@ -22,7 +22,7 @@ from tests.support.asking import workers
 
 HALF = ops.load("rotate_half")
 CASE = next(HALF.cases("smoke"))
-RESULTS = {("output", 0): torch.empty_like(draw(HALF, CASE, 0, "cpu")[1], device="meta")}
+RESULTS = {"output": torch.empty_like(draw(HALF, CASE, 0, "cpu")[1], device="meta")}
 
 TURNED = """
 import torch

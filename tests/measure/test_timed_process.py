@@ -53,7 +53,7 @@ class Memory:
 
 @pytest.mark.parametrize(("nbytes", "most"), [(SMALL, KEPT), (SMALL + 1, 1)])
 def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
-    kept, slots = Counter(), {("output", 0): SimpleNamespace(nbytes=nbytes)}
+    kept, slots = Counter(), {"output": SimpleNamespace(nbytes=nbytes)}
     for _ in range(RUNS):
         memory, worker = Memory(), Worker()
         calls = [{"changing": {}}]

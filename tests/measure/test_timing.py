@@ -13,7 +13,8 @@ import torch
 
 from common import ops
 from common.arena import lay_out, shifted, storage_bytes
-from common.grading.calls import call_json, call_tensors
+from common.grading.exchange import call_json
+from common.grading.problem import call_tensors
 from common.measure.timed_process import is_samples, names_a_call
 from common.ops._draw import draw
 from common.sandbox import backend, timed

@@ -14,9 +14,8 @@ import torch
 from common import ops
 from common.arena import Slot, lay_out
 from common.grading.deaths import LIVES
-from common.grading.exchange import Choices
 from common.grading.fork_server import ForkServer
-from common.grading.modes import modes
+from common.grading.plan import Choices, modes
 from common.grading.problem import Problem
 from common.grading.sweep import Sweep
 from common.grading.worker import Worker
@@ -58,14 +57,14 @@ def masked_linear(x, w_v, w_t, mask):
     {first}
     return MaskedLinear.apply(x, w_v, w_t, mask)
 """
-CHOOSE = "common.grading.exchange.choose"
+CHOOSE = "common.grading.plan.choose"
 AS_IT_IS = {"before": "pass", "factor": "1", "first": "pass"}
 
 
 def chosen(
     interleaved: bool = False, mode: int | None = None, beside: int = 3, dice: Any = None
 ) -> Callable[..., Choices]:
-    """Return a function in the place of `exchange.choose`: a test makes the choices.
+    """Return a function in the place of `plan.choose`: a test makes the choices.
 
     Args:
         interleaved: Whether two calls live at the same time.

@@ -1,22 +1,26 @@
-"""The further requests of a case: two calls that live at once, a second backward."""
+"""The plan of a case: calls that live at once, a second backward, further modes."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from common.grading import asking, problem
+from common import ops
+from common.draws import Draws
 from common.grading import grade as grading
+from common.grading import problem
+from common.grading.plan import modes, plan_of
 from common.grading.sweep import Sweep
 from common.solutions import Solution
 from common.spec import DIRECTIONS
-from tests.support.asking import AS_IT_IS, CASES, MASKED, SAVES, verdicts_of
+from tests.support.asking import AS_IT_IS, CASES, CHOOSE, MASKED, SAVES, chosen, verdicts_of
 
-NO_GRAD, WEIGHTS_ALONE = 0, 3
+NO_GRAD, INFERENCE, X_ALONE, WEIGHTS_ALONE = range(4)
 
 
 @pytest.fixture
@@ -68,35 +72,30 @@ def test_a_second_backward_is_a_note_and_no_verdict(verdicts, changes, note):
     assert not verdicts(source, interleaved=False)["backward"].notes
 
 
-def test_a_death_in_the_second_backward_costs_no_life(verdicts):
-    before = "import os; ctx.used = hasattr(ctx, 'used') and os._exit(3)"
+@pytest.mark.parametrize(("effect", "notes"), [("os._exit(3)", 1), ("bool(grad.mul_(2).sum())", 0)])
+def test_what_the_second_backward_does_is_no_finding_and_costs_no_life(verdicts, effect, notes):
+    before = f"import os; ctx.used = hasattr(ctx, 'used') and {effect}"
     source = SAVES.format(**{**AS_IT_IS, "before": before})
     found = verdicts(source, interleaved=True, mode=NO_GRAD, repeats=1, lives=1)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
-    assert len(found["backward"].notes) == 1
-
-
-def test_what_the_second_backward_writes_is_no_finding(verdicts):
-    before = "ctx.used = hasattr(ctx, 'used') and bool(grad.mul_(2).sum())"
-    source = SAVES.format(**{**AS_IT_IS, "before": before})
-    found = verdicts(source, interleaved=True, repeats=1)
-    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert len(found["backward"].notes) == notes
 
 
 @pytest.mark.parametrize("alive", [True, False])
 def test_a_retained_backward_is_asked_again_of_a_living_process_alone(alive):
-    failure = {"verdict": "RUNTIME_ERROR", "reason": "the CUDA context is lost"}
-    exchange = SimpleNamespace(
-        worker=SimpleNamespace(alive=alive),
-        backward=lambda attempt, retain: dict(failure),
-        names=lambda *_: ["x"],
-        notes=[],
-        retained=None,
-    )
-    findings = {"forward": [], "backward": []}
-    reply = asking._ask_retained(exchange, asking.OTHER, findings)
-    assert (reply is None) == alive == bool(exchange.notes)
-    assert [found.verdict for found in findings["backward"]] == ["RUNTIME_ERROR"] * (not alive)
+    run = grading.Run.__new__(grading.Run)
+    run.worker = SimpleNamespace(alive=alive)
+    run.findings, run.notes, run._retained = {"backward": []}, [], None
+
+    def ask(direction, attempt, retain=False):
+        if retain:
+            run.findings[direction].append("the CUDA context is lost")
+        return {"verdict": "RUNTIME_ERROR", "reason": "lost"} if retain else {"x": None}, None
+
+    run._ask = ask
+    assert run._backward("other", True) == alive == bool(run.notes)
+    assert run._retained == (None if alive else "other")
+    assert len(run.findings["backward"]) == (not alive)
 
 
 # --- two calls at once ----------------------------------------------------------------------------
@@ -185,7 +184,7 @@ def test_a_death_amid_two_calls_is_that_and_no_error_of_the_harness(verdicts, di
 
 
 def test_without_a_comparison_nothing_passes(verdicts, monkeypatch):
-    monkeypatch.setattr(grading, "_compare", lambda *_: grading.Outcome())
+    monkeypatch.setattr(grading.Run, "_compare", lambda *_: None)
     found = verdicts(SAVES.format(**AS_IT_IS))
     assert {(v.verdict, v.reason) for v in found.values()} == {
         ("CRASHED", "no result was compared")
@@ -310,3 +309,153 @@ def test_programs_whose_order_shows_are_named(verdicts, direction):
     assert ": programs (0,) and (1,) both write out + 3, line 8 of masked_linear.py: tl.store(" in (
         found[direction].reason
     )
+
+
+# --- further modes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "first", "wanted"),
+    [
+        (NO_GRAD, "if not torch.is_grad_enabled(): return x * 2", "INCORRECT_SHAPE"),
+        (INFERENCE, "if torch.is_inference_mode_enabled(): 1 / 0", "RUNTIME_ERROR"),
+        (X_ALONE, "if not w_v.requires_grad: 1 / 0", "RUNTIME_ERROR"),
+        (WEIGHTS_ALONE, "if not x.requires_grad: 1 / 0", "RUNTIME_ERROR"),
+    ],
+)
+def test_a_mode_counts_to_forward(verdicts, mode, first, wanted):
+    found = verdicts(SAVES.format(**{**AS_IT_IS, "first": first}), mode=mode)
+    assert found["forward"].verdict == wanted, found["forward"]
+    assert found["forward"].reason.endswith(modes(MASKED, "cpu")[mode].text)
+    assert found["backward"].verdict == "PASSED"
+
+
+@pytest.mark.parametrize("place", ["first", "before"])
+def test_what_a_mode_leaves_unsupported_is_noted(verdicts, place):
+    """Coverage must not depend on the draw."""
+    condition = {"first": "not w_v.requires_grad", "before": "not ctx.needs_input_grad[1]"}[place]
+    source = SAVES.format(
+        **{**AS_IT_IS, place: f"if {condition}: raise NotImplementedError('some')"}
+    )
+    found = verdicts(source, mode=X_ALONE)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert found["forward"].notes == (f"some, {modes(MASKED, 'cpu')[X_ALONE].text}",)
+
+
+def test_threads_that_write_slices_are_noted(verdicts):
+    source = (
+        "import torch\nfrom concurrent.futures import ThreadPoolExecutor\n\n"
+        "def masked_linear(x, w_v, w_t, mask):\n"
+        "    right = torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)\n"
+        "    with ThreadPoolExecutor(1) as pool:\n"
+        "        pool.submit(lambda: right.mul_(1)).result()\n    return right\n"
+    )
+    found = verdicts(source, mode=INFERENCE)["forward"]
+    assert found.verdict == "PASSED", found
+    assert "Inplace update" in found.notes[0]
+
+
+def test_a_table_kept_for_each_width_is_no_fault(verdicts):
+    """Made in inference mode it could not be saved for backward: that mode is asked last."""
+    source = (
+        "import functools\nimport torch\n\n@functools.cache\n"
+        "def ones(count):\n    return torch.ones(count, 1, dtype=torch.bfloat16)\n\n"
+        "def masked_linear(x, w_v, w_t, mask):\n"
+        "    return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T) * ones(len(x))\n"
+    )
+    found = verdicts(source, mode=INFERENCE)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+
+
+@pytest.mark.parametrize("mode", [NO_GRAD, X_ALONE])
+def test_what_backward_changed_is_not_forwards(verdicts, mode):
+    """Also where forward is asked after it, and two sets of inputs are laid."""
+    source = SAVES.format(**{**AS_IT_IS, "before": "grad.mul_(2)"})
+    found = verdicts(source, mode=mode, interleaved=True)
+    assert [v.verdict for v in found.values()] == ["PASSED", "MUTATED_INPUT"], found
+
+
+@pytest.mark.slow
+def test_a_solution_without_gradients_is_unsupported_in_backward_alone(verdicts):
+    source = (
+        "import torch\n\ndef masked_linear(x, w_v, w_t, mask):\n"
+        "    return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T).detach()\n"
+    )
+    for mode in range(5):
+        for interleaved in (False, True):
+            found = verdicts(source, mode=mode, interleaved=interleaved)
+            assert [v.verdict for v in found.values()] == ["PASSED", "UNSUPPORTED"], found
+
+
+OPS = [ops.load(name) for name in ops.names()]
+
+
+def parts(op):
+    """The inputs that take a gradient, of each mode that freezes some."""
+    return [mode.differentiable for mode in modes(op, "cpu") if not mode.setting]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_parts_are_never_whole_and_of_two_inputs_each_is_frozen_without_the_other(op):
+    frozen = parts(op)
+    assert frozen and op.differentiable not in frozen and op.differentiable[1:] in frozen
+    assert len({*frozen}) == len(frozen)
+    for one, other in itertools.permutations(op.differentiable, 2):
+        assert any(one in part and other not in part for part in frozen), (one, other)
+    gpu, cpu = ({mode.setting for mode in modes(op, device)} for device in ("cuda", "cpu"))
+    assert gpu - cpu == {"stream"}
+
+
+@pytest.mark.parametrize("op", ["masked_linear", "masked_ffn"])
+def test_each_half_of_the_weights_is_trained_with_x(op):
+    x, *weights = ops.load(op).differentiable
+    middle = len(weights) // 2
+    assert {(x, *weights[:middle]), (x, *weights[middle:])} <= {*parts(ops.load(op))}
+
+
+def test_an_empty_part_is_named():
+    (mode,) = (mode for mode in modes(ops.load("rotate_half"), "cpu") if not mode.setting)
+    assert mode.text == "where no input takes a gradient"
+
+
+# --- the plan in words ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("choices", "lines"),
+    [
+        (
+            {},
+            [
+                "forward of first; backward of first",
+                "if forward answered: forward of latest; backward of latest",
+                "comparison of first",
+            ],
+        ),
+        (
+            {"interleaved": True, "beside": 1, "mode": NO_GRAD},
+            [
+                "forward of first; backward of first",
+                "if forward answered: forward of other inputs, latest, beside 1;"
+                " output once more of other inputs; backward of beside 1, latest;"
+                " backward with its graph kept of other inputs; gradients once more of beside 1",
+                "comparison of first",
+                "if nothing is wrong: second backward of other inputs",
+                "if forward is right and backward ended no process:"
+                " forward of further; comparison of further",
+                "further: under torch.no_grad()",
+            ],
+        ),
+    ],
+)
+def test_a_plan_says_what_is_asked(monkeypatch, choices, lines):
+    monkeypatch.setattr(CHOOSE, chosen(dice=SimpleNamespace(shuffle=list.reverse), **choices))
+    case = CASES["70x40x24-float32-span"]
+    made = plan_of(problem.make_problem(MASKED, case, Draws(0), "cpu"), None)
+    assert str(made).splitlines() == lines
+
+
+def test_a_failure_has_its_plan(verdicts):
+    found = verdicts(SAVES.format(**{**AS_IT_IS, "factor": "2"}))
+    assert found["backward"].plan.startswith("forward of first; backward of first\n")
+    assert not found["forward"].plan and "plan" not in found["backward"].json

@@ -1,0 +1,117 @@
+"""Problems: what is drawn for a case, and what is compared with, which is computed once."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import pytest
+import torch
+
+from common import ops
+from common.draws import Draws
+from common.grading import oracle, problem
+from common.grading.problem import OUTPUT, Once, Problem, make_problem
+from common.grading.sweep import Sweep
+from common.ops._draw import draw
+from common.solutions import Solution
+
+ROPE, HALF = ops.load("rope"), ops.load("rotate_half")
+CASE = next(case for case in ROPE.cases("smoke") if case.name == "sbhd-7x2x3x16-float32")
+CASES = [case for case in HALF.cases("smoke") if not case.span][:4]
+
+
+def test_seeds_decide_the_inputs_and_nothing_else_does():
+    first, again = draw(ROPE, CASE, 1, "cpu"), draw(ROPE, CASE, 1, "cpu")
+    other = draw(ROPE, CASE, 2, "cpu")
+    assert torch.equal(first[0]["t"], again[0]["t"])
+    assert torch.equal(first[1], again[1])
+    assert not torch.equal(first[0]["t"], other[0]["t"])
+    assert not torch.equal(first[1], other[1])
+
+
+def test_the_oracle_is_in_float64_freqs_too():
+    arguments, upstream = draw(ROPE, CASE, 1, "cpu")
+    truth = oracle.truth(ROPE, arguments, upstream)
+    assert {tensor.dtype for tensor in truth.values()} == {torch.float64}
+    doubled = arguments | {"t": arguments["t"].double(), "freqs": arguments["freqs"].double()}
+    assert torch.equal(truth[OUTPUT], ROPE.reference(**doubled))
+    # the angles rounded to float32 before their cosine would be another truth
+    assert not torch.equal(truth[OUTPUT].float(), ROPE.reference(**arguments))
+
+
+def test_few_elements_get_the_largest_error_of_eight_draws():
+    one = Problem(ROPE, CASE, "cpu", *draw(ROPE, CASE, 5, "cpu"), Once(dict), Draws(0))
+    eager = oracle.eager(ROPE, one.arguments, one.upstream)[OUTPUT].double()
+    lucky = (eager - oracle.truth(ROPE, one.arguments, one.upstream)[OUTPUT]).abs().max().item()
+    budgets = [make_problem(ROPE, CASE, Draws(seed), "cpu").budgets[OUTPUT] for seed in (5, 6)]
+    assert budgets[0].rms is None
+    assert budgets[0].largest > lucky or budgets[1].largest > lucky
+    assert min(budget.largest for budget in budgets) >= lucky / 2
+
+
+def test_upstream_gradients_lie_as_the_case_says():
+    contiguous = make_problem(ROPE, CASE, Draws(0), "cpu").upstream
+    view = make_problem(
+        ROPE, dataclasses.replace(CASE, upstream="reversed"), Draws(0), "cpu"
+    ).upstream
+    assert contiguous.is_contiguous()
+    assert not view.is_contiguous()
+
+
+@pytest.fixture
+def solved(monkeypatch):
+    """Return the cases whose oracle was computed."""
+    found, truth = [], problem.oracle.truth
+
+    def counted(op, *drawn):
+        found.append(op.name)
+        return truth(op, *drawn)
+
+    monkeypatch.setattr(problem.oracle, "truth", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "computed"), [("raise NotImplementedError", False), ("return x.clone()", True)]
+)
+def test_an_unsupported_case_needs_no_oracle(tmp_path, fork_server, solved, body, computed):
+    path = tmp_path / "rotate_half.py"
+    path.write_text(f"def rotate_half(x, *, interleaved=False):\n    {body}\n")
+    with Sweep("cpu", server=fork_server) as sweep:
+        found = list(sweep.grade(HALF, CASES, [Solution(path, "rotate_half")]))
+    assert len(found) == len(CASES)
+    assert bool(solved) == computed
+    assert all(bool(each.problem.budgets) == computed for each in found)
+
+
+def test_shapes_are_known_before(solved):
+    made = make_problem(HALF, CASES[0], Draws(1), "cpu")
+    assert made.names == (OUTPUT, "x")
+    assert made.shapes == dict.fromkeys((OUTPUT, "x"), made.arguments["x"].shape)
+    assert made.outline.shapes == made.shapes and not solved
+    assert made.truth[OUTPUT].shape == made.shapes[OUTPUT] and solved
+
+
+def test_threads_that_ask_at_once_have_it_computed_once():
+    asked, begun = [], threading.Barrier(8)
+    once, found = Once(lambda: asked.append(1) or len(asked)), []
+
+    def ask():
+        begun.wait()
+        found.append(once())
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [1] * 8 and once.known
+
+
+def test_what_failed_is_tried_again():
+    numbers = iter([0, 1])
+    once = Once(lambda: 1 // next(numbers))
+    with pytest.raises(ZeroDivisionError):
+        once()
+    assert not once.known and once() == 1
