@@ -45,7 +45,7 @@ LARGEST_DATA = 8 << 30
 SAMPLING = (
     *("builtins", "time", "torch.cuda", "torch._utils"),
     *(f"common.sandbox.{name}" for name in ("backend", "clock", "contestants", "dice", "memory")),
-    *(f"common.sandbox.{name}" for name in ("rotation", "session", "shifting", "timed")),
+    *(f"common.sandbox.{name}" for name in ("rotation", "session", "timed")),
 )
 """The modules whose functions take a timed sample."""
 DYNAMO = "torch._dynamo"

@@ -11,13 +11,11 @@ import torch
 from common import ops
 from common.arena import Arena, shifted, storage_bytes
 from common.grading.calls import call_tensors
-from common.measure.laid_calls import lay_calls
-from common.measure.timed_process import Failed, TimedProcess, is_shifts
+from common.measure.timed_process import Failed, TimedProcess, is_shifts, lay_calls
 from common.ops._draw import draw
 from common.sandbox import clock, memory, rotation
 from common.sandbox.clock import COLD_CALLS, Clock
-from common.sandbox.rotation import Rotation, TimedCall
-from common.sandbox.shifting import Changing
+from common.sandbox.rotation import Changing, Rotation, TimedCall
 from tests.support.asking import workers
 
 HALF = ops.load("rotate_half")

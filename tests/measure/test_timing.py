@@ -21,8 +21,7 @@ from common.sandbox.clock import WARM_UP_CALLS
 from common.sandbox.failures import Refused
 from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.spans import spans_of
-from common.sandbox.rotation import Rotation, TimedCall, overlap
-from common.sandbox.shifting import Changing
+from common.sandbox.rotation import Changing, Rotation, TimedCall, overlap
 from common.sandbox.timed import check_sample
 
 ROPE = ops.load("rope")
@@ -51,7 +50,7 @@ def rotation(count=2, forward=torch.Tensor.neg, check=lambda output: None, unit=
 @pytest.mark.parametrize("unit", [1, 2, 4])
 def test_inputs_change_in_place_to_what_the_harness_can_work_out(monkeypatch, unit):
     """By shifts of one seed: those of one seed in 2,400 never move the last element first."""
-    monkeypatch.setattr("common.sandbox.shifting.below", random.Random(0).randrange)
+    monkeypatch.setattr("common.sandbox.rotation.below", random.Random(0).randrange)
     ours, inputs, _ = rotation(unit=unit)
     drawn = [x.clone() for x in inputs]
     seen = set()

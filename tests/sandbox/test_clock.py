@@ -10,8 +10,7 @@ from common.arena import storage_bytes
 from common.sandbox import clock, contestants
 from common.sandbox.clock import Clock, Contestant, Probes
 from common.sandbox.contestants import Captured
-from common.sandbox.rotation import ALIVE, Rotation, TimedCall
-from common.sandbox.shifting import Changing
+from common.sandbox.rotation import ALIVE, Changing, Rotation, TimedCall
 from tests.support.rotations import rotation
 
 # --- what is timed --------------------------------------------------------------------------------

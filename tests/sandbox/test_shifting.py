@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from common.arena import is_shifted, shifted, storage_bytes
-from common.sandbox import shifting
-from common.sandbox.shifting import Changing, Shifts, rotate
+from common.sandbox import rotation
+from common.sandbox.rotation import Changing, Shifts, rotate
 
 
 def changing(x, unit=1):
@@ -25,7 +25,7 @@ def test_every_rotation_is_a_roll(count):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_after_many_shifts_the_bits_are_those_that_were_drawn(monkeypatch, dtype):
-    monkeypatch.setattr(shifting, "PIECE", 64)
+    monkeypatch.setattr(rotation, "PIECE", 64)
     drawn = [torch.randn(sizes).to(dtype) for sizes in (500, 8, (3, 7), 0, 1)]
     inputs = [each.clone() for each in drawn]
     several = [changing(each, 7 if each.dim() > 1 else 1) for each in inputs]
@@ -45,12 +45,12 @@ def test_after_many_shifts_the_bits_are_those_that_were_drawn(monkeypatch, dtype
 
 
 def test_a_large_input_takes_the_memory_of_one_piece(monkeypatch):
-    monkeypatch.setattr(shifting, "PIECE", 64)
+    monkeypatch.setattr(rotation, "PIECE", 64)
     ours = Shifts([[changing(torch.zeros(500)), changing(torch.zeros(900))] for _ in range(2)])
     held = [*ours._twice, *ours._halves, ours._piece]
-    assert sum(each.numel() for each in held) == shifting.PIECE
+    assert sum(each.numel() for each in held) == rotation.PIECE
     for _ in range(30):
-        assert shifting.PIECE / 2 < 4 * shifting._drawn(ours._calls[0]) <= shifting.PIECE
+        assert rotation.PIECE / 2 < 4 * rotation._drawn(ours._calls[0]) <= rotation.PIECE
 
 
 def test_a_changed_element_shows_after_any_number_of_shifts():
