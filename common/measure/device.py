@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from common.processes import parents
 from common.records.fields import POWER_CAP
 
@@ -86,6 +88,13 @@ def summary(readings: Sequence[Reading]) -> State:
     if others := [reading["others"] for reading in readings if "others" in reading]:
         state["others"] = max(others)
     return state
+
+
+def monitor(device: str) -> Monitor:
+    """Return a monitor of this process's device; nothing can be read of a CPU."""
+    if device != "cuda":
+        return Monitor(None)
+    return Monitor(reader(str(torch.cuda.get_device_properties().uuid)))
 
 
 @functools.cache

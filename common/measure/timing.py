@@ -87,15 +87,15 @@ def time_case(
     Raises:
         torch.OutOfMemoryError: The device does not hold the case, whatever the solution takes.
     """
-    try:
-        with graded.worker.alone():
+    with graded.worker.alone():
+        try:
             return Attempts(graded, baseline, direction, room, patience).run()
-    except Failed as failed:
-        return {"verdict": failed.verdict, "reason": failed.reason}
-    except BaselineFailed as failed:
-        return {"unmeasured": f"not timed: {failed}"}
-    finally:
-        graded.worker.release()
+        except Failed as failed:
+            return {"verdict": failed.verdict, "reason": failed.reason}
+        except BaselineFailed as failed:
+            return {"unmeasured": f"not timed: {failed}"}
+        finally:
+            graded.worker.release()
 
 
 # --- what is timed again --------------------------------------------------------------------------
@@ -244,10 +244,11 @@ RETRIES = {
     Cause.GOES_ON: Retry(Attempts.change_nothing, 2, Attempts.fail),
     Cause.ANOTHERS: Retry(Attempts.count_slow_probes, 1, Attempts.fail),
 }
-"""By cause what is done about it.
+"""What is done about each cause.
 
-Before a case, its parts are taken again: a turn of eager's beside which the probe is slow
-(`baseline.TRIES`), and the stopwatch's run (`stopwatch.TRIES`).
+Within an attempt, a turn of eager's beside which the probe is slow is taken again at once
+(`baseline.TRIES`), and the stopwatch makes further runs (`stopwatch.TRIES`): both take milliseconds
+and leave the samples so far as they are.
 """
 
 
@@ -279,9 +280,9 @@ def _time(
     patience: float,
     frugal: bool,
 ) -> Reply:
-    case, where = problem.case, problem.device
+    case = problem.case
     work = problem.op.timed_work(case, direction)
-    with device.Monitor(device.reader(_uuid()) if where == "cuda" else None) as monitor:
+    with device.monitor(problem.device) as monitor:
         laid = _laid(problem, worker, direction)
         timed = TimedProcess(worker, laid, direction, frugal=frugal)
         baseline.begin(problem, direction, work, frugal)
@@ -378,10 +379,6 @@ def _sustained(
         return {}
     known = baseline.sustained({name: medians[name] for name in ("eager", "dense")})
     return {"solution": timed.sustained("solution", medians["solution"]), **known}
-
-
-def _uuid() -> str:
-    return str(torch.cuda.get_device_properties().uuid)
 
 
 # --- the results of timed calls -------------------------------------------------------------------

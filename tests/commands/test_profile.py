@@ -142,20 +142,17 @@ def test_what_failed_is_said_and_not_traced(on_a_gpu, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("reply", "says"), [({"trace": "{torn"}, "no JSON"), ({"reason": "it broke"}, "it broke")]
+    ("reply", "says"),
+    [
+        ({"trace": "{torn"}, "no JSON"),
+        ({"verdict": "CRASHED", "reason": "the process ended by SIGSEGV"}, "ended by SIGSEGV"),
+    ],
 )
 def test_a_trace_that_is_none_is_said(on_a_gpu, monkeypatch, capsys, tmp_path, reply, says):
     monkeypatch.setattr(timed_process, "trace_case", lambda *_: reply)
     profile.profile([HOUSE], "cuda", verbose=False)
     assert says in capsys.readouterr().out
     assert not list(tmp_path.rglob("*.json"))
-
-
-def test_a_solution_that_dies_under_the_profiler_is_said(on_a_gpu, monkeypatch, capsys):
-    death = {"verdict": "CRASHED", "reason": "the process ended by SIGSEGV"}
-    monkeypatch.setattr(timed_process, "trace_case", lambda *_: death)
-    profile.profile([HOUSE], "cuda", verbose=False)
-    assert "the process ended by SIGSEGV" in capsys.readouterr().out
 
 
 def test_without_a_gpu_the_counts_of_the_real_cases_are_left(capsys):

@@ -268,19 +268,15 @@ def test_a_replay_of_each_call_is_captured(capturing):
     assert capturing[0] == "error" and capturing[-1] == "default"
 
 
-def test_what_waits_for_the_gpu_is_not_captured_at_all(capturing, monkeypatch):
+def test_what_waits_for_the_gpu_or_fails_in_its_capture_is_no_replay(capturing, monkeypatch):
     def waits():
         raise RuntimeError("called a synchronizing CUDA operation")
 
-    monkeypatch.setattr(contestants, "_capture", lambda forward: pytest.fail("it was captured"))
-    assert contestants.captured([lambda: "a", waits]) == []
-    assert capturing[-1] == "default"
-
-
-def test_a_capture_that_fails_is_no_replay(capturing, monkeypatch):
     def fail(forward):
         raise RuntimeError("operation not permitted when stream is capturing")
 
+    monkeypatch.setattr(contestants, "_capture", lambda forward: pytest.fail("it was captured"))
+    assert contestants.captured([lambda: "a", waits]) == []
     monkeypatch.setattr(contestants, "_capture", fail)
     assert contestants.captured([lambda: "a"]) == []
     assert capturing[-1] == "default"
@@ -332,22 +328,19 @@ def counted(monkeypatch):
 
 
 def test_untimed_calls_come_first_where_the_memory_was_given_back(counted):
+    """And none of them is kept."""
     log = []
     ours = calls_of(log)
     for cold in (False, True, False):
         if cold:
             ours.give_back()
             assert not ours.ours._alive
+            ours.get_ready("solution")
+            assert ours.ours.delivered() is None
+            ours.give_back()
         log.clear(), counted.clear()
         ours.turn("solution", "gpu", 3)
         assert (len(counted), len(log)) == (3, 3 + COLD_CALLS * cold)
-
-
-def test_no_untimed_call_is_kept(counted):
-    ours = calls_of([])
-    ours.give_back()
-    ours.get_ready("solution")
-    assert ours.ours.delivered() is None
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,8 @@ def test_the_peak_is_what_a_call_takes_beyond_its_results(monkeypatch, scratch, 
     gpu.take(500), gpu.take(-500)
     assert rotation.peak_memory(ours) == peak
     assert not ours._alive
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert rotation.peak_memory(ours) is None, "a CPU has none"
 
 
 def test_a_gradient_that_is_the_upstream_one_takes_nothing(monkeypatch):
@@ -243,12 +245,6 @@ def test_a_gradient_that_is_the_upstream_one_takes_nothing(monkeypatch):
 
     ours = Rotation([TimedCall(forward, [x], upstream, [changing(upstream)])], True)
     assert rotation.peak_memory(ours) == 56 - 16
-
-
-def test_a_cpu_has_no_peak(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    ours = Rotation([TimedCall(lambda: torch.zeros(4), [], torch.zeros(4))], False)
-    assert rotation.peak_memory(ours) is None
 
 
 @pytest.mark.parametrize(
