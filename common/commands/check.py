@@ -114,9 +114,9 @@ def _measure_board(
     from common.grading.memory import Memory
     from common.grading.sweep import Sweep
     from common.grading.tiers import tier_cases
-    from common.measure.rows import measure
+    from common.measure.rows import Measurement
 
-    due = tier_cases(chosen, "board", server.device)
+    due = list(tier_cases(chosen, "board", server.device, budget=memory))
     count = sum(2 * len(cases) * smoke.solutions_of(op.name, chosen) for op, cases in due)
     rows: list[Record] = []
     digests = {each: (each.digest, "") for each in chosen}  # the harness's is for records
@@ -125,9 +125,8 @@ def _measure_board(
         Sweep(server.device, server=server, memory=budget) as sweep,
         Steps("rows", count) as steps,
     ):
-        for measured in measure(
-            sweep, chosen, "check", digests, patience=PATIENCE, through=compiler.behind
-        ):
+        rows_of = Measurement(sweep, digests, patience=PATIENCE, through=compiler.behind)
+        for measured in rows_of.measure(chosen, due):
             if isinstance(measured, TooLarge):
                 case = measured.case.name
                 steps.say(shared.left_out(measured.op.name, case, measured.reason))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from common import ops, paths
@@ -49,58 +48,54 @@ def run(options: argparse.Namespace) -> int:
 def _print_counts(chosen: Iterable[Solution]) -> None:
     print("Nothing is timed without a GPU: the least that each case must move and compute.")
     for op in map(ops.load, sorted({solution.op for solution in chosen})):
-        print(f"\n{op.name}\n{_columns(HEADER[:5])}")
+        print(f"\n{op.name}\n{_padded(HEADER[:5])}")
         for case in op.cases("board"):
             for direction in DIRECTIONS:
-                print(_columns(_counts(op, case, direction)))
+                print(_padded(counts(op, case, direction)))
 
 
-# --- what binds -----------------------------------------------------------------------------------
+# --- lines ----------------------------------------------------------------------------------------
+
+HEADER = (
+    "case", "direction", "MB", "GFLOP", "FLOP/byte", "GPU µs", "host µs", "no grad", "limit µs",
+    "reached", "sustained", "of peak", "binds",
+)  # fmt: skip
+WIDTHS = (-44, -13, 9, 9, 9, 9, 9, 9, 15, 8, 10, 8, 11)
+"""Of the columns; a negative width aligns to the left."""
+LEGEND = (
+    "host µs: one call on an idle GPU, or for small cases the mean of a burst; launch binds if that"
+    " is longer than GPU µs\n"
+    "reached, sustained: the share of the limit by single calls on an idle GPU, and by calls that"
+    " follow each other for half a second, where arithmetic binds. A GPU that runs"
+    " on and on lowers its clock to stay within its power, so that a kernel that draws less power"
+    " than the library's gains on it"
+)
 
 
-@dataclass(frozen=True)
-class Bottleneck:
-    """The times of one direction of one case, in microseconds, and the limit that they approach."""
-
-    gpu: float
-    host: float
-    no_grad: float | None
-    """The host's time without autograd."""
-    limit: float
-    limited_by: str
-    """`copy` or `dense`, whichever limit is slower."""
-    sustained: float | None
-    """The share of dense products, where both run on and on."""
-    of_peak: float | None
-    """The least time by the datasheet, as a share of the GPU time."""
-
-    @property
-    def reached(self) -> float:
-        """The measured limit as a share of the GPU time."""
-        return self.limit / self.gpu
-
-    @property
-    def binds(self) -> str:
-        """`memory`, `arithmetic`, or `launch` if the host takes longer than the GPU."""
-        return "launch" if self.host > self.gpu else BINDS[self.limited_by]
+def counts(op: Op[Any], case: Case, direction: Direction) -> list[str]:
+    """Return the cells of a case that no clock is needed for."""
+    work = op.timed_work(case, direction)
+    intensity = work.flops / work.bytes if work.bytes else 0.0
+    amounts = (f"{work.bytes / 1e6:.4g}", f"{work.flops / 1e9:.3g}", f"{intensity:.3g}")
+    return [case.name, DIRECTION[direction], *amounts]
 
 
-def bottleneck(row: Record, work: Work, peak: Peak | None, dtype: str) -> Bottleneck:
-    """Return what binds a timed row; `work` is the work of one sample, backward included."""
+def times(row: Record, work: Work, peak: Peak | None, dtype: str) -> list[str]:
+    """Return the cells of a timed row; `work` is that of one sample, backward included."""
     from common.board.ranking import limit, sustained_share
 
-    slowest, name = limit(row)
-    gpu = row.gpu["solution"].median
-    no_grad = row.host.get("no_grad")
-    return Bottleneck(
-        gpu=gpu,
-        host=row.host["solution"].median,
-        no_grad=no_grad.median if no_grad else None,
-        limit=slowest,
-        limited_by=name,
-        sustained=sustained_share(row),
-        of_peak=least(work, peak, dtype) / gpu if peak else None,
-    )
+    (slower, name), no_grad = limit(row), row.host.get("no_grad")
+    gpu, host = (each["solution"].median for each in (row.gpu, row.host))
+    of_peak = least(work, peak, dtype) / gpu if peak else None
+    shares = (slower / gpu, sustained_share(row), of_peak)
+    return [
+        f"{gpu:.1f}",
+        f"{host:.1f}",
+        f"{no_grad.median:.1f}" if no_grad else "",
+        f"{name} {slower:.1f}",
+        *("" if share is None else f"{share:.0%}" for share in shares),
+        "launch" if host > gpu else BINDS[name],
+    ]
 
 
 def least(work: Work, peak: Peak, dtype: str) -> float:
@@ -110,6 +105,14 @@ def least(work: Work, peak: Peak, dtype: str) -> float:
     """
     arithmetic = work.flops / peak.flops_per_second[dtype] if work.products else 0.0
     return 1e6 * max(work.bytes / peak.bytes_per_second, arithmetic)
+
+
+def _padded(cells: Sequence[str]) -> str:
+    padded = (
+        cell.ljust(-width) if width < 0 else cell.rjust(width)
+        for cell, width in zip(cells, WIDTHS, strict=False)
+    )
+    return " ".join(padded).rstrip()
 
 
 # --- on a GPU -------------------------------------------------------------------------------------
@@ -136,32 +139,42 @@ def profile(
 def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction]]:
     """Print a line for each case and direction; return those that were timed."""
     from common.grading.graded import TooLarge
+    from common.grading.tiers import tier_cases
     from common.measure import machine, rows
     from common.peaks import peak_of
 
     op, name = ops.load(solution.op), machine.device_name(sweep.device)
-    peak = peak_of(name)
-    print(f"\n{solution.name} on {name}{_datasheet(peak)}\n{LEGEND}\n{_columns(HEADER)}")
-    digests = machine.digests_of([solution])
-    cases = {case.name: case for case in op.board(sweep.device)}
+    peak, by_name = peak_of(name), {case.name: case for case in op.board(sweep.device)}
+    sheet = f", {peak.bytes_per_second / 1e12:g} TB/s at its peak ({peak.source})" if peak else ""
+    print(f"\n{solution.name} on {name}{sheet}\n{LEGEND}\n{_padded(HEADER)}")
+    measurement = rows.Measurement(sweep, machine.digests_of([solution]))
+    cases = tier_cases([solution], "board", sweep.device, budget=sweep.room.memory.budget)
     timed: list[tuple[Case, Direction]] = []
-    for measured in rows.measure(sweep, [solution], "profile", digests):
+    for measured in measurement.measure([solution], cases):
         if isinstance(measured, TooLarge):
-            print(shared.left_out(op.name, measured.case.name, measured.reason))
+            print(shared.left_out(solution.op, measured.case.name, measured.reason))
             continue
-        case = cases[measured[0].row.case]
         for row, direction in zip((each.row for each in measured), DIRECTIONS, strict=True):
-            print(_columns(_cells(row, op, case, direction, peak)), flush=True)
-            timed += [(case, direction)] * bool(row.gpu)
+            case = by_name[row.case]
+            cells = counts(op, case, direction)
+            if row.gpu:
+                cells += times(row, op.timed_work(case, direction), peak, case.dtype)
+                timed.append((case, direction))
+            else:
+                cells[2:] = [f"{row.verdict}: {row.reason}" if row.reason else row.verdict]
+            print(_padded(cells), flush=True)
     return timed
 
 
 def _write_traces(
     sweep: Sweep, solution: Solution, timed: Iterable[tuple[Case, Direction]]
 ) -> None:
-    folder = paths.PROFILES / solution.handle / solution.path.stem
+    from common.measure import timed_process
+
+    folder, op = paths.PROFILES / solution.handle / solution.path.stem, ops.load(solution.op)
     for case, direction in timed:
-        reply = _trace(sweep, solution, case, direction)
+        worker = sweep.worker(solution)  # which writes no file
+        reply = timed_process.trace_case(op, case, sweep.device, worker, direction)
         try:
             json.loads(reply["trace"])
         except (KeyError, TypeError, ValueError):
@@ -174,76 +187,9 @@ def _write_traces(
         print(f"traces: {folder}, for ui.perfetto.dev")
 
 
-def _trace(sweep: Sweep, solution: Solution, case: Case, direction: Direction) -> dict[str, Any]:
-    """Return the trace, or the reason for none; the solution's process writes no file."""
-    from common.measure.tracing import trace_case
-
-    worker = sweep.worker(solution)
-    return trace_case(ops.load(solution.op), case, sweep.device, worker, direction)
-
-
 def _print_counters(solution: Solution, timed: Iterable[tuple[Case, Direction]]) -> None:
     if ncu.installed():
         # one direction a case, the last: with backward, if that was timed
         for case, direction in dict(timed).items():
             lines = ncu.lines(solution, case, direction)
             print(f"ncu, {case.name} {DIRECTION[direction]}:", *lines, sep="\n    ", flush=True)
-
-
-# --- lines ----------------------------------------------------------------------------------------
-
-HEADER = (
-    "case", "direction", "MB", "GFLOP", "FLOP/byte", "GPU µs", "host µs", "no grad", "limit µs",
-    "reached", "sustained", "of peak", "binds",
-)  # fmt: skip
-LEGEND = (
-    "host µs: one call on an idle GPU, or for small cases the mean of a burst; launch binds if that"
-    " is longer than GPU µs\n"
-    "reached, sustained: the share of the limit by single calls on an idle GPU, and by calls that"
-    " follow each other for half a second, where arithmetic binds. A GPU that runs"
-    " on and on lowers its clock to stay within its power, so that a kernel that draws less power"
-    " than the library's gains on it"
-)
-WIDTHS = (-44, -13, 9, 9, 9, 9, 9, 9, 15, 8, 10, 8, 11)
-"""Of the columns; a negative width aligns to the left."""
-
-
-def _columns(cells: Sequence[str]) -> str:
-    padded = (
-        cell.ljust(-width) if width < 0 else cell.rjust(width)
-        for cell, width in zip(cells, WIDTHS, strict=False)
-    )
-    return " ".join(padded).rstrip()
-
-
-def _datasheet(peak: Peak | None) -> str:
-    if peak is None:
-        return ""
-    return f", {peak.bytes_per_second / 1e12:g} TB/s at its peak ({peak.source})"
-
-
-def _counts(op: Op[Any], case: Case, direction: Direction) -> tuple[str, ...]:
-    work = op.timed_work(case, direction)
-    intensity = work.flops / work.bytes if work.bytes else 0.0
-    amounts = (f"{work.bytes / 1e6:.4g}", f"{work.flops / 1e9:.3g}", f"{intensity:.3g}")
-    return (case.name, DIRECTION[direction], *amounts)
-
-
-def _cells(
-    row: Record, op: Op[Any], case: Case, direction: Direction, peak: Peak | None
-) -> tuple[str, ...]:
-    counts = _counts(op, case, direction)
-    if not row.gpu:
-        return (*counts[:2], f"{row.verdict}: {row.reason}" if row.reason else row.verdict)
-    found = bottleneck(row, op.timed_work(case, direction), peak, case.dtype)
-    return (
-        *counts,
-        f"{found.gpu:.1f}",
-        f"{found.host:.1f}",
-        "" if found.no_grad is None else f"{found.no_grad:.1f}",
-        f"{found.limited_by} {found.limit:.1f}",
-        f"{found.reached:.0%}",
-        "" if found.sustained is None else f"{found.sustained:.0%}",
-        "" if found.of_peak is None else f"{found.of_peak:.0%}",
-        found.binds,
-    )

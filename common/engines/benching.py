@@ -14,12 +14,14 @@ from common.engines import paces
 from common.engines.engine import Engine, cases, count, notes
 from common.engines.units import Answer, Rows, TooLarge, plan
 from common.errors import UserError
+from common.grading import counting
+from common.grading.counting import Count
 from common.grading.sweep import eager_of
-from common.measure.counts import counts
 from common.measure.machine import digests_of
 from common.measure.recording import Recording, recording
 from common.records import runs
-from common.records.fields import Selection
+from common.records.counted import Steps
+from common.records.fields import SCHEMA, Selection
 from common.records.lines import Counted, LeftOut, Memory, Record
 from common.solutions import Solution
 from common.spec import DIRECTIONS
@@ -175,3 +177,40 @@ def _counted(begun: Recording, solutions: Sequence[Solution]) -> Iterator[Counte
     for counted in counts(everyone, run.run, digests_of(everyone)):
         begun.counted(counted)
         yield counted
+
+
+def counts(
+    solutions: Sequence[Solution], run: str, digests: Mapping[Solution, tuple[str, str]]
+) -> Iterator[Counted]:
+    """Yield the work of every board case that each solution supports, at its true shape.
+
+    What a solution's process says in another form is left out.
+    """
+    for found in counting.count(solutions):
+        with contextlib.suppress(msgspec.ValidationError):
+            yield _line(found, run, digests[found.solution])
+
+
+def _line(count: Count, run: str, digests: tuple[str, str]) -> Counted:
+    """Return the line of one count; its least work is that of all directions up to its own."""
+    op, case = count.op, count.case
+    upto = DIRECTIONS[: DIRECTIONS.index(count.direction) + 1]
+    least = [op.work(case, direction) for direction in upto]
+    return Counted(
+        schema=SCHEMA,
+        run=run,
+        solution=count.solution.name,
+        peer=count.solution.peer,
+        op=op.name,
+        case=case.name,
+        row=op.twin(case).name,
+        params=case.params,
+        track=case.track_of(count.direction),
+        ranked_by=case.ranked_by,
+        direction=count.direction,
+        bytes=sum(each.bytes for each in least),
+        flops=sum(each.flops for each in least),
+        sources=digests[0],
+        harness=digests[1],
+        steps=msgspec.convert(count.steps, Steps),
+    )

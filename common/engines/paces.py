@@ -33,7 +33,7 @@ def pace(sweep: Sweep) -> float | None:
     if case is None or sweep.device != "cuda":
         return None
     digests = {eager: ("", "")}
-    found = Measurement(sweep, "pace", digests, patience=0.3).of(op, [case], [eager])
+    found = Measurement(sweep, digests, patience=0.3).measure([eager], [(op, [case])])
     rows = chain.from_iterable(each for each in found if isinstance(each, list))
     return next((_eager(each) for each in rows if each.row.gpu), None)
 

@@ -109,11 +109,11 @@ class Station:
 
     def _measured(self, unit: Unit) -> Iterator[list[Measured] | graded.TooLarge]:
         if self._measurement is None:
-            tier, digests = self._job.tier, self._digests
             self._measurement = Measurement(
-                self._sweep, unit.run, digests, tier, through=self._compiler.behind
+                self._sweep, self._digests, unit.run, self._job.tier, through=self._compiler.behind
             )
-        return self._measurement.of(*self._of(unit), _left_out(unit))
+        op, cases, chosen = self._of(unit)
+        return self._measurement.measure(chosen, [(op, cases)], _left_out(unit))
 
     @functools.cached_property
     def _digests(self) -> dict[Solution, tuple[str, str]]:

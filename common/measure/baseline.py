@@ -23,13 +23,8 @@ from common.errors import Kind, ServerEnded, UserError, kind_of
 from common.grading.problem import Problem
 from common.grading.sweep import Sweep, eager_of
 from common.grading.worker import Worker
-from common.measure.affinity import kept_on, quickest
-from common.measure.laid_calls import LaidCalls, lay_calls
-from common.measure.timed_process import (
-    Failed,
-    TimedProcess,
-    is_samples,
-)
+from common.measure.cores import kept_on, quickest
+from common.measure.timed_process import Failed, LaidCalls, TimedProcess, lay_calls, probe
 from common.measure.turns import Samples, Turns
 from common.spec import ByClock, Case, Direction, Op, Work
 from common.stats import median
@@ -43,12 +38,8 @@ SLOW = {"gpu": 1.25, "host": 1.5}
 CALIBRATION, LOOK = 30, 3
 """Samples of the probe when it is calibrated, and beside a turn; their median counts."""
 TRIES, PAUSE = 10, 0.02
-"""How often turns are taken again, how often they wait for a quick probe, and the seconds of each
+"""How often a turn is taken in all, how often it waits for a quick probe, and the seconds of each
 such wait."""
-SUSTAINED = 0.5
-"""Seconds of a sustained run."""
-TRIAL = 0.03
-"""Seconds of the run before it, if a call takes as long as its samples of GPU time."""
 
 
 class Disturbed(Exception):
@@ -82,7 +73,8 @@ def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:
     Without a GPU nothing that counts is timed, and no probe is slow.
     """
     clocks: tuple[ByClock, ...] = ("gpu", "host") if device == "cuda" else ()
-    return {clock: median(_probe(worker, clock, CALIBRATION)) for clock in clocks}
+    with eagers_own_faults():
+        return {clock: median(probe(worker, clock, CALIBRATION)) for clock in clocks}
 
 
 @dataclass
@@ -108,8 +100,7 @@ class Baseline:
 
         `stand_in` is another worker of eager, to be timed in a solution's place.
         """
-        self._worker, self.calibrated = worker, calibrated
-        self.stand_in = stand_in or worker
+        self.worker, self.calibrated, self.stand_in = worker, calibrated, stand_in or worker
         self.patient = True
         """Whether a slow probe stops the clock; otherwise it is counted."""
         self.slow_probes: Counter[str] = Counter()
@@ -128,40 +119,39 @@ class Baseline:
             BaselineFailed: Eager cannot be run on the case.
         """
         self.slow_probes, self._direction = Counter(), direction
-        self._worker.refresh()
-        ready = self._ready
-        if (
-            ready is None
-            or (ready.case, ready.frugal) != (problem.case, frugal)
-            or self._worker.changes != ready.changes
-        ):
-            self._ready = None  # for good, if what follows fails
-            with eagers_own_faults():
-                self._worker.release()
-                ready = Ready(problem.case, frugal, self._laid(problem))
-        if direction not in ready.timed:
-            limits = {
-                "copy_bytes": work.bytes, "products": work.products, "dtype": problem.case.dtype,
-            }  # fmt: skip
-            with eagers_own_faults():
+        self.worker.refresh()
+        ready, self._ready = self._ready, None  # for good, if what follows fails
+        with eagers_own_faults():
+            if (
+                ready is None
+                or (ready.case, ready.frugal) != (problem.case, frugal)
+                or self.worker.changes != ready.changes
+            ):
+                self.worker.release()
+                laid = lay_calls(problem.op, problem.case, problem.device, self.worker, 1)
+                ready = Ready(problem.case, frugal, laid)
+            if direction not in ready.timed:
                 ready.timed[direction] = TimedProcess(
-                    self._worker,
+                    self.worker,
                     ready.laid,
                     direction,
-                    limits,
+                    {"copy_bytes": work.bytes, "products": work.products,
+                     "dtype": problem.case.dtype},
                     frugal=frugal,
                     beside=bool(ready.timed),
-                )
-        ready.changes = self._worker.changes
+                )  # fmt: skip
+        ready.changes = self.worker.changes
         self._ready = ready
 
-    def _laid(self, problem: Problem) -> LaidCalls:
-        return lay_calls(problem.op, problem.case, problem.device, self._worker, 1)
+    @property
+    def ready(self) -> Ready:
+        """Return the case that the process is ready for."""
+        assert self._ready is not None, "the baseline has begun nothing"
+        return self._ready
 
     @property
     def _timed(self) -> TimedProcess:
-        assert self._ready is not None, "the baseline has begun nothing"
-        return self._ready.timed[self._direction]
+        return self.ready.timed[self._direction]
 
     def turns(self, names: Sequence[str], clock: ByClock, burst: int = 1) -> Turns:
         """Return a function that takes samples of some of `eager`, `copy` and `dense`.
@@ -212,8 +202,12 @@ class Baseline:
         """Return the probe's time in microseconds if it is slow now, else None."""
         if clock not in self.calibrated:
             return None
-        now = median(_probe(self._worker, clock, LOOK))
+        now = self._probe(clock)
         return now if self._is_slow(clock, now) else None
+
+    def _probe(self, clock: ByClock) -> float:
+        with eagers_own_faults():
+            return median(probe(self.worker, clock, LOOK))
 
     @contextlib.contextmanager
     def on_one_core(self, worker: Worker) -> Iterator[None]:
@@ -221,15 +215,9 @@ class Baseline:
 
         Their host times then differ by what the two do, and not by their cores.
         """
-        mine = self._worker.pid
-        core = quickest(mine, lambda: median(_probe(self._worker, "host", LOOK)))
-        with kept_on({core}, mine, worker.pid):
+        core = quickest(self.worker.pid, lambda: self._probe("host"))
+        with kept_on({core}, self.worker.pid, worker.pid):
             yield
-
-    def restart(self) -> None:
-        """End eager's process; the next request starts another."""
-        self._worker.renew()
-        self._ready = None
 
     def sustained(self, times: dict[str, float]) -> dict[str, float]:
         """Return the sustained microseconds of eager and the dense products, once per case.
@@ -237,55 +225,31 @@ class Baseline:
         Args:
             times: The times in microseconds that are expected, by contestant.
         """
-        timed = self._timed
-        assert self._ready is not None
-        known = self._ready.sustained
+        known = self.ready.sustained
         if self._direction not in known:
             if self.patient:
                 self._await_quick_probe("gpu")
             with eagers_own_faults():
                 known[self._direction] = {
-                    name: sustained(timed, _in_its_process(name), each)
+                    name: self._timed.sustained(_in_its_process(name), each)
                     for name, each in times.items()
                 }
         return known[self._direction]
 
-    @property
-    def worker(self) -> Worker:
-        """Return eager's worker."""
-        return self._worker
+    def restart(self) -> None:
+        """End eager's process; the next request starts another."""
+        self.worker.renew()
+        self._ready = None
 
     def release(self) -> None:
         """Free the memory of the case."""
-        self._worker.release()
+        self.worker.release()
         self._ready = None
 
 
 def _in_its_process(name: str) -> str:
     """Return the name that eager's process has for a contestant: eager is its solution."""
     return "solution" if name == "eager" else name
-
-
-def sustained(timed: TimedProcess, name: str, expected: float) -> float:
-    """Return the microseconds of a call that runs on and on, with nothing between two calls.
-
-    A short run shows how many calls fill the time: they may wait for the host, which the expected
-    microseconds, those of the GPU, do not tell.
-    """
-    calls, took = timed.inputs, expected
-    for seconds in (TRIAL, SUSTAINED):
-        rounds = max(round(1e6 * seconds / took / calls), 1)
-        took = 1e6 * timed.run_on(name, rounds).wall / (rounds * calls)
-    return round(took, 2)
-
-
-def _probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
-    with eagers_own_faults():
-        reply = worker.ask("probe", clock=clock, rounds=rounds)
-        if not is_samples(reply.get("samples"), rounds):
-            reason = str(reply.get("reason", "the probe has no samples"))
-            raise Failed("CRASHED", reason, Kind(reply.get("kind", "")))
-    return list(reply["samples"])
 
 
 @contextlib.contextmanager

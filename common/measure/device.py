@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from common.processes import parents
 from common.records.fields import POWER_CAP
 
@@ -88,6 +90,13 @@ def summary(readings: Sequence[Reading]) -> State:
     return state
 
 
+def monitor(device: str) -> Monitor:
+    """Return a monitor of this process's device; nothing can be read of a CPU."""
+    if device != "cuda":
+        return Monitor(None)
+    return Monitor(reader(str(torch.cuda.get_device_properties().uuid)))
+
+
 @functools.cache
 def reader(uuid: str) -> Callable[[], Reading] | None:
     """Return a function that reads the device of this UUID; None where NVML does not answer."""
@@ -98,10 +107,10 @@ def reader(uuid: str) -> Callable[[], Reading] | None:
         handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
     except Exception:  # not installed, no library, no permission, a slice that NVML does not name
         return None
-    return functools.partial(read, nvml, handle, Others())
+    return functools.partial(read, nvml, handle)
 
 
-def read(nvml: Any, handle: Any, others: Others) -> Reading:
+def read(nvml: Any, handle: Any) -> Reading:
     """Read the device once; a value that it or its driver does not support is left out."""
     queries: dict[str, Callable[[], int]] = {
         "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
@@ -109,8 +118,8 @@ def read(nvml: Any, handle: Any, others: Others) -> Reading:
         "celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         # the older of its two names, which every version has
         "reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        "others": lambda: others.among(
-            [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+        "others": lambda: others(
+            tuple(sorted(each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
         ),
     }
     reading = {}
@@ -120,26 +129,14 @@ def read(nvml: Any, handle: Any, others: Others) -> Reading:
     return reading
 
 
-class Others:
-    """The count of the processes on the GPU that are not the harness's.
+@functools.lru_cache(maxsize=1)
+def others(pids: tuple[int, ...]) -> int:
+    """Return how many of the processes on the GPU are not the harness's.
 
-    They are counted rather than matched by id: in a container NVML may give the host's ids.
+    They are counted rather than matched by id: in a container NVML may give the host's ids. Only
+    other ids than the last ones lead to a walk over `/proc`, which takes 20 ms.
     """
-
-    def __init__(self) -> None:
-        """Count nothing yet."""
-        self._pids: list[int] | None = None
-        self._count = 0
-
-    def among(self, pids: Sequence[int]) -> int:
-        """Return how many of the processes that compute on the GPU are not the harness's.
-
-        Only other ids than the last ones lead to a walk over `/proc`, which takes 20 ms.
-        """
-        if sorted(pids) != self._pids:
-            self._pids = sorted(pids)
-            self._count = max(len(pids) - sum(map(_holds_gpu, _family(os.getpid()))), 0)
-        return self._count
+    return max(len(pids) - sum(map(_holds_gpu, _family(os.getpid()))), 0)
 
 
 def _family(pid: int) -> list[int]:

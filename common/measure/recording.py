@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,9 +20,6 @@ from common.records.runs import Results
 from common.records.writer import RunWriter, Samples
 from common.solutions import Solution
 from common.spec import DIRECTIONS
-
-Done = set[tuple[str, str, str]]
-"""The solution, op and case of those that are complete."""
 
 
 class Recording:
@@ -44,7 +40,7 @@ class Recording:
         found = _unfinished(earlier, fresh, digests)
         self.run, self.resumed = found or fresh, found is not None
         self.path = last[0] if found else writer.new_file(folder, fresh.run)
-        self.kept, unchanged = _whole(earlier) if found else [], []
+        self.kept, unchanged = _whole(earlier.rows) if found else [], []
         if not found and place.device == "cpu":
             self.kept = unchanged = _unchanged(runs.read(folder), fresh, digests)
         self.done = {(row.solution, row.op, row.case) for row in self.kept}
@@ -126,17 +122,12 @@ def _fresh(place: Place, selection: Selection, absent: Mapping[str, str]) -> Run
     )
 
 
-def _whole(earlier: Results) -> list[Record]:
-    """Return the rows of the cases that are complete: a kill may have cut off the last row."""
-    done = _done(earlier)
-    return [row for row in earlier.rows if (row.solution, row.op, row.case) in done]
-
-
-def _done(earlier: Results) -> Done:
-    """Return solution, op and case of those with a row for each direction."""
-    rows = {(row.solution, row.op, row.case, row.direction) for row in earlier.rows}
-    cases = {row[:3] for row in rows}
-    return {case for case in cases if all((*case, each) in rows for each in DIRECTIONS)}
+def _whole(rows: Sequence[Record]) -> list[Record]:
+    """Return the rows of cases with a row for each direction: a kill may have cut off the last."""
+    known = {(row.solution, row.op, row.case, row.direction) for row in rows}
+    cases = {case[:3] for case in known}
+    done = {case for case in cases if all((*case, each) in known for each in DIRECTIONS)}
+    return [row for row in rows if (row.solution, row.op, row.case) in done]
 
 
 def _unchanged(
@@ -144,15 +135,9 @@ def _unchanged(
 ) -> list[Record]:
     """Return the rows that are in order of finished runs with the same sources and versions."""
     versions = {run.run: run.versions for run in earlier.runs if run.run in earlier.finished}
-    now = {(s.name, s.op): digest for s, digest in digests.items()}
-    same = [
-        row
-        for row in earlier.latest(fresh.selection.tier)
-        if versions.get(row.run) == fresh.versions
-        and row.fine
-        and now.get((row.solution, row.op)) == (row.sources, row.harness)
-    ]
-    return _whole(replace(earlier, rows=same))
+    now = filter(_same_sources(digests), earlier.latest(fresh.selection.tier))
+    same = [row for row in now if row.fine and versions.get(row.run) == fresh.versions]
+    return _whole(same)
 
 
 def _unfinished(
@@ -167,9 +152,11 @@ def _unfinished(
     same = (last.versions, last.selection, last.absent, last.device_name) == (
         fresh.versions, fresh.selection, fresh.absent, fresh.device_name,
     )  # fmt: skip
-    now = {(s.name, s.op): digest for s, digest in digests.items()}
-    rows = [row for row in earlier.rows if row.run == last.run]
-    same = same and all(
-        now.get((row.solution, row.op)) == (row.sources, row.harness) for row in rows
-    )
-    return last if same else None
+    rows = (row for row in earlier.rows if row.run == last.run)
+    return last if same and all(map(_same_sources(digests), rows)) else None
+
+
+def _same_sources(digests: Mapping[Solution, tuple[str, str]]) -> Callable[[Record], bool]:
+    """Return whether a row is of the sources as they are now."""
+    now = {(each.name, each.op): digest for each, digest in digests.items()}
+    return lambda row: now.get((row.solution, row.op)) == (row.sources, row.harness)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from common.errors import out_of_memory
 from common.grading.graded import Graded, TooLarge
-from common.grading.room import Room
 from common.grading.sweep import STAND_IN, Sweep, eager_of
-from common.grading.tiers import repeats, tier_cases
+from common.grading.tiers import repeats
 from common.measure import baseline
 from common.measure.baseline import Baseline
 from common.measure.timing import CLOCK, time_case
@@ -28,7 +27,6 @@ from common.wire import Reply
 PATIENCE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
 """The share of the clocks' seconds, and of the further answers to grade, that a case gets; the
 plots' cases are many, and not ranked."""
-
 Through = Callable[[Iterable[Graded | TooLarge]], Iterable[Graded | TooLarge]]
 
 
@@ -47,136 +45,109 @@ class Measured:
         return dataclasses.replace(found, verdict=self.row.verdict, reason=self.row.reason)
 
 
-def measure(
-    sweep: Sweep,
-    solutions: Sequence[Solution],
-    run: str,
-    digests: dict[Solution, tuple[str, str]],
-    done: Collection[tuple[str, str, str]] = (),
-    tier: Tier = "board",
-    patience: float | None = None,
-    through: Through = iter,
-) -> Iterator[list[Measured] | TooLarge]:
-    """Yield both directions of each solution and case of the tier, or a case that does not fit.
-
-    `done` holds the solution, op and case of what is left out; `patience` is PATIENCE by default;
-    `through` changes what is graded, before it is timed.
-    """
-    measurement = Measurement(sweep, run, digests, tier, patience, through)
-    for op, cases in tier_cases(solutions, tier, sweep.device, budget=sweep.room.memory.budget):
-
-        def skip(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
-            return (solution.name, op.name, case.name) in done
-
-        asked = [solution for solution in solutions if solution.op == op.name]
-        if not all(skip(each, case) for each in asked for case in cases):
-            yield from measurement.of(op, cases, solutions, skip)
-
-
 class Measurement:
-    """The rows of one device, op after op; an op may come in parts."""
+    """The rows of one device, by one path for `check`, `bench` and `profile`."""
 
     def __init__(
         self,
         sweep: Sweep,
-        run: str,
         digests: Mapping[Solution, tuple[str, str]],
+        run: str = "",
         tier: Tier = "board",
         patience: float | None = None,
         through: Through = iter,
     ) -> None:
-        """Measure nothing yet; see `measure`."""
-        self._through = through
+        """Measure nothing yet.
+
+        Args:
+            sweep: The device's workers.
+            digests: For each solution its digest and the harness's, which its rows keep.
+            run: The id of the run that the rows are of.
+            tier: That of the cases.
+            patience: PATIENCE of the tier by default.
+            through: Changes what is graded, before it is timed.
+        """
         self._sweep, self._run, self._digests, self._tier = sweep, run, digests, tier
         self._patience = PATIENCE[tier] if patience is None else patience
+        self._through = through
         self._calibrated: dict[ByClock, float] | None = None
-        self._rows: dict[str, _Rows] = {}
+        self._baselines: dict[str, Baseline] = {}
+        self._too_large: set[tuple[str, str]] = set()
 
-    def of(
+    def measure(
         self,
-        op: Op[Any],
-        cases: Sequence[Case],
         solutions: Sequence[Solution],
+        cases: Iterable[tuple[Op[Any], Sequence[Case]]],
         skip: Callable[[Solution, Case], bool] = lambda solution, case: False,
     ) -> Iterator[list[Measured] | TooLarge]:
-        """Yield both directions of each solution and case of an op, or a case that does not fit."""
-        rows = self._rows_of(op)
+        """Yield both directions of each solution and case, or once a case that does not fit.
 
-        def leave_out(solution: Solution, case: Case) -> bool:
-            return skip(solution, case) or case in rows.too_large
+        Workers, the calibration and the baselines stay for the next call.
 
+        Args:
+            solutions: Those of all ops.
+            cases: The ops, each with some of its cases.
+            skip: Whether a solution is not asked a case.
+        """
         again = round(self._patience * repeats(self._tier, self._sweep.device))
-        found = self._sweep.grade(op, cases, solutions, leave_out, again)
-        for graded in self._through(found):
-            yield from rows.of(graded)
-        rows.baseline.release()
+        for op, several in cases:
+            beside, latest = self._baseline(op), None
 
-    def _rows_of(self, op: Op[Any]) -> _Rows:
-        """Return the rows of an op; the first call calibrates, before any solution has run."""
-        if op.name not in self._rows:
+            def leave_out(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
+                return skip(solution, case) or (op.name, case.name) in self._too_large
+
+            found = self._sweep.grade(op, several, solutions, leave_out, again)
+            for graded in self._through(found):
+                if graded.case != latest:  # eager's memory of the case before
+                    beside.release()
+                latest = graded.case
+                rows = self._rows(graded, beside)
+                if isinstance(rows, list):
+                    yield rows
+                elif (op.name, latest.name) not in self._too_large:
+                    self._too_large.add((op.name, latest.name))
+                    yield rows
+            beside.release()
+
+    def _baseline(self, op: Op[Any]) -> Baseline:
+        """Return eager's process for an op; the first call calibrates: no solution has run yet."""
+        if op.name not in self._baselines:
             sweep, worker = self._sweep, baseline.eager(self._sweep, op)
             if self._calibrated is None:
                 self._calibrated = baseline.calibrate(worker, sweep.device)
-            beside = Baseline(worker, self._calibrated, sweep.worker(eager_of(op), STAND_IN))
-            self._rows[op.name] = _Rows(
-                beside, sweep.room, self._run, self._digests, self._tier, self._patience
-            )
-        return self._rows[op.name]
+            stand_in = sweep.worker(eager_of(op), STAND_IN)
+            self._baselines[op.name] = Baseline(worker, self._calibrated, stand_in)
+        return self._baselines[op.name]
 
+    def _rows(self, graded: Graded | TooLarge, beside: Baseline) -> list[Measured] | TooLarge:
+        """Return the rows of both directions, or that the case does not fit."""
+        if isinstance(graded, TooLarge):
+            return graded
+        try:
+            return [self._row(graded, direction, beside) for direction in DIRECTIONS]
+        except torch.OutOfMemoryError as error:
+            return TooLarge(graded.problem.op, graded.case, out_of_memory(error))
 
-@dataclass
-class _Rows:
-    """The rows of one op, case after case, and the cases that do not fit the device."""
-
-    baseline: Baseline
-    room: Room
-    run: str
-    digests: Mapping[Solution, tuple[str, str]]
-    tier: Tier
-    patience: float
-    too_large: list[Case] = field(default_factory=list)
-    _latest: Case | None = None
-
-    def of(self, graded: Graded | TooLarge) -> Iterator[list[Measured] | TooLarge]:
-        """Yield the rows of both directions; or once that the case does not fit."""
-        if graded.case != self._latest:  # eager's memory of the case before
-            self.baseline.release()
-        self._latest = graded.case
-        if isinstance(graded, Graded):
-            try:
-                yield [self._row(graded, direction) for direction in DIRECTIONS]
-                return
-            except torch.OutOfMemoryError as error:
-                graded = TooLarge(graded.problem.op, graded.case, out_of_memory(error))
-        if graded.case not in self.too_large:
-            self.too_large.append(graded.case)
-            yield graded
-
-    def _row(self, graded: Graded, direction: Direction) -> Measured:
-        verdict = graded.verdicts[direction]
-        if graded.problem.device != "cuda" or verdict.verdict != "PASSED":
-            return self._measured(graded, direction, verdict.verdict, verdict.reason, {})
-        times = time_graded(graded, self.baseline, direction, self.room, self.patience)
-        if times.get("verdict"):
-            reason = f"while timed: {times['reason']}"
-            return self._measured(graded, direction, times["verdict"], reason, {})
-        return self._measured(graded, direction, "PASSED", times.get("unmeasured", ""), times)
-
-    def _measured(
-        self, graded: Graded, direction: Direction, name: str, reason: str, times: dict[str, Any]
-    ) -> Measured:
-        solution, error = graded.solution, graded.verdicts[direction].error
+    def _row(self, graded: Graded, direction: Direction, beside: Baseline) -> Measured:
+        found, times = graded.verdicts[direction], Reply()
+        verdict, reason = found.verdict, found.reason
+        if graded.problem.device == "cuda" and verdict == "PASSED":
+            room = self._sweep.room
+            times = time_case(graded, beside, direction, room, self._patience)
+            reason = times.get("unmeasured", "")
+            if times.get("verdict"):
+                verdict, reason = times["verdict"], f"while timed: {times['reason']}"
         row = record_of(
             graded.problem.op,
             graded.case,
             direction,
-            solution,
-            run=self.run,
-            tier=self.tier,
-            digests=self.digests[solution],
-            verdict=name,
+            graded.solution,
+            run=self._run,
+            tier=self._tier,
+            digests=self._digests[graded.solution],
+            verdict=verdict,
             reason=reason,
-            error=None if error is None else round(error, 5),
+            error=None if found.error is None else round(found.error, 5),
             times=times,
         )
         gpu, host = times.get("gpu", {}), times.get("host", {})
@@ -231,11 +202,3 @@ def record_of(
 
 def _summaries(times: dict[str, list[float]]) -> dict[str, Summary]:
     return {name: Summary.of(samples) for name, samples in times.items()}
-
-
-def time_graded(
-    graded: Graded, beside: Baseline, direction: Direction, room: Room, patience: float = 1.0
-) -> Reply:
-    """Return the times, or the verdict and its reason; see `timing.time_case`."""
-    with graded.worker.alone():
-        return time_case(graded.problem, graded.worker, beside, direction, room, patience)

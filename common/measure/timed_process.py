@@ -1,20 +1,26 @@
-"""The harness's hold on a process whose calls are timed: its inputs, turns, and long runs."""
+"""The harness's hold on a process whose calls are timed: its inputs, turns, and long runs.
+
+All requests about timed calls are made here; `sandbox/timed.py` answers them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from common.draws import below
-from common.grading.problem import OUTPUT
+from common.arena import Arena, Slot, is_shifted
+from common.draws import below, entropy
+from common.errors import Kind
+from common.grading.exchange import call_json, reserve
+from common.grading.problem import OUTPUT, Drawn, call_tensors
 from common.grading.worker import Worker
 from common.measure.cores import Elapsed, look
-from common.measure.laid_calls import LaidCalls
-from common.spec import ByClock, Direction
+from common.ops._draw import draw
+from common.spec import ByClock, Case, Direction, Op
 from common.verdicts import Failure
 from common.wire import Reply
 
@@ -23,6 +29,9 @@ FORWARD_ALONE = ("no_grad", "graph")
 KEPT, SMALL = 4, 1 << 20
 """The turns of each kind of which one call's results are kept, where these have so few bytes; of
 larger ones one turn. Who computes one call of sixteen passes one comparison of sixteen."""
+SUSTAINED, TRIAL = 0.5, 0.03
+"""Seconds of a sustained run, and of the run before it if a call takes as long as its samples of
+GPU time."""
 LARGEST = 1 << 63
 """Bytes; a record holds numbers below it."""
 Turn = Callable[[int], list[float]]
@@ -31,6 +40,68 @@ Turn = Callable[[int], list[float]]
 
 class Failed(Failure):
     """A timed process did not answer as it must; holds the verdict and its reason."""
+
+
+# --- the calls and their results ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LaidCalls:
+    """Calls of one shape whose inputs lie in the memory shared with a process.
+
+    The inputs are there alone. Whoever needs them as they were drawn draws them again.
+    """
+
+    draw: Callable[[int], Drawn]
+    """Returns the inputs of a seed, the same bits each time."""
+    arena: Arena
+    seeds: list[int]
+    inputs: list[dict[str, Slot]]
+    """Those of each call by name, the upstream gradient's too."""
+    results: dict[str, Slot]
+    """The memory that the results of one call at a time are kept in."""
+    calls: list[Reply]
+    """Their JSON."""
+
+    def changed(self, shifts: list[int]) -> str | None:
+        """Describe the first input that is not what was drawn, moved by its call's shift."""
+        for seed, slots, call, shift in zip(
+            self.seeds, self.inputs, self.calls, shifts, strict=True
+        ):
+            for name, tensor in call_tensors(*self.draw(seed)).items():
+                distance = shift * call["changing"].get(name, 0)
+                if not is_shifted(self.arena.bytes_of(slots[name]), tensor, distance):
+                    return f"{name} changed in a timed call"
+        return None
+
+
+def lay_calls(
+    op: Op[Any],
+    case: Case,
+    device: str,
+    worker: Worker,
+    count: int,
+    results: Mapping[str, torch.Tensor] | None = None,
+) -> LaidCalls:
+    """Draw so many calls, each from a seed of its own, and lay them with room for these results."""
+
+    def drawn(seed: int) -> Drawn:
+        return draw(op, case, seed, device)
+
+    def lay(call: Drawn, slots: dict[str, Slot]) -> Reply:
+        for name, tensor in call_tensors(*call).items():
+            arena.put(slots[name], tensor)
+        return call_json(op, call[0], slots)
+
+    seeds = [entropy() for _ in range(count)]
+    first = drawn(seeds[0])
+    several = [results or {}, *[{}] * (count - 1)]
+    arena, slots = reserve(worker, [call_tensors(*first)] * count, several)
+    inputs = [each.inputs for each in slots]
+    calls = [lay(first, inputs[0])]
+    del first  # one call's inputs are alive at a time
+    calls += [lay(drawn(seed), each) for seed, each in zip(seeds[1:], inputs[1:], strict=True)]
+    return LaidCalls(drawn, arena, seeds, inputs, slots[0].results, calls)
 
 
 @dataclass(frozen=True)
@@ -140,6 +211,22 @@ class TimedProcess:
         self._give_back()
         return elapsed
 
+    def sustained(self, name: str, expected: float) -> float:
+        """Return the microseconds of a call that runs on and on, with nothing between two calls.
+
+        A short run shows how many calls fill the time: they may wait for the host, which the
+        expected microseconds, those of the GPU, do not tell.
+        """
+        took = expected
+        for seconds in (TRIAL, SUSTAINED):
+            rounds = max(round(1e6 * seconds / took / self.inputs), 1)
+            took = 1e6 * self.run_on(name, rounds).wall / (rounds * self.inputs)
+        return round(took, 2)
+
+    def settle(self) -> None:
+        """Wait until the process has answered all: a reply that it wrote itself leaves another."""
+        self._ask("settle")
+
     def changed(self) -> str | None:
         """Describe the first input that a call has changed; None if none has.
 
@@ -200,6 +287,31 @@ class TimedProcess:
 
     def _copied(self, result: torch.Tensor) -> torch.Tensor:
         return result.to("cpu" if self.frugal else result.device, copy=True)
+
+
+# --- one request by itself ------------------------------------------------------------------------
+
+
+def probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
+    """Return samples of a process's probe in microseconds.
+
+    Raises:
+        Failed: CRASHED, where there are none.
+    """
+    reply = worker.ask("probe", clock=clock, rounds=rounds)
+    if not is_samples(reply.get("samples"), rounds):
+        reason = str(reply.get("reason", "the probe has no samples"))
+        raise Failed("CRASHED", reason, Kind(reply.get("kind", "")))
+    return list(reply["samples"])
+
+
+def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
+    """Return `{"trace": ...}`, a Chrome trace of a few calls, or a verdict with its reason."""
+    (call,) = lay_calls(op, case, device, worker, 1).calls
+    return worker.ask("trace", call=call, backward=direction == "backward")
+
+
+# --- what a process says --------------------------------------------------------------------------
 
 
 def _size(nbytes: Any) -> int | None:

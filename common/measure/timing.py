@@ -3,7 +3,7 @@
 The solution's process takes the samples of its own calls (`sandbox/clock.py`), and eager's process
 those of eager and the limits; the harness asks them for turns. No sample is trusted: the results of
 timed calls are compared with the oracle, the median with the device's peak, and the reported time
-with the harness's own stopwatch.
+with the harness's own stopwatch. RETRIES says what is timed again.
 """
 
 from __future__ import annotations
@@ -12,35 +12,37 @@ import functools
 import itertools
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
 
 import torch
 
-from common.errors import Kind, is_out_of_memory, out_of_memory
+from common.arena import shifted
+from common.errors import Kind, is_out_of_memory, kind_of, out_of_memory
+from common.grading import oracle
 from common.grading.exchange import result_slots
+from common.grading.graded import Graded
 from common.grading.memory import Footprint
 from common.grading.problem import OUTPUT, Problem
 from common.grading.room import Room
+from common.grading.tolerance import check_values
 from common.grading.worker import Worker
-from common.measure import checks, device, limits, stopping
-from common.measure.affinity import kept_as
-from common.measure.baseline import (
-    Baseline,
-    BaselineFailed,
-    Disturbed,
-    eagers_own_faults,
-    sustained,
-)
-from common.measure.killed import time_unkilled
-from common.measure.laid_calls import LaidCalls, lay_calls
+from common.measure import device, limits
+from common.measure.baseline import Baseline, BaselineFailed, Disturbed, eagers_own_faults
+from common.measure.cores import kept_as
 from common.measure.stopwatch import Stopwatch
-from common.measure.timed_process import Failed, TimedProcess, Turn
-from common.measure.turns import Samples, take_turns
+from common.measure.timed_process import Failed, Kept, LaidCalls, TimedProcess, Turn, lay_calls
+from common.measure.turns import FEWEST, TURNS, Samples, take_turns
+from common.ops._draw import draw
 from common.spec import ByClock, Direction
 from common.stats import median
 from common.wire import Reply
 
+Fault = TypeVar("Fault", bound=Exception)
 CLOCK = 3
 """The version of the clock. A board ranks no row beside rows of another version."""
 ROTATION = {"gpu": 2, "host": 30}
@@ -58,8 +60,6 @@ REPLAYS = 0.15
 """The longest time in seconds for the samples of a CUDA graph, which rank no case."""
 PRECISION = {"gpu": 0.01, "host": 0.02}
 """The widest 95 % interval of a median that is known well enough, as a share of the median."""
-ATTEMPTS = 3
-"""How often a fault must show in a row before it is the solution's, since others cause some."""
 TURNS_OF_EAGER = 5
 """Turns of eager in the place of a solution whose time seems forged."""
 RECOVERY = 0.2
@@ -67,21 +67,12 @@ RECOVERY = 0.2
 
 
 def time_case(
-    problem: Problem,
-    worker: Worker,
-    baseline: Baseline,
-    direction: Direction,
-    room: Room,
-    patience: float = 1.0,
+    graded: Graded, baseline: Baseline, direction: Direction, room: Room, patience: float = 1.0
 ) -> Reply:
     """Time forward, or forward with backward, in the solution's process, and check the times.
 
-    Where memory runs out, the case is timed once more with all that others can give back, and where
-    the process was killed, with nothing but eager's beside it.
-
     Args:
-        problem: The problem, already graded.
-        worker: The worker of the solution.
+        graded: The case, with the solution's worker.
         baseline: Eager's process for the op.
         direction: `forward`, or `backward` for both.
         room: The memory of the run.
@@ -96,96 +87,188 @@ def time_case(
     Raises:
         torch.OutOfMemoryError: The device does not hold the case, whatever the solution takes.
     """
-    try:
-        return _in_room(problem, worker, baseline, direction, room, patience)
-    except Failed as failed:
-        return failed.reply
-    except BaselineFailed as failed:
-        return {"unmeasured": f"not timed: {failed}"}
-    finally:
-        worker.release()
-
-
-def _in_room(
-    problem: Problem,
-    worker: Worker,
-    baseline: Baseline,
-    direction: Direction,
-    room: Room,
-    patience: float,
-) -> Reply:
-    """Time the case, again where memory runs out; then find whose fault that is."""
-    footprint = Footprint.by(problem.op, problem.case)
-    scarce = not room.make(footprint.timed, keep=[worker, baseline.worker])
-    if scarce:
-        worker.release()  # grading has left as much in its caches
-    attempt = functools.partial(_time, problem, worker, baseline, direction, patience)
-    for frugal in (scarce, True):
+    with graded.worker.alone():
         try:
-            once = functools.partial(attempt, frugal)
-            timed = functools.partial(_undisturbed, once, worker, baseline)
-            return time_unkilled(timed, worker, room)
-        except (Failed, BaselineFailed, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            reason = out_of_memory(error)
-        baseline.restart()
-        room.make(sys.maxsize, keep=[])
-    if _fits(problem, baseline, direction):
-        raise Failed("RUNTIME_ERROR", reason, Kind.OUT_OF_MEMORY)
-    raise torch.OutOfMemoryError(reason)
+            return Attempts(graded, baseline, direction, room, patience).run()
+        except Failed as failed:
+            return failed.reply
+        except BaselineFailed as failed:
+            return {"unmeasured": f"not timed: {failed}"}
+        finally:
+            graded.worker.release()
 
 
-def _fits(problem: Problem, baseline: Baseline, direction: Direction) -> bool:
-    """Return whether the case can be timed with eager in the solution's place."""
-    stand_in = baseline.stand_in
-    try:
-        _time(problem, stand_in, baseline, direction, patience=0.0, frugal=True)
-    except (Failed, BaselineFailed, RuntimeError) as error:
-        return not is_out_of_memory(error)
-    finally:
-        stand_in.close()
-    return True
+# --- what is timed again --------------------------------------------------------------------------
 
 
-class Forged(Failed):
-    """The reported times are too short for the stopwatch."""
+class Cause(Enum):
+    """What may end an attempt to time a case, and may be another's doing."""
+
+    OUT_OF_MEMORY = "the GPU's memory ran out"
+    KILLED = "a SIGKILL of unknown origin ended the solution's process"
+    EAGER = "eager's process did not answer as it must"
+    FORGED = "the reported times are too short for the stopwatch"
+    GOES_ON = "the probe is slow beside the solution's process, and quick without it"
+    ANOTHERS = "the probe is slow without the solution's process too"
 
 
-def _undisturbed(attempt: Callable[[], Reply], worker: Worker, baseline: Baseline) -> Reply:
-    """Time the case, again after a disturbance, a time that seems forged, or a failure of eager.
+class Suspected(Failed):
+    """Tampering that chance or others on the machine may have feigned."""
 
-    Others on the machine may have caused any of these. A disturbance is the solution's if it ends
-    with the solution's process each time; if it goes on, it is another's, and the row says so.
-    """
-    baseline.patient = True
-    for _ in range(ATTEMPTS):
+    def __init__(self, cause: Cause, reason: str) -> None:
+        """Keep the cause, FORGED or GOES_ON, and one line of reason."""
+        super().__init__("TAMPERED", reason)
+        self.cause = cause
+
+
+@dataclass
+class Attempts:
+    """The attempts to time one case and direction; see `time_case`."""
+
+    graded: Graded
+    baseline: Baseline
+    direction: Direction
+    room: Room
+    patience: float
+    frugal: bool = False
+    """Whether the processes hold their inputs alone between their turns."""
+    at_the_end: ExitStack = field(default_factory=ExitStack)
+
+    def run(self) -> Reply:
+        """Return the times, or what RETRIES has for their want; raise a failure that it lacks."""
+        self.baseline.patient, met = True, Counter[Cause]()
+        footprint = Footprint.by(self.graded.problem.op, self.graded.case)
+        self.frugal = not self.room.make(
+            footprint.timed, keep=[self.graded.worker, self.baseline.worker]
+        )
+        if self.frugal:
+            self.graded.worker.release()  # grading has left as much in its caches
+        with self.at_the_end:
+            while True:
+                try:
+                    return self._attempt()
+                except (Failed, BaselineFailed, Disturbed, RuntimeError) as error:
+                    if not (cause := _cause(error)):
+                        raise
+                    failed = _bare(error)
+                met[cause] += 1
+                retry = RETRIES[cause]
+                if met[cause] > retry.times:
+                    return retry.end(self, failed)
+                retry.remedy(self)
+
+    def _attempt(self) -> Reply:
+        """Time the case once; after a disturbance, without the process, see whose it is."""
         try:
-            return attempt()
-        except BaselineFailed as found:
-            if is_out_of_memory(found):
-                raise
-            baseline.restart()
-            failed: Exception = _bare(found)
-        except Forged as found:
-            failed = _bare(found)
-        except Disturbed as met:
-            worker.renew()
-            time.sleep(RECOVERY)
-            if baseline.slow_probe(met.clock):
-                baseline.patient = False
-            quick = baseline.calibrated[met.clock]
-            reason = f"its work goes on between its calls: {met} beside it, {quick:.1f} us without"
-            failed = Failed("TAMPERED", reason)
-    if baseline.patient:
-        raise failed
-    return attempt()
+            return self._time(self.graded.worker, self.patience)
+        except Disturbed as error:
+            met = _bare(error)
+        self.graded.worker.renew()
+        time.sleep(RECOVERY)
+        if self.baseline.slow_probe(met.clock):
+            raise met
+        quick = f"{self.baseline.calibrated[met.clock]:.1f} us without"
+        reason = f"its work goes on between its calls: {met} beside it, {quick}"
+        raise Suspected(Cause.GOES_ON, reason)
+
+    def _time(self, worker: Worker, patience: float) -> Reply:
+        how = self.direction, patience, self.frugal
+        return _time(self.graded.problem, worker, self.baseline, *how)
+
+    # --- remedies ---------------------------------------------------------------------------------
+
+    def have_all_memory(self) -> None:
+        """End every process, and have those of the next attempt hold inputs alone."""
+        self.frugal = True
+        self.baseline.restart()
+        self.room.make(sys.maxsize, keep=[])
+
+    def be_alone(self) -> None:
+        """End every process; none but this solution's and eager's runs until the end."""
+        self.at_the_end.enter_context(self.room.alone(self.graded.worker))
+
+    def restart_eager(self) -> None:
+        """End eager's process."""
+        self.baseline.restart()
+
+    def change_nothing(self) -> None:
+        """Time the case as before: it may have been chance."""
+
+    def count_slow_probes(self) -> None:
+        """Wait for no quick probe any more; the row says beside how many turns it was slow."""
+        self.baseline.patient = False
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> Reply:
+        """Raise the failure as it is: its verdict counts, and eager's is none of the solution's."""
+        raise error
+
+    def find_who_lacks_memory(self, error: Exception) -> Reply:
+        """Return that the solution takes too much, if eager in its place has enough.
+
+        Raises:
+            torch.OutOfMemoryError: Eager has not.
+        """
+        self.have_all_memory()
+        self.count_slow_probes()
+        reason, fits = out_of_memory(error), True
+        try:
+            self._time(self.baseline.stand_in, patience=0.0)
+        except (Failed, BaselineFailed, RuntimeError) as found:
+            fits = not is_out_of_memory(found)
+        finally:
+            self.baseline.stand_in.close()
+        if not fits:
+            raise torch.OutOfMemoryError(reason)
+        return Failed("RUNTIME_ERROR", reason, Kind.OUT_OF_MEMORY).reply
 
 
-def _bare(error: Exception) -> Exception:
+@dataclass(frozen=True)
+class Retry:
+    """What helps against a cause, how often, and what a case comes to in the end."""
+
+    remedy: Callable[[Attempts], None]
+    """Done before each further attempt."""
+    times: int
+    """The further attempts."""
+    end: Callable[[Attempts, Exception], Reply]
+    """Returns the times or the verdict where the cause shows once more."""
+
+
+RETRIES = {
+    Cause.OUT_OF_MEMORY: Retry(Attempts.have_all_memory, 1, Attempts.find_who_lacks_memory),
+    Cause.KILLED: Retry(Attempts.be_alone, 1, Attempts.fail),
+    Cause.EAGER: Retry(Attempts.restart_eager, 2, Attempts.fail),
+    Cause.FORGED: Retry(Attempts.change_nothing, 2, Attempts.fail),
+    Cause.GOES_ON: Retry(Attempts.change_nothing, 2, Attempts.fail),
+    Cause.ANOTHERS: Retry(Attempts.count_slow_probes, 1, Attempts.fail),
+}
+"""What is done about each cause.
+
+Within an attempt, a turn of eager's beside which the probe is slow is taken again at once
+(`baseline.TRIES`), and the stopwatch makes further runs (`stopwatch.TRIES`): both take milliseconds
+and leave the samples so far as they are.
+"""
+
+
+def _cause(error: Exception) -> Cause | None:
+    """Return the cause of a failure that may be another's doing."""
+    kinds = {Kind.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY, Kind.KILLED: Cause.KILLED}
+    if cause := kinds.get(kind_of(error)):
+        return cause
+    if isinstance(error, Suspected):
+        return error.cause
+    return {BaselineFailed: Cause.EAGER, Disturbed: Cause.ANOTHERS}.get(type(error))
+
+
+def _bare(error: Fault) -> Fault:
     """Return the exception without the frames that it came from: they hold a case's results."""
     error.__context__ = None
     return error.with_traceback(None)
+
+
+# --- one attempt ----------------------------------------------------------------------------------
 
 
 def _time(
@@ -196,9 +279,9 @@ def _time(
     patience: float,
     frugal: bool,
 ) -> Reply:
-    case, where = problem.case, problem.device
+    case = problem.case
     work = problem.op.timed_work(case, direction)
-    with device.Monitor(device.reader(_uuid()) if where == "cuda" else None) as monitor:
+    with device.monitor(problem.device) as monitor:
         laid = _laid(problem, worker, direction)
         timed = TimedProcess(worker, laid, direction, frugal=frugal)
         baseline.begin(problem, direction, work, frugal)
@@ -207,7 +290,7 @@ def _time(
             times = _times(timed, baseline, problem, direction, patience)
         long = _sustained(timed, baseline, times.get("gpu", {}), patience)
     gpu, notes = times.get("gpu", {}), []
-    if wrong := checks.check_results(problem, worker, timed):
+    if wrong := _check_results(problem, worker, timed):
         del gpu["graph"]
         notes.append(f"its CUDA graph does not follow its inputs: {wrong}")
     return {
@@ -240,7 +323,7 @@ def _times(
     clocks: list[ByClock] = ["host", "gpu"] if problem.device == "cuda" else ["host"]
     clocks.sort(key=lambda clock: clock == case.ranked_by)
     watch, times = Stopwatch(timed, case.ranked_by), {clock: Samples() for clock in clocks}
-    first = stopping.FEWEST if timed.slow else stopping.TURNS.start
+    first = FEWEST if timed.slow else TURNS.start
     for clock in clocks:
         turns, burst = _own(timed, clock, direction, case.ranked_by), BURST[case.ranked_by]
         if clock == clocks[-1]:
@@ -257,7 +340,7 @@ def _times(
             gpu |= take_turns(graph, patience * REPLAYS, PRECISION["gpu"], first=first)
     eager = functools.partial(_eagers_stopwatch, problem, baseline, direction)
     if reason := watch.forged(median(times[clocks[-1]]["solution"]), eager):
-        raise Forged("TAMPERED", reason)
+        raise Suspected(Cause.FORGED, reason)
     return times
 
 
@@ -270,7 +353,7 @@ def _eagers_stopwatch(problem: Problem, baseline: Baseline, direction: Direction
             with kept_as(baseline.worker.pid, stand_in.pid):
                 watch = Stopwatch(timed, clock)
                 take = watch.beside(timed.turn("solution", clock, BURST[clock]))
-                turns = [take(stopping.TURNS.start) for _ in range(TURNS_OF_EAGER)]
+                turns = [take(TURNS.start) for _ in range(TURNS_OF_EAGER)]
                 watch.look_longer(median([*itertools.chain(*turns)]))
     finally:
         stand_in.close()
@@ -294,8 +377,57 @@ def _sustained(
     if patience < 1 or "dense" not in medians or medians["dense"] < medians["copy"]:
         return {}
     known = baseline.sustained({name: medians[name] for name in ("eager", "dense")})
-    return {"solution": sustained(timed, "solution", medians["solution"]), **known}
+    return {"solution": timed.sustained("solution", medians["solution"]), **known}
 
 
-def _uuid() -> str:
-    return str(torch.cuda.get_device_properties().uuid)
+# --- the results of timed calls -------------------------------------------------------------------
+
+
+def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> str | None:
+    """Compare the kept results of timed calls; describe the first wrong one of a graph's replays.
+
+    A replay is no call of the solution: its graph reads what the solution kept at the capture, such
+    as tables, though the inputs have changed since.
+
+    Raises:
+        Failed: The process has answered out of turn, or a timed call wrongly.
+    """
+    timed.settle()
+    if reason := timed.changed():
+        raise Failed("MUTATED_INPUT", reason)
+    worker.release()  # the oracle needs the memory
+    calls = dict(timed.kept)
+    replays = calls.pop("graph", [])
+    for kept in itertools.chain(*calls.values()):
+        if reason := _wrong(problem, kept):
+            raise Failed("INCORRECT_NUMERICAL", reason)
+    return next(filter(None, (_wrong(problem, kept) for kept in replays)), None)
+
+
+def _wrong(problem: Problem, kept: Kept) -> str | None:
+    """Describe the first wrong value of a timed call."""
+    drawn = draw(problem.op, problem.case, kept.seed, problem.device)
+    arguments, upstream = _as_they_were(kept, *drawn)
+    del drawn
+    gradients = len(kept.results) > 1
+    truth = oracle.truth(problem.op, arguments, upstream, gradients)
+    for name, result in kept.results.items():
+        if truth[name].numel():
+            found, _ = check_values(
+                result, truth[name], problem.budgets[name], problem.slack, problem.device
+            )
+            if found:
+                return f"{name} of a timed call at {list(found.index)}: {found.text}"
+    return None
+
+
+def _as_they_were(
+    kept: Kept, arguments: dict[str, Any], upstream: torch.Tensor
+) -> tuple[dict[str, Any], torch.Tensor]:
+    """Return the inputs of a timed call, shifted as they were when it was made."""
+    inputs = {**arguments, "upstream": upstream}
+    for name, unit in kept.changing.items():
+        tensor = inputs[name]
+        moved = shifted(tensor, kept.shift * unit).view(tensor.dtype)
+        inputs[name] = moved.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    return inputs, inputs.pop("upstream")

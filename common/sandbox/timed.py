@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import functools
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
-from common.sandbox import backend, contestants, trace
+from common.sandbox import backend, contestants
 from common.sandbox.clock import Clock, Limits, Probes
-from common.sandbox.rotation import Rotation, TimedCall, peak_memory
+from common.sandbox.rotation import Changing, Rotation, TimedCall, peak_memory
 from common.sandbox.session import Session
-from common.sandbox.shifting import Changing
 from common.sandbox.tunables import force
 from common.spec import ByClock
 from common.wire import Reply
 
 WAKING = 4
 """Samples of the probe that do not count, half a millisecond of launches or a copy each."""
+TRACED = 3
+"""Calls in a trace. One more runs before them, since a first call may compile."""
 
 
 def begin_timing(
@@ -206,4 +210,14 @@ def trace_calls(session: Session, call: Reply, backward: bool) -> Reply:
     """Return a Chrome trace of a few calls, as JSON text."""
     prepared = session.prepared(call, session.function, session.prepare)
     run = contestants.as_run(prepared, backward)
-    return {"trace": trace.chrome_trace(run)}
+    run()
+    backend.synchronize()
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * backend.ON_GPU]
+    with profile(activities=activities) as profiled:
+        for _ in range(TRACED):
+            run()
+        backend.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiled.export_chrome_trace(str(path))
+        return {"trace": path.read_text()}

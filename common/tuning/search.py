@@ -27,8 +27,7 @@ from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 from common.grading.worker import Worker
 from common.measure import machine
-from common.measure.laid_calls import LaidCalls, lay_calls
-from common.measure.timed_process import Failed, TimedProcess
+from common.measure.timed_process import Failed, LaidCalls, TimedProcess, lay_calls
 from common.measure.timing import PRECISION
 from common.measure.turns import take_turns
 from common.solutions import Solution, discover

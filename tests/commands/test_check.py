@@ -129,27 +129,19 @@ def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch):
     graded = SimpleNamespace(problem=problem, verdicts={"forward": passed})
     late = row(verdict="TAMPERED", reason="while timed")
 
-    def measure(one, solutions, run, digests, patience, through):
-        asked.append((solutions, run, patience, through))
-        yield [rows.Measured(each, None, graded) for each in (row(), late)]
+    class Measurement:
+        def __init__(self, sweep, digests, patience, through):
+            asked.append((patience, through))
 
-    monkeypatch.setattr(rows, "measure", measure)
+        def measure(self, solutions, cases):
+            asked.append((solutions, [op.name for op, _ in cases]))
+            yield [rows.Measured(each, None, graded) for each in (row(), late)]
+
+    monkeypatch.setattr(rows, "Measurement", Measurement)
     compiler = Compiler("cuda")
     assert check._measure_board(chosen, server, compiler, report, GIB) == [row(), late]
     assert Sweep.made == [("cuda", None, server, GIB)], "whoever times has the device to himself"
-    assert asked == [(chosen, "check", check.PATIENCE, compiler.behind)]
+    assert asked == [(check.PATIENCE, compiler.behind), (chosen, [chosen[0].op])]
     tampered = replace(passed, verdict="TAMPERED", reason="while timed")
     assert report.added == [("rope", case, [passed, tampered])], "the clock has found something"
     assert report.ended
-
-
-def test_rows_are_of_cases_whose_kernels_are_compiled(monkeypatch):
-    sweep = SimpleNamespace(device="cpu", grade=lambda *_: iter(["graded"]))
-    of_one = SimpleNamespace(
-        of=lambda graded: [graded], too_large=[], baseline=SimpleNamespace(release=lambda: None)
-    )
-    monkeypatch.setattr(rows.Measurement, "_rows_of", lambda *_: of_one)
-    measurement = rows.Measurement(
-        sweep, "r1", {}, through=lambda found: [f"{each}, compiled" for each in found]
-    )
-    assert list(measurement.of(ops.load("rope"), [], [])) == ["graded, compiled"]

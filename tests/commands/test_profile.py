@@ -9,10 +9,10 @@ import pytest
 
 from common import cli, ops, paths
 from common.commands import profile
-from common.commands.profile import bottleneck, least
+from common.commands.profile import least, times
 from common.grading import memory, sweep
 from common.grading.sweep import Sweep
-from common.measure import machine, rows, tracing
+from common.measure import machine, rows, timed_process
 from common.measure.rows import Measured
 from common.paths import CONTRIBUTORS
 from common.peaks import Peak
@@ -59,15 +59,14 @@ def row(us=20.0, host=5.0, **fields):
     ],
 )
 def test_the_host_binds_where_it_is_slower_and_else_the_slower_limit(measured, binds):
-    assert bottleneck(measured, WORK, PEAK, "float32").binds == binds
+    assert times(measured, WORK, PEAK, "float32")[-1] == binds
 
 
 def test_a_share_is_of_the_measured_limit_and_of_the_peak_where_that_is_known():
-    found = bottleneck(row(gpu={"dense": 15.0}), WORK, PEAK, "float32")
-    assert (found.limited_by, found.limit, found.reached) == ("dense", 15.0, 0.75)
-    assert found.of_peak == pytest.approx(10.0 / 20.0)  # 20 MB at 2 TB/s take 10 µs
-    assert (found.host, found.no_grad) == (5.0, 2.5)
-    assert bottleneck(row(), WORK, None, "float32").of_peak is None
+    """20 MB at 2 TB/s take 10 us."""
+    found = times(row(gpu={"dense": 15.0}), WORK, PEAK, "float32")
+    assert found == ["20.0", "5.0", "2.5", "dense 15.0", "75%", "", "50%", "arithmetic"]
+    assert times(row(), WORK, None, "float32")[-2] == ""
 
 
 def test_only_products_run_at_a_dense_rate():
@@ -95,7 +94,7 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
     """As if the first board case of rope had been timed on one, and its twin could be traced."""
     case = next(case for case in ROPE.cases("board") if case.name == LONG)
     timed = [row(case=case.name), row(case=case.name, direction="backward", us=40.0, host=90.0)]
-    trace_case = tracing.trace_case
+    trace_case = timed_process.trace_case
 
     def trace(op, case, device, worker, direction):
         return trace_case(op, op.twin(case), "cpu", worker, direction)
@@ -103,13 +102,13 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
     def measured(*_):
         yield [Measured(row, None, None) for row in timed]
 
-    monkeypatch.setattr(rows, "measure", measured)
+    monkeypatch.setattr(rows.Measurement, "measure", measured)
     monkeypatch.setattr(machine, "device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(sweep, "Sweep", lambda device, **_: Sweep("cpu", server=fork_server))
     monkeypatch.setattr(memory, "_free", lambda: sys.maxsize)
     monkeypatch.setattr(paths, "PROFILES", tmp_path)
     monkeypatch.setattr(nsight, "installed", lambda: False)
-    monkeypatch.setattr(tracing, "trace_case", trace)
+    monkeypatch.setattr(timed_process, "trace_case", trace)
     monkeypatch.setattr(type(ROPE), "board", lambda op, device: iter([case]))
     return timed
 
@@ -143,20 +142,17 @@ def test_what_failed_is_said_and_not_traced(on_a_gpu, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("reply", "says"), [({"trace": "{torn"}, "no JSON"), ({"reason": "it broke"}, "it broke")]
+    ("reply", "says"),
+    [
+        ({"trace": "{torn"}, "no JSON"),
+        ({"verdict": "CRASHED", "reason": "the process ended by SIGSEGV"}, "ended by SIGSEGV"),
+    ],
 )
 def test_a_trace_that_is_none_is_said(on_a_gpu, monkeypatch, capsys, tmp_path, reply, says):
-    monkeypatch.setattr(tracing, "trace_case", lambda *_: reply)
+    monkeypatch.setattr(timed_process, "trace_case", lambda *_: reply)
     profile.profile([HOUSE], "cuda", verbose=False)
     assert says in capsys.readouterr().out
     assert not list(tmp_path.rglob("*.json"))
-
-
-def test_a_solution_that_dies_under_the_profiler_is_said(on_a_gpu, monkeypatch, capsys):
-    death = {"verdict": "CRASHED", "reason": "the process ended by SIGSEGV"}
-    monkeypatch.setattr(tracing, "trace_case", lambda *_: death)
-    profile.profile([HOUSE], "cuda", verbose=False)
-    assert "the process ended by SIGSEGV" in capsys.readouterr().out
 
 
 def test_without_a_gpu_the_counts_of_the_real_cases_are_left(capsys):

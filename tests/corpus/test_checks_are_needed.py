@@ -14,7 +14,7 @@ from common import ops, solutions
 from common.grading import compare, exchange, grade, plan, problem, worker
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
-from common.measure import checks, timing
+from common.measure import timing
 from common.paths import ROOT
 from common.solutions import Solution
 from tests.support.corpora import DEADLINE, baseline_of, expected, promised, small
@@ -212,13 +212,11 @@ def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypat
     elif mutation == "timed inputs are not looked at":
         monkeypatch.setattr(timing.TimedProcess, "changed", nothing)
     elif mutation not in MUTATIONS:
-        monkeypatch.setattr(checks, "_wrong", nothing)
+        monkeypatch.setattr(timing, "_wrong", nothing)
     solution = copy(kernel, tmp_path / mutation)
     op = ops.load(solution.op)
     (graded,) = mutants.grade(op, small(op), [solution])
-    times = timing.time_case(
-        graded.problem, graded.worker, baseline_of(mutants, op), "forward", mutants.room
-    )
+    times = timing.time_case(graded, baseline_of(mutants, op), "forward", mutants.room)
     assert promised(CORPUS[kernel], "Timed") != "PASSED"
     assert "verdict" not in times
 

@@ -8,7 +8,6 @@ from common.engines.engine import Fleet
 from common.engines.engine import cases as cases_of
 from common.engines.grading import Begins, Found, grade, part_of
 from common.measure import recording
-from common.records.runs import Results
 from common.spec import DIRECTIONS
 from tests.support import killed
 from tests.support.records import row
@@ -54,8 +53,8 @@ def test_other_versions_of_a_kind_begin_anew(target):
 
 def test_a_case_without_all_its_rows_is_done_again():
     whole = [row(case="whole", direction=each) for each in DIRECTIONS]
-    earlier = Results(None, rows=[*whole, row(case="half")])
-    assert recording._whole(earlier) == whole
+    rows = [*whole, row(case="half")]
+    assert recording._whole(rows) == whole
 
 
 def test_a_run_that_lacks_its_end_alone_gets_it(tmp_path, monkeypatch):

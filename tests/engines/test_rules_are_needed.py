@@ -142,11 +142,11 @@ FAULTS = {
         test_scheduler.test_what_an_earlier_run_did_is_planned_no_more,
     ),
     "bench goes on with an unfinished run": (
-        recording, "_unfinished", "return last if same else None", "return None",
+        recording, "_unfinished", "return last if same", "return None if same",
         test_recording.test_an_interrupted_run_is_gone_on_with,
     ),
     "of the same sources": (
-        recording, "_unfinished", "same = same and all(", "same = same or all(",
+        recording, "_unfinished", "same and all(", "same or all(",
         lambda: test_recording.test_otherwise_a_new_one_starts(
             {"digests": {test_recording.ALICE: ("s2", "h1")}}
         ),
@@ -158,7 +158,7 @@ FAULTS = {
         ),
     ),
     "a case without all its rows is done again": (
-        recording, "_done", "all((*case, each) in rows for each in DIRECTIONS)", "True",
+        recording, "_whole", "all((*case, each) in known for each in DIRECTIONS)", "True",
         test_going_on.test_a_case_without_all_its_rows_is_done_again,
     ),
     "a station that says nothing is lost": (

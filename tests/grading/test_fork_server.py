@@ -12,7 +12,7 @@ import pytest
 from common import ops
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
-from common.measure import rows
+from common.measure import timing
 from common.measure.stopwatch import Stopwatch
 from common.processes import VISIBLE
 from common.solutions import Solution
@@ -127,7 +127,7 @@ def test_a_timed_solution_is_not_blamed_for_a_server_that_had_ended(tmp_path, mo
         (graded,) = sweep.grade(op, cases, [Solution(path, "rotate_half")])
         os.kill(sweep._server._process.pid, 9)
         assert sweep._server._process.wait(LONGEST)
-        times = rows.time_graded(graded, baseline_of(sweep, op), "forward", sweep.room)
+        times = timing.time_case(graded, baseline_of(sweep, op), "forward", sweep.room)
         assert times["host"]["solution"]
 
 

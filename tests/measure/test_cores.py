@@ -1,4 +1,4 @@
-"""The three clocks of a process: the wall's, its cores', and its wait for a core."""
+"""A process's time by the wall, on its cores and in wait for one; and the cores that it may use."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from common.measure import cores
-from common.measure.cores import Elapsed, look
-from tests.support.processes import state
+from common.measure.cores import Elapsed, kept_as, kept_on, look
+from tests.support.processes import busy_child, state
 from tests.support.waiting import wait_until
 
 ENDLESS = "while True: pass"
@@ -62,12 +62,52 @@ def test_a_process_that_shares_its_core_waits_for_the_rest_of_the_time(process):
     assert found and found.busy < found.wall
 
 
-def test_a_process_that_has_ended_has_no_times(process):
+def test_a_process_that_has_ended_has_no_times_and_is_let_be(process):
     pid = process("")
     os.waitpid(pid, 0)
     ended = look(pid)
     assert (ended.busy, ended.since(ended).wall) == (0.0, 0.0)
+    with kept_as(pid, pid):
+        assert os.sched_getaffinity(0) == cores._allowed(pid)
 
 
 def test_times_are_told_from_an_earlier_look_on():
     assert Elapsed(5.0, 3.0, 2.0).since(Elapsed(1.0, 2.0, 0.5)) == Elapsed(4.0, 1.0, 1.5)
+
+
+# --- the cores that it may use --------------------------------------------------------------------
+
+
+def test_a_process_keeps_to_a_core_or_to_anothers_with_all_threads_and_is_free_again():
+    allowed = os.sched_getaffinity(0)
+    core = max(allowed)
+    with busy_child() as first, busy_child() as second:
+        with kept_on({core}, first.pid):
+            assert affinities(first.pid) == [{core}] * 2
+            with kept_as(first.pid, second.pid):
+                assert affinities(second.pid) == [{core}] * 2
+        assert affinities(first.pid) == affinities(second.pid) == [allowed] * 2
+        with kept_on({core}, second.pid):  # and nothing happens where it has ended meanwhile
+            second.kill()
+            second.wait()
+
+
+@pytest.mark.parametrize("count", [1, 2, cores.LOOKED_AT, 16])
+def test_the_quickest_core_is_where_the_probe_takes_least(monkeypatch, count):
+    """Of a few drawn ones, where there are more."""
+    kept, looked_at = {7: range(count)}, []
+    monkeypatch.setattr(cores, "_allowed", kept.get)
+    monkeypatch.setattr(cores, "_keep", lambda pid, cores: kept.update({pid: cores}))
+
+    def probe():
+        (core,) = kept[7]
+        looked_at.append(core)
+        return 20.0 - core
+
+    assert cores.quickest(7, probe) == max(looked_at)
+    assert len({*looked_at}) == len(looked_at) == min(count, cores.LOOKED_AT)
+    assert kept == {7: range(count)}
+
+
+def affinities(pid):
+    return [os.sched_getaffinity(int(each)) for each in os.listdir(f"/proc/{pid}/task")]

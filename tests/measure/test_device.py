@@ -5,9 +5,16 @@ import subprocess
 import threading
 from types import SimpleNamespace
 
+import pytest
+
 from common.measure import device
 from common.peaks import PEAKS, peak_of
 from tests.support.waiting import LONGEST
+
+
+@pytest.fixture(autouse=True)
+def nothing_counted():
+    device.others.cache_clear()
 
 
 class Nvml:
@@ -38,7 +45,7 @@ class Nvml:
 def test_a_reading_leaves_out_what_the_device_does_not_tell(monkeypatch):
     monkeypatch.setattr(device, "_holds_gpu", lambda pid: False)
     expected = {"sm_mhz": 1980, "memory_mhz": 3201, "reasons": 6, "others": 2}
-    assert device.read(Nvml, "handle", device.Others()) == expected
+    assert device.read(Nvml, "handle") == expected
 
 
 def test_a_state_is_the_range_and_every_reason_that_slows():
@@ -99,18 +106,12 @@ def test_without_nvml_nothing_is_known():
 
 
 def test_only_processes_that_are_not_ours_are_others(monkeypatch):
-    monkeypatch.setattr(device, "_family", lambda pid: [1, 2, 3])
+    """And `/proc` is walked again only where the processes changed."""
+    walks = []
+    monkeypatch.setattr(device, "_family", lambda pid: walks.append(pid) or [1, 2, 3])
     monkeypatch.setattr(device, "_holds_gpu", lambda pid: pid != 3)
-    counts = [device.Others().among(range(count)) for count in (0, 1, 2, 3)]
-    assert counts == [0, 0, 0, 1]
-
-
-def test_proc_is_walked_again_only_where_the_processes_changed(monkeypatch):
-    walks, others = [], device.Others()
-    monkeypatch.setattr(device, "_family", lambda pid: walks.append(pid) or [1])
-    monkeypatch.setattr(device, "_holds_gpu", lambda pid: True)
-    found = [others.among(pids) for pids in ([], [], [5], [5], [5, 6], [6, 5], [6, 7])]
-    assert (found, len(walks)) == ([0, 0, 0, 0, 1, 1, 1], 4)
+    counts = [device.others((*range(count),)) for count in (0, 0, 1, 2, 3, 3)]
+    assert (counts, len(walks)) == ([0, 0, 0, 0, 1, 1], 4)
 
 
 def test_a_family_is_a_process_with_its_descendants():

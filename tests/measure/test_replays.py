@@ -38,7 +38,7 @@ def timed(fork_server, monkeypatch):
         with Sweep("cpu", overlap=False, server=fork_server) as sweep:
             beside = corpus.baseline_of(sweep, HALF)
             (graded,) = sweep.grade(HALF, corpus.small(HALF), [HOUSE])
-            return rows.time_graded(graded, beside, "forward", sweep.room)
+            return timing.time_case(graded, beside, "forward", sweep.room)
 
     return time
 

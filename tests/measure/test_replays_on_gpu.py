@@ -8,7 +8,7 @@ import pytest
 from common import ops, solutions
 from common.grading.graded import Graded
 from common.grading.sweep import Sweep
-from common.measure import rows
+from common.measure import timing
 from common.measure.rows import PATIENCE
 from common.paths import ROOT
 from common.spec import DIRECTIONS
@@ -32,7 +32,7 @@ def timed():
         for graded in sweep.grade(ROPE, BOARD, [KEEPS, HOUSE]):
             for direction in DIRECTIONS if isinstance(graded, Graded) else ():
                 assert graded.verdicts[direction].verdict == "PASSED"
-                times = rows.time_graded(graded, beside, direction, sweep.room, PATIENCE["plot"])
+                times = timing.time_case(graded, beside, direction, sweep.room, PATIENCE["plot"])
                 found[graded.solution, direction, graded.case.name] = times
     return found
 

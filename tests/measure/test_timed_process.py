@@ -1,45 +1,172 @@
-"""The requests to a timed process: what must be ready before the harness's own clock starts."""
+"""The harness's hold on a timed process: its inputs, its requests, and what it says."""
 
+from __future__ import annotations
+
+import itertools
 from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from common.measure.timed_process import KEPT, SMALL, LaidCalls, TimedProcess
+from common import ops
+from common.arena import Arena, lay_out, shifted
+from common.grading.exchange import call_json
+from common.grading.problem import call_tensors
+from common.measure.timed_process import (
+    KEPT,
+    SMALL,
+    Failed,
+    LaidCalls,
+    TimedProcess,
+    is_samples,
+    is_shifts,
+    lay_calls,
+    names_a_call,
+)
+from common.ops._draw import draw
+from tests.support.asking import workers
 
 RUNS = 1000
 """With 200, chance alone would fail one run of the tests in 200."""
+HALF = ops.load("rotate_half")
+CASE = next(HALF.cases("smoke"))
+RESULTS = {"output": torch.empty_like(draw(HALF, CASE, 0, "cpu")[1], device="meta")}
+
+TURNED = """
+import torch
+
+def rotate_half(x):
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
+"""
 
 
 class Worker:
-    """A process that answers every request, and the requests' names."""
+    """A process that answers everything; `asked` holds the requests, `directions` theirs."""
 
-    solution, pid = SimpleNamespace(peer=True), 0
+    solution, pid = SimpleNamespace(peer=False), 0
 
-    def __init__(self):
-        self.asked = []
+    def __init__(self, **replies):
+        self.asked, self.directions, self.replies = [], set(), replies
+
+    def arena(self, nbytes):
+        return Arena("cpu", nbytes)
 
     def ask(self, request, **arguments):
-        self.asked.append((request, arguments.get("backward")))
-        rounds = arguments.get("rounds", 0)
-        samples = [7.0] * rounds
+        self.asked.append(request)
+        self.directions.add(arguments["backward"])
+        samples = [1.0] * arguments.get("rounds", 0)
         if request == "turns":
             return {"samples": dict.fromkeys(arguments["names"], samples), "probes": []}
-        return {"samples": samples, "kept": None}
+        if request in ("turn", "run_on"):
+            return {"samples": samples, "kept": {"call": 1, "shift": 3}}
+        return self.replies.get(request, {})
 
 
-@pytest.fixture
-def process():
-    laid = LaidCalls(draw=None, arena=None, seeds=[], inputs=[], results={}, calls=[])
+def timed(worker, frugal=False, direction="forward"):
+    laid = lay_calls(HALF, CASE, "cpu", worker, 2, RESULTS)
+    return TimedProcess(worker, laid, direction, frugal=frugal), laid
+
+
+@pytest.mark.parametrize("op", [*map(ops.load, ops.names())], ids=lambda op: op.name)
+def test_inputs_lie_in_the_arena_alone_and_are_drawn_again(op):
+    case = next(op.cases("smoke"))
+    laid = lay_calls(op, case, "cpu", Worker(), 3, RESULTS)
+    assert len({*laid.seeds}) == 3
+    for seed, slots in zip(laid.seeds, laid.inputs, strict=True):
+        for name, tensor in call_tensors(*laid.draw(seed)).items():
+            assert torch.equal(laid.arena.tensor(slots[name]), tensor)
+    assert laid.changed([0, 0, 0]) is None
+    for call, slots in zip(laid.calls, laid.inputs, strict=True):
+        for name, unit in call["changing"].items():
+            memory = laid.arena.bytes_of(slots[name])
+            width = getattr(torch, slots[name].dtype).itemsize
+            memory.copy_(memory.view(-1, width).roll(-5 * unit, 0).view(-1))
+    assert laid.changed([5, 5, 5]) is None
+    assert laid.changed([5, 6, 5]) is not None
+
+
+def test_the_results_of_all_calls_have_one_place():
+    laid, bare = (lay_calls(HALF, CASE, "cpu", Worker(), 3, each) for each in (RESULTS, {}))
+    (slot,) = laid.results.values()
+    assert laid.arena.nbytes - bare.arena.nbytes == slot.end - slot.start
+
+
+def test_an_input_that_was_changed_is_named():
+    worker = Worker(shifts={"shifts": [0, 0]})
+    process, laid = timed(worker)
+    assert process.changed() is None and "shifts" not in worker.asked, "nothing was timed yet"
+    process.turn("solution", "gpu")(1)
+    assert process.changed() is None
+    laid.arena.tensor(laid.inputs[1]["x"]).view(torch.int32)[-1] ^= 1
+    assert process.changed() == "x changed in a timed call"
+
+
+@pytest.mark.parametrize(
+    ("name", "changing"),
+    [
+        ("rope", {"t": 1, "upstream": 1, "freqs": 16}),
+        ("masked_linear", {"x": 1, "w_v": 1, "w_t": 1, "mask": 1, "upstream": 1}),
+    ],
+)
+def test_every_input_changes_and_rows_stay_whole(name, changing):
+    op = ops.load(name)
+    arguments, upstream = draw(op, next(op.cases("smoke")), 0, "cpu")
+    slots = lay_out(call_tensors(arguments, upstream).items())
+    assert call_json(op, arguments, slots)["changing"] == changing
+
+
+# --- its requests ---------------------------------------------------------------------------------
+
+
+SOLUTIONS_TURN = ("turn", lambda process: process.turn("solution", "gpu")(1))
+ITS_RUN = ("run_on", lambda process: process.run_on("solution", 1))
+NO_WAIT = ("run_on", lambda process: process.run_on("solution", 1, wait=False))
+EAGERS_TURNS = ("turns", lambda process: process.turns(["copy", "solution"], rounds=2))
+LIMITS_RUN = ("run_on", lambda process: process.run_on("dense", 1))
+
+
+@pytest.mark.parametrize(
+    ("several", "get_ready"),
+    [
+        ([SOLUTIONS_TURN, ITS_RUN, ITS_RUN], []),
+        ([SOLUTIONS_TURN, NO_WAIT, ITS_RUN], [2]),
+        ([EAGERS_TURNS, ITS_RUN, LIMITS_RUN], [2]),
+        ([LIMITS_RUN], [0]),
+    ],
+)
+@pytest.mark.parametrize("frugal", [False, True])
+def test_a_long_run_begins_with_what_is_ready(several, get_ready, frugal):
+    """As what was timed last is; where memory is scarce it was given back after each turn."""
     worker = Worker()
+    process, _ = timed(worker, frugal, "backward")
+    expected = ["begin_timing", *["give_back"] * frugal]
+    for index, (name, ask) in enumerate(several):
+        ask(process)
+        ready = index in get_ready or (frugal and name == "run_on")
+        expected += [*["get_ready"] * ready, name, *["give_back"] * frugal]
+    assert worker.asked == expected
+    process.capture()
+    assert worker.directions == {True}, "each request says the direction whose clock it means"
 
-    def begin(direction="forward", frugal=False):
-        timed = TimedProcess(worker, laid, direction, frugal=frugal)
-        worker.asked.clear()
-        return timed, worker.asked
 
-    return begin
+def test_a_frugal_process_answers_as_any_other(fork_server, tmp_path):
+    with workers(fork_server, tmp_path) as start:
+        process, laid = timed(start(TURNED, "rotate_half"), frugal=True)
+        for name in ("solution", "no_grad"):
+            assert len(process.turn(name, "host", burst=2)(3)) == 3
+        assert process.run_on("solution", 2, renew=True).wall > 0
+        assert process.changed() is None
+    assert {*process.kept} == {"sample", "no_grad", "run on"}
+    for kept in itertools.chain(*process.kept.values()):
+        x = laid.draw(kept.seed)[0]["x"]
+        x = shifted(x, kept.shift).view(x.dtype).view(x.shape)
+        first, second = x.chunk(2, -1)
+        assert torch.equal(kept.results["output"], torch.cat((-second, first), -1))
+
+
+# --- what it says ---------------------------------------------------------------------------------
 
 
 class Memory:
@@ -55,7 +182,7 @@ class Memory:
 def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
     kept, slots = Counter(), {"output": SimpleNamespace(nbytes=nbytes)}
     for _ in range(RUNS):
-        memory, worker = Memory(), Worker()
+        memory, worker = Memory(), SimpleNamespace(solution=SimpleNamespace(peer=True))
         calls = [{"changing": {}}]
         laid = LaidCalls(draw=None, arena=memory, seeds=[3], inputs=[], results=slots, calls=calls)
         process = TimedProcess.__new__(TimedProcess)
@@ -70,45 +197,32 @@ def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
     assert min(kept.values()) > RUNS * most / 6 / 2, "each turn has the same chance"
 
 
-def names(asked):
-    return [name for name, _ in asked]
+@pytest.mark.parametrize("said", [None, [0], [0, 0.0], [0, True], [0, "1"]])
+def test_shifts_that_are_none_are_tampering(said):
+    assert not is_shifts(said, 2)
+    process, _ = timed(Worker(shifts={"shifts": said}))
+    process.turn("solution", "gpu")(1)
+    with pytest.raises(Failed, match="does not say how far"):
+        process.changed()
 
 
-def test_what_was_timed_last_is_ready_for_a_long_run(process):
-    timed, asked = process()
-    timed.turn("solution", "gpu")(1)
-    timed.run_on("solution", 1)
-    timed.run_on("solution", 1, run=False)
-    assert names(asked) == ["turn", "run_on", "run_on"]
+@pytest.mark.parametrize("said", [-1, 1.5, True, "1", 1 << 63])
+def test_a_peak_that_is_no_size_is_tampering(said):
+    assert timed(Worker(begin_timing={"peak_memory": 5}))[0].peak_memory == 5
+    assert timed(Worker())[0].peak_memory is None
+    with pytest.raises(Failed, match="no size of memory"):
+        timed(Worker(begin_timing={"peak_memory": said}))
 
 
-def test_a_run_that_does_not_wait_is_waited_for_before_the_next(process):
-    timed, asked = process()
-    timed.turn("solution", "gpu")(1)
-    timed.run_on("solution", 1, wait=False)
-    timed.run_on("solution", 1)
-    assert names(asked) == ["turn", "run_on", "get_ready", "run_on"]
+@pytest.mark.parametrize(
+    "samples", [[float("nan"), 1.0], [-1.0, 1.0], ["1", 1.0], [0.0, 1.0], [1.0], [], None, 1.0]
+)
+def test_what_is_no_sample_is_seen(samples):
+    assert not is_samples(samples, 2)
+    assert is_samples([1.5, 2.0], 2)
 
 
-def test_another_contestant_gets_ready_before_its_long_run(process):
-    timed, asked = process()
-    timed.turns(["copy", "solution"], rounds=2)
-    timed.run_on("solution", 1)
-    timed.run_on("dense", 1)
-    assert names(asked) == ["turns", "run_on", "get_ready", "run_on"]
-
-
-def test_what_gives_its_memory_back_gets_ready_each_time(process):
-    timed, asked = process(frugal=True)
-    timed.turn("solution", "gpu")(1)
-    timed.run_on("solution", 1)
-    assert names(asked) == ["turn", "give_back", "get_ready", "run_on", "give_back"]
-
-
-def test_each_request_says_the_direction_whose_clock_it_means(process):
-    timed, asked = process("backward", frugal=True)
-    timed.turn("solution", "gpu")(1)
-    timed.turns(["copy"], rounds=1)
-    timed.run_on("dense", 1)
-    timed.capture()
-    assert {direction for _, direction in asked} == {True}
+@pytest.mark.parametrize("kept", [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {}, None, 1])
+def test_what_names_no_call_is_seen(kept):
+    assert not names_a_call(kept, 2)
+    assert names_a_call({"call": 1, "shift": 0}, 2)

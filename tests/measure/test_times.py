@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from common import ops
-from common.measure import baseline, limits, rows, stopping, timing
+from common.measure import baseline, limits, timing
 from common.measure.baseline import Baseline
 from common.measure.cores import Elapsed
+from common.measure.turns import FEWEST
 from tests.support.processes import busy_child
 
 ROPE = ops.load("rope")
@@ -83,7 +84,7 @@ def test_eager_and_the_solution_are_on_one_core_where_the_host_ranks(
             seen.extend(os.sched_getaffinity(child.pid) for child in (first, second))
             return {"host": {}}
 
-        monkeypatch.setattr(baseline, "_probe", lambda worker, clock, rounds: [1.0])
+        monkeypatch.setattr(baseline, "probe", lambda worker, clock, rounds: [1.0])
         monkeypatch.setattr(Baseline, "begin", lambda self, *_: None)
         monkeypatch.setattr(timing, "_laid", lambda *_: None)
         monkeypatch.setattr(
@@ -91,7 +92,7 @@ def test_eager_and_the_solution_are_on_one_core_where_the_host_ranks(
         )
         monkeypatch.setattr(timing, "_times", times)
         monkeypatch.setattr(timing, "_sustained", lambda *_: {})
-        monkeypatch.setattr(timing.checks, "check_results", lambda *_: None)
+        monkeypatch.setattr(timing, "_check_results", lambda *_: None)
         problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cpu")
         timing._time(problem, solution, made, "forward", 1.0, frugal=False)
         assert [os.sched_getaffinity(child.pid) for child in (first, second)] == [allowed] * 2
@@ -106,23 +107,4 @@ def test_of_a_slow_call_there_are_few_samples_and_no_parts(times, direction):
     assert set(found["gpu"]) == {"solution", "eager", "copy"}
     assert set(found["host"]) == {"solution", "eager"}
     assert ("capture", "gpu", 0) not in timed.asked
-    assert timed.asked[0][2] == stopping.FEWEST
-
-
-def test_a_case_gets_its_share_of_the_further_answers(monkeypatch):
-    asked = []
-
-    def grade(op, cases, solutions, skip, repeats):
-        asked.append(repeats)
-        return iter(())
-
-    room = SimpleNamespace(memory=SimpleNamespace(budget=1 << 40))
-    sweep = SimpleNamespace(device="cuda", grade=grade, room=room, worker=lambda *_: None)
-    monkeypatch.setattr(rows, "tier_cases", lambda *_, **how: [(ROPE, [BY["gpu"]])])
-    solutions = [SimpleNamespace(name="a/rope", op="rope")]
-    monkeypatch.setattr(rows.baseline, "eager", lambda sweep, op: None)
-    monkeypatch.setattr(rows.baseline, "calibrate", lambda worker, device: {})
-    monkeypatch.setattr(Baseline, "release", lambda self: None)
-    for tier, patience in (("board", None), ("board", 0.3), ("plot", None)):
-        list(rows.measure(sweep, solutions, "run", {}, tier=tier, patience=patience))
-    assert asked == [20, 6, 0]
+    assert timed.asked[0][2] == FEWEST

@@ -8,10 +8,9 @@ import torch
 
 from common.arena import storage_bytes
 from common.sandbox import clock, contestants
-from common.sandbox.clock import Clock, Contestant, Probes
+from common.sandbox.clock import COLD_CALLS, Clock, Contestant, Probes
 from common.sandbox.contestants import Captured
-from common.sandbox.rotation import ALIVE, Rotation, TimedCall
-from common.sandbox.shifting import Changing
+from common.sandbox.rotation import ALIVE, Changing, Rotation, TimedCall
 from tests.support.rotations import rotation
 
 # --- what is timed --------------------------------------------------------------------------------
@@ -123,7 +122,7 @@ def test_slow_calls_warm_up_by_few(passes, seconds, most):
     changing = [Changing(x, storage_bytes(x).view(-1, 4))]
     calls = [TimedCall(call, [], x, changing)] * 2
     ours = Clock(Rotation(calls, False, slots=(torch.zeros(3),)), False, {})
-    alive = len(made) - clock.COLD_CALLS - 2 * most
+    alive = len(made) - COLD_CALLS - 2 * most
     assert alive == 2 if slow else alive >= ALIVE.start
     made.clear()
     ours.turn("solution", "host", 3)
@@ -269,19 +268,15 @@ def test_a_replay_of_each_call_is_captured(capturing):
     assert capturing[0] == "error" and capturing[-1] == "default"
 
 
-def test_what_waits_for_the_gpu_is_not_captured_at_all(capturing, monkeypatch):
+def test_what_waits_for_the_gpu_or_fails_in_its_capture_is_no_replay(capturing, monkeypatch):
     def waits():
         raise RuntimeError("called a synchronizing CUDA operation")
 
-    monkeypatch.setattr(contestants, "_capture", lambda forward: pytest.fail("it was captured"))
-    assert contestants.captured([lambda: "a", waits]) == []
-    assert capturing[-1] == "default"
-
-
-def test_a_capture_that_fails_is_no_replay(capturing, monkeypatch):
     def fail(forward):
         raise RuntimeError("operation not permitted when stream is capturing")
 
+    monkeypatch.setattr(contestants, "_capture", lambda forward: pytest.fail("it was captured"))
+    assert contestants.captured([lambda: "a", waits]) == []
     monkeypatch.setattr(contestants, "_capture", fail)
     assert contestants.captured([lambda: "a"]) == []
     assert capturing[-1] == "default"
@@ -305,3 +300,88 @@ def test_a_probe_is_of_a_number_of_launches(passes):
     probes._host = lambda: launched.append(1) or passes(3e-6)
     assert probes.take("host", 5) == [3.0] * 5
     assert len(launched) == 5 * clock.PROBE_BURST
+
+
+# --- memory that is given back --------------------------------------------------------------------
+
+
+def calls_of(log, limits=None):
+    slots = (torch.zeros(4),)
+    call = TimedCall(lambda: log.append("call") or torch.ones(4), [], torch.ones(4))
+    return Clock(Rotation([call, call], backward=False, slots=slots), False, limits or {})
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Let a sample be a call; return the number of samples so far."""
+    taken = []
+
+    def gpu_time(contestant, flush):
+        contestant.before()
+        contestant.ready()()
+        contestant.after()
+        taken.append(1)
+        return 1.0
+
+    monkeypatch.setattr(clock, "_gpu_time", gpu_time)
+    return taken
+
+
+def test_untimed_calls_come_first_where_the_memory_was_given_back(counted):
+    """And none of them is kept."""
+    log = []
+    ours = calls_of(log)
+    for cold in (False, True, False):
+        if cold:
+            ours.give_back()
+            assert not ours.ours._alive
+            ours.get_ready("solution")
+            assert ours.ours.delivered() is None
+            ours.give_back()
+        log.clear(), counted.clear()
+        ours.turn("solution", "gpu", 3)
+        assert (len(counted), len(log)) == (3, 3 + COLD_CALLS * cold)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda ours, name: ours.turn(name, "gpu", 2),
+        lambda ours, name: ours.run_on(name, 2, renew=False, run=True, wait=True),
+    ],
+)
+def test_a_limit_has_memory_for_its_own_turns_alone(counted, use):
+    alive, seen = [], []
+
+    def limit(name):
+        def make():
+            alive.append(name)
+            return Freed(alive, name, seen)
+
+        return make
+
+    ours = calls_of([], {"copy": limit("copy"), "dense": limit("dense")})
+    for name in ("copy", "copy", "dense", "solution"):
+        use(ours, name)
+        assert alive == []
+    assert seen == ["copy"] * 2 * (2 + COLD_CALLS) + ["dense"] * (2 + COLD_CALLS)
+    ours.get_ready("copy")
+    assert alive == ["copy"]
+    ours.get_ready("dense")
+    assert alive == ["dense"]
+    ours.give_back()
+    assert alive == []
+
+
+class Freed:
+    """A call that leaves the list once it is freed."""
+
+    def __init__(self, alive, name, seen):
+        self.alive, self.name, self.seen = alive, name, seen
+
+    def __call__(self):
+        assert self.alive == [self.name], "allocated before the other was freed"
+        self.seen.append(self.name)
+
+    def __del__(self):
+        self.alive.remove(self.name)

@@ -19,7 +19,7 @@ from common import ops, solutions
 from common.grading.fork_server import ForkServer
 from common.grading.graded import Graded
 from common.grading.sweep import Sweep
-from common.measure import baseline, rows
+from common.measure import baseline, timing
 from common.measure.baseline import Baseline
 from common.paths import CONTRIBUTORS, ROOT
 from common.solutions import Solution
@@ -138,7 +138,7 @@ def timed(
         with Sweep(device, overlap=False, server=server) as sweep:
             beside = baseline_of(sweep, op)
             for graded in sweep.grade(op, small(op, names), several):
-                times = rows.time_graded(graded, beside, "forward", sweep.room)
+                times = timing.time_case(graded, beside, "forward", sweep.room)
                 found[graded.solution] = times.get("verdict", "PASSED")
     return found
 

@@ -21,8 +21,8 @@ from common import paths, solutions
 from common.board import model, modelled
 from common.board.model import GPUS, Gpu
 from common.board.modelled import Key, Pair
+from common.engines import benching
 from common.grading.counting import TARGET
-from common.measure import counts
 from common.measure.machine import harness_digest
 from common.records import runs
 from common.records.counted import Launch
@@ -61,7 +61,7 @@ def counted() -> dict[Key, Counted]:
     """Return the counts of everyone but torch.compile, which needs a GPU, by their key."""
     everyone = [each for each in solutions.everyone() if each.handle != "torch_compile"]
     digests = {each: (each.digest, harness_digest()) for each in everyone}
-    return {line.key: line for line in counts.counts(everyone, "run", digests)}
+    return {line.key: line for line in benching.counts(everyone, "run", digests)}
 
 
 def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[Pair]:

@@ -1,0 +1,109 @@
+"""The requests of a timed process: when its clock begins, what it checks, and its turns."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+import torch
+
+from common.sandbox import backend, timed
+from common.sandbox.interpreter import bounds
+from common.sandbox.interpreter.spans import spans_of
+from common.sandbox.rotation import TimedCall
+
+
+@pytest.mark.parametrize(("beside", "seen"), [(False, [[], []]), (True, [[], [False]])])
+def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch, beside, seen):
+    class Session:
+        clocks: ClassVar = {False: "the one before"}
+        prepare = None
+
+        def hold(self):
+            pass
+
+        def check_output(self, output):
+            pass
+
+    def timed_call(session, *_, changes):
+        found.append(list(session.clocks))
+        return TimedCall(lambda: torch.ones(1), [], torch.ones(1))
+
+    found, session = [], Session()
+    monkeypatch.setattr(timed, "_timed_call", timed_call)
+    monkeypatch.setattr(timed, "peak_memory", lambda ours: None)
+    made = {each: SimpleNamespace(slow=each) for each in (False, True)}
+    monkeypatch.setattr(timed, "Clock", lambda ours, backward, limits: made[backward])
+    assert timed.begin_timing(session, [{}], [], backward=False)["slow"] is False
+    assert timed.begin_timing(session, [{}], [], backward=True, beside=beside)["slow"] is True
+    assert found == seen
+    assert session.clocks[True] == made[True]
+    assert session.clocks.get(False) == (made[False] if beside else None)
+
+
+def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
+    """Its addresses were held against the end of the other: once in some hundred timings."""
+    for name in ("Rotation", "peak_memory"):
+        monkeypatch.setattr(timed, name, lambda *_: None)
+    monkeypatch.setattr(timed, "Clock", lambda *_: SimpleNamespace(slow=False))
+    session = SimpleNamespace(prepare=None, clocks={}, hold=lambda: None)
+    monkeypatch.setattr(backend, "INTERPRETED", True)
+    monkeypatch.setattr(backend, "bounds", bounds, raising=False)
+    memory = torch.zeros(64)
+    backend.begin_watch({"x": memory[:16]}, backwards=False)
+    timed.begin_timing(session, [], [], backward=False)
+    (span,) = spans_of("x", memory[8:40], bounds.WATCH.inputs)
+    assert span.holds(memory[8:40].data_ptr(), memory[40:].data_ptr())
+
+
+@pytest.mark.parametrize(("drawn", "near"), [(0, False), (1, True), (3, True)])
+def test_after_a_sample_all_is_compared_where_the_draw_says_so(monkeypatch, drawn, near):
+    held = []
+    session = SimpleNamespace(hold=lambda near: held.append(near), check_output=held.append)
+    monkeypatch.setattr(timed, "below", lambda count: drawn % count)
+    timed.check_sample(session, "output")
+    assert held == [near, "output"]
+
+
+def test_eagers_own_samples_are_not_held_against_the_seal(monkeypatch):
+    checks = []
+    monkeypatch.setattr(
+        timed, "Rotation", lambda calls, backward, check, slots: checks.append(check)
+    )
+    monkeypatch.setattr(timed, "Clock", lambda *_: SimpleNamespace(slow=False))
+    monkeypatch.setattr(timed, "peak_memory", lambda ours: None)
+    session = SimpleNamespace(
+        prepare=None, clocks={}, hold=lambda **_: checks.append("held"), check_output="output alone"
+    )
+    limits = {"copy_bytes": 8, "products": [], "dtype": "float32"}
+    timed.begin_timing(session, [], [], backward=False, limits=limits)
+    timed.begin_timing(session, [], [], backward=False)
+    assert checks[0] == "output alone"
+    assert checks[2].func is timed.check_sample
+
+
+def test_several_take_their_turns_with_the_probe_before_and_after_each(monkeypatch):
+    class Probes:
+        def take(self, clock, rounds):
+            done.append(("probe", rounds))
+            return [float(each) for each in range(rounds)]
+
+    def take_turn(session, name, clock, rounds, burst, backward):
+        done.append((name, clock, rounds, burst, backward))
+        return {"samples": [7.0] * rounds}
+
+    session = SimpleNamespace(probes=Probes())
+    monkeypatch.setattr(timed, "take_turn", take_turn)
+    for look in (3, 0):
+        done = []
+        found = timed.take_turns(session, ["b", "a"], "gpu", 2, 1, look, True)
+        turns = [(name, "gpu", 2, 1, True) for name in "ba"]
+        assert list(found["samples"].items()) == [("b", [7.0] * 2), ("a", [7.0] * 2)]
+        if look:
+            woken = float(timed.WAKING)
+            assert found["probes"] == [[woken, woken + 1, woken + 2], *[[0.0, 1.0, 2.0]] * 2]
+            assert done == [("probe", timed.WAKING + 3), turns[0], ("probe", 3), turns[1],
+                            ("probe", 3)]  # fmt: skip
+        else:
+            assert (found["probes"], done) == ([], turns)
