@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from common.grading.compiling import Compiler
     from common.grading.contrast import Contrast
     from common.grading.fork_server import ForkServer
-    from common.grading.graded import Graded
+    from common.grading.sweep import Graded
     from common.grading.what import Cause
     from common.records.lines import Record
     from common.records.runs import Results
@@ -202,9 +202,8 @@ def smoke(
         first: Names of a solution and of a case each; these are asked before all others.
     """
     from common.grading.grade import grade
-    from common.grading.graded import TooLarge
     from common.grading.memory import Memory
-    from common.grading.sweep import Sweep
+    from common.grading.sweep import Sweep, TooLarge
     from common.grading.tiers import tier_cases
 
     keeping = functools.partial(grade, keep=True)
@@ -237,9 +236,8 @@ def _measure_board(
     memory: int | None,
 ) -> list[Record]:
     """Return the rows of the board's cases, timed for a shorter time than `bench` does."""
-    from common.grading.graded import TooLarge
     from common.grading.memory import Memory
-    from common.grading.sweep import Sweep
+    from common.grading.sweep import Sweep, TooLarge
     from common.grading.tiers import tier_cases
     from common.measure.rows import measure
 

@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -21,11 +21,9 @@ from common.errors import NOT_WRITTEN
 from common.grading.calls import CallSlots, Drawn, call_json, call_tensors, reserve
 from common.grading.fork_server import TARGET, ForkServer, ServerEnded
 from common.grading.grade import grade
-from common.grading.graded import TooLarge
 from common.grading.known import Faults, bound, known
-from common.grading.pools import threads
 from common.grading.problem import OUTPUT, Problem
-from common.grading.second_try import Verdicts
+from common.grading.sweep import LIVES, Graded, TooLarge, Verdicts, threads
 from common.grading.worker import DEADLINE, Worker
 from common.kept import Kept
 from common.ops._draw import draw
@@ -35,16 +33,13 @@ from common.spec import Case, Op
 from common.verdicts import ENDED, Verdict
 from common.wire import Reply
 
-if TYPE_CHECKING:
-    from common.grading.graded import Graded
-
 SEED = 0
 """The seed of all inputs, so that sizes which depend on a mask are the same in each run."""
 FRESH = 0.0
 """What fresh memory holds in these calls, and so each result of a kernel."""
 AHEAD = 100
 """Graded cases, each of one solution, whose kernels may still be compiling."""
-Outcome = TypeVar("Outcome", bound="Graded | TooLarge")
+Outcome = TypeVar("Outcome", bound=Graded | TooLarge)
 EARLIER = {"UNSUPPORTED", "COMPILE_ERROR"}
 """Verdicts that stay, whatever the kernels do."""
 
@@ -192,6 +187,8 @@ def _asked(op: Op[Any], case: Case, worker: Worker) -> Faults:
     Raises:
         Unknown: The process, or its fork server, ended.
     """
+    if worker.deaths >= LIVES:
+        raise Unknown(f"not run again after {LIVES} ends of its process")
     try:
         return _ask(op, case, worker)
     except ServerEnded:

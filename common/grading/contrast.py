@@ -9,14 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from common.grading.graded import Graded
+from common.grading.sweep import Graded, Sweep
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
-
-if TYPE_CHECKING:
-    from common.grading.sweep import Sweep
 
 TRIES = 3
 """Each case is graded so often, since what is asked of it is drawn: the failing one must fail each

@@ -215,10 +215,9 @@ class Exchange:
     def second_backward(self, attempt: int) -> dict[str, torch.Tensor | None] | Reply:
         """Return the gradients of a second backward of one graph, or the failure of that request.
 
-        Results that were delivered stay as they are, and a death of the process does not count.
+        Results that were delivered stay as they are.
         """
-        with self.worker.deaths.uncounted():
-            reply = self._ask_backward(attempt, False)
+        reply = self._ask_backward(attempt, False)
         if "verdict" in reply:
             return reply
         names = self.names("backward", attempt)

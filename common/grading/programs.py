@@ -28,6 +28,5 @@ def with_programs(exchange: Exchange, direction: Direction, verdict: str, reason
 
 def _conflict(exchange: Exchange, direction: Direction) -> str:
     """Return two programs that conflict, "" where the solution's process finds none."""
-    with exchange.worker.deaths.uncounted():
-        reply = exchange.conflicts(LATEST, direction)
+    reply = exchange.conflicts(LATEST, direction)
     return "" if "verdict" in reply else str(reply.get(direction, ""))

@@ -32,7 +32,7 @@ from common.spec import DIRECTIONS, Direction, Reference
 from common.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from common.grading.graded import Graded
+    from common.grading.sweep import Graded
 
 FEWEST = 2
 """The cases that a cause needs, and those that must tell it apart from each other mistake."""

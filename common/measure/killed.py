@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from common.errors import was_killed
-from common.grading.room import Room
+from common.errors import ALONE, was_killed
+from common.grading.memory import Room
 from common.grading.worker import Worker
 from common.measure.timed_process import Failed
 from common.wire import Reply
@@ -25,4 +25,9 @@ def time_unkilled(attempt: Callable[[], Reply], worker: Worker, room: Room) -> R
         if failed.verdict != "CRASHED" or not was_killed(failed.reason):
             raise
     with room.alone(worker):
-        return attempt()
+        try:
+            return attempt()
+        except Failed as failed:
+            if was_killed(failed.reason):
+                raise Failed(failed.verdict, f"{failed.reason}, {ALONE}") from None
+            raise

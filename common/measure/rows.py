@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from common.errors import out_of_memory
-from common.grading.graded import Graded, TooLarge
-from common.grading.room import Room
-from common.grading.sweep import STAND_IN, Sweep, eager_of
+from common.grading.memory import Room
+from common.grading.sweep import LIVES, Graded, Role, Sweep, TooLarge, eager_of
 from common.grading.tiers import repeats, tier_cases
 from common.measure import baseline
 from common.measure.baseline import Baseline
@@ -110,7 +109,7 @@ class Measurement:
             sweep, worker = self._sweep, baseline.eager(self._sweep, op)
             if self._calibrated is None:
                 self._calibrated = baseline.calibrate(worker, sweep.device)
-            beside = Baseline(worker, self._calibrated, sweep.worker(eager_of(op), STAND_IN))
+            beside = Baseline(worker, self._calibrated, sweep.worker(eager_of(op), Role.STAND_IN))
             self._rows[op.name] = _Rows(
                 beside, sweep.room, self._run, self._digests, self._tier, self._patience
             )
@@ -129,6 +128,8 @@ class _Rows:
     patience: float
     too_large: list[Case] = field(default_factory=list)
     _latest: Case | None = None
+    _ends: dict[Solution, list[Reply]] = field(default_factory=dict)
+    """The latest ends in a row of a solution's process while it was timed."""
 
     def of(self, graded: Graded | TooLarge) -> Iterator[list[Measured] | TooLarge]:
         """Yield the rows of both directions; or once that the case does not fit."""
@@ -149,11 +150,24 @@ class _Rows:
         verdict = graded.verdicts[direction]
         if graded.problem.device != "cuda" or verdict.verdict != "PASSED":
             return self._measured(graded, direction, verdict.verdict, verdict.reason, {})
-        times = time_graded(graded, self.baseline, direction, self.room, self.patience)
+        times = self._times(graded, direction)
         if times.get("verdict"):
             reason = f"while timed: {times['reason']}"
             return self._measured(graded, direction, times["verdict"], reason, {})
         return self._measured(graded, direction, "PASSED", times.get("unmeasured", ""), times)
+
+    def _times(self, graded: Graded, direction: Direction) -> Reply:
+        """Time a solution, unless its process has ended in the latest times."""
+        ends, deaths = self._ends.setdefault(graded.solution, []), graded.worker.deaths
+        if len(ends) >= LIVES:
+            reason = f"not run again after {LIVES} such ends: {ends[-1]['reason']}"
+            return {"verdict": ends[-1]["verdict"], "reason": reason}
+        times = time_graded(graded, self.baseline, direction, self.room, self.patience)
+        if times.get("verdict") and graded.worker.deaths > deaths:
+            ends.append(times)
+        else:
+            ends.clear()
+        return times
 
     def _measured(
         self, graded: Graded, direction: Direction, name: str, reason: str, times: dict[str, Any]

@@ -19,9 +19,8 @@ import torch
 
 from common.errors import is_out_of_memory, out_of_memory
 from common.grading.calls import result_slots
-from common.grading.memory import Footprint
+from common.grading.memory import Footprint, Room
 from common.grading.problem import OUTPUT, Problem
-from common.grading.room import Room
 from common.grading.worker import Worker
 from common.measure import checks, device, limits, stopping
 from common.measure.affinity import kept_as

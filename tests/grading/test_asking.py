@@ -68,10 +68,10 @@ def test_a_second_backward_is_a_note_and_no_verdict(verdicts, changes, note):
     assert not verdicts(source, interleaved=False)["backward"].notes
 
 
-def test_a_death_in_the_second_backward_costs_no_life(verdicts):
+def test_a_death_in_the_second_backward_ends_no_case(verdicts):
     before = "import os; ctx.used = hasattr(ctx, 'used') and os._exit(3)"
     source = SAVES.format(**{**AS_IT_IS, "before": before})
-    found = verdicts(source, interleaved=True, mode=NO_GRAD, repeats=1, lives=1)
+    found = verdicts(source, interleaved=True, mode=NO_GRAD, repeats=1)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
     assert len(found["backward"].notes) == 1
 

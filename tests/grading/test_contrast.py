@@ -15,8 +15,7 @@ from common.grading import contrast
 from common.grading import sweep as sweep_module
 from common.grading.contrast import TRIES, Failing, contrasts, plainer
 from common.grading.grade import grade
-from common.grading.graded import Graded
-from common.grading.sweep import Sweep
+from common.grading.sweep import Graded, Sweep
 from common.ops._rope_cases import RopeCase
 from common.solutions import Solution
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,10 +10,8 @@ import torch
 
 from common import ops
 from common.errors import out_of_memory
-from common.grading.graded import Graded, TooLarge
-from common.grading.memory import Memory
-from common.grading.room import Room
-from common.grading.sweep import Sweep
+from common.grading.memory import Memory, Room
+from common.grading.sweep import Graded, Sweep, TooLarge
 from common.measure import rows, timing
 from common.measure.baseline import BaselineFailed
 from common.measure.rows import measure
@@ -136,10 +135,8 @@ def test_who_is_killed_is_timed_once_more_alone(tmp_path, fork_server, monkeypat
         graded = list(sweep.grade(HALF, CASES[:1], several))
         several[0].path.with_name("timed").touch()
         found = [rows.time_graded(each, beside, "forward", sweep.room) for each in graded]
-        deaths = [death.reason for death in graded[0].worker.deaths]
     alone = "the process ended by SIGKILL, also with nothing beside it"
     assert several[0].path.with_name("ended").exists()
-    assert deaths == [alone] * (not once)
     assert all(times.get("host", {}).get("solution") for times in found[not once :])
     if not once:
         assert found[0] == {"verdict": "CRASHED", "reason": alone}
@@ -158,12 +155,12 @@ def test_a_case_that_does_not_fit_is_left_out_for_all(monkeypatch):
             for solution in solutions:
                 if not skip(solution, case):
                     problem = SimpleNamespace(op=op, case=case, device="cuda")
-                    worker = SimpleNamespace(solution=solution)
+                    worker = SimpleNamespace(solution=solution, deaths=0)
                     yield Graded(worker, problem, passed)
 
     def time_graded(graded, *_):
-        asked.append((graded.solution.name, graded.case))
-        if graded.case == CASES[0] and graded.solution.name == "b":
+        asked.append((graded.solution.handle, graded.case))
+        if graded.case == CASES[0] and graded.solution.handle == "b":
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return {"unmeasured": "no"}
 
@@ -171,7 +168,7 @@ def test_a_case_that_does_not_fit_is_left_out_for_all(monkeypatch):
     monkeypatch.setattr(rows, "time_graded", time_graded)
     monkeypatch.setattr(rows.baseline, "eager", lambda *_: Noted())
     monkeypatch.setattr(rows.baseline, "calibrate", lambda *_: {})
-    solutions = [SimpleNamespace(name=name, peer=False, op=HALF.name) for name in "abc"]
+    solutions = [Solution(Path(name) / "rotate_half.py", HALF.name) for name in "abc"]
     sweep = SimpleNamespace(
         grade=grade, device="cuda", worker=lambda *_: Noted(), room=Room(Memory(lambda: 1 << 50))
     )
@@ -180,6 +177,24 @@ def test_a_case_that_does_not_fit_is_left_out_for_all(monkeypatch):
     assert left == [TooLarge(HALF, CASES[0], "out of memory")]
     assert [name for name, case in asked if case == CASES[0]] == ["a", "a", "b"]
     assert [name for name, case in asked if case == CASES[1]] == list("aabbcc")
+
+
+def test_who_ends_in_each_timed_case_is_timed_no_more(monkeypatch):
+    """Timed last it may pass, since graded it does."""
+    worker = SimpleNamespace(solution=Solution(Path("a") / "rotate_half.py", HALF.name), deaths=0)
+    ends, timed = iter([True, False, True, True, True]), []
+
+    def time_graded(graded, *_):
+        timed.append(next(ends))
+        worker.deaths += timed[-1]
+        return {"verdict": "TIMEOUT", "reason": "late"} if timed[-1] else {}
+
+    monkeypatch.setattr(rows, "time_graded", time_graded)
+    one = rows._Rows(Noted(), None, "run", Digests(), "board", 1.0)
+    graded = SimpleNamespace(worker=worker, solution=worker.solution)
+    told = [one._times(graded, "forward").get("reason") for _ in range(6)]
+    assert told == ["late", None, "late", "late", *["not run again after 2 such ends: late"] * 2]
+    assert len(timed) == 4
 
 
 class Digests:

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from common import ops
-from common.grading.memory import Memory
-from common.grading.room import Room
+from common.grading.memory import Memory, Room
 from common.measure import baseline, timing
 from common.measure.baseline import (
     SUSTAINED,

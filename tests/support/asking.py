@@ -13,7 +13,6 @@ import torch
 
 from common import ops
 from common.arena import Slot, lay_out
-from common.grading.deaths import LIVES
 from common.grading.exchange import Choices
 from common.grading.fork_server import ForkServer
 from common.grading.modes import modes
@@ -133,7 +132,6 @@ def verdicts_of(
     source: str,
     case: str = "37x72x100-bfloat16-random",
     repeats: int = 0,
-    lives: float = LIVES,
     **choices: Any,
 ) -> dict[Direction, Verdict]:
     """Return the verdicts of a source text of masked_linear, with these choices."""
@@ -141,7 +139,7 @@ def verdicts_of(
     path = folder / "somebody" / "masked_linear.py"
     path.parent.mkdir(exist_ok=True)
     path.write_text(source)
-    with Sweep("cpu", server=server, lives=lives) as sweep:
+    with Sweep("cpu", server=server) as sweep:
         solutions = [Solution(path, "masked_linear")]
         (found,) = sweep.grade(MASKED, [CASES[case]], solutions, repeats=repeats)
     return found.verdicts
