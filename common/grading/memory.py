@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -138,11 +136,7 @@ class Memory:
 
     @property
     def left(self) -> int:
-        """Return the bytes of the budget that nothing takes now."""
-        return self.look()
-
-    def look(self) -> int:
-        """Return the bytes that are left; take what is taken now into the peak."""
+        """Return the bytes of the budget that nothing takes now; the others are in the peak."""
         left = self._free() - self._others
         self._least = min(self._least, left)
         return left
@@ -189,10 +183,6 @@ class Room:
             return 0
         return footprint.problem(frugal=False) + solutions * footprint.graded(frugal=False)
 
-    def holds(self, needed: Iterable[int]) -> bool:
-        """Return whether cases that need so many bytes may be under way at the same time."""
-        return IDLE + sum(needed) <= self.memory.budget
-
     @contextlib.contextmanager
     def taken(self, worker: Worker, footprint: Footprint) -> Iterator[None]:
         """Wait until the case fits beside those under way, or none is; then make room for it."""
@@ -214,7 +204,7 @@ class Room:
             yield
         finally:
             with self._changed:
-                self.memory.look()  # while the case is there
+                _ = self.memory.left  # for the peak, while the case is there
                 del self._busy[worker]
                 self._asked[worker] = time.monotonic()
                 self._changed.notify_all()
@@ -232,16 +222,11 @@ class Room:
         """
         others = [worker for worker in self.workers if worker not in keep]
         others.sort(key=lambda worker: self._asked.get(worker, 0.0))
-        steps: tuple[Callable[[Worker], None], ...] = (
-            methodcaller("release"),
-            methodcaller("close"),
-        )
-        if not self._has(needed, free):
-            _empty_cache()
-        for step, worker in itertools.product(steps, others):
+        releases, ends = [each.release for each in others], [each.close for each in others]
+        for step in (_empty_cache, *releases, *ends):
             if self._has(needed, free):
                 return True
-            step(worker)
+            step()
             _empty_cache()
         return self._has(needed, free)
 

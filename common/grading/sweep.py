@@ -12,7 +12,7 @@ import dataclasses
 import enum
 import itertools
 import sys
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from common.errors import ALONE, is_out_of_memory, out_of_memory
 from common.grading.asking import DIED, NO_GRADIENT
 from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.grade import grade
-from common.grading.memory import Footprint, Memory, Room
+from common.grading.memory import IDLE, Footprint, Memory, Room
 from common.grading.problem import Problem, make_problem
 from common.grading.sharing import require_sharing
 from common.grading.worker import Worker
@@ -45,7 +45,7 @@ AHEAD = 4
 LATE = 100
 """Cases under way and cases that are done, but wait for an older one, whose results come first."""
 UNDECIDED = 4
-"""Cases of a solution that wait for a later one: where every case dies, the first is shown soon."""
+"""Cases of a solution that wait for the others: where every case dies, it is shown soon."""
 Verdicts = dict[Direction, Verdict]
 Grade = Callable[[Problem, Worker, int], Verdicts]
 
@@ -66,8 +66,6 @@ class Graded:
     worker: Worker
     problem: Problem
     verdicts: Verdicts
-    differentiable: frozenset[bool] = frozenset()
-    """Whether outputs of the solution's cases so far could be differentiated: {False} if none."""
     accompanied: bool = False
     """Whether others were asked meanwhile."""
 
@@ -108,12 +106,12 @@ class TooLarge:
 
 
 class _Doubt(NamedTuple):
-    """A solution's case that is for the second phase."""
+    """A solution's case that is to be asked again, alone."""
 
     case: Case
     worker: Worker
-    first: Graded | None
-    """What the first phase found, None where the harness came to no verdict."""
+    timed_out: bool
+    """Whether no answer came in time beside others."""
 
 
 class _Run(NamedTuple):
@@ -174,8 +172,8 @@ class Sweep:
             require_sharing(self._server)
         self._workers: dict[tuple[Solution, int | Role], Worker] = {}
         self._ends: dict[Solution, list[Graded | None]] = defaultdict(list)
-        """The latest cases in a row in which a solution's process ended, None where the fork server
-        did."""
+        """The latest cases in a row in which a solution's process ended; None where it is not
+        known for certain who ended it."""
         self._cores = min(cores(), MOST_AT_ONCE)
         # on a GPU they mostly wait for processes that compile
         self._graders = threads(self._cores * (2 if device == "cuda" else 1))
@@ -214,8 +212,9 @@ class Sweep:
     ) -> Iterator[Graded | TooLarge]:
         """Grade every solution of the op on every case that is not skipped.
 
-        They come in the cases' order, but for a few whose forward died (see `_Undecided`) and for
-        those of the second phase, which come at the end.
+        They come in the cases' order, but for those of the second phase, which come at the end.
+        So do a few whose forward died before it was known whether the solution has gradients: such
+        a failure is backward's too, unless backward is unsupported.
 
         All is drawn anew at each call. What is drawn for a case depends on all the cases, skipped
         ones too, but not on the order in which they are graded; a case that is given twice gets
@@ -238,23 +237,39 @@ class Sweep:
         cases = list(cases)
         drawn = Draws(entropy(), tuple((case.name, case.kind) for case in cases))
         run = _Run(op, drawn, repeats)
-        together = self._together(op, cases)
-        undecided, doubts = _Undecided(), list[_Doubt]()
+        near = [Footprint.by(op, case) for case in cases if not case.span]  # a far one waits
+        fitting = (self.room.together(each, not self._overlap) for each in near)
+        together, later = min(fitting, default=1), list[Graded | _Doubt]()
+        waiting: Counter[Solution] = Counter()
         for start in range(0, len(ours), together):
             for found in self._first_phase(run, cases, ours[start : start + together], skip):
+                solution = found.worker.solution
                 if isinstance(found, _Doubt):
-                    doubts.append(found)
+                    later.append(found)
+                elif self._is_undecided(found) and waiting[solution] < UNDECIDED:
+                    waiting[solution] += 1
+                    later.append(found)
                 else:
-                    yield from undecided.take(found)
-        for again in self._second_phase(run, doubts):
-            yield from undecided.take(again) if isinstance(again, Graded) else [again]
-        yield from undecided.rest()
+                    yield self._decided(found)
+        for again in self._second_phase(run, later):
+            yield self._decided(again) if isinstance(again, Graded) else again
 
-    def _together(self, op: Op[Any], cases: Sequence[Case]) -> int:
-        """Return the number of solutions that go through the cases together."""
-        # a far one waits for others
-        near = [Footprint.by(op, case) for case in cases if not case.span]
-        return min((self.room.together(each, not self._overlap) for each in near), default=1)
+    def _gradients(self, solution: Solution) -> set[bool]:
+        """Return whether outputs so far could be differentiated: {False} if none could."""
+        ours = [worker for (one, _), worker in self._workers.items() if one == solution]
+        return set().union(*(worker.differentiable for worker in ours))
+
+    def _is_undecided(self, found: Graded) -> bool:
+        """Return whether a later case may tell what backward is; after a timeout none waits."""
+        return _died(found) and not found.timed_out and not self._gradients(found.solution)
+
+    def _decided(self, found: Graded) -> Graded:
+        """Return the verdicts; backward's is unsupported where there are no gradients."""
+        if not (_died(found) and self._gradients(found.solution) == {False}):
+            return found
+        verdict, reason, _ = NO_GRADIENT
+        backward = dataclasses.replace(found.verdicts["backward"], verdict=verdict, reason=reason)
+        return dataclasses.replace(found, verdicts={**found.verdicts, "backward": backward})
 
     # --- all at once ------------------------------------------------------------------------------
 
@@ -297,10 +312,10 @@ class Sweep:
 
     def _is_full(self, pending: Sequence[_Pending], ahead: int, needed: int) -> bool:
         """Return whether no further case may start: there are enough, or it needs more memory."""
-        running = [each for each in pending if not (self._overlap and each.done)]
+        running = [each.needed for each in pending if not (self._overlap and each.done)]
         if len(running) >= ahead or len(pending) == LATE:
             return True
-        return bool(running) and not self.room.holds([needed, *(each.needed for each in running)])
+        return bool(running) and needed + sum(running) > self.room.memory.budget - IDLE
 
     def _started(
         self, run: _Run, case: Case, due: Iterable[LifoQueue[Worker]]
@@ -348,17 +363,24 @@ class Sweep:
         except RuntimeError as error:
             if not is_out_of_memory(str(error)):
                 raise
-        return _Doubt(case, worker, found) if found is None or found.doubtful else found
+        if found and not found.doubtful:
+            return found
+        return _Doubt(case, worker, bool(found and found.timed_out))
 
     # --- one by one -------------------------------------------------------------------------------
 
-    def _second_phase(self, run: _Run, doubts: Iterable[_Doubt]) -> Iterator[Graded | TooLarge]:
+    def _second_phase(
+        self, run: _Run, later: Iterable[Graded | _Doubt]
+    ) -> Iterator[Graded | TooLarge]:
         """Yield what each case comes to with nothing else alive, once where it does not fit."""
         too_large: set[Case] = set()
-        for solution in {each.worker.solution for each in doubts}:
-            self._ends[solution].clear()
-        for each in doubts:
-            if each.case not in too_large:
+        for each in later:
+            if isinstance(each, _Doubt):
+                self._ends[each.worker.solution].clear()
+        for each in later:
+            if isinstance(each, Graded):
+                yield each
+            elif each.case not in too_large:
                 found = self._again(run, each)
                 if isinstance(found, TooLarge):
                     too_large.add(found.case)
@@ -372,8 +394,8 @@ class Sweep:
         """
         case, worker = doubt.case, doubt.worker
         ends = self._ends[worker.solution]
-        if doubt.first and doubt.first.timed_out and not ends:
-            ends.append(doubt.first)  # the same again is the second in a row
+        if doubt.timed_out and not ends:
+            ends.append(None)  # the same again is the second in a row
         found = self._alone(run, case, worker)
         if isinstance(found, TooLarge):
             found = self._alone(run, case, worker, frugal=True)
@@ -432,8 +454,7 @@ class Sweep:
         finally:
             if self.device == "cuda" and problem.case.span:  # the next one needs the memory
                 worker.release()
-        seen, accompanied = frozenset(worker.differentiable), self.room.had_company(worker)
-        found = Graded(worker, problem.outline, verdicts, seen, accompanied)
+        found = Graded(worker, problem.outline, verdicts, self.room.had_company(worker))
         if worker.deaths > deaths and not all(each.fine for each in verdicts.values()):
             ends.append(found)
         else:
@@ -476,59 +497,13 @@ def _not_run(problem: Problem, worker: Worker, latest: Graded) -> Graded:
         reason=f"not run again after {LIVES} such ends: {end.reason}",
     )
     verdicts = {each: dataclasses.replace(end, direction=each) for each in problem.case.directions}
-    seen = frozenset(worker.differentiable)
-    found = Graded(worker, problem.outline, verdicts, seen, latest.accompanied)
-    return _without_backward(found) if seen == {False} else found
-
-
-class _Undecided:
-    """Cases whose forward died before it is known whether the solution has gradients.
-
-    Such a failure is backward's too, unless the solution has no gradients: its backward is
-    unsupported. The first case may be the one that dies, so its verdicts wait for a later case.
-    """
-
-    def __init__(self) -> None:
-        """Hold no case."""
-        self._differentiable: dict[Solution, set[bool]] = defaultdict(set)
-        """Whether outputs of the cases so far could be differentiated: {False} if none could."""
-        self._waiting: dict[Solution, list[Graded]] = defaultdict(list)
-
-    def take(self, graded: Graded) -> Iterator[Graded]:
-        """Yield the case if it is decided, after those that waited for it; else hold it."""
-        solution = graded.solution
-        self._differentiable[solution] |= graded.differentiable
-        self._waiting[solution].append(graded)
-        known = not _died(graded) or self._differentiable[solution]
-        if known or len(self._waiting[solution]) > UNDECIDED:
-            yield from self._let_go(solution)
-
-    def rest(self) -> Iterator[Graded]:
-        """Yield the cases that no later case decides."""
-        for solution in list(self._waiting):
-            yield from self._let_go(solution)
-
-    def _let_go(self, solution: Solution) -> Iterator[Graded]:
-        lacking = self._differentiable[solution] == {False}
-        for graded in self._waiting.pop(solution):
-            yield _without_backward(graded) if lacking and _died(graded) else graded
+    return Graded(worker, problem.outline, verdicts, latest.accompanied)
 
 
 def _died(graded: Graded) -> bool:
-    """Return whether forward died, and backward has its failure.
-
-    A timeout, after which nothing should wait longer, and want of memory do not count.
-    """
+    """Return whether forward died, and backward has its failure."""
     forward, backward = (graded.verdicts.get(each) for each in DIRECTIONS)
-    if forward is None or backward is None or graded.timed_out or graded.ran_out:
+    if forward is None or backward is None:
         return False
     same = (forward.verdict, forward.reason) == (backward.verdict, backward.reason)
     return same and forward.verdict in DIED
-
-
-def _without_backward(graded: Graded) -> Graded:
-    if "backward" not in graded.verdicts:
-        return graded
-    verdict, reason, _ = NO_GRADIENT
-    backward = dataclasses.replace(graded.verdicts["backward"], verdict=verdict, reason=reason)
-    return dataclasses.replace(graded, verdicts={**graded.verdicts, "backward": backward})

@@ -201,8 +201,8 @@ def test_ends_that_do_not_follow_one_another_cost_no_other_case(written, fork_se
     cases = [case for pair in zip(deadly[: LIVES + 1], others, strict=False) for case in pair]
     dying = written("dying", f"x.shape == {shape} and os.abort()")
     with Sweep("cpu", overlap=False, server=fork_server) as one:
-        found = [each.verdicts["forward"] for each in one.grade(HALF, cases, [dying])]
-    assert [each.verdict for each in found] == ["CRASHED", "PASSED"] * (LIVES + 1)
+        found = {each.case: each.verdicts["forward"] for each in one.grade(HALF, cases, [dying])}
+    assert [found[case].verdict for case in cases] == ["CRASHED", "PASSED"] * (LIVES + 1)
 
 
 # --- the harness lacks memory ---------------------------------------------------------------------
@@ -260,28 +260,23 @@ def test_the_first_case_that_dies_waits_for_the_others(written, fork_server, det
     assert [each.verdict for each in first.verdicts.values()] == ["RUNTIME_ERROR", backward]
 
 
-def graded(number, verdict="RUNTIME_ERROR", differentiable=(), handle="a"):
-    worker = SimpleNamespace(solution=Solution(f"{handle}.py", "rotate_half"))
-    verdicts = {each: Verdict(handle, "rotate_half", str(number), each, verdict, "died")
-                for each in ("forward", "backward")}  # fmt: skip
-    return Graded(worker, SimpleNamespace(case=number), verdicts, frozenset(differentiable))
-
-
-MANY = [graded(number) for number in range(UNDECIDED)]
-
-
 @pytest.mark.parametrize(
-    ("several", "yielded"),
+    ("verdicts", "order"),
     [
-        (MANY, []),
-        ([*MANY, graded(UNDECIDED)], list(range(UNDECIDED + 1))),  # it may die everywhere
-        *[([graded(0, verdict)], [0]) for verdict in ("PASSED", "TIMEOUT", "INCORRECT_SHAPE")],
-        ([graded(0), graded(1, "PASSED", [True], "b")], [1]),
-        ([graded(0), graded(1, "PASSED", [True], "b"), graded(2, "PASSED", [False])], [1, 0, 2]),
+        (["RUNTIME_ERROR"] * (UNDECIDED + 2), [4, 5, 0, 1, 2, 3]),  # it may die everywhere
+        (["RUNTIME_ERROR", "PASSED", "RUNTIME_ERROR"], [1, 2, 0]),
+        (["TIMEOUT", "INCORRECT_SHAPE", "RUNTIME_ERROR", "PASSED"], [0, 1, 3, 2]),
     ],
 )
-def test_only_who_died_waits_and_by_itself(several, yielded):
-    undecided = sweeps._Undecided()
-    assert [each.case for one in several for each in undecided.take(one)] == yielded
-    left = {one.case for one in several} - {*yielded}
-    assert {each.case for each in undecided.rest()} == left and not list(undecided.rest())
+def test_only_who_died_waits(written, fork_server, verdicts, order):
+    names = dict(zip(PLAIN, verdicts, strict=False))
+
+    def grade(problem, worker, repeats):
+        name = names[problem.case]
+        worker.differentiable |= {True} if name == "PASSED" else set()
+        of = "a", "rotate_half", problem.case.name
+        return {each: Verdict(*of, each, name, "died") for each in problem.case.directions}
+
+    with Sweep("cpu", overlap=False, server=fork_server, grade=grade) as one:
+        found = [each.case for each in one.grade(HALF, names, [written("a", "pass")])]
+    assert found == [PLAIN[each] for each in order]
