@@ -413,7 +413,10 @@ class Sweep:
             for direction, each in found.verdicts.items()
             if each.killed
         }
-        return dataclasses.replace(found, verdicts=found.verdicts | killed)
+        told = dataclasses.replace(found, verdicts=found.verdicts | killed)
+        if ends and ends[-1] is found:
+            ends[-1] = told
+        return told
 
     def _alone(
         self, run: _Run, case: Case, worker: Worker, frugal: bool = False
@@ -439,16 +442,17 @@ class Sweep:
         return make_problem(run.op, case, run.draws, self.device, frugal)
 
     def _grade(self, problem: Problem, worker: Worker, repeats: int) -> Graded:
-        """Return the verdicts; of a solution that is not run any more, those of its latest end.
+        """Return the verdicts; of a solution that is not run any more, those of one of its ends.
 
         Raises:
             ServerEnded: The fork server ended, or has done so in the latest cases.
         """
         ends, deaths = self._ends[worker.solution], worker.deaths
-        if len(ends) >= LIVES:
-            if (latest := ends[-1]) is None:
+        if len(latest := [*ends]) >= LIVES:  # another lane may change them
+            end = next((each for each in latest if each and each.doubtful), latest[-1])
+            if end is None:
                 raise ServerEnded
-            return _not_run(problem, worker, latest)
+            return _not_run(problem, worker, end)
         try:
             verdicts = self._verdicts(problem, worker, repeats)
         finally:
@@ -487,9 +491,9 @@ def _failed(worker: Worker, problem: Problem, reason: str) -> Graded:
     return Graded(worker, problem, verdicts)
 
 
-def _not_run(problem: Problem, worker: Worker, latest: Graded) -> Graded:
-    """Return the verdicts of a solution that is not run any more, by its latest end."""
-    several = [each for each in latest.verdicts.values() if not each.fine]
+def _not_run(problem: Problem, worker: Worker, ended: Graded) -> Graded:
+    """Return the verdicts of a solution that is not run any more, by one of its latest ends."""
+    several = [each for each in ended.verdicts.values() if not each.fine]
     end = next((each for each in several if each.verdict in ENDED), several[0])
     end = dataclasses.replace(
         end,
@@ -497,7 +501,7 @@ def _not_run(problem: Problem, worker: Worker, latest: Graded) -> Graded:
         reason=f"not run again after {LIVES} such ends: {end.reason}",
     )
     verdicts = {each: dataclasses.replace(end, direction=each) for each in problem.case.directions}
-    return Graded(worker, problem.outline, verdicts, latest.accompanied)
+    return Graded(worker, problem.outline, verdicts, ended.accompanied)
 
 
 def _died(graded: Graded) -> bool:

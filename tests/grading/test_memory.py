@@ -100,21 +100,26 @@ class Keeper:
 
 
 @pytest.mark.parametrize(
-    ("needed", "did", "fits"),
+    ("needed", "free", "cached", "did", "fits"),
     [
-        (10, [], True),
-        (15, ["released"], True),
-        (18, ["released", "released", "ended"], True),
-        (30, ["released", "released", "ended"], False),
+        (10, None, 0, [], True),
+        (15, None, 0, ["released"], True),
+        (15, None, 5, ["released"], True),  # the cache serves no other process
+        (18, None, 0, ["released", "released", "ended"], True),
+        (30, None, 0, ["released", "released", "ended"], False),
+        (15, 10, 5, [], True),  # 10 are left, and 5 are in the cache
+        (15, 11, 5, ["released"], True),
+        (16, 10, 5, ["released"], True),
     ],
 )
-def test_what_costs_little_goes_first(needed, did, fits):
-    free = [100]
-    one = Room(Memory(lambda: free[0]))
-    kept, idle = Keeper(free, 5, 5), Keeper(free, 5, 5)
-    one.workers = [kept, idle]
-    free[0] = 10
-    assert one.make(needed, [kept]) == fits
+def test_what_costs_little_goes_first(needed, free, cached, did, fits, monkeypatch):
+    """The harness's cache, then memory that is shared, then processes."""
+    left = [100]
+    one = Room(Memory(lambda: left[0]))
+    kept, idle = Keeper(left, 5, 5), Keeper(left, 5, 5)
+    one.workers, left[0] = [kept, idle], 10
+    monkeypatch.setattr(memory, "_cached", lambda: cached)
+    assert one.make(needed, [kept], free) == fits
     assert (kept.did, idle.did) == ([], did)
 
 
@@ -161,25 +166,6 @@ def test_a_case_takes_what_its_worker_and_the_cache_lack(shared, cached, lacks, 
     free[0] = footprint.graded(frugal=False) - lacks
     with one.taken(worker, footprint):
         assert idle.did == did
-
-
-@pytest.mark.parametrize(
-    ("needed", "alone", "cached", "did"),
-    [
-        (15, 10, 5, []),  # 10 are left, and 5 are in the cache
-        (15, 11, 5, ["released"]),  # which serves no other process
-        (16, 10, 5, ["released"]),
-        (15, None, 5, ["released"]),
-    ],
-)
-def test_the_cache_serves_the_harness_alone(needed, alone, cached, did, monkeypatch):
-    free = [100]
-    one = Room(Memory(lambda: free[0]))
-    idle = Keeper(free, 6, 6)
-    one.workers = [idle]
-    free[0] = 10
-    monkeypatch.setattr(memory, "_cached", lambda: cached)
-    assert one.make(needed, [], alone) and idle.did == did
 
 
 @pytest.mark.parametrize(("cached", "did"), [(5, []), (4, ["released"])])

@@ -89,16 +89,17 @@ def failing(written, fork_server, monkeypatch):
     monkeypatch.setattr(Room, "alone", noted)
     monkeypatch.setattr(sweeps, "cores", lambda: 4)  # two lanes for each
 
-    def start(line, count, **how):
+    def start(line, count, later=(), **how):
         solution, right = written("failing", line), written("right", "pass")
         solution.path.with_name("beside").touch()
         with Sweep("cpu", server=fork_server, **how) as one:
             found = list(one.grade(HALF, PLAIN[:count], [solution, right]))
+            found += one.grade(HALF, later, [solution])
         of = {each: [one for one in found if one.solution == each] for each in (solution, right)}
         assert [v.verdict for one in of[right] for v in one.verdicts.values()] == ["PASSED"] * (
             2 * count
         )
-        assert {one.case for one in of[solution]} == {*PLAIN[:count]}
+        assert {one.case for one in of[solution]} == {*PLAIN[:count], *later}
         runs = solution.path.with_name("runs")
         ends = runs.read_text() if runs.exists() else ""
         return {one.case: tuple(one.verdicts.values()) for one in of[solution]}, ends
@@ -139,7 +140,7 @@ def test_what_others_may_have_caused_is_asked_again_alone(failing, line):
 @pytest.mark.slow
 def test_what_fails_alone_too_is_its_own(failing, line, verdict, reason, alone):
     """And one whose process ends each time is not run again, however many cases there are."""
-    found, ends = failing(line, 4, deadline=1.0)
+    found, ends = failing(line, 3, later=PLAIN[3:4], deadline=1.0)
     assert {name for name, _ in told(found)} == {verdict}
     own = [each for each in found.values() if each[0].reason == reason]
     assert len(own) == (alone or 4)
