@@ -30,8 +30,7 @@ from common import ops, solutions
 from common.errors import UserError
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
-from common.grading.graded import TooLarge
-from common.grading.sweep import Sweep
+from common.grading.sweep import Sweep, TooLarge
 from common.grading.tiers import tier_cases
 
 pytest_plugins = [

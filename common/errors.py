@@ -28,8 +28,6 @@ class Kind(enum.StrEnum):
     """The disk takes no compiled kernel."""
     KILLED = "killed"
     """A SIGKILL that the harness has not sent ended the process, beside which others ran."""
-    KILLED_ALONE = "killed alone"
-    """The same with nothing beside the process."""
     ILLEGAL_ACCESS = "illegal access"
     """CUDA found an access far out of bounds, which ends the process."""
     INFERENCE_THREAD = "inference thread"

@@ -75,6 +75,10 @@ UNFINISHED = having(Trait.UNFINISHED)
 ENDED = having(Trait.ENDED)
 
 
+ALONE = "also with nothing beside it"
+"""What follows the reason of a SIGKILL that came again while nothing else ran."""
+
+
 class Failure(Exception):
     """A verdict that ends what is under way, with its reason and its kind."""
 

@@ -110,9 +110,8 @@ def _measure_board(
     memory: int | None,
 ) -> list[Record]:
     """Return the rows of the board's cases, timed for a shorter time than `bench` does."""
-    from common.grading.graded import TooLarge
     from common.grading.memory import Memory
-    from common.grading.sweep import Sweep
+    from common.grading.sweep import Sweep, TooLarge
     from common.grading.tiers import tier_cases
     from common.measure.rows import Measurement
 

@@ -138,7 +138,7 @@ def profile(
 
 def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction]]:
     """Print a line for each case and direction; return those that were timed."""
-    from common.grading.graded import TooLarge
+    from common.grading.sweep import TooLarge
     from common.grading.tiers import tier_cases
     from common.measure import machine, rows
     from common.peaks import peak_of

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from common.commands.report import TierReport
     from common.grading.compiling import Compiler
     from common.grading.fork_server import ForkServer
-    from common.grading.graded import Graded
+    from common.grading.sweep import Graded
     from common.grading.what import Cause, Contrast
     from common.records.runs import Results
     from common.spec import Case, Direction
@@ -71,9 +71,8 @@ def grade(
         first: Names of a solution and of a case each; these are asked before all others.
     """
     from common.grading import grade as grading
-    from common.grading.graded import TooLarge
     from common.grading.memory import Memory
-    from common.grading.sweep import Sweep
+    from common.grading.sweep import Sweep, TooLarge
     from common.grading.tiers import tier_cases
 
     keeping = functools.partial(grading.grade, keep=True)

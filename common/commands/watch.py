@@ -26,7 +26,7 @@ from common.verdicts import FINE
 if TYPE_CHECKING:
     from common.grading.compiling import Compiler
     from common.grading.fork_server import ForkServer
-    from common.grading.graded import Graded
+    from common.grading.sweep import Graded
 
 SUFFIXES = (".py", ".json")
 """The files that a solution consists of: itself, its helpers and its configurations."""

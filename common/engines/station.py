@@ -17,10 +17,10 @@ import torch
 from common.engines import paces
 from common.engines.units import Answer, Finished, Job, Ready, Rows, TooLarge, Unit, Verdicts
 from common.errors import UserError
-from common.grading import graded, sweep
+from common.grading import sweep
 from common.grading.compiling import Compiler
-from common.grading.graded import Graded
 from common.grading.memory import Memory
+from common.grading.sweep import Graded
 from common.grading.tiers import no_bfloat16, repeats, tier_cases
 from common.measure.machine import digests_of, place
 from common.measure.rows import Measured, Measurement, record_of
@@ -103,11 +103,11 @@ class Station:
         chosen = [s for s in self._solutions if s.op == unit.op and s.name in unit.solutions]
         return op, [cases[name] for name in unit.cases], chosen
 
-    def _graded(self, unit: Unit) -> Iterator[Graded | graded.TooLarge]:
+    def _graded(self, unit: Unit) -> Iterator[Graded | sweep.TooLarge]:
         again = repeats(self._job.tier, self._job.device)
         return self._sweep.grade(*self._of(unit), _left_out(unit), again)
 
-    def _measured(self, unit: Unit) -> Iterator[list[Measured] | graded.TooLarge]:
+    def _measured(self, unit: Unit) -> Iterator[list[Measured] | sweep.TooLarge]:
         if self._measurement is None:
             self._measurement = Measurement(
                 self._sweep, self._digests, unit.run, self._job.tier, through=self._compiler.behind
@@ -144,11 +144,11 @@ def _left_out(unit: Unit) -> Callable[[Solution, Case], bool]:
     return lambda solution, case: (solution.name, case.name) in unit.done
 
 
-def _verdicts(found: Graded | graded.TooLarge) -> Answer:
-    if isinstance(found, graded.TooLarge):
+def _verdicts(found: Graded | sweep.TooLarge) -> Answer:
+    if isinstance(found, sweep.TooLarge):
         return _too_large(found)
     return Verdicts.of_all(found.verdicts.values())
 
 
-def _too_large(found: graded.TooLarge) -> TooLarge:
+def _too_large(found: sweep.TooLarge) -> TooLarge:
     return TooLarge(found.op.name, found.case.name, found.reason)

@@ -13,17 +13,15 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
 from common.errors import Kind, ServerEnded
 from common.grading.exchange import CallSlots, call_json, reserve
 from common.grading.fork_server import TARGET, ForkServer
-from common.grading.graded import TooLarge
-from common.grading.pools import threads
 from common.grading.problem import OUTPUT, Drawn, call_tensors
-from common.grading.second_try import Verdicts
+from common.grading.sweep import LIVES, Graded, TooLarge, Verdicts, threads
 from common.grading.worker import DEADLINE, Worker
 from common.kept import Kept, bound
 from common.ops._draw import draw
@@ -33,16 +31,13 @@ from common.spec import Case, Direction, Op
 from common.verdicts import BEFORE_LAUNCH, ENDED, Verdict
 from common.wire import Reply
 
-if TYPE_CHECKING:
-    from common.grading.graded import Graded
-
 SEED = 0
 """The seed of all inputs, so that sizes which depend on a mask are the same in each run."""
 FRESH = 0.0
 """What fresh memory holds in these calls, and so each result of a kernel."""
 AHEAD = 100
 """Graded cases, each of one solution, whose kernels may still be compiling."""
-Outcome = TypeVar("Outcome", bound="Graded | TooLarge")
+Outcome = TypeVar("Outcome", bound=Graded | TooLarge)
 Faults = Mapping[Direction, str]
 """By direction, the reason for which a kernel does not compile."""
 
@@ -188,6 +183,8 @@ def _asked(op: Op[Any], case: Case, worker: Worker) -> Faults:
     Raises:
         Unknown: The process, or its fork server, ended.
     """
+    if worker.deaths >= LIVES:
+        raise Unknown(f"not run again after {LIVES} ends of its process")
     try:
         return _ask(op, case, worker)
     except ServerEnded:

@@ -28,8 +28,6 @@ from common.wire import Reply
 
 THREADS = 2
 """The solutions that are counted at once."""
-LIVES = 1_000
-"""A process may end at every case: memory that a GPU has may not be there."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class _Counted:
 
     def ask(self, server: ForkServer) -> None:
         """Count what is missing in a process of the server, and keep it."""
-        worker = Worker(server, self._solution, lives=LIVES)
+        worker = Worker(server, self._solution)
         try:
             for case in self.missing:
                 with contextlib.suppress(ServerEnded):

@@ -310,26 +310,21 @@ class Exchange:
     def second_backward(self, attempt: Attempt) -> dict[str, torch.Tensor | None] | Reply:
         """Return the gradients of a second backward of one graph, or the failure of that request.
 
-        Results that were delivered stay as they are, and a death of the process does not count.
+        Results that were delivered stay as they are.
         """
-        with self.worker.deaths.uncounted():
-            reply = self._ask_backward(attempt, False)
+        reply = self._ask_backward(attempt, False)
         if "verdict" in reply:
             return reply
         names = self.names("backward", attempt)
         return {name: self._present(name, attempt) if reply.get(name) else None for name in names}
 
     def conflict(self, attempt: Attempt, direction: Direction) -> str:
-        """Return two programs that conflict, "" for none; the call's results are dropped.
-
-        A death of the process does not count.
-        """
+        """Return two programs that conflict, "" for none; the call's results are dropped."""
         self.lay_inputs(attempt)
-        with self.worker.deaths.uncounted():
-            reply = self.worker.ask(
-                "conflicts",
-                call=self._call(attempt),
-                upstream=self.slots[attempt].inputs["upstream"].json(),
-                names=self.names(direction) if direction == "backward" else [],
-            )
+        reply = self.worker.ask(
+            "conflicts",
+            call=self._call(attempt),
+            upstream=self.slots[attempt].inputs["upstream"].json(),
+            names=self.names(direction) if direction == "backward" else [],
+        )
         return "" if "verdict" in reply else str(reply.get(direction, ""))

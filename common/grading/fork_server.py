@@ -144,6 +144,11 @@ class ForkServer:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether no process is forked until `resume`."""
+        return self._interrupted
+
     def resume(self) -> None:
         """Fork again after an interruption."""
         self._interrupted = False

@@ -1,4 +1,4 @@
-"""The GPU memory that a run may take, and the memory that the steps of grading a case need.
+"""The GPU memory that a run may take, what the steps of grading a case need, and who gives way.
 
 The budget is the memory that is free when the run starts, or less where the user says so. Whatever
 the harness needs of it is taken from no solution: where both do not fit, fewer solutions run at the
@@ -7,14 +7,21 @@ same time, idle processes end, and the truth moves to host memory (`Problem.frug
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from common.spec import DIRECTIONS, Case, Op
+
+if TYPE_CHECKING:
+    from common.grading.worker import Worker
 
 GIB = 1 << 30
 CONTEXT = 600 << 20
@@ -129,11 +136,7 @@ class Memory:
 
     @property
     def left(self) -> int:
-        """Return the bytes of the budget that nothing takes now."""
-        return self.look()
-
-    def look(self) -> int:
-        """Return the bytes that are left; take what is taken now into the peak."""
+        """Return the bytes of the budget that nothing takes now; the others are in the peak."""
         left = self._free() - self._others
         self._least = min(self._least, left)
         return left
@@ -142,6 +145,133 @@ class Memory:
     def peak(self) -> int:
         """Return the most bytes that were taken whenever they were looked at."""
         return self.budget - self._least
+
+
+class Room:
+    """The memory of a run, and the workers that share it."""
+
+    def __init__(self, memory: Memory) -> None:
+        """Start without workers."""
+        self.memory = memory
+        self.workers: list[Worker] = []
+        self._busy: dict[Worker, int] = {}
+        """The workers that are being asked, with the bytes that each may need."""
+        self._accompanied: set[Worker] = set()
+        """The workers beside whose latest case others were asked."""
+        self._asked: dict[Worker, float] = {}
+        """When each worker's latest case ended, by the monotonic clock."""
+        self._changed = threading.Condition()
+
+    def together(self, largest: Footprint, timed: bool) -> int:
+        """Return how many solutions may live at the same time, each in a process of its own.
+
+        Each takes the memory of a CUDA context even when idle, beside the largest case, which is
+        timed too or only graded.
+        """
+        frugal = largest.frugal(self.memory.budget)
+        step = max(largest.graded(frugal), largest.timed * timed)
+        spare = self.memory.budget - IDLE - largest.problem(frugal) - step
+        return max(1 + spare // CONTEXT, 1)
+
+    @staticmethod
+    def needed(footprint: Footprint, solutions: int) -> int:
+        """Return the bytes of a case under way: its problem, and all solutions graded on it.
+
+        A case with a far view counts as none here: it waits until it fits; see `taken`.
+        """
+        if footprint.far:
+            return 0
+        return footprint.problem(frugal=False) + solutions * footprint.graded(frugal=False)
+
+    @contextlib.contextmanager
+    def taken(self, worker: Worker, footprint: Footprint) -> Iterator[None]:
+        """Wait until the case fits beside those under way, or none is; then make room for it."""
+        frugal = footprint.frugal(self.memory.budget)
+        needed = footprint.graded(frugal)
+        most = self.memory.budget - IDLE - footprint.problem(frugal)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not self._busy or sum(self._busy.values()) + needed <= most
+            )
+            self._accompanied -= {worker}
+            if self._busy:
+                self._accompanied |= {worker, *self._busy}
+            self._busy[worker] = needed
+            held = min(worker.shared, footprint.shared(frugal))
+            free = footprint.process + footprint.shared(frugal) - held
+            self.make(needed - held, self._busy, free)
+        try:
+            yield
+        finally:
+            with self._changed:
+                _ = self.memory.left  # for the peak, while the case is there
+                del self._busy[worker]
+                self._asked[worker] = time.monotonic()
+                self._changed.notify_all()
+
+    def make(self, needed: int, keep: Collection[Worker], free: int | None = None) -> bool:
+        """Free memory until so many bytes are left; return whether they are.
+
+        The harness's cache goes first, then the shared memory of the workers that are not kept,
+        then their processes, as many as it takes. The worker that was asked last goes last.
+
+        Args:
+            needed: The bytes.
+            keep: The workers that are kept as they are.
+            free: The bytes of them that the harness's cache cannot serve, by default all.
+        """
+        others = [worker for worker in self.workers if worker not in keep]
+        others.sort(key=lambda worker: self._asked.get(worker, 0.0))
+        releases, ends = [each.release for each in others], [each.close for each in others]
+        for step in (_empty_cache, *releases, *ends):
+            if self._has(needed, free):
+                return True
+            step()
+            _empty_cache()
+        return self._has(needed, free)
+
+    def _has(self, needed: int, free: int | None) -> bool:
+        """Return whether so many bytes are left, those within from the harness's cache too."""
+        left = self.memory.left
+        if free is None:
+            return left >= needed
+        return left >= free and left + _cached() >= needed
+
+    @contextlib.contextmanager
+    def alone(self, worker: Worker) -> Iterator[None]:
+        """Keep every process but the worker's from running, and start that one anew."""
+        self._accompanied.clear()
+        for each in self.workers:
+            each.close()
+        gc.collect()  # the frames of an exception hold a case's tensors
+        _empty_cache()
+        with worker.alone():
+            yield
+
+    def had_company(self, worker: Worker) -> bool:
+        """Return whether other workers were asked beside the worker's latest case."""
+        return worker in self._accompanied
+
+    def make_for_problem(self, footprint: Footprint) -> None:
+        """Make room for a problem that is about to be computed, beside the cases under way.
+
+        The harness computes it, and its cache serves all of that: emptied for each of several large
+        problems, it would be allocated anew for each.
+        """
+        with self._changed:
+            self.make(footprint.solved, self._busy, free=0)
+
+
+def _cached() -> int:
+    """Return the bytes of the GPU that the harness's allocator holds free."""
+    if not torch.cuda.is_initialized():
+        return 0
+    return torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+
+
+def _empty_cache() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _free() -> int:

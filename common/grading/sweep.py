@@ -1,44 +1,136 @@
-"""Solutions and cases on one device, case by case: a case's problem is made once for all."""
+"""Solutions and cases on one device, in two phases; a case's problem is made once for all.
+
+First, all of them, several at once, under one budget of memory and cores. Then, one by one and with
+nothing else alive, what something else may have caused: want of memory, a SIGKILL of unknown
+origin, the end of the fork server, no answer in time where others were asked too. All is drawn as
+the first time, and what comes then counts.
+"""
 
 from __future__ import annotations
 
-import functools
+import dataclasses
+import enum
 import itertools
-import statistics
-from collections import deque
+import sys
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from queue import LifoQueue
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from common.draws import Draws, entropy
-from common.grading.deaths import LIVES
+from common.errors import Kind, ServerEnded, is_out_of_memory, out_of_memory
 from common.grading.fork_server import ForkServer
-from common.grading.grade import grade
-from common.grading.graded import Graded, TooLarge
-from common.grading.memory import Footprint, Memory
-from common.grading.pending import Answered, PendingCase, must_be_asked_again, wait_for_any
-from common.grading.pools import threads
+from common.grading.grade import NO_GRADIENT, grade
+from common.grading.memory import IDLE, Footprint, Memory, Room
 from common.grading.problem import Problem, make_problem
-from common.grading.room import Room
-from common.grading.second_try import SecondTry, Verdicts
 from common.grading.sharing import require_sharing
-from common.grading.undecided import Undecided
 from common.grading.worker import Worker
 from common.paths import PEERS
 from common.processes import cores
 from common.solutions import Solution
-from common.spec import Case, Op
+from common.spec import DIRECTIONS, Case, Direction, Op
+from common.verdicts import ALONE, ENDED, UNFINISHED, Verdict
 
-STAND_IN = -2
-"""The lane of eager's worker that is asked in a solution's place."""
+LIVES = 2
+"""Cases in a row in which a solution's process ends, after which it is not run again."""
 MOST_AT_ONCE = 16
 """Cases that are graded at the same time, however many cores there are."""
-Grade = Callable[[Problem, Worker, int], Verdicts]
 AHEAD = 4
 """Cases that are graded before they are timed: mostly torch.compile's compilation is waited for."""
 LATE = 100
 """Cases under way and cases that are done, but wait for an older one, whose results come first."""
+UNDECIDED = 4
+"""Cases of a solution that wait for the others: where every case dies, it is shown soon."""
+Verdicts = dict[Direction, Verdict]
+Grade = Callable[[Problem, Worker, int], Verdicts]
+
+
+class Role(enum.Enum):
+    """What a worker of eager is for, in which no solution is graded."""
+
+    BASELINE = enum.auto()
+    """It is timed beside each solution."""
+    STAND_IN = enum.auto()
+    """It is asked in a solution's place, to find whose fault a failure is."""
+
+
+@dataclass(frozen=True)
+class Graded:
+    """The verdicts of one solution on one case, with the worker and the problem's outline."""
+
+    worker: Worker
+    problem: Problem
+    verdicts: Verdicts
+    accompanied: bool = False
+    """Whether others were asked meanwhile."""
+
+    @property
+    def solution(self) -> Solution:
+        """Return the solution that was graded."""
+        return self.worker.solution
+
+    @property
+    def case(self) -> Case:
+        """Return the case that it was graded on."""
+        return self.problem.case
+
+    @property
+    def ran_out(self) -> str:
+        """Return the reason if the solution lacked the GPU's memory, else nothing."""
+        return next((each.reason for each in self.verdicts.values() if each.ran_out), "")
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether no answer came in time."""
+        return any(each.verdict == "TIMEOUT" for each in self.verdicts.values())
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether others may have caused the failure."""
+        killed = any(each.killed for each in self.verdicts.values())
+        return killed or bool(self.ran_out) or (self.timed_out and self.accompanied)
+
+
+@dataclass(frozen=True)
+class TooLarge:
+    """A case that does not fit the device, not even with one solution at a time."""
+
+    op: Op[Any]
+    case: Case
+    reason: str
+
+
+class _Doubt(NamedTuple):
+    """A solution's case that is to be asked again, alone."""
+
+    case: Case
+    worker: Worker
+    timed_out: bool
+    """Whether no answer came in time beside others."""
+
+
+class _Run(NamedTuple):
+    """What all cases of one call of `Sweep.grade` have in common."""
+
+    op: Op[Any]
+    draws: Draws
+    repeats: int
+
+
+class _Pending(NamedTuple):
+    """A case under way: the job of each solution, and the bytes of the GPU for all of them."""
+
+    jobs: list[Future[Graded | _Doubt]]
+    needed: int
+
+    @property
+    def done(self) -> bool:
+        """Whether every solution is done with it."""
+        return all(job.done() for job in self.jobs)
 
 
 class Sweep:
@@ -49,7 +141,6 @@ class Sweep:
         device: str,
         quiet: bool = True,
         deadline: float | None = None,
-        lives: float = LIVES,
         overlap: bool | None = None,
         server: ForkServer | None = None,
         memory: Memory | None = None,
@@ -61,7 +152,6 @@ class Sweep:
             device: `cpu` or `cuda`.
             quiet: Drop the output of the solutions' processes.
             deadline: Seconds for one reply of a worker.
-            lives: Deaths of a worker after which its solution is not run again.
             overlap: Grade several cases at once, so that nothing may be timed. The default is to
                 do so without a GPU.
             server: A fork server of this device, which outlives the sweep.
@@ -71,7 +161,7 @@ class Sweep:
         Raises:
             UserError: The GPU's memory cannot be shared; a server that is given is not asked.
         """
-        self.device, self._deadline, self._lives = device, deadline, lives
+        self.device, self._deadline = device, deadline
         self._overlap = device == "cpu" if overlap is None else overlap
         self._verdicts = grade
         self._owns_server = server is None
@@ -79,7 +169,10 @@ class Sweep:
         self.room = Room(memory or Memory.of(device))
         if self._owns_server and device == "cuda":
             require_sharing(self._server)
-        self._workers: dict[tuple[Solution, int], Worker] = {}
+        self._workers: dict[tuple[Solution, int | Role], Worker] = {}
+        self._ends: dict[Solution, list[Graded | None]] = defaultdict(list)
+        """The latest cases in a row in which a solution's process ended; None where it is not
+        known for certain who ended it."""
         self._cores = min(cores(), MOST_AT_ONCE)
         # on a GPU they mostly wait for processes that compile
         self._graders = threads(self._cores * (2 if device == "cuda" else 1))
@@ -99,11 +192,11 @@ class Sweep:
         for worker in self._workers.values():
             worker.close()
 
-    def worker(self, solution: Solution, lane: int = 0) -> Worker:
+    def worker(self, solution: Solution, lane: int | Role = 0) -> Worker:
         """Return the solution's worker; cases that are graded at the same time have a lane each."""
         if (solution, lane) not in self._workers:
             limit = self.room.memory.limit if self.device == "cuda" else None
-            worker = Worker(self._server, solution, self._deadline, self._lives, limit)
+            worker = Worker(self._server, solution, self._deadline, limit)
             self._workers[solution, lane] = worker
             self.room.workers.append(worker)
         return self._workers[solution, lane]
@@ -116,13 +209,15 @@ class Sweep:
         skip: Callable[[Solution, Case], bool] = lambda solution, case: False,
         repeats: int = 0,
     ) -> Iterator[Graded | TooLarge]:
-        """Grade every solution of the op on every case that is not skipped, in the cases' order.
+        """Grade every solution of the op on every case that is not skipped.
+
+        They come in the cases' order, but for those of the second phase, which come at the end.
+        So do a few whose forward died before it was known whether the solution has gradients: such
+        a failure is backward's too, unless backward is unsupported.
 
         All is drawn anew at each call. What is drawn for a case depends on all the cases, skipped
         ones too, but not on the order in which they are graded; a case that is given twice gets
         the same twice.
-
-        A few cases that died in forward come later: see `undecided`.
 
         As many are graded at once as there are cores and as the GPU's memory holds: all solutions
         of a case, and where they are few, several cases. Where it does not hold the processes of
@@ -140,170 +235,281 @@ class Sweep:
         ours = [solution for solution in solutions if solution.op == op.name]
         cases = list(cases)
         drawn = Draws(entropy(), tuple((case.name, case.kind) for case in cases))
-        together = self._together(op, cases)
-        undecided = Undecided()
+        run = _Run(op, drawn, repeats)
+        near = [Footprint.by(op, case) for case in cases if not case.span]  # a far one waits
+        fitting = (self.room.together(each, not self._overlap) for each in near)
+        together, later = min(fitting, default=1), list[Graded | _Doubt]()
+        waiting: Counter[Solution] = Counter()
         for start in range(0, len(ours), together):
-            group = ours[start : start + together]
-            for graded in self._grade_group(op, cases, drawn, group, skip, repeats):
-                yield from undecided.take(graded)
-            yield from undecided.rest()
+            for found in self._first_phase(run, cases, ours[start : start + together], skip):
+                solution = found.worker.solution
+                if isinstance(found, _Doubt):
+                    later.append(found)
+                elif self._is_undecided(found) and waiting[solution] < UNDECIDED:
+                    waiting[solution] += 1
+                    later.append(found)
+                else:
+                    yield self._decided(found)
+        for again in self._second_phase(run, later):
+            yield self._decided(again) if isinstance(again, Graded) else again
 
-    def _together(self, op: Op[Any], cases: Sequence[Case]) -> int:
-        """Return the number of solutions that go through the cases together."""
-        # a far one waits for others
-        near = [Footprint.by(op, case) for case in cases if not case.span]
-        return min((self.room.together(each, not self._overlap) for each in near), default=1)
+    def _gradients(self, solution: Solution) -> set[bool]:
+        """Return whether outputs so far could be differentiated: {False} if none could."""
+        ours = [worker for (one, _), worker in self._workers.items() if one == solution]
+        return set().union(*(worker.differentiable for worker in ours))
 
-    def _grade_group(
+    def _is_undecided(self, found: Graded) -> bool:
+        """Return whether a later case may tell what backward is; after a timeout none waits."""
+        return _died(found) and not found.timed_out and not self._gradients(found.solution)
+
+    def _decided(self, found: Graded) -> Graded:
+        """Return the verdicts; backward's is unsupported where there are no gradients."""
+        if not (_died(found) and self._gradients(found.solution) == {False}):
+            return found
+        verdict, reason, kind = NO_GRADIENT.verdict, NO_GRADIENT.reason, NO_GRADIENT.kind
+        backward = dataclasses.replace(
+            found.verdicts["backward"], verdict=verdict, reason=reason, kind=kind
+        )
+        return dataclasses.replace(found, verdicts={**found.verdicts, "backward": backward})
+
+    # --- all at once ------------------------------------------------------------------------------
+
+    def _first_phase(
         self,
-        op: Op[Any],
-        cases: Sequence[Case],
-        drawn: Draws,
+        run: _Run,
+        cases: Iterable[Case],
         ours: Sequence[Solution],
         skip: Callable[[Solution, Case], bool],
-        repeats: int,
-    ) -> Iterator[Graded | TooLarge]:
-        lanes, ahead = self._lanes(op, cases, len(ours))
+    ) -> Iterator[Graded | _Doubt]:
+        lanes, ahead = self._lanes(len(ours))
         # the last one first: its process runs, with shared memory of about the size
-        free, pending = {each: LifoQueue[Worker]() for each in ours}, deque[PendingCase]()
+        free, pending = {each: LifoQueue[Worker]() for each in ours}, deque[_Pending]()
         for solution, lane in itertools.product(ours, range(lanes)):
             free[solution].put(self.worker(solution, lane))
         for case in cases:
-            needed = Room.needed(Footprint.by(op, case), len(ours))
-            while self._is_full(pending, ahead, needed):
-                yield from self._results(op, pending, repeats)
-            for each in pending:
-                each.let_go()
+            footprint = Footprint.by(run.op, case)
+            while self._is_full(pending, ahead, Room.needed(footprint, len(ours))):
+                yield from self._results(pending)
             if due := [free[solution] for solution in ours if not skip(solution, case)]:
-                make = functools.partial(self._problem, op, case, drawn)
-                pending.append(self._start(op, case, make, due, repeats))
+                jobs = self._started(run, case, due)
+                pending.append(_Pending(jobs, Room.needed(footprint, len(due))))
         while pending:
-            yield from self._results(op, pending, repeats)
+            yield from self._results(pending)
         if self.device == "cuda":  # the next op's workers need the memory
-            for solution in ours:
-                for lane in range(lanes):
-                    self.worker(solution, lane).release()
+            for solution, lane in itertools.product(ours, range(lanes)):
+                self.worker(solution, lane).release()
 
-    def _is_full(self, pending: Sequence[PendingCase], ahead: int, needed: int) -> bool:
+    def _lanes(self, solutions: int) -> tuple[int, int]:
+        """Return how many cases are graded at once, and how many are under way, at most.
+
+        Fewer where the GPU's memory does not hold so many. A case under way beyond the lanes has
+        its problem made, and a solution's worker that is done with one begins with the next.
+        """
+        if not self._overlap:  # without a GPU nothing is compiled
+            lanes = 1 if self.device == "cpu" else min(AHEAD, self._cores)
+            return lanes, lanes
+        lanes = max(self._cores // max(solutions, 1), 1)
+        return lanes, 2 * lanes
+
+    def _is_full(self, pending: Sequence[_Pending], ahead: int, needed: int) -> bool:
         """Return whether no further case may start: there are enough, or it needs more memory."""
-        running = [each for each in pending if not (self._overlap and each.done)]
+        running = [each.needed for each in pending if not (self._overlap and each.done)]
         if len(running) >= ahead or len(pending) == LATE:
             return True
-        return bool(running) and not self.room.holds([needed, *(each.needed for each in running)])
+        return bool(running) and needed + sum(running) > self.room.memory.budget - IDLE
 
-    def _lanes(self, op: Op[Any], cases: Iterable[Case], solutions: int) -> tuple[int, int]:
-        """Return how many cases are graded at once, and how many are under way at most.
+    def _started(
+        self, run: _Run, case: Case, due: Iterable[LifoQueue[Worker]]
+    ) -> list[Future[Graded | _Doubt]]:
+        """Have the problem made, and each solution's next free worker asked."""
+        problem = self._makers.submit(self._problem, run, case)
 
-        Cores limit the first, and the GPU's memory by what a case takes on average: a large one
-        starts once there is room. A case under way beyond the lanes has its problem made, and a
-        solution's worker that is done with one case begins with the next.
-        """
-        if not self._overlap and self.device == "cpu":  # nothing is compiled
-            return 1, 1
-        lanes = self._cores // max(solutions, 1) if self._overlap else min(AHEAD, self._cores)
-        each = (Room.needed(Footprint.by(op, case), solutions) for case in cases)
-        usual = statistics.fmean([*filter(None, each)] or [1])
-        lanes = max(min(lanes, int(self.room.memory.left // usual)), 1)
-        return lanes, 2 * lanes if self._overlap else lanes
-
-    def _start(
-        self,
-        op: Op[Any],
-        case: Case,
-        make: Callable[..., Problem],
-        due: Iterable[LifoQueue[Worker]],
-        repeats: int,
-    ) -> PendingCase:
-        footprint = Footprint.by(op, case)
-        problem = self._makers.submit(make)
-
-        def run(free: LifoQueue[Worker]) -> Answered:
+        def ask(free: LifoQueue[Worker]) -> Graded | _Doubt:
             problem.exception()  # waits, before a worker is taken; `wait` would miss a cancellation
             worker = free.get()
-
-            def ask() -> Verdicts:
-                made = problem.result()
-                with self.room.taken(worker, footprint):
-                    return self._grade(made, worker, repeats)
-
             try:
-                return Answered.by(worker, ask)
+                return self._asked(run, case, problem, worker)
             finally:
                 free.put(worker)
 
-        jobs = [self._graders.submit(run, each) for each in due]
-        return PendingCase(case, make, problem, jobs, Room.needed(footprint, len(jobs)))
+        return [self._graders.submit(ask, each) for each in due]
 
-    def _problem(self, op: Op[Any], case: Case, drawn: Draws, frugal: bool = False) -> Problem:
-        footprint = Footprint.by(op, case)
+    def _results(self, pending: deque[_Pending]) -> list[Graded | _Doubt]:
+        """Return the results of the oldest case, or wait until another one makes a lane free.
+
+        Where they may be timed, return those of all: nothing is under way then.
+        """
+        if self._overlap and not pending[0].done and len(pending) < LATE:
+            wait(
+                [job for each in pending for job in each.jobs if not job.done()],
+                return_when=FIRST_COMPLETED,
+            )
+            return []
+        several = [pending.popleft() for _ in range(1 if self._overlap else len(pending))]
+        return [job.result() for each in several for job in each.jobs]
+
+    def _asked(
+        self, run: _Run, case: Case, problem: Future[Problem], worker: Worker
+    ) -> Graded | _Doubt:
+        """Return a worker's verdicts on a case, unless something else may be behind them."""
+        found = None
+        try:
+            made = problem.result()
+            with self.room.taken(worker, Footprint.by(run.op, case)):
+                found = self._grade(made, worker, run.repeats)
+        except ServerEnded:
+            if self._server.interrupted:
+                raise
+            self._ends[worker.solution].append(None)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        if found and not found.doubtful:
+            return found
+        return _Doubt(case, worker, bool(found and found.timed_out))
+
+    # --- one by one -------------------------------------------------------------------------------
+
+    def _second_phase(
+        self, run: _Run, later: Iterable[Graded | _Doubt]
+    ) -> Iterator[Graded | TooLarge]:
+        """Yield what each case comes to with nothing else alive, once where it does not fit."""
+        too_large: set[Case] = set()
+        for each in later:
+            if isinstance(each, _Doubt):
+                self._ends[each.worker.solution].clear()
+        for each in later:
+            if isinstance(each, Graded):
+                yield each
+            elif each.case not in too_large:
+                found = self._again(run, each)
+                if isinstance(found, TooLarge):
+                    too_large.add(found.case)
+                yield found
+
+    def _again(self, run: _Run, doubt: _Doubt) -> Graded | TooLarge:
+        """Return the verdicts, or that the case does not fit the device.
+
+        Where the harness itself runs out of memory, the problem is made again as a frugal one. A
+        solution that runs out does not get that: it asks less of a solution.
+        """
+        case, worker = doubt.case, doubt.worker
+        ends = self._ends[worker.solution]
+        if doubt.timed_out and not ends:
+            ends.append(None)  # the same again is the second in a row
+        found = self._alone(run, case, worker)
+        if isinstance(found, TooLarge):
+            found = self._alone(run, case, worker, frugal=True)
+        if reason := found.reason if isinstance(found, TooLarge) else found.ran_out:
+            stand_in = self.worker(eager_of(run.op), Role.STAND_IN)
+            eager = self._alone(run, case, stand_in, frugal=True)
+            stand_in.close()
+            if isinstance(eager, TooLarge) or eager.ran_out:
+                return TooLarge(run.op, case, reason)
+            if isinstance(found, TooLarge):
+                return _failed(worker, eager.problem, f"{reason} beside it")
+        assert isinstance(found, Graded)
+        killed = {
+            direction: dataclasses.replace(each, reason=f"{each.reason}, {ALONE}", kind=Kind.NONE)
+            for direction, each in found.verdicts.items()
+            if each.killed
+        }
+        told = dataclasses.replace(found, verdicts=found.verdicts | killed)
+        if ends and ends[-1] is found:
+            ends[-1] = told
+        return told
+
+    def _alone(
+        self, run: _Run, case: Case, worker: Worker, frugal: bool = False
+    ) -> Graded | TooLarge:
+        """Return the verdicts with nothing else alive, or that the harness runs out of memory."""
+        try:
+            with self.room.alone(worker):
+                problem = self._problem(run, case, frugal)
+                self.room.make(sys.maxsize, keep=[])  # what the oracle has left in the cache
+                return self._grade(problem, worker, run.repeats)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            return TooLarge(run.op, case, out_of_memory(error))
+
+    # --- one case ---------------------------------------------------------------------------------
+
+    def _problem(self, run: _Run, case: Case, frugal: bool = False) -> Problem:
+        """Make the problem: a frugal one, or as the budget allows; the same each time."""
+        footprint = Footprint.by(run.op, case)
         frugal = frugal or footprint.frugal(self.room.memory.budget)
         self.room.make_for_problem(footprint)
-        return make_problem(op, case, drawn, self.device, frugal)
+        return make_problem(run.op, case, run.draws, self.device, frugal)
 
-    def _grade(self, problem: Problem, worker: Worker, repeats: int) -> Verdicts:
-        """Return the verdicts; free the worker's memory if a far view spans it, for the next."""
-        try:
-            return self._verdicts(problem, worker, repeats)
-        finally:
-            if self.device == "cuda" and problem.case.span:
-                worker.release()
+    def _grade(self, problem: Problem, worker: Worker, repeats: int) -> Graded:
+        """Return the verdicts; of a solution that is not run any more, those of one of its ends.
 
-    def _results(
-        self, op: Op[Any], pending: deque[PendingCase], repeats: int
-    ) -> Iterator[Graded | TooLarge]:
-        """Yield the results of the oldest case, or wait until another one makes a lane free.
-
-        Where they may be timed, yield those of all, at the end: all problems are let go by then.
+        Raises:
+            ServerEnded: The fork server ended, or has done so in the latest cases.
         """
-        if self._overlap:
-            if pending[0].done or len(pending) == LATE:
-                yield from self._finish(op, pending, repeats)
-            else:
-                wait_for_any(pending)
-            return
-        found = [each for _ in range(len(pending)) for each in self._finish(op, pending, repeats)]
-        yield from found
+        ends, deaths = self._ends[worker.solution], worker.deaths
+        if len(latest := [*ends]) >= LIVES:  # another lane may change them
+            end = next((each for each in latest if each and each.doubtful), latest[-1])
+            if end is None:
+                raise ServerEnded
+            return _not_run(problem, worker, end)
+        try:
+            verdicts = self._verdicts(problem, worker, repeats)
+        finally:
+            if self.device == "cuda" and problem.case.span:  # the next one needs the memory
+                worker.release()
+        found = Graded(worker, problem.outline, verdicts, self.room.had_company(worker))
+        if worker.deaths > deaths and not all(each.fine for each in verdicts.values()):
+            ends.append(found)
+        else:
+            ends.clear()
+        return found
 
-    def _finish(
-        self, op: Op[Any], pending: deque[PendingCase], repeats: int
-    ) -> Iterator[Graded | TooLarge]:
-        """Yield the verdicts of the case that was started first."""
-        oldest = pending.popleft()
-        oldest.wait()
-        first = [job.result() for job in oldest.jobs]
-        again = self._second_try(op, oldest, repeats)
-        found: list[tuple[Worker, Verdicts, frozenset[bool]]] = []
-        too_large = ""
-        for each in first:
-            verdicts = each.verdicts
-            if must_be_asked_again(each):
-                for other in pending:
-                    other.wait()
-                tried = too_large or again.verdicts(each.worker)
-                verdicts, too_large = (None, tried) if isinstance(tried, str) else (tried, "")
-            if verdicts is not None:
-                found.append((each.worker, verdicts, each.differentiable))
-        if again.problem:
-            outline = again.problem.outline
-            again.problem = None  # its tensors are let go
-            for worker, verdicts, differentiable in found:
-                yield Graded(worker, outline, verdicts, differentiable)
-        if too_large:
-            yield TooLarge(op, oldest.case, too_large)
 
-    def _second_try(self, op: Op[Any], case: PendingCase, repeats: int) -> SecondTry:
-        """Return the means to ask the case again; it takes over the problem."""
-        problem = None if case.problem.exception() else case.problem.result()
-        case.problem = Future()
-        return SecondTry(
-            room=self.room,
-            make=case.make,
-            grade=functools.partial(self._grade, repeats=repeats),
-            eager=self.worker(eager_of(op), STAND_IN),
-            problem=problem,
-        )
+def threads(count: int) -> ThreadPoolExecutor:
+    """Return a pool of so many threads, in each of which torch uses that thread alone.
+
+    As many cases are at work as there are cores, and small tensors take longer on two threads.
+    """
+    return ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
 
 
 def eager_of(op: Op[Any]) -> Solution:
     """Return eager's own solution of an op."""
     return Solution(PEERS / "eager" / f"{op.name}.py", op.name)
+
+
+# --- verdicts that no answer decides --------------------------------------------------------------
+
+
+def _failed(worker: Worker, problem: Problem, reason: str) -> Graded:
+    """Return the failure of a case for which there is memory, but not beside the solution."""
+    names = worker.solution.name, problem.op.name, problem.case.name
+    verdicts = {
+        each: Verdict(*names, each, "RUNTIME_ERROR", reason, kind=Kind.OUT_OF_MEMORY)
+        for each in problem.case.directions
+    }
+    return Graded(worker, problem, verdicts)
+
+
+def _not_run(problem: Problem, worker: Worker, ended: Graded) -> Graded:
+    """Return the verdicts of a solution that is not run any more, by one of its latest ends."""
+    several = [each for each in ended.verdicts.values() if not each.fine]
+    end = next((each for each in several if each.verdict in ENDED), several[0])
+    end = dataclasses.replace(
+        end,
+        case=problem.case.name,
+        reason=f"not run again after {LIVES} such ends: {end.reason}",
+    )
+    verdicts = {each: dataclasses.replace(end, direction=each) for each in problem.case.directions}
+    return Graded(worker, problem.outline, verdicts, ended.accompanied)
+
+
+def _died(graded: Graded) -> bool:
+    """Return whether forward died, and backward has its failure."""
+    forward, backward = (graded.verdicts.get(each) for each in DIRECTIONS)
+    if forward is None or backward is None:
+        return False
+    same = (forward.verdict, forward.reason) == (backward.verdict, backward.reason)
+    return same and forward.verdict in UNFINISHED

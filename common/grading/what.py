@@ -23,23 +23,20 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from common import ops
 from common.grading import oracle
 from common.grading.grade import FEW
-from common.grading.graded import Graded
 from common.grading.problem import OUTPUT, Problem
+from common.grading.sweep import Graded, Sweep
 from common.grading.tolerance import Budget, budget_of, check_values, larger
 from common.ops._draw import draw
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Reference
 from common.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from common.grading.sweep import Sweep
 
 FEWEST = 2
 """The cases that a cause needs, and those that must tell it apart from each other mistake."""

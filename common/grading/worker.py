@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from common.arena import Arena, Lent, reclaim
-from common.errors import ServerEnded
+from common.errors import Kind, ServerEnded
 from common.grading.channel import Channel, ends_by_itself
-from common.grading.deaths import LIVES, Deaths, Died
 from common.grading.fork_server import ForkServer
 from common.printable import printable
 from common.solutions import Solution
+from common.verdicts import Failure
 from common.wire import Reply
 
 DEADLINE = {"cpu": 20.0, "cuda": 120.0}
@@ -25,6 +25,10 @@ DEADLINE = {"cpu": 20.0, "cuda": 120.0}
 few, and a GPU's first call compiles."""
 NO_REPLY = "the process wrote something other than a reply"
 """The reason where a line from the process has not the form of one."""
+
+
+class Died(Failure):
+    """The process did not reply and was ended; `verdict` is CRASHED, TIMEOUT or TAMPERED."""
 
 
 class Worker:
@@ -35,7 +39,6 @@ class Worker:
         server: ForkServer,
         solution: Solution,
         deadline: float | None = None,
-        lives: float = LIVES,
         memory: int | None = None,
     ) -> None:
         """Start nothing yet.
@@ -44,10 +47,9 @@ class Worker:
             server: The fork server.
             solution: The solution.
             deadline: The seconds of work on one reply, DEADLINE by default.
-            lives: Deaths after which the solution is not run again.
             memory: The bytes of the GPU's memory that the process may take, by default all.
         """
-        self.solution, self.lives = solution, lives
+        self.solution = solution
         self.deadline = deadline or DEADLINE[server.device]
         self._alone, self._memory = False, memory
         self._server = server
@@ -58,7 +60,8 @@ class Worker:
         """Of memory that is no longer shared, the mappings that the process has kept."""
         self.changes = 0
         """Counts the starts and ends of the process and of its shared memory."""
-        self.deaths = Deaths()
+        self.deaths = 0
+        """The ends of its processes that the harness did not mean."""
         self.differentiable: set[bool] = set()
         """Whether outputs of the cases so far could be differentiated: {False} if none could."""
         self._light = False
@@ -77,11 +80,9 @@ class Worker:
         """Return the reply to a request, with `verdict` and `reason` where the solution failed.
 
         Raises:
-            Died: No reply came; the next call starts another process, until `lives` have died.
+            Died: No reply came; the next call starts another process.
             ServerEnded: The fork server ended meanwhile; see `alone`.
         """
-        if died := self.deaths.in_place_of_a_run(self.lives):
-            raise died
         if self._channel is None and not self._loaded.get("verdict"):
             self._start()
         if self._loaded.get("verdict"):
@@ -99,11 +100,6 @@ class Worker:
             yield
         finally:
             self._alone = before
-
-    @property
-    def spent(self) -> bool:
-        """Whether the solution is not run again, not even alone."""
-        return len(self.deaths) >= self.lives
 
     @property
     def pid(self) -> int:
@@ -127,7 +123,7 @@ class Worker:
             self._arena = Arena(self._server.device, nbytes)
             self.changes += 1
             if self._channel:
-                with contextlib.suppress(Died):  # it counts, and the next call starts another
+                with contextlib.suppress(Died):  # the next call starts another process
                     self._share()
         return self._arena
 
@@ -193,8 +189,7 @@ class Worker:
         if ended or tampered:
             with contextlib.suppress(ServerEnded):
                 self._stop()
-        if ended:  # the process can answer nothing more
-            self.deaths.append(Died.told(reply))
+        self.deaths += bool(ended)  # the process can answer nothing more
         if tampered:  # no later reply counts
             self._loaded = reply
         return reply
@@ -223,13 +218,12 @@ class Worker:
             death = Died("TAMPERED", "it ended the fork server, which other solutions need too")
             self._loaded = death.reply
             return death
+        self.deaths += 1
         if not reason and code == -signal.SIGKILL:
             if by_itself:
-                return self.deaths.kill()
+                return Died("CRASHED", "the process ended by SIGKILL", Kind.KILLED)
             reason = "the process closed its socket"
-        death = Died(verdict, reason or f"the process ended by {_ending(code)}")
-        self.deaths.append(death)
-        return death
+        return Died(verdict, reason or f"the process ended by {_ending(code)}")
 
     def _stop(self, at_once: bool = False) -> int:
         """End the process; return its exit code, or a signal's number negated.

@@ -11,7 +11,6 @@ Eager's process stays ready for both directions of a case, for as long as soluti
 from __future__ import annotations
 
 import contextlib
-import math
 import random
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from typing import Any
 
 from common.errors import Kind, ServerEnded, UserError, kind_of
 from common.grading.problem import Problem
-from common.grading.sweep import Sweep, eager_of
+from common.grading.sweep import Role, Sweep, eager_of
 from common.grading.worker import Worker
 from common.measure.cores import kept_on, quickest
 from common.measure.timed_process import Failed, LaidCalls, TimedProcess, lay_calls, probe
@@ -29,8 +28,6 @@ from common.measure.turns import Samples, Turns
 from common.spec import ByClock, Case, Direction, Op, Work
 from common.stats import median
 
-LANE = -1
-"""The lane of a sweep's worker that no graded case has."""
 STATES = {"gpu": "slow_probes", "host": "slow_host_probes"}
 """The fields of a row's `State` that count slow probes, by clock."""
 SLOW = {"gpu": 1.25, "host": 1.5}
@@ -62,9 +59,7 @@ class BaselineFailed(UserError):
 
 def eager(sweep: Sweep, op: Op[Any]) -> Worker:
     """Return the worker of eager for the op, in which no case is graded."""
-    worker = sweep.worker(eager_of(op), LANE)
-    worker.lives = math.inf
-    return worker
+    return sweep.worker(eager_of(op), Role.BASELINE)
 
 
 def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,7 @@ from typing import Any
 import torch
 
 from common.errors import out_of_memory
-from common.grading.graded import Graded, TooLarge
-from common.grading.sweep import STAND_IN, Sweep, eager_of
+from common.grading.sweep import LIVES, Graded, Role, Sweep, TooLarge, eager_of
 from common.grading.tiers import repeats
 from common.measure import baseline
 from common.measure.baseline import Baseline
@@ -73,6 +73,8 @@ class Measurement:
         self._calibrated: dict[ByClock, float] | None = None
         self._baselines: dict[str, Baseline] = {}
         self._too_large: set[tuple[str, str]] = set()
+        self._ends: dict[Solution, list[Reply]] = defaultdict(list)
+        """The latest ends in a row of a solution's process while it was timed."""
 
     def measure(
         self,
@@ -115,7 +117,7 @@ class Measurement:
             sweep, worker = self._sweep, baseline.eager(self._sweep, op)
             if self._calibrated is None:
                 self._calibrated = baseline.calibrate(worker, sweep.device)
-            stand_in = sweep.worker(eager_of(op), STAND_IN)
+            stand_in = sweep.worker(eager_of(op), Role.STAND_IN)
             self._baselines[op.name] = Baseline(worker, self._calibrated, stand_in)
         return self._baselines[op.name]
 
@@ -132,8 +134,7 @@ class Measurement:
         found, times = graded.verdicts[direction], Reply()
         verdict, reason = found.verdict, found.reason
         if graded.problem.device == "cuda" and verdict == "PASSED":
-            room = self._sweep.room
-            times = time_case(graded, beside, direction, room, self._patience)
+            times = self._times(graded, direction, beside)
             reason = times.get("unmeasured", "")
             if times.get("verdict"):
                 verdict, reason = times["verdict"], f"while timed: {times['reason']}"
@@ -152,6 +153,19 @@ class Measurement:
         )
         gpu, host = times.get("gpu", {}), times.get("host", {})
         return Measured(row, Samples.of(row, gpu, host) if gpu or host else None, graded)
+
+    def _times(self, graded: Graded, direction: Direction, beside: Baseline) -> Reply:
+        """Time a solution, unless its process has ended in the latest times."""
+        ends, deaths = self._ends[graded.solution], graded.worker.deaths
+        if len(ends) >= LIVES:
+            reason = f"not run again after {LIVES} such ends: {ends[-1]['reason']}"
+            return {"verdict": ends[-1]["verdict"], "reason": reason}
+        times = time_case(graded, beside, direction, self._sweep.room, self._patience)
+        if times.get("verdict") and graded.worker.deaths > deaths:
+            ends.append(times)
+        else:
+            ends.clear()
+        return times
 
 
 def record_of(

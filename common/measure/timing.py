@@ -25,10 +25,9 @@ from common.arena import shifted
 from common.errors import Kind, is_out_of_memory, kind_of, out_of_memory
 from common.grading import oracle
 from common.grading.exchange import result_slots
-from common.grading.graded import Graded
-from common.grading.memory import Footprint
+from common.grading.memory import Footprint, Room
 from common.grading.problem import OUTPUT, Problem
-from common.grading.room import Room
+from common.grading.sweep import Graded
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
 from common.measure import device, limits
@@ -40,6 +39,7 @@ from common.measure.turns import FEWEST, TURNS, Samples, take_turns
 from common.ops._draw import draw
 from common.spec import ByClock, Direction
 from common.stats import median
+from common.verdicts import ALONE
 from common.wire import Reply
 
 Fault = TypeVar("Fault", bound=Exception)
@@ -204,6 +204,10 @@ class Attempts:
         """Raise the failure as it is: its verdict counts, and eager's is none of the solution's."""
         raise error
 
+    def fail_alone(self, error: Exception) -> Reply:
+        """Raise that the process was killed with nothing beside it: it is its own doing."""
+        raise Failed("CRASHED", f"{error}, {ALONE}")
+
     def find_who_lacks_memory(self, error: Exception) -> Reply:
         """Return that the solution takes too much, if eager in its place has enough.
 
@@ -238,7 +242,7 @@ class Retry:
 
 RETRIES = {
     Cause.OUT_OF_MEMORY: Retry(Attempts.have_all_memory, 1, Attempts.find_who_lacks_memory),
-    Cause.KILLED: Retry(Attempts.be_alone, 1, Attempts.fail),
+    Cause.KILLED: Retry(Attempts.be_alone, 1, Attempts.fail_alone),
     Cause.EAGER: Retry(Attempts.restart_eager, 2, Attempts.fail),
     Cause.FORGED: Retry(Attempts.change_nothing, 2, Attempts.fail),
     Cause.GOES_ON: Retry(Attempts.change_nothing, 2, Attempts.fail),

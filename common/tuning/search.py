@@ -8,7 +8,6 @@ compile, crashes or hangs costs one line, and the fastest has to pass the grader
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -173,7 +172,7 @@ def tune(
             cannot be read or written.
     """
     budget = Memory.of(device, memory)
-    with Sweep(device, quiet, deadline, lives=math.inf, server=server, memory=budget) as sweep:
+    with Sweep(device, quiet, deadline, server=server, memory=budget) as sweep:
         declared = yield from _declared(sweep, chosen)
         if not declared:
             return

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common import solutions
-from common.grading.deaths import Died
+from common.grading.worker import Died
 from tests.support.asking import ask, workers
 
 CHEATS = {

@@ -18,8 +18,7 @@ from common import ops, solutions
 from common.grading import what
 from common.grading.compiling import Compiler
 from common.grading.grade import grade
-from common.grading.graded import Graded
-from common.grading.sweep import Sweep
+from common.grading.sweep import Graded, Sweep
 from common.paths import ROOT
 from tests.support import corpora as corpus
 from tests.support import told

@@ -11,7 +11,7 @@ import pytest
 from common import ops, solutions
 from common.grading import compiling
 from common.grading.compiling import TARGET, Compiler, Unknown, compiled
-from common.grading.graded import Graded, TooLarge
+from common.grading.sweep import Graded, TooLarge
 from common.grading.worker import Worker
 from common.ops._draw import draw
 from common.paths import ROOT

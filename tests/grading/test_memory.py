@@ -1,18 +1,21 @@
-"""The memory of a GPU in numbers: what is under way together, and what is freed for more."""
+"""The memory of a GPU, pretended: what is under way together, and what is freed for more."""
 
 from __future__ import annotations
 
 import itertools
-import statistics
+import re
+import sys
+from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from common import ops
-from common.grading import room
-from common.grading.memory import CONTEXT, GIB, IDLE, Footprint, Memory
-from common.grading.room import Room
+from common.grading import memory, sweep, tiers
+from common.grading.memory import CONTEXT, GIB, IDLE, Footprint, Memory, Room
 from common.grading.sweep import Sweep
+from common.solutions import Solution
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))[:4]
@@ -39,21 +42,14 @@ def test_the_boards_cases_fit_the_cards_that_people_own(gib, large):
 
 
 @pytest.mark.parametrize(
-    ("free", "solutions", "overlap", "lanes", "ahead"),
-    [(1e6, 1, True, 8, 16), (1e6, 3, True, 2, 4), (1e6, 16, True, 1, 2), (3.5, 1, True, 3, 6),
-     (3.5, 2, True, 1, 2), (0.1, 1, True, 1, 2), (1e6, 16, False, 4, 4), (2.5, 1, False, 2, 2),
-     (0.1, 1, False, 1, 1)],
+    ("device", "overlap", "solutions", "lanes", "ahead"),
+    [("cuda", True, 1, 8, 16), ("cuda", True, 3, 2, 4), ("cuda", True, 16, 1, 2),
+     ("cuda", False, 16, 4, 4), ("cpu", True, 2, 4, 8), ("cpu", False, 1, 1, 1)],
 )  # fmt: skip
-def test_lanes_have_the_memory_for_usual_cases(free, solutions, overlap, lanes, ahead):
-    """`free` is in units of what a case takes of one solution on average."""
-    each = [Room.needed(Footprint.by(HALF, case), 1) for case in CASES]
+def test_cores_limit_the_cases_that_are_graded_at_once(device, overlap, solutions, lanes, ahead):
     one = object.__new__(Sweep)
-    one.room = Room(Memory(lambda: int(free * statistics.fmean(each))))
-    one.device, one._overlap, one._cores = "cuda", overlap, 8
-    assert one._lanes(HALF, CASES, solutions) == (lanes, ahead)
-    far = next(case for case in HALF.cases("smoke") if case.span)
-    found = one._lanes(HALF, [*CASES, far], solutions)
-    assert found == (lanes, ahead), "it waits for the others"
+    one.device, one._overlap, one._cores = device, overlap, 8
+    assert one._lanes(solutions) == (lanes, ahead)
 
 
 def under_way(needed, done=False):
@@ -104,21 +100,26 @@ class Keeper:
 
 
 @pytest.mark.parametrize(
-    ("needed", "did", "fits"),
+    ("needed", "free", "cached", "did", "fits"),
     [
-        (10, [], True),
-        (15, ["released"], True),
-        (18, ["released", "released", "ended"], True),
-        (30, ["released", "released", "ended"], False),
+        (10, None, 0, [], True),
+        (15, None, 0, ["released"], True),
+        (15, None, 5, ["released"], True),  # the cache serves no other process
+        (18, None, 0, ["released", "released", "ended"], True),
+        (30, None, 0, ["released", "released", "ended"], False),
+        (15, 10, 5, [], True),  # 10 are left, and 5 are in the cache
+        (15, 11, 5, ["released"], True),
+        (16, 10, 5, ["released"], True),
     ],
 )
-def test_what_costs_little_goes_first(needed, did, fits):
-    free = [100]
-    one = Room(Memory(lambda: free[0]))
-    kept, idle = Keeper(free, 5, 5), Keeper(free, 5, 5)
-    one.workers = [kept, idle]
-    free[0] = 10
-    assert one.make(needed, [kept]) == fits
+def test_what_costs_little_goes_first(needed, free, cached, did, fits, monkeypatch):
+    """The harness's cache, then memory that is shared, then processes."""
+    left = [100]
+    one = Room(Memory(lambda: left[0]))
+    kept, idle = Keeper(left, 5, 5), Keeper(left, 5, 5)
+    one.workers, left[0] = [kept, idle], 10
+    monkeypatch.setattr(memory, "_cached", lambda: cached)
+    assert one.make(needed, [kept], free) == fits
     assert (kept.did, idle.did) == ([], did)
 
 
@@ -130,7 +131,7 @@ def test_of_several_no_more_give_way_than_it_takes_and_the_last_asked_comes_last
     monkeypatch, needed, did
 ):
     free = [1000 * GIB]
-    monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=itertools.count().__next__))
+    monkeypatch.setattr(memory, "time", SimpleNamespace(monotonic=itertools.count().__next__))
     one = Room(Memory(lambda: free[0]))
     idle = [Keeper(free, 5, 5) for _ in range(3)]
     one.workers = idle[::-1]
@@ -161,29 +162,10 @@ def test_a_case_takes_what_its_worker_and_the_cache_lack(shared, cached, lacks, 
     one = Room(Memory(lambda: free[0]))
     worker, idle = Keeper(free, 0, 0), Keeper(free, 5, 5)
     worker.shared, one.workers = shared, [worker, idle]
-    monkeypatch.setattr(room, "_cached", lambda: cached)
+    monkeypatch.setattr(memory, "_cached", lambda: cached)
     free[0] = footprint.graded(frugal=False) - lacks
     with one.taken(worker, footprint):
         assert idle.did == did
-
-
-@pytest.mark.parametrize(
-    ("needed", "alone", "cached", "did"),
-    [
-        (15, 10, 5, []),  # 10 are left, and 5 are in the cache
-        (15, 11, 5, ["released"]),  # which serves no other process
-        (16, 10, 5, ["released"]),
-        (15, None, 5, ["released"]),
-    ],
-)
-def test_the_cache_serves_the_harness_alone(needed, alone, cached, did, monkeypatch):
-    free = [100]
-    one = Room(Memory(lambda: free[0]))
-    idle = Keeper(free, 6, 6)
-    one.workers = [idle]
-    free[0] = 10
-    monkeypatch.setattr(room, "_cached", lambda: cached)
-    assert one.make(needed, [], alone) and idle.did == did
 
 
 @pytest.mark.parametrize(("cached", "did"), [(5, []), (4, ["released"])])
@@ -193,7 +175,7 @@ def test_a_problem_is_computed_in_the_cache(cached, did, monkeypatch):
     idle = Keeper(free, 5, 5)
     one.workers = [idle]
     free[0] = footprint.solved - 5
-    monkeypatch.setattr(room, "_cached", lambda: cached)
+    monkeypatch.setattr(memory, "_cached", lambda: cached)
     one.make_for_problem(footprint)
     assert idle.did == did
 
@@ -208,3 +190,84 @@ def test_a_budget_is_less_than_what_is_free():
     assert (memory.left, memory.peak) == (11 * GIB, 10 * GIB)
     assert Memory(lambda: free[0]).limit is None
     assert Memory(lambda: 4 * GIB, 16 * GIB).budget == 4 * GIB
+
+
+# --- graded with little memory --------------------------------------------------------------------
+
+RIGHT = """
+import torch
+
+def rotate_half(x, *, interleaved=False):
+    if interleaved:
+        a, b = x[..., ::2], x[..., 1::2]
+        return torch.stack((-b, a), -1).flatten(-2)
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
+"""
+
+
+class PretendedGPU:
+    """A GPU of so many bytes, of which each live process takes a context and its shared memory."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.sweep, self.most = total, None, 0
+
+    def free(self) -> int:
+        if self.sweep is None:
+            return self.total
+        workers = self.sweep.room.workers
+        self.most = max(self.most, sum(worker.alive for worker in workers))
+        shared = sum(worker._arena.nbytes for worker in workers if worker._arena)
+        return self.total - IDLE - CONTEXT * sum(worker.alive for worker in workers) - shared
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(("total", "most"), [(sys.maxsize, 3), (IDLE + 2 * CONTEXT, 1)])
+@pytest.mark.slow
+def test_scarce_memory_changes_no_verdict(tmp_path, fork_server, monkeypatch, total, most, overlap):
+    """Only the order of the solutions: one goes through all cases after the other."""
+    monkeypatch.setattr(sweep, "cores", lambda: 3)  # all solutions at once on one case
+    several = []
+    for name in ("first", "second", "third"):
+        several.append(Solution(tmp_path / name / "rotate_half.py", "rotate_half"))
+        several[-1].path.parent.mkdir()
+        several[-1].path.write_text(RIGHT)
+    gpu = PretendedGPU(total)
+    with Sweep("cpu", overlap=overlap, server=fork_server, memory=Memory(gpu.free)) as one:
+        gpu.sweep = one
+        found = list(one.grade(HALF, CASES, several))
+    assert {v.verdict for each in found for v in each.verdicts.values()} == {"PASSED"}
+    together = [case for case in CASES for _ in several]
+    assert [each.case for each in found] == (together if most > 1 else CASES * len(several))
+    assert gpu.most == most
+
+
+# --- far views ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("device", "released"), [("cuda", 1), ("cpu", 0)])
+def test_a_far_view_is_freed_before_the_next_worker_takes_one(device, released):
+    far = next(case for case in HALF.cases("smoke") if case.span)
+    worker = Mock(deaths=0, differentiable=())
+    memory = Memory(lambda: sys.maxsize)
+    one = Sweep(device, server=Mock(), memory=memory, grade=lambda *_: {})
+    for case in (far, CASES[0]):
+        one._grade(SimpleNamespace(case=case, outline=None), worker, 0)
+    assert worker.release.call_count == released
+
+
+@pytest.mark.parametrize(("gib", "held"), [(200, True), (8, False)])
+def test_a_far_view_that_the_gpu_does_not_hold_is_left_out_and_named(
+    gib, held, monkeypatch, capsys
+):
+    far, *others = [case for case in HALF.cases("smoke") if case.span]
+    monkeypatch.setattr(Memory, "of", lambda *_: Memory(lambda: gib * GIB))
+    monkeypatch.setattr(tiers, "_has", lambda *_: True)
+    house = [Solution(Path("house/rotate_half.py"), "rotate_half")]
+    ((_, cases),) = tiers.tier_cases(house, "smoke", "cuda")
+    assert (far in cases) == held
+    assert len(cases) == len(list(HALF.cases("smoke"))) - (not held) * (1 + len(others))
+    said = capsys.readouterr().err
+    line = "study: rotate_half {} is left out: needs [0-9.]+ GiB, 8.0 GiB free\n"
+    lines = "".join(line.format(case.name) for case in (far, *others))
+    assert not said if held else re.fullmatch(lines, said), said

@@ -76,7 +76,7 @@ def test_a_second_backward_is_a_note_and_no_verdict(verdicts, changes, note):
 def test_what_the_second_backward_does_is_no_finding_and_costs_no_life(verdicts, effect, notes):
     before = f"import os; ctx.used = hasattr(ctx, 'used') and {effect}"
     source = SAVES.format(**{**AS_IT_IS, "before": before})
-    found = verdicts(source, interleaved=True, mode=NO_GRAD, repeats=1, lives=1)
+    found = verdicts(source, interleaved=True, mode=NO_GRAD, repeats=1)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
     assert len(found["backward"].notes) == notes
 

@@ -139,59 +139,32 @@ calls = itertools.count()
 
 def rotate_half(x):
     a, b = x.chunk(2, -1)
-    return torch.cat((-b, a), -1) * (1 + 2e-7 * (next(calls) == 8))
+    out = torch.cat((-b, a), -1)
+    return {later} if next(calls) == 8 else out
 """
 
 
 @pytest.mark.parametrize(
-    ("repeats", "verdicts"),
+    ("later", "repeats", "longest", "verdict"),
     [
-        (0, ["PASSED", "PASSED"]),
-        (10, ["NONDETERMINISTIC", "NONDETERMINISTIC"]),
+        ("out * (1 + 2e-7)", 0, math.inf, "PASSED"),
+        ("out * (1 + 2e-7)", 10, 0.0, "PASSED"),  # of ten there is time for the first
+        ("out * (1 + 2e-7)", 10, math.inf, "NONDETERMINISTIC"),
+        ("out.double()", 10, math.inf, "INCORRECT_DTYPE"),
+        ("out.flatten()", 10, math.inf, "INCORRECT_SHAPE"),
+        ("x.detach().zero_() + out", 10, math.inf, "MUTATED_INPUT"),
     ],
 )
 def test_what_differs_but_seldom_shows_in_many_answers(
-    tmp_path, fork_server, monkeypatch, repeats, verdicts
+    tmp_path, fork_server, monkeypatch, later, repeats, longest, verdict
 ):
-    monkeypatch.setattr(grade, "LONGEST_REPEATS", math.inf)
+    """The ninth call differs."""
+    monkeypatch.setattr(grade, "LONGEST_REPEATS", longest)
     path = tmp_path / "rotate_half.py"
-    path.write_text(SELDOM)
+    path.write_text(SELDOM.format(later=later))
     case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
     with Sweep("cpu", server=fork_server) as one:
         (found,) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=repeats)
-    assert [verdict.verdict for verdict in found.verdicts.values()] == verdicts
-
-
-def test_a_slow_case_is_not_answered_again_and_again(tmp_path, fork_server, monkeypatch):
-    """Of ten further answers there is time for the first, and the ninth call differs."""
-    monkeypatch.setattr(grade, "LONGEST_REPEATS", 0.0)
-    path = tmp_path / "rotate_half.py"
-    path.write_text(SELDOM)
-    case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
-    with Sweep("cpu", server=fork_server) as one:
-        (found,) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=10)
-    assert [verdict.verdict for verdict in found.verdicts.values()] == ["PASSED", "PASSED"]
-
-
-@pytest.mark.parametrize(
-    ("later", "verdict"),
-    [
-        ("out.double()", "INCORRECT_DTYPE"),
-        ("out.flatten()", "INCORRECT_SHAPE"),
-        ("x.detach().zero_() + out", "MUTATED_INPUT"),
-    ],
-)
-def test_each_of_many_answers_is_checked(tmp_path, fork_server, monkeypatch, later, verdict):
-    monkeypatch.setattr(grade, "LONGEST_REPEATS", math.inf)
-    path = tmp_path / "rotate_half.py"
-    path.write_text(
-        "import itertools\nimport torch\n\ncalls = itertools.count()\n\n"
-        "def rotate_half(x):\n    a, b = x.chunk(2, -1)\n    out = torch.cat((-b, a), -1)\n"
-        f"    return {later} if next(calls) == 8 else out\n"
-    )
-    case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
-    with Sweep("cpu", server=fork_server) as one:
-        (found,) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=10)
     assert found.verdicts["forward"].verdict == verdict
 
 

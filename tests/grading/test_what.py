@@ -16,9 +16,8 @@ from common.draws import Draws
 from common.grading import oracle, what
 from common.grading import sweep as sweep_module
 from common.grading.grade import grade
-from common.grading.graded import Graded
 from common.grading.problem import OUTPUT, make_problem
-from common.grading.sweep import Sweep
+from common.grading.sweep import Graded, Sweep
 from common.grading.tolerance import Budget
 from common.grading.what import TRIES, Failing, contrasts, plainer
 from common.ops._rope_cases import RopeCase

@@ -14,8 +14,7 @@ import pytest
 from common.arena import Arena, lay_out
 from common.grading import channel
 from common.grading import worker as workers_file
-from common.grading.deaths import Died
-from common.grading.worker import Worker
+from common.grading.worker import Died, Worker
 from tests.support.asking import HALF, RIGHT, ask
 from tests.support.processes import alive, ends, state
 from tests.support.waiting import wait_until

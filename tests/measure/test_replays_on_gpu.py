@@ -6,8 +6,7 @@ A graph that is captured while the tables are known holds the rotation alone, wi
 import pytest
 
 from common import ops, solutions
-from common.grading.graded import Graded
-from common.grading.sweep import Sweep
+from common.grading.sweep import Graded, Sweep
 from common.measure import timing
 from common.measure.rows import PATIENCE
 from common.paths import ROOT

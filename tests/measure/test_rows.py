@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from common import ops
-from common.grading.graded import Graded, TooLarge
-from common.grading.memory import Memory
-from common.grading.room import Room
+from common.grading.memory import Memory, Room
+from common.grading.sweep import Graded, TooLarge
 from common.measure import rows
 from common.measure.rows import Measurement
 from common.verdicts import Verdict

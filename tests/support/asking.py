@@ -13,7 +13,6 @@ import torch
 
 from common import ops
 from common.arena import Slot, lay_out
-from common.grading.deaths import LIVES
 from common.grading.fork_server import ForkServer
 from common.grading.plan import Choices, modes
 from common.grading.problem import Problem
@@ -132,7 +131,6 @@ def verdicts_of(
     source: str,
     case: str = "37x72x100-bfloat16-random",
     repeats: int = 0,
-    lives: float = LIVES,
     **choices: Any,
 ) -> dict[Direction, Verdict]:
     """Return the verdicts of a source text of masked_linear, with these choices."""
@@ -140,7 +138,7 @@ def verdicts_of(
     path = folder / "somebody" / "masked_linear.py"
     path.parent.mkdir(exist_ok=True)
     path.write_text(source)
-    with Sweep("cpu", server=server, lives=lives) as sweep:
+    with Sweep("cpu", server=server) as sweep:
         solutions = [Solution(path, "masked_linear")]
         (found,) = sweep.grade(MASKED, [CASES[case]], solutions, repeats=repeats)
     return found.verdicts

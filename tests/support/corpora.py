@@ -17,8 +17,7 @@ from typing import Any
 
 from common import ops, solutions
 from common.grading.fork_server import ForkServer
-from common.grading.graded import Graded
-from common.grading.sweep import Sweep
+from common.grading.sweep import Graded, Sweep
 from common.measure import baseline, timing
 from common.measure.baseline import Baseline
 from common.paths import CONTRIBUTORS, ROOT

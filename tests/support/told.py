@@ -10,7 +10,7 @@ from common.commands import smoke
 from common.commands.report import TierReport
 from common.grading import what
 from common.grading.fork_server import ForkServer
-from common.grading.graded import Graded
+from common.grading.sweep import Graded
 from common.paths import ROOT
 from common.solutions import Solution
 

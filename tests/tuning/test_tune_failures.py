@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.errors import UserError
-from common.grading.deaths import LIVES
+from common.grading.sweep import LIVES
 from tests.support.tuning import NOTHING, SOLUTION
 
 pytestmark = pytest.mark.usefixtures("as_on_a_gpu")

@@ -1,0 +1,283 @@
+"""What is asked again with nothing else alive, since something else may have caused its failure."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common import draws, ops
+from common.errors import ALONE
+from common.grading import exchange
+from common.grading import sweep as sweeps
+from common.grading.exchange import OTHER_EVERY
+from common.grading.memory import Room
+from common.grading.sweep import LIVES, UNDECIDED, Graded, Sweep, TooLarge
+from common.solutions import Solution
+from common.verdicts import Verdict
+
+HALF = ops.load("rotate_half")
+PLAIN = [case for case in HALF.cases("smoke") if not (case.interleaved or case.span)][:12]
+SOURCE = """
+import os
+import signal
+from pathlib import Path
+import torch
+
+BESIDE, RUNS = (Path(__file__).with_name(name) for name in ("beside", "runs"))
+seen = []
+
+def end(grad=None):
+    with RUNS.open("a") as file:
+        file.write("x" if BESIDE.exists() else "X")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def forever():
+    with RUNS.open("a") as file:
+        file.write("x" if BESIDE.exists() else "X")
+    while True:
+        pass
+
+def lack():
+    raise torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 10.00 GiB. GPU 0 has a total capacity of 15.99 GiB"
+        " of which 8.50 GiB is free. Including non-PyTorch memory, this process has ..."
+    )
+
+def rotate_half(x):
+    seen.append(x.detach().clone())
+    {line}
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
+"""
+"""It notes an x where it ends beside others, an X where it ends alone."""
+KILLED = f"the process ended by SIGKILL, {ALONE}"
+LACKS = "out of memory: asked for 10.00 GiB, 8.50 GiB of 15.99 GiB free"
+LATE = "no answer within 1 s of its own work"
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Return a function that writes a solution with this line."""
+
+    def write(name, line):
+        path = tmp_path / name / "rotate_half.py"
+        path.parent.mkdir()
+        path.write_text(SOURCE.format(line=line))
+        return Solution(path, "rotate_half")
+
+    return write
+
+
+@pytest.fixture
+def failing(written, fork_server, monkeypatch):
+    """Grade a solution with this line beside a right one; return its verdicts and its ends."""
+    alone = Room.alone
+
+    @contextlib.contextmanager
+    def noted(room, worker):
+        with alone(room, worker):
+            assert not any(each.alive for each in room.workers)
+            beside = worker.solution.path.with_name("beside")
+            beside.unlink(missing_ok=True)
+            yield
+            if beside.parent.exists() and "eager" not in beside.parts:
+                beside.touch()
+
+    monkeypatch.setattr(Room, "alone", noted)
+    monkeypatch.setattr(sweeps, "cores", lambda: 4)  # two lanes for each
+
+    def start(line, count, later=(), **how):
+        solution, right = written("failing", line), written("right", "pass")
+        solution.path.with_name("beside").touch()
+        with Sweep("cpu", server=fork_server, **how) as one:
+            found = list(one.grade(HALF, PLAIN[:count], [solution, right]))
+            found += one.grade(HALF, later, [solution])
+        of = {each: [one for one in found if one.solution == each] for each in (solution, right)}
+        assert [v.verdict for one in of[right] for v in one.verdicts.values()] == ["PASSED"] * (
+            2 * count
+        )
+        assert {one.case for one in of[solution]} == {*PLAIN[:count], *later}
+        runs = solution.path.with_name("runs")
+        ends = runs.read_text() if runs.exists() else ""
+        return {one.case: tuple(one.verdicts.values()) for one in of[solution]}, ends
+
+    return start
+
+
+def told(found):
+    """Return the verdicts and reasons."""
+    return {(each.verdict, each.reason) for two in found.values() for each in two}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "BESIDE.exists() and end()",
+        "len(seen) == 3 and BESIDE.exists() and end()",
+        "BESIDE.exists() and x.requires_grad and x.register_hook(end)",
+        "BESIDE.exists() and lack()",
+        "BESIDE.exists() and forever()",
+    ],
+    ids=["killed", "killed later", "killed in backward", "no memory", "late"],
+)
+def test_what_others_may_have_caused_is_asked_again_alone(failing, line):
+    found, ends = failing(line, 2, deadline=1.0)
+    assert told(found) == {("PASSED", "")}
+    assert "X" not in ends
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict", "reason", "alone"),
+    [
+        ("end()", "CRASHED", KILLED, LIVES),  # a kill beside others says nothing
+        ("forever()", "TIMEOUT", LATE, 1),  # the first of two in a row was beside others
+        ("lack()", "RUNTIME_ERROR", LACKS, 0),
+    ],
+)
+@pytest.mark.slow
+def test_what_fails_alone_too_is_its_own(failing, line, verdict, reason, alone):
+    """And one whose process ends each time is not run again, however many cases there are."""
+    found, ends = failing(line, 3, later=PLAIN[3:4], deadline=1.0)
+    assert {name for name, _ in told(found)} == {verdict}
+    own = [each for each in found.values() if each[0].reason == reason]
+    assert len(own) == (alone or 4)
+    left = {each[0].reason for each in found.values()} - {reason}
+    assert left == ({f"not run again after {LIVES} such ends: {reason}"} if alone else set())
+    assert ends.count("X") == alone
+
+
+def test_who_ends_itself_in_one_case_is_asked_the_others(failing):
+    shapes = {case: tuple(HALF.output(case)) for case in PLAIN[:6]}
+    shape = next(each for each in shapes.values() if [*shapes.values()].count(each) == 1)
+    found, _ = failing(f"x.shape == {shape} and end()", 6)
+    for case, two in found.items():
+        assert {v.verdict for v in two} == {"CRASHED" if shapes[case] == shape else "PASSED"}
+        assert two[0].reason == KILLED * (shapes[case] == shape)
+
+
+def test_the_second_try_asks_for_no_less(failing, monkeypatch):
+    """Who ends itself when it is asked on other inputs does not get another draw."""
+    asked, choose = [], exchange.choose
+
+    def chosen(problem, solution):
+        choices = choose(problem, solution)
+        if solution.handle == "failing":
+            asked.append(choices.other)
+        return choices
+
+    seed = next(
+        seed
+        for seed in range(99)
+        if not draws.Draws(seed, ((PLAIN[0].name, PLAIN[0].kind),)).dealt(
+            OTHER_EVERY, PLAIN[0].name, "failing/rotate_half", "other inputs"
+        )
+    )
+    monkeypatch.setattr(exchange, "choose", chosen)
+    monkeypatch.setattr(draws, "SOURCE", SimpleNamespace(getrandbits=lambda _: seed))
+    found, ends = failing("torch.equal(x, seen[0]) or end()", 1)
+    assert asked == [True, True]
+    assert told(found) == {("CRASHED", KILLED)} and ends == "xX"
+
+
+@pytest.mark.slow
+def test_who_is_late_beside_nobody_is_not_asked_again(written, fork_server):
+    """After two in a row the others are not asked."""
+    endless = written("endless", "forever()")
+    with Sweep("cpu", deadline=0.5, overlap=False, server=fork_server) as one:
+        found = list(one.grade(HALF, PLAIN[:4], [endless]))
+    reason = "no answer within 0.5 s of its own work"
+    assert [each.case for each in found] == PLAIN[:4]
+    assert [each.verdicts["forward"].reason for each in found] == [
+        *[reason] * LIVES, *[f"not run again after {LIVES} such ends: {reason}"] * 2,
+    ]  # fmt: skip
+    assert endless.path.with_name("runs").read_text() == "X" * LIVES
+
+
+def test_ends_that_do_not_follow_one_another_cost_no_other_case(written, fork_server):
+    shape = PLAIN[0].shape
+    deadly, others = ([each for each in PLAIN if (each.shape == shape) == dies] for dies in (1, 0))
+    cases = [case for pair in zip(deadly[: LIVES + 1], others, strict=False) for case in pair]
+    dying = written("dying", f"x.shape == {shape} and os.abort()")
+    with Sweep("cpu", overlap=False, server=fork_server) as one:
+        found = {each.case: each.verdicts["forward"] for each in one.grade(HALF, cases, [dying])}
+    assert [found[case].verdict for case in cases] == ["CRASHED", "PASSED"] * (LIVES + 1)
+
+
+# --- the harness lacks memory ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fails", [2, 3, 99])
+@pytest.mark.slow
+def test_a_problem_that_does_not_fit_is_made_again_alone(written, fork_server, monkeypatch, fails):
+    """Where it does not fit then either, the case is left out, once, and the others go on."""
+    make, tries = sweeps.make_problem, []
+
+    def made(op, case, seed, device, frugal):
+        if case == PLAIN[0]:
+            tries.append(frugal)
+            if len(tries) <= fails:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB.")
+        return make(op, case, seed, device, frugal)
+
+    monkeypatch.setattr(sweeps, "make_problem", made)
+    several = [written(name, "pass") for name in ("first", "second")]
+    with Sweep("cpu", server=fork_server) as one:
+        found = list(one.grade(HALF, PLAIN[:2], several))
+    fits = fails < 99
+    assert tries[:3] == [False, False, True]
+    left = [each for each in found if isinstance(each, TooLarge)]
+    assert left == [TooLarge(HALF, PLAIN[0], "out of memory")] * (not fits)
+    others = [each for each in found if isinstance(each, Graded)]
+    assert len(others) == len(several) * (1 + fits)
+    for reason in (v.reason for each in others for v in each.verdicts.values() if not v.fine):
+        assert (reason, fails) == ("out of memory beside it", 3), "eager has enough in its place"
+
+
+def test_shared_memory_that_does_not_fit_is_nobodys_failure(written, fork_server, monkeypatch):
+    def arena(self, nbytes):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB.")
+
+    monkeypatch.setattr(sweeps.Worker, "arena", arena)
+    with Sweep("cpu", server=fork_server) as one:
+        (found,) = one.grade(HALF, PLAIN[:1], [written(name, "pass") for name in "abc"])
+    assert found == TooLarge(HALF, PLAIN[0], "out of memory")
+
+
+# --- forward died before it is known whether there are gradients ----------------------------------
+
+
+@pytest.mark.parametrize(
+    ("detached", "backward"), [(".detach()", "UNSUPPORTED"), ("", "RUNTIME_ERROR")]
+)
+def test_the_first_case_that_dies_waits_for_the_others(written, fork_server, detached, backward):
+    line = f"if x.shape == {PLAIN[0].shape}: raise ValueError('no')\n    x = x{detached}"
+    with Sweep("cpu", server=fork_server) as sweep:
+        found = list(sweep.grade(HALF, PLAIN[:6], [written("a", line)]))
+    assert len(found) == 6
+    (first,) = (each for each in found if each.case == PLAIN[0])
+    assert [each.verdict for each in first.verdicts.values()] == ["RUNTIME_ERROR", backward]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "order"),
+    [
+        (["RUNTIME_ERROR"] * (UNDECIDED + 2), [4, 5, 0, 1, 2, 3]),  # it may die everywhere
+        (["RUNTIME_ERROR", "PASSED", "RUNTIME_ERROR"], [1, 2, 0]),
+        (["TIMEOUT", "INCORRECT_SHAPE", "RUNTIME_ERROR", "PASSED"], [0, 1, 3, 2]),
+    ],
+)
+def test_only_who_died_waits(written, fork_server, verdicts, order):
+    names = dict(zip(PLAIN, verdicts, strict=False))
+
+    def grade(problem, worker, repeats):
+        name = names[problem.case]
+        worker.differentiable |= {True} if name == "PASSED" else set()
+        of = "a", "rotate_half", problem.case.name
+        return {each: Verdict(*of, each, name, "died") for each in problem.case.directions}
+
+    with Sweep("cpu", overlap=False, server=fork_server, grade=grade) as one:
+        found = [each.case for each in one.grade(HALF, names, [written("a", "pass")])]
+    assert found == [PLAIN[each] for each in order]
