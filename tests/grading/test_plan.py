@@ -72,7 +72,7 @@ def test_a_second_backward_is_a_note_and_no_verdict(verdicts, changes, note):
     assert not verdicts(source, interleaved=False)["backward"].notes
 
 
-@pytest.mark.parametrize(("effect", "notes"), [("os._exit(3)", 1), ("bool(grad.mul_(2).sum())", 0)])
+@pytest.mark.parametrize(("effect", "notes"), [("os._exit(3)", 1), ("bool(grad.mul_(2).sum())", 3)])
 def test_what_the_second_backward_does_is_no_finding_and_costs_no_life(verdicts, effect, notes):
     before = f"import os; ctx.used = hasattr(ctx, 'used') and {effect}"
     source = SAVES.format(**{**AS_IT_IS, "before": before})
