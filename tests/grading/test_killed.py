@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from common import draws, ops
+from common.errors import Kind
 from common.grading import exchange, sweep
-from common.grading.deaths import LIVES
+from common.grading.deaths import LIVES, Deaths
 from common.grading.exchange import OTHER_EVERY
 from common.grading.room import Room
 from common.grading.sweep import Sweep
@@ -140,3 +141,10 @@ def test_the_second_try_asks_for_no_less(killed, monkeypatch):
     assert asked == [True, True]
     assert [v.reason for v in found[0]] == [ALONE, ALONE]
     assert ends == 2
+
+
+def test_who_is_not_run_again_after_kills_may_still_be_asked_alone():
+    deaths = Deaths()
+    deaths.kill()
+    deaths.kill()
+    assert deaths.in_place_of_a_run(LIVES).kind is Kind.KILLED
