@@ -341,3 +341,11 @@ def test_grading_goes_on_while_kernels_compile(compiler, monkeypatch):
         found = list(ours.behind(graded()))
     assert [each.case.name for each in found] == ["0", "1", "2", "3", CASE.name]
     assert found[-1] is too_large
+
+
+def test_on_a_gpu_no_case_waits_for_another():
+    """Each holds memory until it is timed."""
+    pulled = []
+    with Compiler("cuda") as ours:
+        assert next(ours.behind(pulled.append(each) or each for each in "abc")) == "a"
+    assert pulled == ["a"]

@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from common import draws, ops
-from common.errors import ALONE
 from common.grading import exchange
 from common.grading import sweep as sweeps
 from common.grading.exchange import OTHER_EVERY
 from common.grading.memory import Room
 from common.grading.sweep import LIVES, UNDECIDED, Graded, Sweep, TooLarge
 from common.solutions import Solution
-from common.verdicts import Verdict
+from common.verdicts import ALONE, Verdict
 
 HALF = ops.load("rotate_half")
 PLAIN = [case for case in HALF.cases("smoke") if not (case.interleaved or case.span)][:12]
