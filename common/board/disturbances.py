@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from common.board.ranking import Entry
-from common.records.fields import Influences
+from common.records.lines import Influences
 
 DISTURBED = "‡"
 MEASURED: Mapping[str, str] = {

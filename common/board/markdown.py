@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from common.board import table
-from common.board.devices import Device, devices, further, side_by_side
+from common.board.devices import Device, Section, devices, further, lines_of, side_by_side
 from common.board.parts import parts
 from common.board.plots import sweeps
-from common.board.sections import Section, lines_of
 from common.board.table import About, Table, size
 from common.printable import printable
 from common.records.runs import Results

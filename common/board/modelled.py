@@ -13,9 +13,7 @@ from common.board import model
 from common.board.model import Gpu
 from common.board.ranking import ranked_times
 from common.board.table import DIRECTION, Table, named, place
-from common.records.counted import Launch
-from common.records.fields import Summary
-from common.records.lines import Counted, Record
+from common.records.lines import Counted, Launch, Record, Summary
 from common.records.runs import Results
 
 Key = tuple[str, str, str, str]

@@ -14,6 +14,7 @@ from common.board.ranking import (
     Cell,
     Entry,
     Places,
+    Score,
     Track,
     limit,
     median,
@@ -21,7 +22,6 @@ from common.board.ranking import (
     share,
     sustained_share,
 )
-from common.board.scores import Score
 from common.records.lines import Counted, Record
 
 OPS = ("rope", "rotate_half", "masked_linear", "masked_ffn")

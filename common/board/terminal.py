@@ -10,12 +10,11 @@ from rich.text import Text
 
 from common.board import modelled, moves, table, work
 from common.board.comparison import Comparison
-from common.board.devices import Device, side_by_side
+from common.board.devices import Device, sections, side_by_side
 from common.board.drawing import draw, fitted
 from common.board.model import DEFAULT, GPUS, Gpu
 from common.board.modelled import Pair
 from common.board.ranking import Track
-from common.board.sections import sections
 from common.board.table import About, Table
 from common.records.runs import Results
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from common import stats
 from common.board.table import About, Table, named, place
-from common.records.counted import Launch
-from common.records.lines import Counted
+from common.records.lines import Counted, Launch
 
 HEADER = ("solution", "× least bytes", "× read again", "× least FLOPs", "kernels", "operators")
 FOOTNOTE = (

@@ -117,8 +117,7 @@ def _write(found: Sequence[Compiled]) -> None:
     from common.board.markdown import drawn
     from common.measure import machine
     from common.records import writer
-    from common.records.fields import SCHEMA
-    from common.records.lines import Run
+    from common.records.lines import SCHEMA, Run
 
     tables = [text for table in compiled.tables(found) for text in drawn(table)]
     readme.insert(paths.ROOT / "docs" / "compile.md", "\n\n".join(tables), "compiled")

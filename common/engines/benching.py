@@ -19,8 +19,7 @@ from common.measure.counts import counts
 from common.measure.machine import digests_of
 from common.measure.recording import Recording, recording
 from common.records import runs
-from common.records.fields import Selection
-from common.records.lines import Counted, LeftOut, Memory, Record
+from common.records.lines import Counted, LeftOut, Memory, Record, Selection
 from common.solutions import Solution
 from common.spec import DIRECTIONS
 

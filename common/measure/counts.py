@@ -9,9 +9,7 @@ import msgspec
 
 from common.grading import counting
 from common.grading.counting import Count
-from common.records.counted import Steps
-from common.records.fields import SCHEMA
-from common.records.lines import Counted
+from common.records.lines import SCHEMA, Counted, Steps
 from common.solutions import Solution
 from common.spec import DIRECTIONS
 

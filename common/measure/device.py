@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from common.processes import parents
-from common.records.fields import POWER_CAP
+from common.records.lines import POWER_CAP
 
 State = dict[str, Any]
 """The readings summed up; see `summary`."""

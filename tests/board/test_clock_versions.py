@@ -9,7 +9,7 @@ from common.board.parts import parts
 from common.board.plots import sweeps
 from common.board.ranking import rank
 from common.board.table import About
-from common.records.fields import Selection
+from common.records.lines import Selection
 from common.records.runs import Results
 from tests.support.boards import RUN, failed, row
 from tests.support.plotted import SMALL, bandwidth

@@ -8,8 +8,7 @@ from rich.console import Console
 
 from common.board import moves, table, terminal
 from common.board.comparison import compare
-from common.records.fields import SCHEMA
-from common.records.lines import Run
+from common.records.lines import SCHEMA, Run
 from common.records.runs import Results
 from tests.support.boards import failed, row, summary
 

@@ -10,8 +10,7 @@ from common import paths
 from common.board import markdown, readme, terminal
 from common.board.devices import date, devices, ordered, side_by_side
 from common.board.table import About
-from common.records.fields import SCHEMA, Selection
-from common.records.lines import LeftOut
+from common.records.lines import SCHEMA, LeftOut, Selection
 from common.records.runs import Results
 from tests.support.boards import RUN, failed, row
 from tests.support.markdown import anchors

@@ -10,8 +10,7 @@ from rich.console import Console
 from common.board import markdown, readme, terminal
 from common.board.table import About
 from common.records import runs
-from common.records.fields import SCHEMA, Selection
-from common.records.lines import LeftOut
+from common.records.lines import SCHEMA, LeftOut, Selection
 from common.records.runs import Results
 from common.records.writer import RunWriter
 from tests.support.boards import RUN, row

@@ -11,9 +11,7 @@ from rich.console import Console
 from common.board import model, modelled, terminal, work
 from common.board.model import GPUS
 from common.board.table import About
-from common.records.counted import Operator
-from common.records.fields import SCHEMA, Selection
-from common.records.lines import Counted
+from common.records.lines import SCHEMA, Counted, Operator, Selection
 from common.records.runs import Results
 from common.records.writer import RunWriter
 from common.stats import rank_correlation

@@ -9,15 +9,14 @@ import msgspec
 import pytest
 
 from common import paths
+from common.board.devices import sections
 from common.board.page import history, packing, rankings, sources
 from common.board.page import site as pages
 from common.board.page.drawing import TEMPLATES
 from common.board.page.views import Site
 from common.board.ranking import rank
-from common.board.sections import sections
 from common.board.table import About, speed
-from common.records.fields import SCHEMA, Summary
-from common.records.lines import Past
+from common.records.lines import SCHEMA, Past, Summary
 from common.records.runs import Results, moment
 from common.solutions import Solution, discover
 from tests.support.boards import RUN, row

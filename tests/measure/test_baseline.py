@@ -23,7 +23,7 @@ from common.measure.baseline import (
 from common.measure.cores import Elapsed
 from common.measure.timed_process import Failed
 from common.measure.timing import ATTEMPTS, Forged
-from common.records.fields import State
+from common.records.lines import State
 from common.spec import Work
 
 HALF = ops.load("rotate_half")

@@ -15,8 +15,7 @@ import msgspec
 from common.board.plots.selections import SWEEPS
 from common.board.table import OPS
 from common.paths import CONTRIBUTORS, ROOT
-from common.records.fields import SCHEMA, Selection, Summary
-from common.records.lines import End, Record, Run
+from common.records.lines import SCHEMA, End, Record, Run, Selection, Summary
 from common.solutions import Solution
 from tests.support import made_up
 

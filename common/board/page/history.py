@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
-from common.board.ranking import Cell, Track, ranked_times
-from common.board.scores import Score, combined
-from common.records.fields import Pair, Summary
-from common.records.lines import Past, Record
+from common.board.ranking import Cell, Pair, Score, Track, combined, ranked_times
+from common.records.lines import Past, Record, Summary
 from common.records.runs import Results, moment
 
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from common.board.devices import Section
 from common.board.ranking import Entry, Track, rank, ranked_times
-from common.board.sections import Section
 from common.board.table import About, stale
-from common.records.fields import Summary
-from common.records.lines import Record
+from common.records.lines import Record, Summary
 
 ALL = ""
 """Every direction, or every case."""

@@ -11,14 +11,13 @@ from markupsafe import Markup
 
 from common import files
 from common.board import disturbances
-from common.board.devices import side_by_side
+from common.board.devices import Section, side_by_side
 from common.board.page import charts, packing, rankings, sources
 from common.board.page.drawing import draw
 from common.board.page.history import Point
 from common.board.page.views import Shown, Site, Standing
 from common.board.plots import sweeps
 from common.board.ranking import Track
-from common.board.sections import Section
 from common.solutions import Solution
 
 HERE = Path(__file__).parent

@@ -9,13 +9,12 @@ from functools import cached_property
 from pathlib import Path
 
 from common.board import compiled, modelled, work
-from common.board.devices import Device, devices
+from common.board.devices import Device, Section, devices
 from common.board.model import DEFAULT, GPUS
 from common.board.modelled import Key
 from common.board.page import history, sources
 from common.board.page.history import Histories, Point
 from common.board.ranking import Entry, Track
-from common.board.sections import Section
 from common.board.table import About, Table, place, stale
 from common.records.lines import Compiled, Counted, Record
 from common.records.runs import Results

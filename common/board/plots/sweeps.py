@@ -16,8 +16,7 @@ from typing import Any
 from common.board.plots.selections import SWEEPS, Sweep
 from common.board.ranking import LIMITS
 from common.paths import PLOTS, ROOT
-from common.records.fields import Summary
-from common.records.lines import Record
+from common.records.lines import Record, Summary
 from common.records.runs import Results
 
 MILLI = 1e-3
