@@ -133,6 +133,16 @@ class Track:
     clock: int = 0
     """The version of the clock that measured the ranked entries; 0 where nothing was timed."""
 
+    @property
+    def directions(self) -> list[str]:
+        """The directions that the track ranks."""
+        return list(dict.fromkeys(direction for _, direction in self.cells))
+
+    @property
+    def top(self) -> float:
+        """The greatest speed of any interval; 0 without a speed."""
+        return max((entry.score.high for entry in self.entries if entry.score), default=0.0)
+
     def row(self, entry: Entry, cell: Cell) -> Record | None:
         """Return the entry's row; None where it has none, or one by another clock's times."""
         row = entry.cells.get(cell)

@@ -174,11 +174,11 @@ def _export(
     boards: Sequence[Results], about: Mapping[str, About], options: argparse.Namespace
 ) -> int:
     """Print the boards as data."""
-    from common.board import export
+    from common.board import columns
     from common.board.devices import devices
 
-    rows = export.rows(devices(boards, about), about, options.only or "")
-    print(export.as_json(rows) if options.json else export.as_csv(rows), end="")
+    rows = columns.rows(devices(boards, about), about, options.only or "")
+    print(columns.as_json(rows) if options.json else columns.as_csv(rows), end="")
     return 0
 
 
@@ -224,15 +224,15 @@ def _drawn_beside(plots: Sequence[Drawing]) -> Iterator[None]:
 def _write(timed: Sequence[Results], about: Mapping[str, About], more: int) -> None:
     """Write LEADERBOARD.md, the READMEs' board and their picture."""
     from common import files
-    from common.board import markdown, readme
+    from common.board import markdown
     from common.board.plots import overview
 
     text = markdown.leaderboard(timed, about, more)
     files.replace(paths.ROOT / "LEADERBOARD.md", text.encode())
-    board, picture = readme.board(timed, about, more), readme.picture(timed, about)
+    board, picture = markdown.board(timed, about, more), markdown.picture(timed, about)
     for name in READMES:
-        readme.insert(paths.ROOT / name, board)
-        readme.insert(paths.ROOT / name, picture, readme.PICTURE)
+        markdown.insert(paths.ROOT / name, board)
+        markdown.insert(paths.ROOT / name, picture, markdown.PICTURE)
     for results in timed:
         overview.draw(results, about, paths.PLOTS / results.path.name)
 
