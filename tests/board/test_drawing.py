@@ -12,9 +12,12 @@ from common.board.terminal import draw, fitted
 from tests.support.boards import failed, row
 
 LONG = "transformer_engine/rope_unfused"
-ROWS = [row("house/rope", peak_memory=3 << 30), row(LONG, us=20.0, peer=True, peak_memory=1 << 29)]
+ROWS = [
+    row("house/rope", us=[9.999, 10.0, 10.001], peak_memory=3 << 30),
+    row(LONG, us=[19.99, 20.0, 20.01], peer=True, peak_memory=1 << 29),
+]
 ABOUT = {"house/rope": About("One program a token.", "s1"), LONG: About("", "s1")}
-NEEDED = ("2.00", f"({LONG})", "50% of copy", "1/1")
+NEEDED = ("2.00 ± 0.00", f"({LONG})", "50% of copy", "1/1")
 
 
 def board():
@@ -46,7 +49,7 @@ def test_neither_names_nor_numbers_are_cut(width):
 
 def test_a_name_gives_way_to_the_numbers_where_nothing_else_can():
     text = printed(40)
-    assert "2.00" in text and "1.00" in text
+    assert "2.00 ± 0.00" in text and "1.00 ± 0.00" in text
     assert "(transformer_" in text and "…" in text
 
 
