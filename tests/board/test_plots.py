@@ -8,7 +8,7 @@ import pytest
 from common import ops
 from common.board import markdown
 from common.board.plots import drawing, sweeps
-from common.board.plots.style import looks
+from common.board.plots.drawing import looks
 from common.board.plots.sweeps import Estimate
 from common.board.table import About
 from common.records.runs import Results

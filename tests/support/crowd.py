@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from common.board.plots.selections import SWEEPS
+from common.board.plots.sweeps import SWEEPS
 from common.board.table import OPS
 from common.paths import CONTRIBUTORS, ROOT
 from common.records.lines import SCHEMA, End, Record, Run, Selection, Summary
