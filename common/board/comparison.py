@@ -6,10 +6,11 @@ Only cells that both runs measured are compared, so that both scores are over th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from common.board.ranking import Entry, Track, median, rank, ratio
+from common.board.table import EDITED, Table, named, speed, where
 from common.records.lines import Record, Run
 from common.records.runs import Results
 
@@ -179,3 +180,89 @@ def _both(before: Track, after: Track) -> Both:
 
 def _apart(ahead: Entry, behind: Entry) -> bool:
     return bool(ahead.score and behind.score and ahead.score.low > behind.score.high)
+
+
+# --- as a table -----------------------------------------------------------------------------------
+
+
+def table_of(both: Both) -> Table:
+    """Return a row for each solution: its score in either run, and the case that moved furthest."""
+    header = ("solution", "earlier", "later", "change", "largest move", "of its cases")
+    pairs = [pair for pair in both.pairs if pair.moves]
+    notes = [_steadiness(both.moves), *_order(both), *_verdicts(both.verdicts)]
+    if any(pair.edited for pair in pairs):
+        notes.append(f"{EDITED} its source changed between the runs: this may be what it changed")
+    title = f"{both.op}: {both.name}"
+    return Table(title, header, tuple(map(_line, pairs)), tuple(notes))
+
+
+def _line(pair: Pair) -> tuple[str, ...]:
+    change = "–" if pair.change is None else f"{pair.change:+.1%}"
+    furthest = max(pair.moves, key=lambda move: move.size)
+    name = named(pair.later) + EDITED * pair.edited
+    scores = (speed(pair.earlier), speed(pair.later))
+    return name, *scores, change, f"{furthest.change:+.1%}", where(furthest.later)
+
+
+def _steadiness(moves: Sequence[Move]) -> str:
+    """Return a line on the rows that hardly moved, out of those that are not too short to say."""
+    long = [move for move in moves if not move.short]
+    rest = len(moves) - len(long)
+    shorter = f"; shorter, and not counted: {rest}" if rest else ""
+    if not long:
+        return f"no row of a case above {SHORT:g} µs was timed in both runs{shorter}"
+    steady = sum(move.size <= STEADY for move in long)
+    furthest = max(long, key=lambda move: move.size)
+    return (
+        f"{steady} of {len(long)} rows of cases above {SHORT:g} µs moved by no more than"
+        f" {100 * STEADY:g} %; the largest moved by {100 * furthest.size:.1f} %"
+        f" ({_full(furthest.later)}){shorter}"
+    )
+
+
+def _order(both: Both) -> list[str]:
+    scored = [pair for pair in both.pairs if pair.change is not None]
+    if not both.swapped:
+        return ["the order is the same but for ties"] * (len(scored) > 1)
+    pairs = (f"{ahead.later.solution} and {behind.later.solution}"
+             for ahead, behind in both.swapped)  # fmt: skip
+    return [f"swapped, although their intervals are apart: {', '.join(pairs)}"]
+
+
+def _verdicts(changed: Sequence[Move]) -> list[str]:
+    return [
+        f"{_full(move.later)}: {move.earlier.verdict}, then {move.later.verdict}"
+        for move in changed
+    ]
+
+
+def _full(row: Record) -> str:
+    return f"{row.solution} {row.case} {row.direction}"
+
+
+# --- what prune keeps -----------------------------------------------------------------------------
+
+
+def needed(results: Results, known: Container[str]) -> set[tuple[str, ...]]:
+    """Return the ids of the rows that anything shows.
+
+    A comparison leaves out solutions that are not in the tree, but one can come back: the rows are
+    kept that it reads with them and without them.
+
+    Args:
+        results: The records of a device.
+        known: The solutions of this tree.
+    """
+    shown = {row.id for tier in ("board", "plot") for row in results.latest(tier)}
+    everyone = {row.solution for row in results.rows}
+    compared = {
+        (run.run, comparison.op)
+        for names in (known, everyone)
+        for comparison in compare(results, names)
+        for run in (comparison.earlier, comparison.later)
+    }
+    return shown | {row.id for row in results.rows if _is_compared(row, compared)}
+
+
+def _is_compared(row: Record, compared: Container[tuple[str, str]]) -> bool:
+    return row.tier == "board" and (row.run, row.op) in compared

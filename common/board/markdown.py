@@ -1,18 +1,30 @@
-"""Boards as Markdown: the text of LEADERBOARD.md."""
+"""Boards as Markdown: LEADERBOARD.md, and the README's board and picture between markers."""
 
 from __future__ import annotations
 
 import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
+from common import files
 from common.board import table
-from common.board.devices import Device, devices, further, side_by_side
-from common.board.parts import parts
-from common.board.plots import sweeps
-from common.board.sections import Section, lines_of
-from common.board.table import About, Table, size
+from common.board.columns import ranking, summary
+from common.board.devices import (
+    Device,
+    Section,
+    date,
+    devices,
+    further,
+    lines_of,
+    ordered,
+    side_by_side,
+)
+from common.board.plots import overview, sweeps
+from common.board.table import About, Table, named, parts, size
+from common.errors import UserError
+from common.paths import PLOTS, ROOT
 from common.printable import printable
 from common.records.runs import Results
 
@@ -23,6 +35,8 @@ MEMORY: dict[Literal["budget", "harness", "device"], str] = {
 }
 MARKDOWN = re.compile(r"[\\`*\[\]|~]|\b_(?=\W|$)|(?<!\w)_")
 """What would become code, emphasis, a link, a picture, a cell; `_` within a name is none of it."""
+BOARD, PICTURE = "board", "picture"
+"""The names of the README's markers: `<!-- board -->` stands before, `<!-- /board -->` behind."""
 SIDE_BY_SIDE = "Devices side by side"
 PORTABILITY = """\
 *× eager* of each solution on each device. A dash: it is not ranked there."""
@@ -96,7 +110,7 @@ def _device(device: Device, about: Mapping[str, About]) -> list[str]:
 def _section(section: Section, about: Mapping[str, About]) -> list[str]:
     texts = [] if section.tracks else [f"**{section.op}**"]
     for track in section.tracks:
-        texts += drawn(table.ranking(track, about, timed=True))
+        texts += drawn(ranking(track, about, timed=True))
         texts += _all_drawn(table.times(track))
     texts += map(escaped, section.left_out)
     memory = [each for track in section.tracks for each in table.memory(track)]
@@ -137,3 +151,66 @@ def _memory(results: Results) -> list[str]:
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(map(escaped, cells)) + " |"
+
+
+# --- the README: one device, and a line for each other --------------------------------------------
+
+
+def board(boards: Iterable[Results], about: Mapping[str, About], more: int = 0) -> str:
+    """Return one short table an op of the first device, and a line for each other device.
+
+    `more` is the number of devices that have records and are not among the boards.
+    """
+    first, *others = devices(boards, about)
+    texts = [f"### {escaped(first.name)}"]
+    for section in first.sections:
+        texts += drawn(summary(section.tracks, about)) if section.tracks else [f"**{section.op}**"]
+        texts += map(escaped, section.left_out)
+    return "\n\n".join([*texts, *_others(others), *further(more)])
+
+
+def picture(boards: Iterable[Results], about: Mapping[str, About]) -> str:
+    """Return the picture of the first device as Markdown; nothing where none was drawn."""
+    (first,) = devices(ordered(boards)[:1], about)
+    mains = [section.tracks[0] for section in first.sections if section.tracks]
+    if not overview.panels(mains):
+        return ""
+    words = "Bars for each op: how many times as fast as plain torch the fastest solutions are"
+    path = PLOTS.relative_to(ROOT) / first.results.path.name / overview.FILE
+    return f"![{words}, on {escaped(first.name)}]({path})"
+
+
+def insert(readme: Path, text: str, name: str = BOARD) -> None:
+    """Put text between the two markers of a name.
+
+    Raises:
+        UserError: A marker is missing.
+    """
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    old = readme.read_text(encoding="utf-8")
+    pattern = re.escape(begin) + ".*?" + re.escape(end)
+    new, found = re.subn(pattern, lambda _: f"{begin}\n\n{text}\n\n{end}", old, flags=re.DOTALL)
+    if not found:
+        raise UserError(f"{readme.name} lacks the markers {begin} and {end}: put them back")
+    if new != old:
+        files.replace(readme, new.encode())
+
+
+def _others(others: Sequence[Device]) -> list[str]:
+    """Return a line for each other device: its section, its date and the fastest of each op."""
+    if not others:
+        return []
+    link = f"[side by side](LEADERBOARD.md#{anchor(SIDE_BY_SIDE)})"
+    words = f"The fastest solution of each op, with its × eager; all devices {link}."
+    return ["### Other devices", words, "\n".join(map(_other, others))]
+
+
+def _other(device: Device) -> str:
+    link = f"[{escaped(device.name)}](LEADERBOARD.md#{anchor(device.name)})"
+    head = ", ".join(filter(None, [link, date(device.results)]))
+    leaders = [
+        f"{named(section.tracks[0].entries[0])} {score.value:.2f}"
+        for section in device.sections
+        if section.tracks and (score := section.tracks[0].entries[0].score)
+    ]
+    return f"- {head}: {escaped(', '.join(leaders)) or 'no solution is ranked'}"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from common.peaks import PEAKS, Peak
-from common.records.counted import Launch, Operator
+from common.records.lines import Launch, Operator
 
 # --- fitted on the H200 ---------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ leader's: with scores 2.0 ± 0.1, 1.9 ± 0.1 and 1.8 ± 0.1, two entries are fir
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,10 +17,10 @@ from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 
-from common.board.scores import Score, ranked
-from common.records.fields import Influences, Pair, Summary, Timing, timing
-from common.records.lines import Record
+from common import stats
+from common.records.lines import Influences, Record, Summary
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
@@ -31,8 +32,21 @@ TRACKS = ("standard", "partial", "interleaved")
 """The tracks that stand before an op's others, which follow by name; the first is the main one."""
 Cell = tuple[str, str]
 """A case and a direction."""
+Pair = tuple[Summary, Summary]
+"""The solution's time and eager's."""
+Floats = npt.NDArray[np.float64]
+NO_TIMES = (math.nan,) * 6
 Places = Mapping[tuple[str, str, str], int]
 """The place of each op, track and solution."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The speed in units of eager's, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -119,6 +133,16 @@ class Track:
     clock: int = 0
     """The version of the clock that measured the ranked entries; 0 where nothing was timed."""
 
+    @property
+    def directions(self) -> list[str]:
+        """The directions that the track ranks."""
+        return list(dict.fromkeys(direction for _, direction in self.cells))
+
+    @property
+    def top(self) -> float:
+        """The greatest speed of any interval; 0 without a speed."""
+        return max((entry.score.high for entry in self.entries if entry.score), default=0.0)
+
     def row(self, entry: Entry, cell: Cell) -> Record | None:
         """Return the entry's row; None where it has none, or one by another clock's times."""
         row = entry.cells.get(cell)
@@ -191,7 +215,7 @@ def _track(
     entries = [_entry(name, found, cells, clock, apart) for name, found in solutions.items()]
     best = {number: replace(entries[number], score=score,
                             rank=places.get((op, name, entries[number].solution), place))
-            for number, (score, place) in ranked(timings).items()}  # fmt: skip
+            for number, (score, place) in _ranked(timings).items()}  # fmt: skip
     others = sorted(
         (entry for number, entry in enumerate(entries) if number not in best),
         key=lambda entry: (-entry.covered, entry.peer, entry.solution),
@@ -218,11 +242,62 @@ def _entry(
     return Entry(solution, peer, found, missing, apart=disturbed)
 
 
-def _timing(row: Record | None) -> Timing:
-    """Return what counts of a cell's row; see `scores.ranked`."""
+def _timing(row: Record | None) -> tuple[float, ...]:
+    """Return what counts of a cell's row: the clock's version, and the six numbers of its times."""
     if not row or not row.gpu:
-        return timing()
-    return timing(row.clock, pair(row) if row.verdict == "PASSED" else None)
+        return 0, *NO_TIMES
+    return row.clock, *(_numbers(pair(row)) if row.verdict == "PASSED" else NO_TIMES)
+
+
+def combined(times: Sequence[Pair]) -> Score:
+    """Return the score of these times."""
+    (score,) = _scores(np.array([list(map(_numbers, times))]))
+    return score
+
+
+def _ranked(timings: Floats) -> dict[int, tuple[Score, int]]:
+    """Return score and place of those that the latest clock timed in every case, best first.
+
+    Those whose intervals overlap with a leader's share the leader's place; see `stats.leaders`.
+
+    Args:
+        timings: By solution and case, the seven numbers of `_timing`.
+    """
+    latest = timings[..., 0].max(initial=0)
+    counts = (timings[..., 0] == latest) & ~np.isnan(timings[..., 1])
+    whole = np.flatnonzero(counts.all(axis=1)).tolist()
+    found = zip(whole, _scores(timings[whole, :, 1:]), strict=True)
+    best = dict(sorted(found, key=lambda each: -each[1].value))
+    leaders = stats.leaders(list(best.values()))
+    return {each: (best[each], leader + 1) for each, leader in zip(best, leaders, strict=True)}
+
+
+def _scores(times: Floats) -> list[Score]:
+    """Return the score of each of several solutions, whose times stand in the last axis.
+
+    The times are independent, so that the variances of the logarithms add. The interval of a median
+    need not be symmetric: each side is combined by itself.
+    """
+    mine, low, high, eager, eager_low, eager_high = np.moveaxis(np.log(times), 2, 0)
+    ratio = (eager - mine).mean(axis=1)
+    above = _quadrature(eager_high - eager, mine - low)
+    below = _quadrature(eager - eager_low, high - mine)
+    bounds = np.exp([ratio, ratio - below, ratio + above]).T.tolist()
+    return [Score(*each) for each in bounds]
+
+
+def _quadrature(one: Floats, other: Floats) -> Floats:
+    """Return the deviation of each row's mean, from those of the two sides of its cells."""
+    found: Floats = np.sqrt((one**2 + other**2).sum(axis=1)) / one.shape[1]
+    return found
+
+
+def _numbers(times: Pair) -> tuple[float, ...]:
+    mine, eager = times
+    return mine.median, mine.low, mine.high, eager.median, eager.low, eager.high
+
+
+# --- of one row -----------------------------------------------------------------------------------
 
 
 def pair(row: Record) -> Pair:

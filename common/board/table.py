@@ -1,28 +1,25 @@
-"""A ranked track as rows of text, which the terminal and Markdown draw."""
+"""Tables as rows of text, which the terminal, Markdown and the page draw; what their cells say."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from common.board import disturbances
-from common.board.disturbances import DISTURBED
 from common.board.ranking import (
     LIMITS,
     Cell,
     Entry,
     Places,
+    Score,
     Track,
-    limit,
     median,
     rank,
     share,
-    sustained_share,
 )
-from common.board.scores import Score
-from common.records.lines import Counted, Record
+from common.records.lines import Counted, Influences, Record
 
 OPS = ("rope", "rotate_half", "masked_linear", "masked_ffn")
 """The order of ops on every board; an op that is not listed stands behind them, by name."""
@@ -32,8 +29,14 @@ TEXT = ("solution", "case", "note", "of its cases", "kernel", "target")
 NOTE_WIDTH = 60
 UNRANKED = "–"
 STALE = "†"
+DISTURBED = "‡"
 EDITED = "*"
 MARKS = STALE + DISTURBED + EDITED
+MEASURED: Mapping[str, str] = {
+    "gpu": "throttled, shared or disturbed GPU",
+    "host": "disturbed host",
+}
+"""The machine of disturbed times, by the clock that took them."""
 
 
 @dataclass(frozen=True)
@@ -80,42 +83,7 @@ def cut(note: str) -> str:
     return head.rstrip(" ,;:.") + "…"
 
 
-# --- rankings -------------------------------------------------------------------------------------
-
-
-def ranking(
-    track: Track,
-    about: Mapping[str, About],
-    timed: bool,
-    whole: bool = True,
-    whole_notes: bool = True,
-) -> Table:
-    """Return a row for each solution: place, speed, limit, memory, coverage, exactness, note.
-
-    With `whole`, the case that is furthest from the limit is named; with `whole_notes`, no note is
-    cut. A track without a record of memory has no column for it.
-    """
-    columns: dict[str, Callable[[Entry], str]] = {
-        "": lambda entry: str(entry.rank or UNRANKED) if timed else "",
-        "solution": lambda entry: marked([entry], about, timed),
-    }
-    if timed:
-        columns |= {"× eager": speed, "worst share of limit": lambda entry: _share(entry, whole)}
-    if any(entry.peak_memory is not None for entry in track.entries):
-        columns["peak memory"] = lambda entry: size(entry.peak_memory)
-    columns |= {
-        "covers": lambda entry: f"{entry.covered}/{len(track.cells)}",
-        "error / eager's": lambda entry: "" if entry.error is None else f"{entry.error:.2f}",
-        "note": lambda entry: _note(entry, about, whole_notes),
-    }
-    rows = tuple(tuple(text(entry) for text in columns.values()) for entry in track.entries)
-    notes = footnotes([track], about, timed)
-    return Table(f"{track.op}: {track.name}", tuple(columns), rows, notes)
-
-
-def _note(entry: Entry, about: Mapping[str, About], whole: bool) -> str:
-    known = about[entry.solution].note if entry.solution in about else ""
-    return entry.lacks or (known if whole else cut(known))
+# --- what a cell says -----------------------------------------------------------------------------
 
 
 def size(amount: int | None) -> str:
@@ -141,10 +109,44 @@ def marked(entries: Sequence[Entry], about: Mapping[str, About], timed: bool) ->
     return named(entries[0]) + STALE * old + DISTURBED * disturbed
 
 
+def speed(entry: Entry) -> str:
+    """Return the score with its interval, such as `6.08 ± 0.02`, or a dash."""
+    if entry.score is None:
+        return UNRANKED
+    of = entry.score
+    # a modelled score has no interval
+    return f"{of.value:.2f}" + f" ± {half(of):.2f}" * (of.high > of.low)
+
+
+def half(score: Score) -> float:
+    """Return the wider half of the score's interval, which need not be symmetric."""
+    return max(score.high - score.value, score.value - score.low)
+
+
+def percent(entry: Entry) -> str:
+    """Return the share of the limit in the case that is furthest from it, such as `46%`."""
+    if entry.worst_share is None:
+        return "–"
+    return percentage(share(entry.worst_share))
+
+
+def percentage(value: float) -> str:
+    """Return a share such as `46%`, or `0.03%` where it is that small."""
+    return f"{value:.0%}" if value > 0.01 else f"{value:.2%}"
+
+
+def where(row: Record) -> str:
+    """Return the case and the direction in words."""
+    return row.case + ", with backward" * (row.direction == "backward")
+
+
+# --- marks and their footnotes --------------------------------------------------------------------
+
+
 def footnotes(tracks: Sequence[Track], about: Mapping[str, About], timed: bool) -> tuple[str, ...]:
     """Return a line for each kind of mark in a table of these tracks."""
     entries = [entry for track in tracks for entry in track.entries]
-    disturbed = disturbances.footnotes(entries) if timed else []
+    disturbed = _disturbances(entries) if timed else []
     return (*stale_note(entries, about), *disturbed, *_earlier_clock(entries))
 
 
@@ -170,45 +172,25 @@ def stale(entry: Entry, about: Mapping[str, About]) -> bool:
     return known is not None and any(r.sources != known.digest for r in entry.cells.values())
 
 
-def speed(entry: Entry) -> str:
-    """Return the score with its interval, such as `6.08 ± 0.02`, or a dash."""
-    if entry.score is None:
-        return UNRANKED
-    return f"{entry.score.value:.2f} ± {half(entry.score):.2f}"
+def by_clock(influences: Iterable[Influences]) -> Influences:
+    """Return the reasons of several rows, each once, by the clock whose times they touched."""
+    rows = list(influences)
+    found = {clock: [reason for row in rows for reason in row.get(clock, ())] for clock in MEASURED}
+    return {clock: list(dict.fromkeys(reasons)) for clock, reasons in found.items() if reasons}
 
 
-def half(score: Score) -> float:
-    """Return the wider half of the score's interval, which need not be symmetric."""
-    return max(score.high - score.value, score.value - score.low)
+def _disturbances(entries: Sequence[Entry]) -> list[str]:
+    """Return a footnote by clock: the kinds of disturbance, and the number of rows that had any."""
+    rows = [influences for entry in entries for influences in entry.disturbed.values()]
+    timed = sum(bool(row.gpu) for entry in entries for row in entry.cells.values())
+    return [
+        f"{DISTURBED} measured in part on a {MEASURED[clock]}: {', '.join(sorted(reasons))}"
+        f" ({sum(clock in row for row in rows)} of the table's {timed} timed rows)"
+        for clock, reasons in by_clock(rows).items()
+    ]
 
 
-def percent(entry: Entry) -> str:
-    """Return the share of the limit in the case that is furthest from it, such as `46%`."""
-    if entry.worst_share is None:
-        return "–"
-    return percentage(share(entry.worst_share))
-
-
-def percentage(value: float) -> str:
-    """Return a share such as `46%`, or `0.03%` where it is that small."""
-    return f"{value:.0%}" if value > 0.01 else f"{value:.2%}"
-
-
-def _share(entry: Entry, whole: bool) -> str:
-    if entry.worst_share is None:
-        return "–"
-    row = entry.worst_share
-    steady = sustained_share(row)
-    long = f", sustained {steady:.0%}" if steady and whole else ""
-    return f"{percent(entry)} of {limit(row)[1]}{long}" + f" ({where(row)})" * whole
-
-
-def where(row: Record) -> str:
-    """Return the case and the direction in words."""
-    return row.case + ", with backward" * (row.direction == "backward")
-
-
-# --- times ----------------------------------------------------------------------------------------
+# --- times and memory -----------------------------------------------------------------------------
 
 
 def times(track: Track) -> list[Table]:
@@ -280,3 +262,59 @@ def _median_of_all(track: Track, cell: Cell, name: str) -> str:
     rows = filter(None, [track.row(entry, cell) for entry in track.entries])
     timed = [median(row, name) for row in rows if name in row.gpu and row.ranked_by == "gpu"]
     return f"{sorted(timed)[len(timed) // 2]:.1f}" if timed else ""
+
+
+# --- the parts of a small call --------------------------------------------------------------------
+
+PARTS = {
+    "forward: host": ("forward", "host", "solution"),
+    "no_grad: host": ("forward", "host", "no_grad"),
+    "forward: GPU": ("forward", "gpu", "solution"),
+    "CUDA graph: GPU": ("forward", "gpu", "graph"),
+    "with backward: host": ("backward", "host", "solution"),
+    "with backward: GPU": ("backward", "gpu", "solution"),
+    "backward alone: GPU": ("backward", "gpu", "backward"),
+}
+"""The direction of each column, and the name of its time by the GPU's or the host's clock."""
+
+
+def parts(rows: Sequence[Record]) -> list[Table]:
+    """Return a table for each small case of the one op that the rows are of.
+
+    Launching weighs the most there: in the cases that rank by host time, or else in the smallest.
+    The solution that takes the least host time stands first.
+    """
+    clock = max((row.clock for row in rows if row.gpu), default=0)
+    timed = [row for row in rows if row.gpu and row.clock == clock]
+    return [_parts_of([row for row in timed if row.case == case]) for case in _small(timed)]
+
+
+def _small(timed: Sequence[Record]) -> list[str]:
+    hosted = dict.fromkeys(row.case for row in timed if row.ranked_by == "host")
+    smallest = sorted(timed, key=lambda row: row.bytes)[:1]
+    return list(hosted) or [row.case for row in smallest]
+
+
+def _parts_of(ours: Sequence[Record]) -> Table:
+    of: dict[tuple[str, str], Record] = {(named(row), row.direction): row for row in ours}
+    first = sorted(ours, key=_forward_host_time)
+    rows = tuple(
+        (name, *(_part(of.get((name, direction)), clock, time)
+                 for direction, clock, time in PARTS.values()))
+        for name in dict.fromkeys(map(named, first))
+    )  # fmt: skip
+    said = ((note.partition(": ")[0], named(row)) for row in first for note in row.notes)
+    notes = tuple(f"{note}: {name}" for note, name in said)
+    return Table(f"{ours[0].case}, median µs", ("solution", *PARTS), rows, notes)
+
+
+def _forward_host_time(row: Record) -> tuple[bool, float]:
+    """Order forward before backward, then by host time."""
+    return row.direction != "forward", row.host["solution"].median if row.host else math.inf
+
+
+def _part(row: Record | None, clock: str, time: str) -> str:
+    if row is None:
+        return ""
+    found = (row.host if clock == "host" else row.gpu).get(time)
+    return f"{found.median:.1f}" if found else "–"

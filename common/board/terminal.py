@@ -1,24 +1,40 @@
-"""Boards in a terminal."""
+"""Boards in a terminal: columns that do not fit are left out, the least needed first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
+from rich import box
+from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table as Drawing
 from rich.text import Text
 
-from common.board import modelled, moves, table, work
+from common.board import comparison, modelled, table
+from common.board.columns import COLUMNS, LIMIT, NOTE, ranking
 from common.board.comparison import Comparison
-from common.board.devices import Device, side_by_side
-from common.board.drawing import draw, fitted
+from common.board.devices import Device, sections, side_by_side
 from common.board.model import DEFAULT, GPUS, Gpu
 from common.board.modelled import Pair
 from common.board.ranking import Track
-from common.board.sections import sections
 from common.board.table import About, Table
+from common.printable import printable
 from common.records.runs import Results
+from common.solutions import is_among
 
+WHERE_THERE_IS_ROOM = (
+    *(column.name for column in sorted(COLUMNS, key=lambda each: each.spare) if column.spare),
+    "of its cases",
+)
+"""The columns that a narrow terminal goes without; those that are needed most stand first."""
+GAP = 2
+"""Blanks between two columns."""
+HEADING = 11
+"""A heading is broken into lines where it is wider than this and than its column."""
+LEAST_NOTE = 16
+"""A note that has less room says nothing."""
 PIPE_WIDTH = 160
 WHOLE_NOTES = 200
 """From this width on no note is cut."""
@@ -67,7 +83,7 @@ def show(
         for line in section.left_out:
             console.print(Text(f"{section.op}: {line}", style="dim"))
     if label:
-        for drawn in work.tables(modelled.latest([results]).values(), about):
+        for drawn in modelled.work_tables(modelled.latest([results]).values(), about):
             _print(console, drawn, only)
     for peer, reason in results.absent.items():
         console.print(Text(f"absent: {peer}, {reason}", style="dim"))
@@ -86,12 +102,8 @@ def show_track(
     `label` follows the title.
     """
     notes = console.width >= WHOLE_NOTES
-    drawn = table.ranking(track, about, timed, whole=False, whole_notes=notes)
-    if label:
-        # a modelled score has no interval
-        rows = tuple(tuple(cell.replace(" ± 0.00", "") for cell in row) for row in drawn.rows)
-        drawn = replace(drawn, title=drawn.title + label, rows=rows)
-    _print(console, drawn, only)
+    drawn = ranking(track, about, timed, short={LIMIT} if notes else {LIMIT, NOTE})
+    _print(console, replace(drawn, title=drawn.title + label), only)
 
 
 def show_modelled(pairs: Sequence[Pair], gpu: Gpu, console: Console, only: str = "") -> None:
@@ -108,13 +120,13 @@ def show_comparisons(
     A last line names the ops that only one finished run has measured.
     """
     console.print(Text(f"\n{results.runs[-1].device_name}", style="bold"))
-    for comparison in sorted(comparisons, key=lambda each: table.place(each.op)):
-        runs = f"{comparison.op}: run {comparison.earlier.run}, then {comparison.later.run}"
-        changed = f"; between them changed {', '.join(comparison.changed)}"
-        console.print(Text(runs + changed * bool(comparison.changed), style="dim"))
-        for both in comparison.tracks:
-            _print(console, moves.table_of(both), only)
-    once = {row.op for row in results.latest()} - {comparison.op for comparison in comparisons}
+    for found in sorted(comparisons, key=lambda each: table.place(each.op)):
+        runs = f"{found.op}: run {found.earlier.run}, then {found.later.run}"
+        changed = f"; between them changed {', '.join(found.changed)}"
+        console.print(Text(runs + changed * bool(found.changed), style="dim"))
+        for both in found.tracks:
+            _print(console, comparison.table_of(both), only)
+    once = {row.op for row in results.latest()} - {each.op for each in comparisons}
     if once:
         names = ", ".join(sorted(once, key=table.place))
         console.print(f"not in two finished runs: {names}", style="dim")
@@ -136,3 +148,85 @@ def _print(console: Console, drawn: Table, only: str) -> None:
     left_out = [name for name in drawn.header if name not in shown.header]
     if left_out:
         console.print(Text(f"too narrow for: {', '.join(left_out)}", style="dim"))
+
+
+# --- a table as it is drawn -----------------------------------------------------------------------
+
+
+def fitted(whole: Table, width: int) -> Table:
+    """Return the table without the columns for which the width has no room."""
+    left_out = [name for name in WHERE_THERE_IS_ROOM if name in whole.header]
+    for name in tuple(left_out):
+        left_out.remove(name)
+        if _width(_without(whole, left_out)) > width:
+            left_out.append(name)
+    return _without(whole, left_out)
+
+
+def draw(drawn: Table, only: str = "", whole: bool = False) -> Drawing:
+    """Return the drawing; the rows of the handle or solution `only` stand out.
+
+    With `whole`, a note takes the lines that it needs; else its end is cut off.
+    """
+    last = drawn.header[-1]
+    drawing = Drawing(
+        title=drawn.title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        caption="\n".join(map(printable, drawn.footnotes)) or None,
+        caption_justify="left",
+        expand=_is_note(last),
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, GAP - 1, 0, 0),  # the box adds a blank
+    )
+    for name, *cells in zip(drawn.header, *drawn.rows, strict=True):
+        drawing.add_column(
+            _heading(name, cells),
+            justify="left" if name in table.TEXT else "right",
+            overflow="ellipsis",
+            ratio=1 if name == last and _is_note(name) else None,
+        )
+    place = drawn.header.index("solution")
+    for row in drawn.rows:
+        texts = [
+            Text(printable(cell), no_wrap=not (whole and _is_note(name)), overflow="ellipsis")
+            for name, cell in zip(drawn.header, row, strict=True)
+        ]
+        drawing.add_row(*texts, style=_style(row[place], only))
+    return drawing
+
+
+def _is_note(name: str) -> bool:
+    """Return whether the column takes the room that is left."""
+    return name in table.TEXT and name != "solution"
+
+
+def _heading(name: str, cells: Sequence[str]) -> str:
+    return "\n".join(textwrap.wrap(name, max(HEADING, _widest(cells))))
+
+
+def _widest(cells: Sequence[str]) -> int:
+    return max(map(cell_len, cells), default=0)
+
+
+def _width(drawn: Table) -> int:
+    """Return the least width at which no number and no name is cut."""
+    widths = [
+        LEAST_NOTE if _is_note(name) else _widest([*_heading(name, cells).split("\n"), *cells])
+        for name, *cells in zip(drawn.header, *drawn.rows, strict=True)
+    ]
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _without(drawn: Table, names: Container[str]) -> Table:
+    kept = [place for place, each in enumerate(drawn.header) if each not in names]
+    header, *rows = (tuple(row[place] for place in kept) for row in (drawn.header, *drawn.rows))
+    return Table(drawn.title, header, tuple(rows), drawn.footnotes)
+
+
+def _style(name: str, only: str) -> str:
+    mine = is_among(name.strip("()" + table.MARKS), only)
+    peer = name.startswith("(")
+    return "bold green" if mine else "dim" * peer

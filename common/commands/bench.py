@@ -29,8 +29,7 @@ def run(options: argparse.Namespace) -> int:
     chosen, absent = shared.chosen(options), solutions.peers()[1]
     engine = engines.chosen(options, "bench", chosen)
     from common.engines.benching import Kept, Note, Planned, Recorded, Taken, bench
-    from common.records.fields import Selection
-    from common.records.lines import Counted, LeftOut
+    from common.records.lines import Counted, LeftOut, Selection
 
     selection, failures = Selection(options.op, options.only, options.tier), _Failures()
     with (

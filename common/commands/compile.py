@@ -113,15 +113,14 @@ def _write(found: Sequence[Compiled]) -> None:
     """Write the tables of the page, and the record, without where files lie here."""
     import msgspec
 
-    from common.board import compiled, readme
-    from common.board.markdown import drawn
+    from common.board import compiled
+    from common.board.markdown import drawn, insert
     from common.measure import machine
     from common.records import writer
-    from common.records.fields import SCHEMA
-    from common.records.lines import Run
+    from common.records.lines import SCHEMA, Run
 
     tables = [text for table in compiled.tables(found) for text in drawn(table)]
-    readme.insert(paths.ROOT / "docs" / "compile.md", "\n\n".join(tables), "compiled")
+    insert(paths.ROOT / "docs" / "compile.md", "\n\n".join(tables), "compiled")
     run = Run(
         schema=SCHEMA, run=uuid.uuid4().hex[:12], device="cpu", device_name="none",
         versions=machine.versions(), absent={},

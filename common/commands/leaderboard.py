@@ -68,13 +68,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _draw(options: argparse.Namespace) -> int:
     """Draw the boards: of everyone or, where there are thousands, of the best."""
-    from common.board import field, terminal
-    from common.board.devices import further
+    from common.board import devices, terminal
+    from common.records import runs
 
     everyone = solutions.everyone(installed=False)
     chosen = _selected(everyone, options)
     asked = {each.name for each in chosen} if options.only else set()
-    found = field.drawn({each.name for each in everyone}, asked)
+    with runs.without_collection():
+        found = devices.drawn(runs.devices(), {each.name for each in everyone}, asked)
     if not found.boards:
         raise UserError(NOTHING)
     shown = [each for each in everyone if each.name not in found.hidden]
@@ -91,7 +92,7 @@ def _draw(options: argparse.Namespace) -> int:
         about |= shared.about_of(each for each in everyone if each.name in asked - about.keys())
         for results in found.boards:
             terminal.show(results.of_op(options.op), about, console, options.only or "")
-    for line in further(found.more):
+    for line in devices.further(found.more):
         console.print(line)
     console.print(f"the page: {page}", style="dim")
     return 0
@@ -173,11 +174,11 @@ def _export(
     boards: Sequence[Results], about: Mapping[str, About], options: argparse.Namespace
 ) -> int:
     """Print the boards as data."""
-    from common.board import export
+    from common.board import columns
     from common.board.devices import devices
 
-    rows = export.rows(devices(boards, about), about, options.only or "")
-    print(export.as_json(rows) if options.json else export.as_csv(rows), end="")
+    rows = columns.rows(devices(boards, about), about, options.only or "")
+    print(columns.as_json(rows) if options.json else columns.as_csv(rows), end="")
     return 0
 
 
@@ -223,15 +224,15 @@ def _drawn_beside(plots: Sequence[Drawing]) -> Iterator[None]:
 def _write(timed: Sequence[Results], about: Mapping[str, About], more: int) -> None:
     """Write LEADERBOARD.md, the READMEs' board and their picture."""
     from common import files
-    from common.board import markdown, readme
+    from common.board import markdown
     from common.board.plots import overview
 
     text = markdown.leaderboard(timed, about, more)
     files.replace(paths.ROOT / "LEADERBOARD.md", text.encode())
-    board, picture = readme.board(timed, about, more), readme.picture(timed, about)
+    board, picture = markdown.board(timed, about, more), markdown.picture(timed, about)
     for name in READMES:
-        readme.insert(paths.ROOT / name, board)
-        readme.insert(paths.ROOT / name, picture, readme.PICTURE)
+        markdown.insert(paths.ROOT / name, board)
+        markdown.insert(paths.ROOT / name, picture, markdown.PICTURE)
     for results in timed:
         overview.draw(results, about, paths.PLOTS / results.path.name)
 
@@ -240,7 +241,7 @@ def _draw_page(boards: Sequence[Results], everyone: Sequence[Solution]) -> Path:
     """Write the page, which shows what was recorded without a GPU too, and return its path."""
     from common.board.page import site
     from common.board.page.views import Site
-    from common.records.outline import Outline
+    from common.records import runs
 
-    compiled = Outline.of(paths.RESULTS / "compiled").read(each.name for each in everyone).compiled
+    compiled = runs.read(paths.RESULTS / "compiled").compiled
     return site.write(Site.of(boards, everyone, compiled), paths.SITE).relative_to(paths.ROOT)

@@ -16,11 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Drop raw samples and superseded rows that no board, plot or comparison needs."""
-    from common.board.needed import needed
-    from common.records import pruning, runs
+    from common.board.comparison import needed
+    from common.records import runs, writer
 
     known = {solution.name for solution in solutions.everyone(installed=False)}
-    plans = [pruning.plan(each.path, needed(each, known)) for each in runs.read_all()]
+    plans = [writer.pruning(each.path, needed(each, known)) for each in runs.read_all()]
     plans = [plan for plan in plans if plan.contents or plan.samples]
     if not plans:
         print("study: there is nothing to prune")

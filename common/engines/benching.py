@@ -20,9 +20,7 @@ from common.grading.sweep import eager_of
 from common.measure.machine import digests_of
 from common.measure.recording import Recording, recording
 from common.records import runs
-from common.records.counted import Steps
-from common.records.fields import SCHEMA, Selection
-from common.records.lines import Counted, LeftOut, Memory, Record
+from common.records.lines import SCHEMA, Counted, LeftOut, Memory, Record, Selection, Steps
 from common.solutions import Solution
 from common.spec import DIRECTIONS
 

@@ -17,7 +17,7 @@ import msgspec
 
 from common.paths import ROOT
 from common.records.lines import Record
-from common.records.places import Place
+from common.records.runs import Place
 from common.records.writer import Samples
 from common.solutions import Solution
 from common.spec import Direction, Tier

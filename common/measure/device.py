@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from common.processes import parents
-from common.records.fields import POWER_CAP
+from common.records.lines import POWER_CAP
 
 State = dict[str, Any]
 """The readings summed up; see `summary`."""

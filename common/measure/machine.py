@@ -16,7 +16,7 @@ from common.grading.memory import GIB
 from common.measure.limits import MEASURED
 from common.paths import COMMON
 from common.peaks import peak_of
-from common.records.places import INTERPRETER, Place, folder_of
+from common.records.runs import INTERPRETER, Place, folder_of
 from common.solutions import Solution, package_of
 
 
@@ -94,7 +94,7 @@ def peak(device_name: str) -> dict[str, Any]:
 HARNESS = (
     "*.py",
     "peers/*.py",
-    "records/fields.py",
+    "records/lines.py",
     *(f"{room}/**/*.py" for room in ("ops", "sandbox", "grading", "measure", "engines")),
 )
 """The files that grade and time, by folder: a new file in one of these folders is one of them."""

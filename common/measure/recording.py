@@ -13,10 +13,8 @@ import msgspec
 from common import paths
 from common.measure.machine import digests_of, peak
 from common.records import lines, runs, writer
-from common.records.fields import SCHEMA, Selection
-from common.records.lines import Counted, LeftOut, Record, Run
-from common.records.places import Place
-from common.records.runs import Results
+from common.records.lines import SCHEMA, Counted, LeftOut, Record, Run, Selection
+from common.records.runs import Place, Results
 from common.records.writer import RunWriter, Samples
 from common.solutions import Solution
 from common.spec import DIRECTIONS

@@ -16,8 +16,7 @@ from common.grading.tiers import repeats
 from common.measure import baseline
 from common.measure.baseline import Baseline
 from common.measure.timing import CLOCK, time_case
-from common.records.fields import SCHEMA, Summary
-from common.records.lines import Record
+from common.records.lines import SCHEMA, Record, Summary
 from common.records.writer import Samples
 from common.solutions import Solution
 from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -100,12 +100,7 @@ class _Numbered(msgspec.Struct):
 
 
 class Writer:
-    """Appends lines to one file, each at once and whole, while no other process writes to it.
-
-    A solution runs as the same user and can write to any file. Before each line the file's size,
-    times and inode are compared with those that the last line left, and its content before the
-    file is closed; a changed file is put back.
-    """
+    """Appends lines to one file, each at once and whole, while no other process writes to it."""
 
     def __init__(self, path: Path) -> None:
         """Open the file at its end; a torn last line is cut off first.
@@ -119,7 +114,7 @@ class Writer:
         lock(self._file.fileno(), path.name)
         _cut_torn_line(path)
         self._content = bytearray(path.read_bytes())
-        self._left = stamp(self.path)
+        self._left = self._stamp()
 
     @property
     def content(self) -> bytes:
@@ -132,8 +127,7 @@ class Writer:
         Raises:
             UserError: Another process changed the file, and it is put back; or the disk is full.
         """
-        if self._touched() and self._changed():
-            self._refuse()
+        self.check()
         text = encoded(lines)
         self._content += text
         try:
@@ -144,7 +138,7 @@ class Writer:
             fix = "make room there, and the same command goes on"
             raise UserError(f"{self.path}: {error.strerror}: {fix}") from None
         finally:
-            self._left = stamp(self.path)
+            self._left = self._stamp()
 
     def _append(self, text: bytes) -> None:
         """Write all of the text: a disk that fills up first takes a part of it without an error."""
@@ -152,60 +146,39 @@ class Writer:
             text = text[self._file.write(text) :]
 
     def check(self) -> None:
-        """Compare the whole content.
+        """Compare the file with what the last line left.
 
         Raises:
-            UserError: Another process changed the file; it is put back.
+            UserError: Another process changed the file; it is put back, with the lines so far.
         """
-        if self._changed():
-            self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        """Put the file back and report that it was changed."""
-        put_back(self.path, self._content)
-        self._left = stamp(self.path)
-        name = self.path.name
-        raise UserError(f"{name} was changed while it was written to: changed back; run it again")
+        if self._put_back():
+            name = self.path.name
+            raise UserError(
+                f"{name} was changed while it was written to: changed back; run it again"
+            )
 
     def close(self) -> None:
-        """Put the file back where it was changed, and close it.
-
-        Call this once the solutions have ended: until then one of them may still write.
-        """
-        if self._changed():
-            put_back(self.path, self._content)
+        """Put the file back where it was changed, and close it."""
+        self._put_back()
         os.fsync(self._file.fileno())
         self._file.close()
 
-    def _touched(self) -> bool:
-        found = stamp(self.path)
-        return found != self._left or found[0] != len(self._content)
+    def _put_back(self) -> bool:
+        """Return whether the file was changed, and undo that."""
+        if self._stamp() == self._left:
+            return False
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        files.replace(self.path, self._content)
+        self._left = self._stamp()
+        return True
 
-    def _changed(self) -> bool:
-        return read_bytes(self.path) != self.content
-
-
-def stamp(path: Path) -> tuple[int, ...]:
-    """Return the file's size, times and inode; nothing where it is gone."""
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return ()
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
-
-
-def read_bytes(path: Path) -> bytes | None:
-    """Return the file's content; None where it is gone."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-def put_back(path: Path, content: bytes | bytearray) -> None:
-    """Write the content again, with the folder where that is gone too."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path, content)
+    def _stamp(self) -> tuple[int, ...]:
+        """Return the file's size, time and inode; nothing where it is gone."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return ()
+        return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def lock(descriptor: int, name: str) -> None:

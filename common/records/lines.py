@@ -2,17 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
 import msgspec
 
+from common import stats
 from common.records import jsonl
-from common.records.counted import Steps
-from common.records.fields import POWER_CAP, SCHEMA, Influences, Line, Selection, State, Summary
 from common.spec import ByClock, Direction, Tier
 from common.verdicts import FINE
 
+# --- what lines have in common --------------------------------------------------------------------
+
+SCHEMA: Literal[2] = 2
+POWER_CAP = "power cap"
 SLOW_PROBES = "slow probes"
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A median with its 95 % interval, in microseconds; `[10.2, 10.1, 10.4]` in the file."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Summary:
+        """Return the summary of samples in microseconds, its bounds to the nanosecond."""
+        low, high = stats.interval(samples)
+        return cls(stats.median(samples), round(low, 3), round(high, 3))
+
+
+Influences = dict[str, list[str]]
+"""What touched a row's times but for the solution, by the clock that took them, `gpu` or `host`."""
+
+
+class State(TypedDict, total=False):
+    """The device while a case was timed: lowest and highest readings; see `measure/device.py`."""
+
+    sm_mhz: list[int]
+    memory_mhz: list[int]
+    celsius: list[int]
+    throttled: list[str]
+    others: int
+    slow_probes: int
+    """Turns of eager and the limits beside which a probe stayed slow; see `measure/baseline.py`."""
+    slow_host_probes: int
+    """The same by the host's clock; earlier records count both together."""
+    pace: float
+    """Eager's time on this device over its median on all of the run's devices of the kind, where
+    it is far from 1; see `engines/paces.py`."""
+    elsewhere: str
+    """The device of the case's first timed row in the run, where it is another than this row's."""
+
+
+class Line(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    gc=False,
+    tag_field="kind",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """One line of a run's file; `run` is the run's id."""
+
+    schema: Literal[2]
+    run: str
+
+
+class Selection(
+    msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The options that chose what a run measures; None where all were chosen."""
+
+    op: str | None = None
+    only: str | None = None
+    tier: Tier = "board"
+
+
+# --- a run and its rows ---------------------------------------------------------------------------
 
 
 class Run(Line, frozen=True, kw_only=True, tag="run"):
@@ -63,12 +132,12 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     """
     host: dict[str, Summary] = msgspec.field(default_factory=dict)
     """`solution` and `eager`; a row of forward has it with `no_grad` too."""
-    sustained: dict[str, float] = {}  # noqa: RUF012
+    sustained: dict[str, float] = {}
     """Microseconds of calls that run on and on: `solution`, `eager` and `dense`, where arithmetic
     binds."""
     clock: int = 1
     """The version of the clock; see `measure/timing.py`."""
-    device_state: State = {}  # noqa: RUF012 - msgspec copies it, and omits it in lines
+    device_state: State = {}
     """Empty where NVML could not be asked."""
     peak_memory: int | None = None
     """Bytes that the calls take beyond inputs and results, at most; None where nothing was timed.
@@ -131,6 +200,76 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         of_host = [SLOW_PROBES] if state.get("slow_host_probes") else []
         found = {"gpu": reasons, "host": of_host}
         return {clock: each for clock, each in found.items() if each}
+
+
+# --- counted work ---------------------------------------------------------------------------------
+
+
+class Step(
+    msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="step", omit_defaults=True
+):
+    """One operator or one launch; every number is in bytes unless it says otherwise."""
+
+
+class Operator(Step, frozen=True, kw_only=True, tag="operator"):
+    """An operator of torch's own."""
+
+    operator: str
+    read: int
+    """Of its inputs, each element in memory once."""
+    written: int
+    flops: int = 0
+    """Operations of products; 0 for other operators."""
+    dtype: str = ""
+    plain: bool = True
+    """Whether all tensors have one shape and lie whole in memory, in the same order."""
+
+
+class Launch(Step, frozen=True, kw_only=True, tag="launch"):
+    """A launch of a Triton kernel; the sums are of all programs, as a sample of them tells."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    """Programs along each axis."""
+    constants: dict[str, Any]
+    warps: int
+    """Of a program."""
+    stages: int
+    sampled: int
+    """Programs that were run."""
+    spread: float
+    """The standard deviation of their work over its mean."""
+    loaded: int
+    """Bytes that lanes load, those that several lanes load once for each."""
+    stored: int
+    requested: int
+    """Bytes of the sectors of 32 bytes that each load touches."""
+    sent: int
+    """Bytes of the sectors that each store touches."""
+    fetched: int
+    """Bytes of the sectors that each program reads, once for the program."""
+    read: int
+    """Bytes of the sectors that the launch reads, once for all programs."""
+    written: int
+    """Bytes of the sectors that it writes, once."""
+    flops: dict[str, int]
+    """Operations of `tl.dot`, by the operands' type: `bf16`, `fp16`, `tf32`, `fp32` and so on."""
+    tile: tuple[int, int, int]
+    """m, n and k of the largest `tl.dot`; zeros without one."""
+    rounds: float
+    """Waits for memory, one after the other, of the average program."""
+    longest: float
+    """The work of the heaviest program over that of the average one."""
+    longest_rounds: float
+
+    @property
+    def programs(self) -> int:
+        """The number of programs."""
+        x, y, z = self.grid
+        return x * y * z
+
+
+Steps = list[Operator | Launch]
 
 
 class Counted(Line, frozen=True, kw_only=True, tag="counted"):
@@ -230,7 +369,7 @@ class Memory(TypedDict, total=False):
 class End(Line, frozen=True, kw_only=True, tag="end"):
     """The last line of a run that finished."""
 
-    memory: Memory = {}  # noqa: RUF012
+    memory: Memory = {}
     seconds: float | None = None
     """The wall time of the whole run, or of its part since it was last interrupted."""
 

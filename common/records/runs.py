@@ -9,13 +9,17 @@ board opens these files alone.
 from __future__ import annotations
 
 import gc
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from common import paths
 from common.records import jsonl
@@ -130,6 +134,16 @@ class Results:
         counted = [line for line in self.counted if op in (None, line.op)]
         return replace(self, rows=rows, left_out_lines=left_out, counted=counted)
 
+    def of(self, names: Container[str]) -> Results:
+        """Return these solutions' rows, and the first row of each run and case.
+
+        That row, whosever it is, says what was measured.
+        """
+        first = {(row.run, row.tier, row.op, row.case): row for row in reversed(self.rows)}
+        told = set(map(id, first.values()))
+        rows = [row for row in self.rows if row.solution in names or id(row) in told]
+        return replace(self, rows=rows)
+
     @property
     def versions(self) -> dict[str, str]:
         """The packages of the runs that the board's rows are from; a later run's version wins."""
@@ -227,17 +241,19 @@ def name_old_files(folder: Path) -> None:
         print(f"study: left {old.name} alone: a file of the old layout", file=sys.stderr)
 
 
-def read_all(folder: Path | None = None) -> list[Results]:
-    """Return the records of every device that has a row; those that a GPU measured come first.
-
-    A file of the old layout, `results/<device>.jsonl`, is named on stderr and left alone.
-    """
+def devices(folder: Path | None = None) -> Iterator[Results]:
+    """Yield the records of every device that has a row; name the files of the old layout."""
     folder = folder or paths.RESULTS
     name_old_files(folder)
+    for each in sorted(folder.glob("*/")):
+        if (found := read(each)).rows:
+            yield found
+
+
+def read_all(folder: Path | None = None) -> list[Results]:
+    """Return the records of every device that has a row; those that a GPU measured come first."""
     with without_collection():
-        found = [read(each) for each in sorted(folder.glob("*/"))]
-    shown = [each for each in found if each.runs and each.rows]
-    return sorted(shown, key=lambda each: not each.timed)
+        return sorted(devices(folder), key=lambda each: not each.timed)
 
 
 @contextmanager
@@ -249,3 +265,37 @@ def without_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+INTERPRETER = "CPU, Triton's interpreter"
+"""The name that stands for a device where there is no GPU."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of one node, as records name it."""
+
+    device: Literal["cpu", "cuda"]
+    name: str
+    """The device's name as torch has it, or one that stands for it."""
+    node: str
+    """The host's name."""
+    uuid: str
+    """The GPU's UUID; `cpu` without a GPU."""
+    versions: dict[str, str]
+    """Of Python and of the packages that take part."""
+    memory_gib: int = 0
+    """The most that a run may take of the GPU's memory, rounded; 0 without a GPU."""
+
+    @property
+    def kind(self) -> str:
+        """The folder of the records of all devices of this kind."""
+        return folder_of(self.name)
+
+
+def folder_of(name: str) -> str:
+    """Return the folder of a device's name: `nvidia-h200` for `NVIDIA H200`, `cpu` for none."""
+    if name == INTERPRETER:
+        return "cpu"
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

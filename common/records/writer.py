@@ -1,4 +1,4 @@
-"""The writing of one run: its lines, and the raw samples in a compressed file beside them."""
+"""The writing of runs: their lines, raw samples in a compressed file beside them, and pruning."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import lzma
 import math
 import os
 import statistics
-import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -18,9 +18,19 @@ import msgspec
 from common import files
 from common.errors import UserError
 from common.records import jsonl, runs
-from common.records.bystanders import Bystanders
-from common.records.fields import SCHEMA, Line
-from common.records.lines import Compiled, Counted, End, LeftOut, Memory, Record, Run
+from common.records.lines import (
+    SCHEMA,
+    Anything,
+    Compiled,
+    Counted,
+    End,
+    LeftOut,
+    Line,
+    Memory,
+    Past,
+    Record,
+    Run,
+)
 from common.spec import Direction
 
 STAMP = f"{runs.SECOND}.%fZ"
@@ -138,10 +148,8 @@ class RunWriter:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._unpack()
-        self._bystanders = Bystanders(path.parent, {path, samples_file(path), archive(path)})
         self._lines = jsonl.Writer(path)
         self._samples: jsonl.Writer | None = None
-        self._packed: bytes | None = None
         self._ended = False
 
     def begin(self, run: Run) -> None:
@@ -184,34 +192,23 @@ class RunWriter:
         Raises:
             UserError: Another process changed a file; it is put back.
         """
-        self._bystanders.check()
-        self._lines.check()
         if self._samples or samples_file(self._path).exists():
             samples = self._open_samples()
             samples.check()
-            self._packed = lzma.compress(samples.content, preset=9 | lzma.PRESET_EXTREME)
-            files.replace(archive(self._path), self._packed)
+            packed = lzma.compress(samples.content, preset=9 | lzma.PRESET_EXTREME)
+            files.replace(archive(self._path), packed)
         self._lines.write(
             End(schema=SCHEMA, run=run, memory=memory or {}, seconds=seconds and round(seconds, 1))
         )
         self._ended = True
 
     def close(self) -> None:
-        """Put back the files that were changed, once the solutions have ended."""
-        try:
-            for undone in self._bystanders.put_back():
-                print(f"study: {undone}", file=sys.stderr)
-        finally:
-            self._lines.close()
+        """Close the files; the samples of a run that ended stay in the archive alone."""
+        self._lines.close()
         if self._samples:
             self._samples.close()
-        packed = archive(self._path)
         if self._ended:
             samples_file(self._path).unlink(missing_ok=True)
-        else:
-            packed.unlink(missing_ok=True)  # only the end of the run writes it
-        if self._packed is not None and jsonl.read_bytes(packed) != self._packed:
-            jsonl.put_back(packed, self._packed)
 
     def _open_samples(self) -> jsonl.Writer:
         if self._samples is None:
@@ -266,3 +263,89 @@ def _unpacked(packed: Path) -> bytes:
         return lzma.decompress(packed.read_bytes())
     except (lzma.LZMAError, EOFError):
         raise UserError(f"{packed}: is damaged; take it from git again, or remove it") from None
+
+
+# --- pruning --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Pruning:
+    """The changes to the files of one device."""
+
+    folder: Path
+    samples: list[Path] = field(default_factory=list)
+    """Files to remove."""
+    contents: dict[Path, bytes] = field(default_factory=dict)
+    """The new content of each run's file that changes."""
+    rows: int = 0
+    """The rows that become lines of history."""
+    freed: int = 0
+    """Bytes."""
+
+    def __str__(self) -> str:
+        """Return the changes in words."""
+        return (
+            f"{self.folder.name}: remove {len(self.samples)} files of raw samples; shorten"
+            f" {self.rows} superseded rows to a line of history each; frees {self.freed:,} bytes"
+        )
+
+    def carry_out(self) -> None:
+        """Change the files, each whole or not at all.
+
+        Raises:
+            UserError: A run is writing to the folder.
+        """
+        with locked(self.folder):
+            for path, content in self.contents.items():
+                files.replace(path, content)
+            for path in self.samples:
+                path.unlink()
+
+
+def pruning(folder: Path, needed: Container[tuple[str, ...]]) -> Pruning:
+    """Return the changes to the runs of a device that have ended.
+
+    A row that is not needed becomes a line of history. A run without a row that is needed loses its
+    raw samples too.
+
+    Args:
+        folder: The device's folder.
+        needed: The ids of the rows to keep.
+    """
+    found = Pruning(folder)
+    paths = runs.files(folder)
+    for path in paths:
+        lines = runs.lines(path)
+        under_way = path == paths[-1] and not (lines and isinstance(lines[-1], End))
+        if under_way or not lines:  # only the newest run can be continued
+            continue
+        rows = [line for line in lines if isinstance(line, Record)]
+        dropped = [row for row in rows if row.id not in needed]
+        if dropped:
+            _cut_down(found, path, lines, needed)
+        if len(dropped) == len(rows):
+            _drop_samples(found, path)
+    return found
+
+
+def _cut_down(
+    found: Pruning, path: Path, lines: Sequence[Anything], needed: Container[tuple[str, ...]]
+) -> None:
+    """Plan to replace the rows that are not needed."""
+    kept = [
+        Past.of(line) if isinstance(line, Record) and line.id not in needed else line
+        for line in lines
+    ]
+    content = jsonl.encoded(kept)
+    found.rows += sum(isinstance(line, Past) for line in kept)
+    found.rows -= sum(isinstance(line, Past) for line in lines)
+    found.contents[path] = content
+    found.freed += path.stat().st_size - len(content)
+
+
+def _drop_samples(found: Pruning, path: Path) -> None:
+    """Plan to remove the run's raw samples, packed or left over by a kill."""
+    for file in (archive(path), samples_file(path)):
+        if file.exists():
+            found.samples.append(file)
+            found.freed += file.stat().st_size

@@ -13,8 +13,7 @@ from common.grading.fork_server import ForkServer
 from common.grading.worker import DEADLINE, Worker
 from common.kept import Kept, bound
 from common.processes import cores
-from common.records.fields import SCHEMA
-from common.records.lines import Compiled
+from common.records.lines import SCHEMA, Compiled
 from common.solutions import Solution
 from common.spec import Case
 from common.tools import figures

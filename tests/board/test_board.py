@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from common.board import markdown, readme, table, terminal
+from common.board import markdown, table, terminal
+from common.board.columns import ranking
 from common.board.ranking import rank
 from common.board.table import About
 from common.errors import UserError
@@ -22,7 +23,7 @@ from tests.support.markdown import columns
 
 def drawn(timed=True):
     (track,) = rank(each for each in ROWS if each.solution in ABOUT)
-    return table.ranking(track, ABOUT, timed)
+    return ranking(track, ABOUT, timed)
 
 
 def test_a_row_says_place_speed_share_coverage_error_and_note():
@@ -30,13 +31,13 @@ def test_a_row_says_place_speed_share_coverage_error_and_note():
     assert alice == (
         "1",
         "alice/rope",
-        "2.00 ± 0.00",
+        "2.00",
         "50% of copy (c1)",
         "1/1",
         "0.50",
         "tiles | pipes",
     )
-    assert eager[:3] == ("2", "(eager/rope)", "1.00 ± 0.00")
+    assert eager[:3] == ("2", "(eager/rope)", "1.00")
     assert bob[0] == bob[2] == bob[3] == "–"
     assert bob[4:] == ("0/1", "", "TIMEOUT: a | b (c1 forward)")
 
@@ -51,7 +52,7 @@ def test_a_row_of_a_throttled_or_shared_device_says_so():
     state = {"throttled": ["power cap", "hardware slowdown"], "others": 2}
     rows = [row(device_state=state), row("bob/rope", us=20.0, device_state={"throttled": []})]
     (track,) = rank(rows)
-    drawn = table.ranking(track, ABOUT, timed=True)
+    drawn = ranking(track, ABOUT, timed=True)
     assert [cells[1] for cells in drawn.rows] == [
         f"alice/rope{table.DISTURBED}",
         f"bob/rope{table.STALE}",
@@ -68,7 +69,7 @@ def test_a_row_of_a_throttled_or_shared_device_says_so():
 def test_a_footnote_tells_a_disturbed_host_from_a_disturbed_gpu():
     rows = [row(device_state={"slow_host_probes": 1}), row("bob/rope", device_state={"others": 1})]
     (track,) = rank(rows)
-    gpu, host = table.ranking(track, ABOUT, timed=True).footnotes[-2:]
+    gpu, host = ranking(track, ABOUT, timed=True).footnotes[-2:]
     assert "GPU: shared with 1 other process (1 of the table's 2 timed rows)" in gpu
     assert host.endswith("disturbed host: slow probes (1 of the table's 2 timed rows)")
 
@@ -146,7 +147,7 @@ def test_a_peer_that_an_earlier_run_measured_is_not_absent():
 
 
 def test_who_is_no_longer_in_the_tree_is_left_out():
-    for board in (markdown.leaderboard([TIMED], ABOUT), readme.board([TIMED], ABOUT)):
+    for board in (markdown.leaderboard([TIMED], ABOUT), markdown.board([TIMED], ABOUT)):
         assert "gone" not in board
         assert "| 1 | alice/rope |" in board
 
@@ -194,7 +195,7 @@ REMEMBERED = [
 
 def test_peak_memory_is_that_of_the_case_with_the_most():
     (track,) = rank(REMEMBERED)
-    drawn = table.ranking(track, ABOUT, timed=True)
+    drawn = ranking(track, ABOUT, timed=True)
     column = drawn.header.index("peak memory")
     assert {cells[1].strip(table.MARKS): cells[column] for cells in drawn.rows} == {
         "alice/rope": "5.0 MiB", "(eager/rope)": "3.0 GiB", "bob/rope": "–",
@@ -244,9 +245,9 @@ def page(tmp_path):
 
 def test_the_readmes_board_is_replaced_between_its_markers(page):
     for board in ("new \\1 \\g<0>", "newer"):
-        readme.insert(page, board)
+        markdown.insert(page, board)
         once = page.read_text()
-        readme.insert(page, board)
+        markdown.insert(page, board)
         assert page.read_text() == once
         assert once == f"before\n{BEGIN}\n\n{board}\n\n{END}\nafter\n"
 
@@ -256,7 +257,7 @@ def test_a_kill_leaves_the_readme_as_it_was(page, monkeypatch):
     before = page.read_bytes()
     monkeypatch.setattr(os, "replace", mock.Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        readme.insert(page, "board")
+        markdown.insert(page, "board")
     assert page.read_bytes() == before
 
 
@@ -268,15 +269,15 @@ def test_a_kill_leaves_the_readme_as_it_was(page, monkeypatch):
 def test_a_readme_without_its_markers_is_a_fault(page, text):
     page.write_text(text)
     with pytest.raises(UserError, match=r"README\.md"):
-        readme.insert(page, "board")
+        markdown.insert(page, "board")
     assert page.read_text() == text
 
 
 def test_a_note_cannot_end_the_readmes_board(page):
     about = ABOUT | {"alice/rope": About(f"mine {END} <b>only</b>", "s1")}
-    board = readme.board([TIMED], about)
-    readme.insert(page, board)
+    board = markdown.board([TIMED], about)
+    markdown.insert(page, board)
     once = page.read_text()
-    readme.insert(page, board)
+    markdown.insert(page, board)
     assert page.read_text() == once
     assert "<b>" not in once

@@ -6,10 +6,9 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from common.board import moves, table, terminal
+from common.board import comparison, table, terminal
 from common.board.comparison import compare
-from common.records.fields import SCHEMA
-from common.records.lines import Run
+from common.records.lines import SCHEMA, Run
 from common.records.runs import Results
 from tests.support.boards import failed, row, summary
 
@@ -44,7 +43,7 @@ def track(*rows, **where):
 
 
 def shown(*rows):
-    return moves.table_of(track(*rows))
+    return comparison.table_of(track(*rows))
 
 
 # --- which runs -----------------------------------------------------------------------------------
@@ -171,7 +170,7 @@ def test_a_solution_shows_its_scores_and_the_case_that_moved_the_furthest():
     assert drawn.title == "rope: core"
     alice, eager = drawn.rows
     assert alice == (
-        "alice/rope", "2.00 ± 0.00", "1.79 ± 0.00", "-10.6%", "-20.0%", "c2, with backward",
+        "alice/rope", "2.00", "1.79", "-10.6%", "-20.0%", "c2, with backward",
     )  # fmt: skip
     assert eager[0] == "(eager/rope)"
 

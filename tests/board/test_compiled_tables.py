@@ -9,8 +9,7 @@ from common.board import compiled
 from common.board.markdown import drawn
 from common.commands import compile
 from common.records import runs, writer
-from common.records.fields import SCHEMA
-from common.records.lines import Compiled, Run
+from common.records.lines import SCHEMA, Compiled, Run
 
 FIGURES = {"registers": 30, "local": 0, "shared": 2048, "warps": 4, "instructions": 1100,
            "wide": 0.5, "tensor": 0, "occupancy": 1.0}  # fmt: skip

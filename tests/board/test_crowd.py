@@ -1,20 +1,15 @@
-"""A crowd is ranked whole, and its best are drawn, within the time and the memory of a laptop."""
+"""A crowd is ranked whole, and its best are drawn, within the time of a laptop."""
 
-import json
 import subprocess
 import sys
-from itertools import accumulate, chain
 
 import pytest
 from msgspec.structs import replace
 
-from common.board import field
-from common.board.devices import newest
+from common.board import devices
+from common.board.devices import sections
 from common.board.ranking import rank
-from common.board.sections import sections
-from common.errors import UserError
-from common.records import outline, runs, scan
-from common.records.outline import Outline
+from common.records import runs
 from tests.support import crowd
 from tests.support.boards import RUN
 from tests.support.boards import row as timed_row
@@ -34,14 +29,18 @@ PEERS = [timed_row(PEER, peer=True, us=20.0, track=track, case=track)
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     """The folder of all records; a board of more than 10 rows draws 4 of them."""
-    monkeypatch.setattr(field.paths, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(field, "WHOLE", 10)
-    monkeypatch.setattr(field, "BEST", 4)
+    monkeypatch.setattr(runs.paths, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(devices, "WHOLE", 10)
+    monkeypatch.setattr(devices, "BEST", 4)
     return tmp_path / "results"
 
 
+def everything(*always):
+    return devices.drawn(runs.devices(), KNOWN, always)
+
+
 def drawn(*always):
-    (board,) = field.drawn(KNOWN, always).boards
+    (board,) = everything(*always).boards
     return board
 
 
@@ -68,9 +67,9 @@ def test_the_best_of_a_crowd_are_drawn_with_their_places_among_all(results):
 
 
 def test_a_group_is_drawn_whole(results, monkeypatch):
-    monkeypatch.setattr(field, "WHOLE", len(ROWS) + 2)
+    monkeypatch.setattr(devices, "WHOLE", len(ROWS) + 2)
     written(results / "gpu", *ROWS, *PEERS)
-    found = field.drawn(KNOWN)
+    found = everything()
     assert found.boards[0].rows == [*ROWS, *PEERS]
     assert not found.boards[0].unshown and not found.hidden
 
@@ -79,7 +78,7 @@ def test_a_solution_that_is_asked_for_is_read_and_hidden_from_the_files(results)
     written(results / "gpu", *ROWS, *PEERS)
     board = drawn(NAMES[9])
     assert {row.solution for row in board.rows} == {*NAMES[:2], NAMES[9], PEER}
-    assert NAMES[9] in field.drawn(KNOWN, [NAMES[9]]).hidden
+    assert NAMES[9] in everything(NAMES[9]).hidden
 
 
 def test_who_is_not_in_the_tree_takes_no_place(results):
@@ -88,8 +87,9 @@ def test_who_is_not_in_the_tree_takes_no_place(results):
 
 
 @pytest.mark.parametrize("change", [{"case": "c9"}, {"track": "extended"}, {"us": 30.0}])
-def test_places_are_of_the_latest_rows_of_cases_that_count(results, change):
+def test_places_are_of_the_latest_rows_of_cases_that_count(results, change, monkeypatch):
     """As `Results.latest` has them: a later whole run drops a case, moves it, or measures it."""
+    monkeypatch.setattr(devices, "WHOLE", 5)
     written(results / "gpu", *ROWS[::2], run=replace(RUN, run="r0"), name="20260101-r0.jsonl")
     path = results / "gpu" / "20260101-r0.jsonl"
     path.write_text(path.read_text().replace('"run":"r1"', '"run":"r0"'))
@@ -112,117 +112,22 @@ def test_who_lacks_a_case_has_no_place(results, fault):
 
 
 def test_some_devices_of_many_are_drawn(results):
-    for number in range(field.DEVICES + 2):
+    for number in range(devices.MOST + 2):
         written(results / f"gpu-{number}", *ROWS, *PEERS)
-    found = field.drawn(KNOWN)
-    assert (len(found.boards), found.more) == (field.DEVICES, 2)
-
-
-# --- the outline ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=[outline.PART, 100], ids=["at once", "in parts"])
-def size(request, monkeypatch):
-    """Files are scanned at once, or by several processes in parts that are shorter than a line."""
-    monkeypatch.setattr(outline, "PART", request.param)
-
-
-@pytest.mark.usefixtures("size")
-def test_an_outline_reads_the_lines_of_some_solutions_and_one_of_each_case(tmp_path):
-    written(tmp_path, *ROWS, *PEERS)
-    found = Outline.of(tmp_path)
-    assert {row.solution for row in found.read([NAMES[5]]).rows} == {NAMES[0], NAMES[5]}
-    assert found.read(KNOWN) == runs.read(tmp_path)
-
-
-def test_each_line_is_of_the_part_that_it_begins_in(tmp_path):
-    path = written(tmp_path, *ROWS)
-    starts = list(accumulate(map(len, path.read_bytes().splitlines(keepends=True)), initial=0))[:-1]
-    for size in (starts[1] - 1, starts[1], starts[1] + 1, starts[-1], path.stat().st_size):
-        scans = list(map(scan.scan, scan.parts(path, size)))
-        assert list(chain.from_iterable(each.starts for each in scans)) == starts
-
-
-@pytest.mark.usefixtures("size")
-def test_the_places_of_parts_are_those_of_the_whole(results):
-    written(results / "gpu", *ROWS, *PEERS)
-    assert drawn().places == places(rank([*ROWS, *PEERS]))
-
-
-@pytest.mark.usefixtures("size")
-def test_the_gist_of_a_device_tells_its_order(tmp_path):
-    written(tmp_path, *ROWS, *PEERS)
-    gist, whole = Outline.of(tmp_path).gist(), runs.read(tmp_path)
-    assert gist.rows == ROWS[:1]
-    assert newest(gist) == newest(whole) != newest(runs.Results(tmp_path))
-
-
-@pytest.mark.usefixtures("size")
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("{torn", "line 3 is no record of schema 2"),
-        ('{"schema": 1, "kind": "end", "run": "r1"}', "line 3 is no record of schema 2"),
-        ('{"schema": 2, "kind": "end", "run": "another"}', "line 3 .* begins with its run"),
-    ],
-)
-def test_a_line_that_is_no_record_is_named(tmp_path, line, says):
-    path = written(tmp_path, ROWS[0], end=False)
-    path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(UserError, match=says):
-        Outline.of(tmp_path)
-
-
-def test_a_line_that_is_drawn_is_validated_whole(tmp_path):
-    path = written(tmp_path, *ROWS[:2], end=False)
-    last = json.loads(path.read_text().splitlines()[-1]) | {"unheard": "of"}
-    path.write_text(path.read_text() + json.dumps(last) + "\n")
-    found = Outline.of(tmp_path)
-    with pytest.raises(UserError, match=r"line 4 is no record of schema 2 .*unheard"):
-        found.read([NAMES[0]])
-
-
-@pytest.mark.usefixtures("size")
-def test_a_torn_line_is_left_out(tmp_path, capsys):
-    path = written(tmp_path, *ROWS[:2], end=False)
-    path.write_text(path.read_text()[:-5])
-    assert Outline.of(tmp_path).read(KNOWN).rows == ROWS[:1]
-    assert "cut off" in capsys.readouterr().err
-
-
-# --- work and memory ------------------------------------------------------------------------------
-
-MEASURED = """
-import os, re, sys
-from pathlib import Path
-from common import cli
-from common.records import outline
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # as many processes on every machine
-decoded, whole = outline._decoded, []
-outline._decoded = lambda *line: whole.append(1) or decoded(*line)
-code = 0
-try:
-    cli.main(["leaderboard"])
-except SystemExit as end:
-    code = end.code
-# ru_maxrss would begin with the parent's
-peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
-print(code, len(whole), peak, file=sys.stderr)
-"""
+    found = everything()
+    assert (len(found.boards), found.more) == (devices.MOST, 2)
 
 
 @pytest.mark.slow
-def test_a_board_of_100_000_rows_decodes_few_of_them_and_takes_little_memory(tmp_path):
-    """Read and drawn in full, a tenth of these rows took 30 s.
+def test_a_board_of_100_000_rows_draws_the_best_of_them(tmp_path):
+    """Drawn in full, a tenth of these rows took 30 s.
 
-    `python -m tests.generators.crowding` measures the time.
+    `python -m tests.generators.crowding` measures the time and the memory.
     """
     root = crowd.tree(tmp_path / "tree", solutions=1000)
-    ran = subprocess.run([sys.executable, "-c", MEASURED], cwd=root, env=environment(),
-                         capture_output=True, text=True, timeout=LONGEST)  # fmt: skip
-    code, whole, peak = ran.stderr.splitlines()[-1].split()
-    assert code == "0", ran.stderr
+    ran = subprocess.run([sys.executable, "-m", "common", "leaderboard"], cwd=root,
+                         env=environment(), capture_output=True, text=True,
+                         timeout=LONGEST)  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
     assert "Shown: 7 of 250 solutions" in (root / "README.md").read_text()
-    assert int(whole) < 5_000
-    assert int(peak) < 350 << 20
     assert (root / "site" / "index.html").stat().st_size < 2 << 20

@@ -7,11 +7,10 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from common import paths
-from common.board import markdown, readme, terminal
+from common.board import markdown, terminal
 from common.board.devices import date, devices, ordered, side_by_side
 from common.board.table import About
-from common.records.fields import SCHEMA, Selection
-from common.records.lines import LeftOut
+from common.records.lines import SCHEMA, LeftOut, Selection
 from common.records.runs import Results
 from tests.support.boards import RUN, failed, row
 from tests.support.markdown import anchors
@@ -153,31 +152,31 @@ SLOW = of("A GPU", row(us=10.0), failed("bob/rope"))
 
 
 def test_the_readme_shows_one_device_and_a_line_for_each_other():
-    board = readme.board([SLOW, FAST], about())
+    board = markdown.board([SLOW, FAST], about())
     assert "### GPU (fast) 2" in board and "### A GPU" not in board
     assert "- [A GPU](LEADERBOARD.md#a-gpu), 2026-11-01: alice/rope 2.00" in board.splitlines()
-    assert "Other devices" not in readme.board([SLOW], about())
+    assert "Other devices" not in markdown.board([SLOW], about())
 
 
 def test_a_device_without_a_ranked_solution_has_a_line_too():
     nobody = of("A GPU", failed("bob/rope"))
-    assert "2026-11-01: no solution is ranked" in readme.board([FAST, nobody], about())
+    assert "2026-11-01: no solution is ranked" in markdown.board([FAST, nobody], about())
 
 
 def test_the_readmes_links_lead_to_sections_of_the_leaderboard():
-    board = readme.board([FAST, SLOW, of("Third", row())], about())
+    board = markdown.board([FAST, SLOW, of("Third", row())], about())
     linked = {part.split(")")[0] for part in board.split("LEADERBOARD.md#")[1:]}
     assert linked == {"a-gpu", "third", "devices-side-by-side"}
     assert linked < anchors(markdown.leaderboard([FAST, SLOW, of("Third", row())], about()))
-    turned = readme.board([measured("z", (30, ["rope"])), FAST], about())
+    turned = markdown.board([measured("z", (30, ["rope"])), FAST], about())
     assert "(LEADERBOARD.md#gpu-fast-2)" in turned
 
 
 def test_the_picture_is_of_the_first_device():
-    assert "on GPU (fast) 2](docs/plots/gpu-(fast)-2/overview.svg)" in readme.picture(
+    assert "on GPU (fast) 2](docs/plots/gpu-(fast)-2/overview.svg)" in markdown.picture(
         [SLOW, FAST], about()
     )
-    assert readme.picture([of("A GPU", failed("bob/rope"))], about()) == ""
+    assert markdown.picture([of("A GPU", failed("bob/rope"))], about()) == ""
 
 
 def test_the_leaderboard_ends_with_the_devices_side_by_side():

@@ -5,21 +5,24 @@ import io
 import pytest
 from rich.console import Console
 
-from common.board import table, terminal
-from common.board.drawing import draw, fitted
+from common.board import columns, terminal
 from common.board.ranking import rank
 from common.board.table import About, Table
+from common.board.terminal import draw, fitted
 from tests.support.boards import failed, row
 
 LONG = "transformer_engine/rope_unfused"
-ROWS = [row("house/rope", peak_memory=3 << 30), row(LONG, us=20.0, peer=True, peak_memory=1 << 29)]
+ROWS = [
+    row("house/rope", us=[9.999, 10.0, 10.001], peak_memory=3 << 30),
+    row(LONG, us=[19.99, 20.0, 20.01], peer=True, peak_memory=1 << 29),
+]
 ABOUT = {"house/rope": About("One program a token.", "s1"), LONG: About("", "s1")}
 NEEDED = ("2.00 ± 0.00", f"({LONG})", "50% of copy", "1/1")
 
 
 def board():
     (track,) = rank(ROWS)
-    return table.ranking(track, ABOUT, timed=True, whole=False, whole_notes=False)
+    return columns.ranking(track, ABOUT, timed=True, short={columns.LIMIT, columns.NOTE})
 
 
 def printed(width, drawn=None):

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from common.board import export
+from common.board import columns
 from common.board.devices import devices
 from tests.support.boards import ABOUT, TIMED
 from tests.support.study import environment
@@ -18,7 +18,7 @@ from tests.support.waiting import LONGEST
 
 
 def exported(only=""):
-    return list(export.rows(devices([TIMED], ABOUT), ABOUT, only))
+    return list(columns.rows(devices([TIMED], ABOUT), ABOUT, only))
 
 
 def test_a_row_has_what_the_board_has():
@@ -46,8 +46,8 @@ def test_only_a_handle_or_a_solution_is_exported():
 
 def test_both_formats_say_the_same():
     rows = exported()
-    assert json.loads(export.as_json(rows)) == rows
-    read = list(csv.DictReader(io.StringIO(export.as_csv(rows))))
+    assert json.loads(columns.as_json(rows)) == rows
+    read = list(csv.DictReader(io.StringIO(columns.as_csv(rows))))
     texts = [{name: "" if each is None else str(each) for name, each in row.items()}
              for row in rows]  # fmt: skip
     assert read == texts

@@ -7,11 +7,10 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from common.board import markdown, readme, terminal
+from common.board import markdown, terminal
 from common.board.table import About
 from common.records import runs
-from common.records.fields import SCHEMA, Selection
-from common.records.lines import LeftOut
+from common.records.lines import SCHEMA, LeftOut, Selection
 from common.records.runs import Results
 from common.records.writer import RunWriter
 from tests.support.boards import RUN, row
@@ -130,7 +129,7 @@ def boards(*lines):
     output = io.StringIO()
     terminal.show(results, ABOUT, Console(file=output, width=120))
     whole = markdown.leaderboard([results], ABOUT)
-    return whole, readme.board([results], ABOUT), output.getvalue()
+    return whole, markdown.board([results], ABOUT), output.getvalue()
 
 
 def test_every_board_names_the_case_and_no_solution_lacks_it():

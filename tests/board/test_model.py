@@ -13,7 +13,7 @@ import pytest
 from common import paths
 from common.board import model, modelled
 from common.board.model import parts
-from common.records.counted import Operator
+from common.records.lines import Operator
 from tests.support import corpora as corpus
 from tests.support import fitting
 from tests.support.fitting import DEVICES, FITTED, HELD_OUT, pairs

@@ -9,15 +9,14 @@ import msgspec
 import pytest
 
 from common import kept, paths
-from common.board.page import history, packing, rankings, sources
+from common.board.devices import Device, sections
+from common.board.page import drawing, sources, views
 from common.board.page import site as pages
 from common.board.page.drawing import TEMPLATES
 from common.board.page.views import Site
 from common.board.ranking import rank
-from common.board.sections import sections
 from common.board.table import About, speed
-from common.records.fields import SCHEMA, Summary
-from common.records.lines import Past
+from common.records.lines import SCHEMA, Past, Summary
 from common.records.runs import Results, moment
 from common.solutions import Solution, discover
 from tests.support.boards import RUN, row
@@ -50,7 +49,7 @@ def alice(tmp_path):
 def drawn(tmp_path, results, *solutions):
     """The page's text, and its parts by name."""
     text = pages.write(Site.of([results], solutions), tmp_path / "site").read_text()
-    return text, packing.unpacked(PARTS.search(text)[1])
+    return text, drawing.unpacked(PARTS.search(text)[1])
 
 
 def of(tmp_path, rows, **fields):
@@ -62,9 +61,9 @@ def of(tmp_path, rows, **fields):
 
 def test_parts_come_back_as_they_were():
     parts = {"a": "x" * 1000, "</script>": "한국어", "b": ""}
-    text = packing.packed(parts)
+    text = drawing.packed(parts)
     assert "<" not in text
-    assert packing.unpacked(text) == parts
+    assert drawing.unpacked(text) == parts
 
 
 def test_the_policy_names_each_script_and_style_and_allows_nothing_else(tmp_path):
@@ -120,10 +119,11 @@ BOTH = {name: About("", "s1") for name in ("alice/rope", "bob/rope")}
 
 
 def test_each_choice_of_direction_and_case_is_ranked_by_itself(tmp_path):
-    (section,) = sections(of(tmp_path, MANY), BOTH)
-    core = section.tracks[0]
+    results = of(tmp_path, MANY)
+    (section,) = sections(results, BOTH)
+    shown, core = views.Shown(Device(results, (section,))), section.tracks[0]
     found = {(each.direction, each.case): [entry.solution for entry in each.track.entries]
-             for each in rankings.rankings(section, core, BOTH)}  # fmt: skip
+             for each in views.rankings(shown, section, core, BOTH)}  # fmt: skip
     alice, bob = "alice/rope", "bob/rope"
     assert found == {
         ("", ""): [alice, bob],
@@ -250,7 +250,7 @@ def test_history_has_the_runs_that_timed_the_whole_track(tmp_path):
         names={f"r{number}": f"2026112{number}T080000Z-r{number}.jsonl" for number in range(4)},
     )
     (track,) = rank(results.latest())
-    (points,) = history.histories(results, track).values()
+    (points,) = views.histories(results, track).values()
     assert [(each.run, each.score.value) for each in points] == [
         ("r0", pytest.approx(0.5)), ("r1", pytest.approx(1.0)), ("r3", pytest.approx(2.0)),
     ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.board.page import rankings
+from common.board.page import views
 from common.board.page.drawing import link
 from tests.support import made_up
 from tests.support.addresses import CASE, VIEWS, board
@@ -20,7 +20,7 @@ def expected(group, direction="", case=""):
     """The names in the order of the ranking, as the records have them."""
     (shown,) = (each for each in group.site.devices if each.slug == "gpu-b")
     section = shown.section("rope")
-    for ranking in rankings.rankings(section, section.tracks[0], group.site.about):
+    for ranking in views.rankings(shown, section, section.tracks[0], group.site.about):
         if (ranking.direction, ranking.case) == (direction, case):
             return [entry.solution for entry in ranking.track.entries]
     raise AssertionError("no such choice")

@@ -8,9 +8,9 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from common.board import markdown, readme, table, terminal
+from common.board import markdown, table, terminal
+from common.board.columns import summary
 from common.board.plots import overview
-from common.board.summary import summary
 from common.board.table import NOTE_WIDTH, About, cut
 from common.records.runs import Results
 from common.solutions import op_names
@@ -77,7 +77,7 @@ def test_a_short_table_marks_what_a_long_one_marks():
 def test_the_readme_has_one_table_an_op():
     rows = [*BOTH, row("alice/rotate_half", op="rotate_half")]
     results = Results(path=None, runs=[RUN], rows=rows)
-    board = readme.board([results], everyone(rows))
+    board = markdown.board([results], everyone(rows))
     titles = [line for line in board.splitlines() if line.startswith(("#", "**"))]
     assert titles == ["### A GPU", "**rope**", "**rotate_half**"]
     assert "| ---: | --- | ---: | ---: | ---: | --- |" in board
@@ -88,7 +88,7 @@ def test_a_short_table_keeps_its_columns_whatever_the_note():
     results = dataclasses.replace(TIMED, rows=BOTH)
     lines = [
         line.replace(r"\|", "")
-        for line in readme.board([results], about).splitlines()
+        for line in markdown.board([results], about).splitlines()
         if line.startswith("|")
     ]
     assert {line.count("|") for line in lines} == {7}
@@ -103,7 +103,7 @@ HOSTILE = (
 
 def test_a_note_of_markup_stays_text_in_markdown():
     about = everyone(BOTH) | {"alice/rope": About(HOSTILE, "s1")}
-    text = readme.board([dataclasses.replace(TIMED, rows=BOTH)], about)
+    text = markdown.board([dataclasses.replace(TIMED, rows=BOTH)], about)
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     tokens = [token for block in parser.parse(text) for token in (block, *(block.children or ()))]
     cells = [token for token in tokens if token.type == "inline" and "script" in token.content]
@@ -144,7 +144,7 @@ def test_every_board_has_rope_first_and_unknown_ops_last():
     output = io.StringIO()
     terminal.show(results, about, Console(file=output, width=160))
     boards = [markdown.leaderboard([results], about), output.getvalue()]
-    for board in (*boards, readme.board([results], about)):
+    for board in (*boards, markdown.board([results], about)):
         places = [board.index(f"alice/{op} ") for op in expected]
         assert places == sorted(places)
 
@@ -175,7 +175,7 @@ def test_the_leaderboard_keeps_notes_whole_and_the_others_do_not():
     output = io.StringIO()
     terminal.show(TIMED, about, Console(file=output, width=199))
     assert LONG in markdown.leaderboard([TIMED], about)
-    for board in (output.getvalue(), readme.board([TIMED], about)):
+    for board in (output.getvalue(), markdown.board([TIMED], about)):
         assert LONG not in board
         assert cut(LONG) in board
 

@@ -4,9 +4,9 @@ import dataclasses
 
 from msgspec.structs import replace
 
-from common.board import markdown, readme, table
-from common.board.parts import parts
+from common.board import markdown, table
 from common.board.ranking import rank
+from common.board.table import parts
 from tests.support.boards import ABOUT, TIMED, failed, row, summary
 from tests.support.markdown import columns
 
@@ -105,4 +105,4 @@ def test_the_leaderboard_folds_each_ops_parts_and_the_readme_has_none():
         lines = [line for line in inside.splitlines() if line.startswith("|")]
         assert {columns(line) for line in lines} == {9}
         assert len(lines) == 3, "of one solution, and not of one who is gone"
-    assert "parts of a call" not in readme.board([results], ABOUT)
+    assert "parts of a call" not in markdown.board([results], ABOUT)

@@ -6,9 +6,9 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from common import ops
-from common.board import markdown, readme
+from common.board import markdown
 from common.board.plots import drawing, sweeps
-from common.board.plots.style import looks
+from common.board.plots.drawing import looks
 from common.board.plots.sweeps import Estimate
 from common.board.table import About
 from common.records.runs import Results
@@ -265,4 +265,4 @@ def test_the_leaderboard_shows_the_plots_that_are_drawn(tmp_path):
     drawn = {f"docs/plots/a-gpu/{plot.name}.svg" for plot in sweeps.plots(rows)}
     assert drawn == set(sweeps.files(results, rows))
     assert set(looks(sweeps.plots(rows))) == set(about), "who is gone is not drawn"
-    assert "plots" not in readme.board([results], about)
+    assert "plots" not in markdown.board([results], about)

@@ -5,10 +5,9 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from common.board.ranking import limit, pair, rank, share, sustained_share
-from common.board.scores import combined
-from common.board.table import ranking
-from common.records.fields import Summary
+from common.board.columns import ranking
+from common.board.ranking import combined, limit, pair, rank, share, sustained_share
+from common.records.lines import Summary
 from tests.support.boards import ABOUT, failed, row, summary
 
 

@@ -13,7 +13,7 @@ from common.commands import options as shared
 from common.errors import ServerEnded, UserError
 from common.grading.fork_server import NO_ANSWER
 from common.paths import CONTRIBUTORS
-from common.records import pruning
+from common.records import writer
 from common.solutions import is_among
 from tests.support.study import one_line, run_without
 
@@ -64,7 +64,7 @@ def test_bad_input_gets_one_line(study, arguments, says):
 @pytest.mark.parametrize("option", ["--op rope", "--only alice"])
 def test_prune_takes_no_selection_that_it_would_not_keep_to(monkeypatch, capsys, option):
     """It once pruned every op and every folder, whatever was chosen."""
-    monkeypatch.setattr(pruning, "plan", lambda *_: pytest.fail("pruned"))
+    monkeypatch.setattr(writer, "pruning", lambda *_: pytest.fail("pruned"))
     with pytest.raises(SystemExit) as ended:
         cli.main(["prune", "--yes", *option.split()])
     assert ended.value.code == 2

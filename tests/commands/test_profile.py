@@ -16,8 +16,7 @@ from common.measure import machine, rows, timed_process
 from common.measure.rows import Measured
 from common.paths import CONTRIBUTORS
 from common.peaks import Peak
-from common.records.fields import SCHEMA, Summary
-from common.records.lines import Record
+from common.records.lines import SCHEMA, Record, Summary
 from common.sandbox import contestants
 from common.sandbox.alone import solo
 from common.solutions import Solution

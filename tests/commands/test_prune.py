@@ -9,15 +9,13 @@ from msgspec.structs import replace
 
 from common import paths
 from common.board import markdown
-from common.board.comparison import compare
-from common.board.needed import needed
+from common.board.comparison import compare, needed
 from common.board.plots import sweeps
 from common.board.ranking import rank
 from common.commands import prune
 from common.errors import UserError
-from common.records import pruning, runs, writer
-from common.records.fields import SCHEMA, Selection
-from common.records.lines import LeftOut, Past
+from common.records import runs, writer
+from common.records.lines import SCHEMA, LeftOut, Past, Selection
 from common.records.writer import RunWriter, Samples
 from tests.support.boards import ABOUT, failed, row
 from tests.support.boards import RUN as GPU_RUN
@@ -65,7 +63,7 @@ def shown(folder):
 
 
 def pruned(folder):
-    found = pruning.plan(folder, needed(runs.read(folder), KNOWN))
+    found = writer.pruning(folder, needed(runs.read(folder), KNOWN))
     found.carry_out()
     return found
 

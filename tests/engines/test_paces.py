@@ -4,7 +4,7 @@ import pytest
 
 from common import paths
 from common.engines import benching, paces
-from common.records.fields import Selection
+from common.records.lines import Selection
 from tests.support import killed
 from tests.support.records import row
 from tests.support.stations import Together

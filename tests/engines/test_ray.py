@@ -21,7 +21,7 @@ from common.engines.ray_engine import RayFleet, RayStation
 from common.engines.units import SIZES, Sizes
 from common.errors import UserError
 from common.records import runs
-from common.records.fields import Selection
+from common.records.lines import Selection
 from tests.support.jobs import job_in, verdicts
 from tests.support.stations import takes_first
 from tests.support.waiting import wait_until

@@ -22,11 +22,10 @@ from pathlib import Path
 
 import msgspec
 
-from common.board import field
+from common.board.ranking import rank
 from common.paths import RESULTS
 from common.records import runs
 from common.records.lines import End, Record
-from common.records.outline import Outline
 from common.records.writer import RunWriter, read_samples
 from tests.support import crowd
 
@@ -63,7 +62,6 @@ def costs(folder):
     """The seconds of each step of the driver, a row; and the bytes that it holds of a row."""
     crowd.tree(folder / "tree", solutions=KEPT // ROWS)
     (path,) = (folder / "tree" / "results").glob("*/*.jsonl")
-    known = {f"{each.parent.name}/{each.stem}" for each in folder.glob("tree/contributors/*/*.py")}
     begun, row, *_ = runs.lines(path)
     raw, sampled = msgspec.json.encode(row), recorded_samples()
     file = RunWriter(folder / "record" / "20260101-r.jsonl")
@@ -78,7 +76,7 @@ def costs(folder):
         "a run begun beside older ones":
             (lambda: RunWriter(path.parent / "2-s.jsonl").close(), 1, KEPT),
         "a record merged, read in full": (lambda: runs.read(path.parent), 1, KEPT),
-        "a record ranked": (lambda: field.Field(Outline.of(path.parent), known).places, 1, KEPT),
+        "a record ranked": (lambda: rank(runs.read(path.parent).latest()), 1, KEPT),
     }  # fmt: skip
     found = {name: measured(call, calls) / rows for name, (call, calls, rows) in steps.items()}
     found[SYNC] = measured(synced(folder / "synced", raw), SYNCS, time.perf_counter)

@@ -10,7 +10,7 @@ from common.measure import baseline, timing
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, Ready
 from common.measure.cores import Elapsed
 from common.measure.timed_process import SUSTAINED, TRIAL, Failed, TimedProcess
-from common.records.fields import State
+from common.records.lines import State
 from common.spec import Work
 
 

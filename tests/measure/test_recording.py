@@ -17,8 +17,7 @@ from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.measure import machine, recording
 from common.records import runs, writer
-from common.records.fields import Selection
-from common.records.lines import Counted
+from common.records.lines import Counted, Selection
 from common.records.runs import Results
 from common.solutions import Solution, discover
 from tests.support.records import ROW, RUN, row

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from common.errors import UserError
-from common.records import jsonl, runs, scan, writer
-from common.records.fields import SCHEMA, Selection, Summary
+from common.records import jsonl, runs, writer
+from common.records.lines import SCHEMA, Selection, Summary
 from common.records.runs import Results
 from common.records.writer import RunWriter, Samples
 from tests.support.records import NAME, ROW, RUN, row, written
@@ -128,11 +128,7 @@ def test_a_line_of_a_newer_schema_asks_for_newer_code_and_not_for_the_line(tmp_p
     path.write_text(path.read_text() + newer + "\n")
     with pytest.raises(UserError, match="git pull") as caught:
         runs.read(tmp_path)
-    (part,) = scan.parts(path, 1 << 20)
-    with pytest.raises(UserError, match="git pull") as scanned:
-        scan.scan(part)
     says = f"{path}: line 4 has schema 3, this checkout reads 2; "
-    assert str(caught.value) == str(scanned.value)
     assert str(caught.value).startswith(says) and "remove" not in str(caught.value)
 
 

@@ -3,8 +3,7 @@
 from msgspec.structs import replace
 
 from common.board.table import About
-from common.records.fields import SCHEMA, Summary
-from common.records.lines import Record, Run
+from common.records.lines import SCHEMA, Record, Run, Summary
 from common.records.runs import Results
 
 RUN = Run(

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from common.board.plots.selections import SWEEPS
+from common.board.plots.sweeps import SWEEPS
 from common.board.table import OPS
 from common.paths import CONTRIBUTORS, ROOT
-from common.records.fields import SCHEMA, Selection, Summary
-from common.records.lines import End, Record, Run
+from common.records.lines import SCHEMA, End, Record, Run, Selection, Summary
 from common.solutions import Solution
 from tests.support import made_up
 

@@ -25,8 +25,7 @@ from common.engines import benching
 from common.grading.counting import TARGET
 from common.measure.machine import harness_digest
 from common.records import runs
-from common.records.counted import Launch
-from common.records.lines import Counted, Record
+from common.records.lines import Counted, Launch, Record
 
 FITTED, HELD_OUT = "nvidia-h200", "nvidia-h100-80gb-hbm3"
 LAST = "20261123T101555.328590Z-d8d6a6e5d0e1.jsonl"

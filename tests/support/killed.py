@@ -15,7 +15,7 @@ from common.commands import options as shared
 from common.engines import benching, engine
 from common.engines.units import Job, Rows, Source
 from common.measure import machine
-from common.records.fields import Selection, Summary
+from common.records.lines import Selection, Summary
 from common.records.writer import Samples
 from common.solutions import discover
 from tests.support.records import row

@@ -1,6 +1,6 @@
 """Launches that the model of GPU time is asked about."""
 
-from common.records.counted import Launch
+from common.records.lines import Launch
 
 
 def launch(**changed):

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from common.board.page.views import Site
 from common.board.table import OPS
 from common.paths import CONTRIBUTORS
-from common.records.fields import SCHEMA, Summary
-from common.records.lines import Compiled, Record, Run
+from common.records.lines import SCHEMA, Compiled, Record, Run, Summary
 from common.records.runs import Results
 from common.solutions import Solution
 

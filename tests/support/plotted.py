@@ -4,8 +4,7 @@ from msgspec.structs import replace
 
 from common.ops._masked import MaskedCase
 from common.ops.rope import RopeCase
-from common.records.fields import SCHEMA
-from common.records.lines import Record
+from common.records.lines import SCHEMA, Record
 from tests.support.boards import summary
 
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from common.records.fields import Selection
+from common.records.lines import Selection
 from common.records.writer import RunWriter, Samples
 from tests.support import boards
 

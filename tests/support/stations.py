@@ -16,7 +16,7 @@ from common.engines.units import (
     plan,
 )
 from common.engines.work import Work
-from common.records.places import Place
+from common.records.runs import Place
 from tests.support.waiting import LONGEST
 
 SOLUTIONS = ("ada/rope", "bob/rope")

@@ -17,8 +17,7 @@ from common import cli, solutions
 from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.paths import ROOT
-from common.records.fields import SCHEMA, Summary
-from common.records.lines import Record, Run
+from common.records.lines import SCHEMA, Record, Run, Summary
 from common.records.writer import RunWriter
 from tests.support import forked
 from tests.support.waiting import LONGEST

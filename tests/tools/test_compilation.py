@@ -16,8 +16,7 @@ import torch
 from common import kept, ops, solutions
 from common.commands import compile
 from common.grading import fork_server
-from common.records.fields import SCHEMA
-from common.records.lines import Compiled
+from common.records.lines import SCHEMA, Compiled
 from common.tools import compilation, figures
 from common.tools.compilation import Compilation
 from tests.support.paired import ANSWERED, BOARD, PAIRED, refusing

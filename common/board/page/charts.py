@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from common.board.page.history import Point
+from common.board.page.views import Point
 from common.board.plots.sweeps import Estimate, HostPlot, Panel, Plot
 from common.board.ranking import Track, ranked_times
 

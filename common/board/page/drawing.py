@@ -1,9 +1,14 @@
-"""Templates, with all that they may call; every text that they draw is escaped."""
+"""Templates with all that they may call, which escape every text; and views packed into a page."""
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
+import json
 import re
+import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -11,14 +16,15 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from common.board import disturbances, parts, ranking, table
-from common.board.page import rankings
+from common.board import columns, ranking, table
 from common.printable import printable
 
 TEMPLATES = Path(__file__).parent / "templates"
 DIRECTION_WORDS = {"forward": "forward", "backward": "forward + backward"}
 BOTH = ' data-both=""'
 """Marks a column that two solutions show side by side; the text is this module's own."""
+ASCENDING = ' aria-sort="ascending"'
+"""Marks the column by which a table is sorted at first."""
 NAMES = ' translate="no"'
 """Marks a heading that stays in every language: a case's or a device's name, or an abbreviation."""
 
@@ -67,10 +73,11 @@ def _filters() -> dict[str, Any]:
 
 def _callables() -> dict[str, Any]:
     return {
+        "ascending": Markup(ASCENDING),
         "both": Markup(BOTH),
-        "by_clock": disturbances.by_clock,
+        "by_clock": table.by_clock,
+        "compared": [each for each in columns.COLUMNS if each.page in ("speed", "share", "number")],
         "direction_words": DIRECTION_WORDS,
-        "directions": rankings.directions,
         "half": table.half,
         "limit_name": lambda row: ranking.LIMITS[ranking.limit(row)[1]],
         "limits": set(ranking.LIMITS.values()),
@@ -78,13 +85,12 @@ def _callables() -> dict[str, Any]:
         "median": ranking.median,
         "memory": table.memory,
         "names": Markup(NAMES),
-        "parts": parts.parts,
+        "parts": table.parts,
         "ranked_times": ranking.ranked_times,
         "ratio": ranking.ratio,
         "share": ranking.share,
         "text_columns": table.TEXT,
         "times": table.times,
-        "top": rankings.top,
         "where": table.where,
     }
 
@@ -97,3 +103,59 @@ def _key(cell: str) -> str:
     """
     found = re.match(r"[\d,]+(\.\d+)?", cell)
     return found[0].replace(",", "") if found else "-1"
+
+
+# --- views packed into a page ---------------------------------------------------------------------
+
+RAW = -15
+"""zlib's window without a header, which browsers call `deflate-raw`."""
+
+
+def packed(parts: Mapping[str, str]) -> str:
+    """Return the parts as a JSON object of compressed texts in base64, by name.
+
+    A view is compressed by itself and unpacked when it is shown, so that a board of many solutions
+    stays a small file. A server would compress a page on its way; a disk does not.
+    """
+    return embedded(
+        {name: base64.b64encode(_deflated(text)).decode() for name, text in parts.items()}
+    )
+
+
+def embedded(data: Mapping[str, object]) -> str:
+    """Return JSON for an element of a page.
+
+    A name may be a contributor's: `<` is escaped, so that none can end the element.
+    """
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    return text.replace("<", "\\u003c")
+
+
+def unpacked(text: str) -> dict[str, str]:
+    """Return the parts of a packed page, as a browser unpacks them."""
+    return {
+        name: zlib.decompress(base64.b64decode(part), RAW).decode()
+        for name, part in json.loads(text).items()
+    }
+
+
+def policy(scripts: Iterable[str], styles: Iterable[str]) -> str:
+    """Return the Content-Security-Policy that allows these inline texts and no request."""
+    return "; ".join((
+        "default-src 'none'",
+        f"script-src {_hashes(scripts)}",
+        f"style-src {_hashes(styles)}",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ))  # fmt: skip
+
+
+def _deflated(text: str) -> bytes:
+    compressor = zlib.compressobj(9, zlib.DEFLATED, RAW)
+    return compressor.compress(text.encode()) + compressor.flush()
+
+
+def _hashes(texts: Iterable[str]) -> str:
+    digests = (hashlib.sha256(text.encode()).digest() for text in texts)
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)

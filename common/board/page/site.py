@@ -10,15 +10,13 @@ from pathlib import Path
 from markupsafe import Markup
 
 from common import files
-from common.board import disturbances
-from common.board.devices import side_by_side
-from common.board.page import charts, packing, rankings, sources
+from common.board import table
+from common.board.devices import Section, side_by_side
+from common.board.page import charts, drawing, sources
 from common.board.page.drawing import draw
-from common.board.page.history import Point
-from common.board.page.views import Shown, Site, Standing
+from common.board.page.views import Point, Shown, Site, Standing, rankings
 from common.board.plots import sweeps
 from common.board.ranking import Track
-from common.board.sections import Section
 from common.solutions import Solution
 
 HERE = Path(__file__).parent
@@ -51,9 +49,9 @@ def write(site: Site, folder: Path) -> Path:
         "page.html",
         styles=styles,
         scripts=scripts,
-        policy=packing.policy(scripts, styles),
-        words=Markup(packing.embedded({"ko": json.loads((HERE / WORDS).read_text())})),
-        parts=Markup(packing.packed(parts)),
+        policy=drawing.policy(scripts, styles),
+        words=Markup(drawing.embedded({"ko": json.loads((HERE / WORDS).read_text())})),
+        parts=Markup(drawing.packed(parts)),
         first=_first(site),
         pair=_pair(site),
         several=len(site.devices) > 1,
@@ -102,7 +100,7 @@ def _files(site: Site) -> Iterator[Part]:
 def _charts(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
     for shown in site.devices:
         for section, track in _tracks(shown):
-            for direction in rankings.directions(track):
+            for direction in track.directions:
                 name = f"times/{shown.slug}/{section.op}/{track.name}/{direction}"
                 yield name, charts.times(track, direction).json
         for name, chart in swept[shown.slug].items():
@@ -149,11 +147,11 @@ def _board(site: Site, shown: Shown, section: Section, track: Track, swept: Sequ
         shown=shown,
         section=section,
         track=track,
-        rankings=list(rankings.rankings(section, track, site.about)),
+        rankings=list(rankings(shown, section, track, site.about)),
         handles=sorted({entry.solution.partition("/")[0] for entry in track.entries}),
         sweeps=swept,
         stale=any(map(site.stale, track.entries)),
-        disturbed=disturbances.by_clock(influences) if shown.device.results.timed else {},
+        disturbed=table.by_clock(influences) if shown.device.results.timed else {},
         absent=shown.device.results.absent,
     )
 

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
-from common.board import compiled, modelled, work
-from common.board.devices import Device, devices
+from common.board import columns, compiled, modelled
+from common.board.columns import Column
+from common.board.devices import Device, Section, devices
 from common.board.model import DEFAULT, GPUS
 from common.board.modelled import Key
-from common.board.page import history, sources
-from common.board.page.history import Histories, Point
-from common.board.ranking import Entry, Track
-from common.board.sections import Section
+from common.board.page import sources
+from common.board.ranking import Cell, Entry, Pair, Score, Track, combined, rank, ranked_times
 from common.board.table import About, Table, place, stale
-from common.records.lines import Compiled, Counted, Record
-from common.records.runs import Results
+from common.records.lines import Compiled, Counted, Past, Record, Summary
+from common.records.runs import Results, moment
 from common.solutions import Solution
+
+
+@dataclass(frozen=True)
+class Point:
+    """The speed in one run."""
+
+    run: str
+    when: datetime
+    score: Score
+    sources: str
+    """The digest of what was measured; empty where `prune` has cut it."""
+
+
+ALL = ""
+"""Every direction, or every case."""
+Histories = Mapping[str, list[Point]]
+"""By solution, the points in the order of time."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +77,17 @@ class Shown:
         """The speeds over all runs, by op, track and solution."""
         return {
             section.op: {
-                track.name: history.histories(self.device.results, track)
-                for track in section.tracks
+                track.name: histories(self.device.results, track) for track in section.tracks
             }
             for section in self.sections
         }
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A solution in one track of a device."""
+class Standing(columns.Standing):
+    """A solution in one track of a device on the page."""
 
-    shown: Shown
-    track: Track
-    entry: Entry
+    shown: Shown = field(kw_only=True)
 
     @property
     def rows(self) -> list[tuple[str, str, Record | None]]:
@@ -142,7 +157,8 @@ class Site:
             for section in shown.sections:
                 for track in section.tracks:
                     for entry in track.entries:
-                        found[entry.solution].append(Standing(shown, track, entry))
+                        standing = Standing(track, entry, self.about, shown.timed, shown=shown)
+                        found[entry.solution].append(standing)
         return found
 
     def stale(self, entry: Entry) -> bool:
@@ -161,7 +177,7 @@ class Site:
     def work(self, solution: Solution) -> list[Table]:
         """Return the solution's counted work."""
         counts = [each for each in self.counts.values() if each.solution == solution.name]
-        return work.tables(counts, self.about)
+        return modelled.work_tables(counts, self.about)
 
     def files(self) -> dict[str, Path]:
         """Return every file that belongs to a solution, as `handle/path` in its folder."""
@@ -178,3 +194,108 @@ def _stand_in(results: Results) -> tuple[Results, str]:
         return results, ""
     gpu = GPUS[DEFAULT]
     return modelled.board(results, gpu), gpu.name
+
+
+# --- a track ranked whole, by direction, by case and by both --------------------------------------
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The ranking of one choice of directions and cases of a track; the page switches between."""
+
+    direction: str
+    case: str
+    shown: Shown
+    track: Track
+    about: Mapping[str, About]
+
+    @cached_property
+    def standings(self) -> list[columns.Standing]:
+        """The rows, the best first."""
+        return [
+            columns.Standing(self.track, entry, self.about, self.shown.timed)
+            for entry in self.track.entries
+        ]
+
+    @property
+    def single(self) -> bool:
+        """Whether the choice is one direction of one case, so that there is one time to show."""
+        return len(self.track.cells) == 1
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """The columns of the table."""
+        unfit = "several" if self.single else "one"
+        return [
+            column
+            for column in columns.COLUMNS
+            if column.page and column.cases != unfit and column.known(self.track)
+            if self.shown.timed or not column.timed
+        ]
+
+    def place(self, entry: Entry) -> str:
+        """Return the place, such as `2`, `2=` of several that tie, or a dash."""
+        if not (entry.rank and self.shown.timed):
+            return "–"
+        return f"{entry.rank}{'=' * (self._tied[entry.rank] > 1)}"
+
+    @cached_property
+    def _tied(self) -> Counter[int | None]:
+        return Counter(entry.rank for entry in self.track.entries)
+
+
+def rankings(
+    shown: Shown, section: Section, track: Track, about: Mapping[str, About]
+) -> Iterator[Ranking]:
+    """Yield the ranking of each choice of the track that has a row; the whole track is first.
+
+    >>> [(each.direction, each.case) for each in rankings(shown, section, track, about)]
+    [('', ''), ('', 'c1'), ('forward', ''), ('forward', 'c1')]
+    """
+    rows = [row for row in section.rows if row.track == track.name]
+    cases = list(dict.fromkeys(case for case, _ in track.cells))
+    places = {(track.op, track.name, e.solution): e.rank for e in track.entries if e.rank}
+    for direction in (ALL, *track.directions):
+        for case in (ALL, *cases):
+            chosen = [
+                row for row in rows if direction in (ALL, row.direction) and case in (ALL, row.case)
+            ]
+            if chosen:
+                (of_choice,) = rank(chosen, {} if direction or case else places)
+                yield Ranking(direction, case, shown, of_choice, about)
+
+
+# --- speeds over the runs -------------------------------------------------------------------------
+
+
+def histories(results: Results, track: Track) -> Histories:
+    """Return every solution's speeds over the runs that timed all the track's cells."""
+    found: dict[tuple[str, str], dict[Cell, Record | Past]] = defaultdict(dict)
+    cells = set(track.cells)
+    lines: Iterable[Record | Past] = chain(results.past, results.rows)
+    for line in lines:
+        if line.op == track.op and line.tier == "board" and (line.case, line.direction) in cells:
+            found[line.solution, line.run][line.case, line.direction] = line
+    points: dict[str, list[Point]] = defaultdict(list)
+    for (solution, run), rows in found.items():
+        times = [pair for row in rows.values() if (pair := _times(row))]
+        when = moment(results.names.get(run, ""))
+        if len(times) == len(cells) and when:
+            sources = next(iter(rows.values()))
+            points[solution].append(Point(run, when, combined(times), _sources(sources)))
+    return {name: sorted(each, key=lambda point: point.when) for name, each in points.items()}
+
+
+def _times(row: Record | Past) -> Pair | None:
+    if row.verdict != "PASSED":
+        return None
+    if isinstance(row, Record):
+        found = ranked_times(row)
+        return (found["solution"], found["eager"]) if found else None
+    if row.time is None or row.eager is None:
+        return None
+    return row.time, Summary(row.eager, row.eager, row.eager)
+
+
+def _sources(row: Record | Past) -> str:
+    return row.sources if isinstance(row, Record) else ""

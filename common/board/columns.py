@@ -1,0 +1,343 @@
+"""A board's columns, each declared once for the terminal, Markdown, JSON, CSV and the page.
+
+A new column is one more entry of `COLUMNS`:
+
+    Column("launches", text=lambda s: str(s.entry.launches), order=lambda s: s.entry.launches,
+           data={"launches": lambda s: s.entry.launches}, page="number")
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from common.board.devices import Device
+from common.board.ranking import Entry, Track, limit, ranked_times, share, sustained_share
+from common.board.table import (
+    UNRANKED,
+    About,
+    Table,
+    cut,
+    footnotes,
+    marked,
+    percent,
+    size,
+    speed,
+    stale,
+    where,
+)
+from common.records.lines import Summary
+from common.solutions import is_among
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A solution in one track of a device: what a row of a board is made of."""
+
+    track: Track
+    entry: Entry
+    about: Mapping[str, About]
+    timed: bool
+    """Whether the entries are ranked."""
+    device: str = ""
+
+    @property
+    def note(self) -> str:
+        """The solution's note; empty where it is not in this tree."""
+        known = self.about.get(self.entry.solution)
+        return known.note if known else ""
+
+    @property
+    def stale(self) -> bool:
+        """Whether the source in this tree is not the one that was measured."""
+        return stale(self.entry, self.about)
+
+    @property
+    def time(self) -> Summary | None:
+        """The time of the track's first case, by the clock that ranks it."""
+        row = self.track.row(self.entry, self.track.cells[0])
+        return ranked_times(row)["solution"] if row and row.gpu else None
+
+
+Value = Callable[[Standing], Any]
+Text = Callable[[Standing], str]
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """What all boards have in common of one column; a board that it lacks a way for goes without.
+
+    `text`, `short` and `brief` say what a cell holds in LEADERBOARD.md; in a terminal, where it
+    differs; and in the README.
+    """
+
+    name: str = ""
+    text: Text | None = None
+    short: Text | None = None
+    brief: Text | None = None
+    data: Mapping[str, Value] = field(default_factory=dict)
+    """The fields of JSON and CSV; None where nothing is known."""
+    order: Value = lambda standing: standing.entry.rank
+    """The number or the name by which the page sorts."""
+    page: Literal["", "place", "name", "speed", "time", "share", "number", "note"] = ""
+    """How the page draws a cell."""
+    label: str = ""
+    """The heading where one case alone is shown; by default the name."""
+    several: str = ""
+    """The page's heading where the case at worst is shown; by default the label."""
+    cases: Literal["", "one", "several"] = ""
+    """How many cases the page must show to have it; by default any number."""
+    known: Callable[[Track], bool] = lambda track: True
+    """Whether a board of the track has it."""
+    timed: bool = False
+    """Whether it is there only where solutions are timed."""
+    spare: int = 0
+    """A narrow terminal leaves out the greatest of these numbers first, and 0 never."""
+
+    def cell(self, standing: Standing, short: bool = False) -> str:
+        """Return what a cell says."""
+        write = (self.short if short else None) or self.text
+        return write(standing) if write else ""
+
+    def heading(self, single: bool) -> str:
+        """Return the page's heading, where one case is shown or several."""
+        return self.label or self.name if single else self.several or self.label or self.name
+
+    def key(self, standing: Standing) -> str:
+        """Return what the page sorts the cell by."""
+        value = self.order(standing)
+        return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _score(name: Literal["value", "low", "high"]) -> Value:
+    return lambda s: s.entry.score and getattr(s.entry.score, name)
+
+
+def _share(standing: Standing) -> str:
+    """Return the share of the limit, the limit, and of the power's limit where that binds."""
+    row = standing.entry.worst_share
+    if row is None:
+        return UNRANKED
+    steady = sustained_share(row)
+    return (
+        _of_limit(standing) + (f", sustained {steady:.0%}" if steady else "") + f" ({where(row)})"
+    )
+
+
+def _of_limit(standing: Standing) -> str:
+    row = standing.entry.worst_share
+    return f"{percent(standing.entry)} of {limit(row)[1]}" if row else UNRANKED
+
+
+PLACE = Column(
+    text=lambda s: str(s.entry.rank or UNRANKED) if s.timed else "",
+    brief=lambda s: str(s.entry.rank),
+    data={"place": lambda s: s.entry.rank},
+    order=lambda s: s.entry.rank or 9999,
+    page="place",
+    label="place",
+)
+SOLUTION = Column(
+    "solution",
+    text=lambda s: marked([s.entry], s.about, s.timed),
+    data={"solution": lambda s: s.entry.solution, "peer": lambda s: s.entry.peer},
+    order=lambda s: s.entry.solution,
+    page="name",
+)
+SPEED = Column(
+    "× eager",
+    text=lambda s: speed(s.entry),
+    brief=lambda s: f"{s.entry.score.value:.2f}" if s.entry.score else UNRANKED,
+    data={"times_eager": _score("value"), "low": _score("low"), "high": _score("high")},
+    order=lambda s: s.entry.score.value if s.entry.score else -1,
+    page="speed",
+    timed=True,
+)
+TIME = Column(
+    "median µs",
+    order=lambda s: s.time.median if s.time else 10**12,
+    page="time",
+    cases="one",
+    timed=True,
+)
+LIMIT = Column(
+    "worst share of limit",
+    text=_share,
+    short=_of_limit,
+    brief=lambda s: percent(s.entry),
+    data={
+        "share_of_limit": lambda s: s.entry.worst_share and share(s.entry.worst_share),
+        "limited_case": lambda s: s.entry.worst_share and s.entry.worst_share.case,
+        "limited_direction": lambda s: s.entry.worst_share and s.entry.worst_share.direction,
+    },
+    order=lambda s: share(s.entry.worst_share) if s.entry.worst_share else -1,
+    page="share",
+    label="of limit",
+    several="of limit, at worst",
+    timed=True,
+    spare=2,
+)
+MEMORY = Column(
+    "peak memory",
+    text=lambda s: size(s.entry.peak_memory),
+    data={"peak_memory": lambda s: s.entry.peak_memory},
+    order=lambda s: -1 if s.entry.peak_memory is None else s.entry.peak_memory,
+    page="number",
+    known=lambda track: any(entry.peak_memory is not None for entry in track.entries),
+    spare=5,
+)
+COVERS = Column(
+    "covers",
+    text=lambda s: f"{s.entry.covered}/{len(s.track.cells)}",
+    data={"covered": lambda s: s.entry.covered, "cells": lambda s: len(s.track.cells)},
+    order=lambda s: s.entry.covered,
+    page="number",
+    cases="several",
+    spare=1,
+)
+ERROR = Column(
+    "error / eager's",
+    text=lambda s: "" if s.entry.error is None else f"{s.entry.error:.2f}",
+    data={"error": lambda s: s.entry.error},
+    order=lambda s: -1 if s.entry.error is None else s.entry.error,
+    page="number",
+    spare=6,
+)
+NOTE = Column(
+    "note",
+    text=lambda s: s.entry.lacks or s.note,
+    short=lambda s: s.entry.lacks or cut(s.note),
+    data={"note": lambda s: s.note, "lacks": lambda s: s.entry.lacks},
+    order=lambda s: s.note,
+    page="note",
+    spare=3,
+)
+COLUMNS = (
+    Column(
+        data={
+            "device": lambda s: s.device,
+            "op": lambda s: s.track.op,
+            "track": lambda s: s.track.name,
+        }
+    ),
+    PLACE, SOLUTION, SPEED, TIME, LIMIT, MEMORY, COVERS, ERROR,
+    Column(data={"stale": lambda s: s.stale, "disturbed": lambda s: bool(s.entry.disturbed)}),
+    NOTE,
+)  # fmt: skip
+"""From left to right."""
+
+
+# --- for a terminal and Markdown ------------------------------------------------------------------
+
+
+def ranking(
+    track: Track, about: Mapping[str, About], timed: bool, short: Container[Column] = ()
+) -> Table:
+    """Return a row for each solution of a track.
+
+    Args:
+        track: The track.
+        about: The notes; a solution that is not in it has none.
+        timed: Whether the entries are ranked.
+        short: The columns to write as a terminal does.
+    """
+    columns = [
+        column
+        for column in COLUMNS
+        if column.text and column.known(track) and (timed or not column.timed)
+    ]
+    standings = [Standing(track, entry, about, timed) for entry in track.entries]
+    rows = tuple(tuple(c.cell(each, c in short) for c in columns) for each in standings)
+    notes = footnotes([track], about, timed)
+    return Table(f"{track.op}: {track.name}", tuple(c.name for c in columns), rows, notes)
+
+
+def summary(tracks: Sequence[Track], about: Mapping[str, About]) -> Table:
+    """Return the README's short table of one op: a row for each solution, its tracks side by side.
+
+    The first track gives the place, the order and the share of the limit. A solution without a
+    speed in a track does not cover it whole; a solution without any says what it lacks.
+
+    Args:
+        tracks: All tracks of one op, the main one first.
+        about: The notes; a solution that is not in it has none.
+    """
+    main, *others = (f"{track.name} {SPEED.name}" for track in tracks)
+    header = (PLACE.name, SOLUTION.name, main, LIMIT.label, *others, NOTE.name)
+    rows = tuple(_short_row(name, tracks, about) for name in _by_place(tracks))
+    return Table(tracks[0].op, header, rows, footnotes(tracks, about, timed=True))
+
+
+def _by_place(tracks: Sequence[Track]) -> list[str]:
+    """Return the names by place; of those without one, the ones ranked in another track first."""
+    ranked = [entry.solution for track in tracks for entry in track.entries if entry.rank]
+    others = [entry.solution for track in tracks for entry in track.entries]
+    return list(dict.fromkeys([*ranked, *others]))
+
+
+def _short_row(name: str, tracks: Sequence[Track], about: Mapping[str, About]) -> tuple[str, ...]:
+    found = [
+        next((Standing(track, e, about, True) for e in track.entries if e.solution == name), None)
+        for track in tracks
+    ]
+    known = [standing for standing in found if standing]
+    main, *others = found
+    ranked = main if main and main.entry.rank else None
+    lacking = [standing.entry.lacks for standing in known if standing.entry.lacks]
+    unranked = lacking and not any(standing.entry.rank for standing in known)
+    return (
+        _brief(PLACE, ranked),
+        marked([standing.entry for standing in known], about, timed=True),
+        _brief(SPEED, main),
+        _brief(LIMIT, ranked),
+        *(_brief(SPEED, standing) for standing in others),
+        cut(lacking[0] if unranked else known[0].note),
+    )
+
+
+def _brief(column: Column, standing: Standing | None) -> str:
+    return column.brief(standing) if column.brief and standing else UNRANKED
+
+
+# --- for scripts ----------------------------------------------------------------------------------
+
+FIELDS = [name for column in COLUMNS for name in column.data]
+"""The names of a row's fields.
+
+`times_eager` has its 95 % interval in `low` and `high`; memory is in bytes, and `error` in units of
+eager's own. None where nothing is known.
+"""
+
+
+def rows(
+    found: Iterable[Device], about: Mapping[str, About], only: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each device, track and solution, of one handle or solution or of all."""
+    for device in found:
+        for track in device.tracks.values():
+            for entry in track.entries:
+                if not only or is_among(entry.solution, only):
+                    standing = Standing(track, entry, about, device.results.timed, device.name)
+                    yield {
+                        name: value(standing)
+                        for column in COLUMNS
+                        for name, value in column.data.items()
+                    }
+
+
+def as_json(found: Iterable[Mapping[str, Any]]) -> str:
+    """Return a list of objects."""
+    return json.dumps(list(found), indent=1, ensure_ascii=False) + "\n"
+
+
+def as_csv(found: Iterable[Mapping[str, Any]]) -> str:
+    """Return a line of names and a line for each row."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
+    return text.getvalue()
