@@ -65,9 +65,6 @@ class State(TypedDict, total=False):
     """Turns of eager and the limits beside which a probe stayed slow; see `measure/baseline.py`."""
     slow_host_probes: int
     """The same by the host's clock; earlier records count both together."""
-    pace: float
-    """Eager's time on this device over its median on all of the run's devices of the kind, where
-    it is far from 1; see `engines/paces.py`."""
     elsewhere: str
     """The device of the case's first timed row in the run, where it is another than this row's."""
 

@@ -124,8 +124,6 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
             reasons.append(SLOW_PROBES)
         if others := state.get("others"):
             reasons.append(f"shared with {others} other process{'es' * (others > 1)}")
-        if (pace := state.get("pace", 1.0)) != 1.0:
-            reasons.append(f"a device where eager takes {pace:.2f} of its kind's time")
         if state.get("elsewhere"):
             reasons.append("another device than the case's other rows")
         of_host = [SLOW_PROBES] if state.get("slow_host_probes") else []
