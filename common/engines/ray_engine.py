@@ -75,8 +75,9 @@ class Actor:
         return list(self._station.crashed(task, reason))
 
     def close(self) -> None:
-        """End the station's workers."""
-        self._station.close()
+        """End the station's workers, unless Ray has just started this actor again."""
+        if station := vars(self).get("_station"):
+            station.close()
 
     @functools.cached_property
     def _station(self) -> Station:
@@ -487,6 +488,8 @@ def _short(error: BaseException) -> str:
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """The variable by which Ray binds to the loopback address alone, on Linux too; otherwise each of
 its processes listens on every interface. It is read when Ray is imported."""
+OWN = {LOOPBACK: "0", "RAY_memory_monitor_refresh_ms": "0"}
+"""The variables of a cluster of this machine alone, where Ray is to kill nobody for memory."""
 TOKEN = "RAY_AUTH_MODE"
 """The variable by which Ray sends a token; without it, none to a cluster that has an address."""
 QUICK = {"RAY_py_gcs_connect_timeout_s": "5", "RAY_NUM_REDIS_GET_RETRIES": "2"}
@@ -508,11 +511,11 @@ def connect(address: str | None, environment: Mapping[str, Any], here: Mapping[s
     Raises:
         UserError: There is none at the address, or it has another version or token.
     """
-    if address is None:
-        os.environ.setdefault(LOOPBACK, "0")
     os.environ.update(QUICK)
     if address:
         _reach(address)
+    else:
+        os.environ.update(OWN | os.environ)
     try:
         ray().init(
             address=address or "local",

@@ -174,11 +174,11 @@ WALLS = {
         test_nodes.test_a_node_gets_the_harness_and_the_solutions_alone,
     ),
     "a cluster of its own listens at the loopback address": (
-        ray_engine, "connect", "if address is None:", "if False:",
+        ray_engine, "connect", "os.environ.update(OWN | os.environ)", "pass",
         test_nodes.test_without_an_address_a_cluster_listens_at_the_loopback_address_alone,
     ),
     "an address that nothing listens at is one line": (
-        ray_engine, "connect", "if address:", "if False:",
+        ray_engine, "connect", "_reach(address)", "pass",
         test_nodes.test_an_address_is_asked_before_ray_is,
     ),
 }  # fmt: skip

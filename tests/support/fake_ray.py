@@ -127,7 +127,7 @@ def begun(monkeypatch):
     asked = {}
     fake = SimpleNamespace(init=lambda **how: asked.update(how))
     monkeypatch.setattr(ray_engine, "ray", lambda: fake)
-    for name in (ray_engine.LOOPBACK, *ray_engine.QUICK):
+    for name in ray_engine.OWN | ray_engine.QUICK:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     return asked
