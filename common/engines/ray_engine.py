@@ -488,8 +488,9 @@ def _short(error: BaseException) -> str:
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """The variable by which Ray binds to the loopback address alone, on Linux too; otherwise each of
 its processes listens on every interface. It is read when Ray is imported."""
-OWN = {LOOPBACK: "0", "RAY_memory_monitor_refresh_ms": "0"}
-"""The variables of a cluster of this machine alone, where Ray is to kill nobody for memory."""
+OWN = {LOOPBACK: "0", "RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
+"""The variables of a cluster of this machine alone: Ray kills nobody for memory, and no process
+gives way to others while it is timed."""
 TOKEN = "RAY_AUTH_MODE"
 """The variable by which Ray sends a token; without it, none to a cluster that has an address."""
 QUICK = {"RAY_py_gcs_connect_timeout_s": "5", "RAY_NUM_REDIS_GET_RETRIES": "2"}
