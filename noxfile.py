@@ -82,8 +82,8 @@ def cluster(session: nox.Session) -> None:
 @nox_session
 def bench(session: nox.Session) -> None:
     """Grade and time every solution on the board's cases, or continue an interrupted run."""
-    ray = {"ray", "--engine=ray", "--stations"} & {*session.posargs} or several_gpus()
-    study(session, "ray" if ray else "run")
+    words = {word.partition("=")[0] for word in session.posargs}
+    study(session, "ray" if several_gpus() or words & {"--engine", "--stations"} else "run")
 
 
 @nox_session
