@@ -7,6 +7,7 @@ that nox makes for a session stays empty.
 """
 
 import functools
+import os
 import sys
 from pathlib import Path
 
@@ -53,6 +54,13 @@ def pytest(session: nox.Session, *arguments: str, groups: tuple[str, ...] = ("te
     session.run(python, "-m", "pytest", *arguments, *session.posargs, external=True)
 
 
+def several_gpus() -> bool:
+    """Return whether several GPUs are visible, without torch, which may not be installed yet."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    found = Path("/dev").glob("nvidia[0-9]*") if listed is None else listed.split(",")
+    return len([*found]) > 1
+
+
 @nox_session
 def test(session: nox.Session) -> None:
     """Run every solution on the smoke cases, and the harness's quick tests."""
@@ -74,8 +82,8 @@ def cluster(session: nox.Session) -> None:
 @nox_session
 def bench(session: nox.Session) -> None:
     """Grade and time every solution on the board's cases, or continue an interrupted run."""
-    ray = {"ray", "--engine=ray"} & {*session.posargs}
-    study(session, "ray" if ray else "run")
+    words = {word.partition("=")[0] for word in session.posargs}
+    study(session, "ray" if several_gpus() or words & {"--engine", "--stations"} else "run")
 
 
 @nox_session

@@ -1,9 +1,10 @@
-"""The choice of the engine of `bench` and `grade`: this machine's devices, or a cluster's."""
+"""The choice of the engine of `bench` and `grade`: this process, or Ray's actors on each GPU."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -22,8 +23,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         choices=("local", "ray"),
-        default="local",
-        help="local: all GPUs of this machine (default); ray: all of a Ray cluster",
+        help="local: one device, in this process; ray: all GPUs of this machine, or of a cluster;"
+        " default: ray where several GPUs are visible",
     )
     parser.add_argument(
         "--address",
@@ -40,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--stations",
         type=shared.count,
         metavar="N",
-        help="without a GPU, processes, at most one a core; default: this one alone",
+        help="through Ray, processes that share this machine's cores, or for grade each GPU",
     )
 
 
@@ -65,23 +66,27 @@ def chosen(
 
     Raises:
         UserError: The device is not there, or the options do not go together.
+        ModuleNotFoundError: Ray is asked for and not installed.
     """
-    if options.address and options.engine != "ray":
+    ray, share = options.engine == "ray", options.stations or 0
+    if options.address and not ray:
         raise UserError("--address is of a Ray cluster: add --engine ray")
-    if options.install and options.engine != "ray":
+    if options.install and not ray:
         raise UserError("--install is for the nodes of a Ray cluster: add --engine ray")
-    if (options.stations or 0) > cores():
-        raise UserError(f"--stations {options.stations}: at most as many as cores, here {cores()}")
-    ray = options.engine == "ray"
-    if ray and not importlib.util.find_spec("ray"):
+    if share and (options.address or options.engine == "local"):
+        raise UserError("--stations is for this machine through Ray: leave the other options out")
+    if share > cores():
+        raise UserError(f"--stations {share}: at most as many as cores, here {cores()}")
+    found = importlib.util.find_spec("ray") is not None
+    if (ray or share) and not found:
         raise ModuleNotFoundError(name="ray")
     # the GPUs may be on other nodes
     device = _device_of_cluster(options) if ray else shared.found_device(options)
-    if options.stations and (device == "cuda" or ray):
-        raise UserError("--stations is for one machine without a GPU: leave it out")
-    from common.engines.units import Job, Source
+    if share and device == "cuda" and command == "bench":
+        raise UserError("--stations would disturb a GPU's times: it is for grade")
+    seen = gpus.visible() if device == "cuda" and not options.address else []
+    from common.engines.engine import Here, Job, Source
 
-    seen = gpus.visible() if device == "cuda" and not ray else []
     job = Job(
         command=command,
         device=device,
@@ -90,23 +95,26 @@ def chosen(
         sample=getattr(options, "sample", None),
         memory=options.memory,
         verbose=options.verbose and command == "grade",
-        pace=command == "bench" and len(seen) > 1,
     )
-    if ray:
-        from common.engines.ray_engine import RayFleet
+    several = len(seen) > 1 and options.engine is None
+    if several and not found:
+        print(f"study: of {len(seen)} GPUs the first alone takes part: Ray, which takes all, is"
+              " not installed (the group `ray` of pyproject.toml)", file=sys.stderr)  # fmt: skip
+    if not (ray or share or (several and found)):
+        return Here(job)
+    from common.engines.ray_engine import RayEngine
 
-        return RayFleet(job, options.address, options.install)
-    from common.engines import local
-
-    return local.engine(job, seen, options.stations or 0)
+    return RayEngine(job, options.address, options.install, len(seen), share or 1)
 
 
 def _device_of_cluster(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
-    """Return the device of a cluster's stations: GPUs, unless the options say otherwise.
+    """Return the device of a cluster's stations: a GPU.
 
     Raises:
-        UserError: One GPU is asked for.
+        UserError: One GPU is asked for, or none, whose rows would come under a GPU's name.
     """
-    if options.device not in (None, "cpu", "cuda"):
+    if options.device == "cpu":
+        raise UserError("--engine ray needs GPUs: leave --device cpu out, or take --engine local")
+    if options.device not in (None, "cuda"):
         raise UserError(f"--device {options.device} is one GPU: a cluster's are all taken")
-    return "cpu" if options.device == "cpu" else "cuda"
+    return "cuda"

@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _graded(engine: Engine, target: Path | None) -> Iterator[Found]:
     """Yield the verdicts of each solution and case, and show how far they are."""
+    from common.engines.engine import TooLarge
     from common.engines.grading import Begins, Found, grade
-    from common.engines.units import TooLarge
 
     with (
         Steps("cases", 0) as steps,
@@ -96,14 +96,12 @@ def _rows(found: Sequence[Found], engine: Engine) -> list[dict[str, Any]]:
 
     Where there are several kinds of devices, `device` names the kind of each.
     """
-    from common.engines.engine import cases
-
     places = {
         (kind, op, case): place
         for place, (kind, op, case) in enumerate(
             (kind, op, case)
             for kind in engine.kinds
-            for op, known in cases(engine, kind).items()
+            for op, known in engine.cases(kind).items()
             for case in known
         )
     }

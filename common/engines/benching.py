@@ -10,9 +10,7 @@ from pathlib import Path
 import msgspec
 
 from common import ops, paths
-from common.engines import paces
-from common.engines.engine import Engine, cases, count, notes
-from common.engines.units import Answer, Rows, TooLarge, plan
+from common.engines.engine import Answer, Engine, Rows, TooLarge
 from common.errors import UserError
 from common.grading import counting
 from common.grading.counting import Count
@@ -86,7 +84,7 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
     solutions = engine.job.solutions
     with contextlib.ExitStack() as files:  # closed once the solutions have ended
         with engine:
-            rows = sum(len(DIRECTIONS) * count(engine, kind) for kind in engine.kinds)
+            rows = sum(len(DIRECTIONS) * engine.count(kind) for kind in engine.kinds)
             if not rows:
                 which = selection.op or "what is chosen"
                 raise UserError(f"{which} has no cases of tier {selection.tier}")
@@ -95,7 +93,7 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
                 for kind, found in engine.kinds.items()
             }
             yield Planned(rows)
-            yield from map(Note, notes(engine))
+            yield from map(Note, engine.notes)
             for each in begun.values():
                 yield from map(Kept, each.kept)
             yield from _measured(engine, begun)
@@ -109,28 +107,21 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
 
 def _measured(engine: Engine, begun: Mapping[str, Recording]) -> Iterator[Event]:
     """Measure and write what is not kept, case by case."""
-    units = {
-        kind: plan(engine.job, cases(engine, kind), engine.sizes(kind), each.run.run, each.skipped)
-        for kind, each in begun.items()
-    }
-    apart = {
-        kind: paces.outliers({each.place.uuid: each.pace for each in found if each.pace})
-        for kind, found in engine.kinds.items()
-    }
+    tasks = {kind: engine.tasks(kind, each.run.run, each.skipped) for kind, each in begun.items()}
     first = {kind: _devices(each.kept) for kind, each in begun.items()}
-    for kind, found in engine.run(units):
+    for kind, found in engine.run(tasks):
         if isinstance(found, str):
             yield Note(found)
         else:
-            yield from _written(begun[kind], found, apart[kind], first[kind])
+            yield from _written(begun[kind], found, first[kind])
 
 
 def _written(
-    begun: Recording, found: Sequence[Answer], apart: Mapping[str, float], first: Devices
+    begun: Recording, found: Sequence[Answer], first: Devices
 ) -> Iterator[Taken | LeftOut]:
     """Write the answers of one case, all at once, and yield them."""
     measured = [each for each in found if isinstance(each, Rows)]
-    rows = [_noted(row, apart, first) for each in measured for row in each.rows]
+    rows = [_noted(row, first) for each in measured for row in each.rows]
     begun.rows(rows, [samples for each in measured for samples in each.samples])
     yield from map(Taken, rows)
     for each in found:
@@ -147,22 +138,17 @@ def _devices(rows: Iterable[Record]) -> Devices:
     return found
 
 
-def _noted(row: Record, apart: Mapping[str, float], first: Devices) -> Record:
-    """Return a timed row with its device's pace, and the case's other device, where they differ.
+def _noted(row: Record, first: Devices) -> Record:
+    """Return a timed row with the case's other device, where that is another than its own.
 
     Args:
         row: The row.
-        apart: The paces that are not the kind's, by device.
         first: The device of each case's first timed row, to which this one is added.
     """
-    if not row.gpu:
+    other = first.setdefault((row.op, row.case), row.device) if row.gpu else row.device
+    if other == row.device:
         return row
-    state, other = row.device_state, first.setdefault((row.op, row.case), row.device)
-    if row.device in apart:
-        state = state | {"pace": apart[row.device]}
-    if other != row.device:
-        state = state | {"elsewhere": other}
-    return msgspec.structs.replace(row, device_state=state)
+    return msgspec.structs.replace(row, device_state=row.device_state | {"elsewhere": other})
 
 
 def _counted(begun: Recording, solutions: Sequence[Solution]) -> Iterator[Counted]:

@@ -1,280 +1,383 @@
-"""Engines: what spreads units over stations, and the scheduler that all engines share."""
+"""The devices that `bench` and `grade` run on: an engine has a station for each.
+
+A station is the harness on one device. On one device the command's own process is the station
+(`Here`); `ray_engine` spreads the work over several.
+"""
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import functools
+import io
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
-from typing import Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
-from common.engines.units import SIZES, Answer, Event, Failed, Finished, Job, Ready, Sizes, Unit
-from common.engines.work import Gathered, Work
+import msgspec
+import torch
+
 from common.errors import UserError
+from common.grading import sweep
+from common.grading.compiling import Compiler
+from common.grading.memory import Memory
+from common.grading.sweep import Graded
+from common.grading.tiers import no_bfloat16, repeats, tier_cases
+from common.measure.machine import digests_of, place
+from common.measure.rows import Measured, Measurement, record_of
+from common.paths import ROOT
+from common.records.lines import Record
+from common.records.runs import Place
+from common.records.writer import Samples
+from common.solutions import Solution
+from common.spec import DIRECTIONS, Case, Op, Tier
+from common.verdicts import Verdict
 
-UNLUCKY = 10
-"""Losses in a row, with no case done in between, after which a station is not started again where
-others are left: the machine, and no case, may be at fault."""
+# --- what is asked --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """A solution's file, relative to the repository where it lies in there."""
+
+    path: str
+    op: str
+
+    @classmethod
+    def of(cls, solution: Solution) -> Source:
+        """Return the source of a solution."""
+        inside = solution.path.is_relative_to(ROOT)
+        path = solution.path.relative_to(ROOT) if inside else solution.path
+        return cls(str(path), solution.op)
+
+    @property
+    def solution(self) -> Solution:
+        """Return the solution, in this process's copy of the repository."""
+        return Solution(ROOT / Path(self.path), self.op)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The options that all tasks of one command have in common."""
+
+    command: Literal["bench", "grade"]
+    device: Literal["cpu", "cuda"]
+    sources: tuple[Source, ...]
+    tier: Tier
+    sample: int | None = None
+    memory: int | None = None
+    """Bytes of each GPU's memory that may be taken; None for all that is free."""
+    verbose: bool = False
+
+    @property
+    def solutions(self) -> list[Solution]:
+        """Return the solutions."""
+        return [source.solution for source in self.sources]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Cases of one op that one device takes, each with the solutions that are to answer it."""
+
+    op: str
+    due: Mapping[str, tuple[str, ...]]
+    """The solutions' names, by case."""
+    run: str = ""
+    """The id of the run that rows are for."""
+
+    def skips(self, solution: Solution, case: Case) -> bool:
+        """Return whether a solution is not to answer a case."""
+        return solution.name not in self.due[case.name]
+
+
+# --- what is answered -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A station has started: its device, and the cases of each op that it has room for."""
+
+    place: Place
+    cases: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...] = ()
+    """Lines on cases that are left out."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Both directions of a case of one solution, with the raw samples of those that were timed."""
+
+    rows: tuple[Record, ...]
+    samples: tuple[Samples | None, ...]
+
+    @property
+    def of(self) -> tuple[str, str]:
+        """Return the solution and the case."""
+        return self.rows[0].solution, self.rows[0].case
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The verdicts of one solution on a case."""
+
+    found: tuple[Verdict, ...]
+
+    @property
+    def of(self) -> tuple[str, str]:
+        """Return the solution and the case."""
+        return self.found[0].solution, self.found[0].case
+
+
+@dataclass(frozen=True)
+class TooLarge:
+    """A case that does not fit the device."""
+
+    op: str
+    case: str
+    reason: str
+
+    @property
+    def of(self) -> tuple[None, str]:
+        """Return the case, which is no solution's."""
+        return None, self.case
+
+
+Answer = Rows | Verdicts | TooLarge
 Answers = list[Answer] | str
-"""All answers of one case; or a line for the user."""
+"""Answers to a case; or a line for the user."""
 
 
-class Lost(Exception):
-    """A station's process or node has ended or hangs; the text says how."""
+# --- the harness on one device --------------------------------------------------------------------
 
 
-class Station(Protocol):
-    """The driver's hold on one station."""
+class Station:
+    """The sweep of one device.
 
-    name: str
-    """Unique among the stations."""
+    Workers, compiled kernels, the calibration and the baseline stay from one task to the next.
+    """
 
-    def start(self) -> Ready:
-        """Start the station, or start it again, and return its device.
-
-        Raises:
-            Lost: It does not start.
-            UserError: The user can mend the reason.
-        """
-
-    def run(self, unit: Unit) -> Iterator[Event]:
-        """Yield the events of a unit, up to Finished or Failed.
+    def __init__(self, job: Job) -> None:
+        """Find the device and the cases that it has room for, and start a fork server.
 
         Raises:
-            Lost: The station has ended, or has said nothing for too long and was ended.
+            UserError: There is no such device, or the tier is not for it.
         """
+        if job.device == "cuda" and not torch.cuda.is_available():
+            raise UserError("torch finds no GPU: it is built without CUDA, or lacks the driver")
+        self._job, self._solutions = job, job.solutions
+        self._memory = Memory.of(job.device, job.memory)
+        with contextlib.redirect_stderr(io.StringIO()) as notes:
+            found = tier_cases(self._solutions, job.tier, job.device, job.sample, job.memory)
+            self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in found}
+        self._notes = tuple(notes.getvalue().splitlines())
+        if lacking := no_bfloat16(job.device):
+            self._notes += (lacking,)
+        self.place = place(job.device, self._solutions, self._memory.budget)
+        quiet = not job.verbose
+        self._compiler = Compiler(job.device, quiet)
+        # timed, each case ends before the next begins
+        overlap = None if job.command == "bench" else True
+        self._sweep = sweep.Sweep(job.device, quiet, overlap=overlap, memory=self._memory)
+        self._measurement: Measurement | None = None
 
     def close(self) -> None:
-        """End the station; any thread may call it, and `run` then raises Lost."""
+        """End the workers."""
+        with self._compiler:
+            self._sweep.__exit__()
+
+    def ready(self) -> Ready:
+        """Return the device and its cases."""
+        cases = {name: tuple(cases) for name, (_, cases) in self._ops.items()}
+        return Ready(self.place, cases, self._notes)
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
+        """Yield the answers to tasks, each for a solution and a case."""
+        if self._job.command == "grade":
+            found = (each for task in tasks for each in self._graded(task))
+            yield from map(_verdicts, self._compiler.behind(found))
+            return
+        for task in tasks:
+            for row in self._measured(task):
+                yield self._rows(row) if isinstance(row, list) else _too_large(row)
+
+    def crashed(self, task: Task, reason: str) -> Iterator[Answer]:
+        """Yield CRASHED for each solution and case of a task, and run none."""
+        op, cases, chosen = self._of(task)
+        for case in cases:
+            for solution in chosen:
+                if not task.skips(solution, case):
+                    yield self._crashed(task, op, case, solution, reason)
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """The most bytes of GPU memory so far, by holder."""
+        if self._job.device != "cuda":
+            return {}
+        harness, device = torch.cuda.max_memory_reserved(), self._memory.peak
+        return {"budget": self._memory.budget, "harness": harness, "device": device}
+
+    def _of(self, task: Task) -> tuple[Op[Any], list[Case], list[Solution]]:
+        """Return the op, the cases and the solutions of a task."""
+        op, cases = self._ops[task.op]
+        named = {name for names in task.due.values() for name in names}
+        chosen = [each for each in self._solutions if each.op == task.op and each.name in named]
+        return op, [cases[name] for name in task.due], chosen
+
+    def _graded(self, task: Task) -> Iterator[Graded | sweep.TooLarge]:
+        again = repeats(self._job.tier, self._job.device)
+        return self._sweep.grade(*self._of(task), task.skips, again)
+
+    def _measured(self, task: Task) -> Iterator[list[Measured] | sweep.TooLarge]:
+        if self._measurement is None:
+            self._measurement = Measurement(
+                self._sweep, self._digests, task.run, self._job.tier, through=self._compiler.behind
+            )
+        op, cases, chosen = self._of(task)
+        return self._measurement.measure(chosen, [(op, cases)], task.skips)
+
+    @functools.cached_property
+    def _digests(self) -> dict[Solution, tuple[str, str]]:
+        return digests_of(self._solutions)
+
+    def _rows(self, found: Sequence[Measured]) -> Rows:
+        """Return the rows with the node and the device."""
+        where = {"node": self.place.node, "device": self.place.uuid}
+        rows = tuple(msgspec.structs.replace(each.row, **where) for each in found)
+        return Rows(rows, tuple(each.samples for each in found))
+
+    def _crashed(
+        self, task: Task, op: Op[Any], case: Case, solution: Solution, reason: str
+    ) -> Answer:
+        if self._job.command == "grade":
+            one = functools.partial(Verdict, solution.name, op.name, case.name)
+            return Verdicts(tuple(one(each, "CRASHED", reason) for each in case.directions))
+        rows = (
+            record_of(
+                op, case, direction, solution, run=task.run, tier=self._job.tier,
+                digests=self._digests[solution], verdict="CRASHED", reason=reason,
+            )
+            for direction in DIRECTIONS
+        )  # fmt: skip
+        return Rows(tuple(rows), (None,) * len(DIRECTIONS))
 
 
-class Engine(Protocol):
-    """Stations that are ready to take units; a context manager."""
+def _verdicts(found: Graded | sweep.TooLarge) -> Answer:
+    if isinstance(found, sweep.TooLarge):
+        return _too_large(found)
+    return Verdicts(tuple(found.verdicts.values()))
 
-    job: Job
-    kinds: dict[str, list[Ready]]
-    """The devices, by kind."""
-    memory: dict[str, dict[str, int]]
-    """The most bytes of GPU memory that a station of each kind has taken so far."""
-    notes: list[str]
-    """Lines on stations that could not start."""
+
+def _too_large(found: sweep.TooLarge) -> TooLarge:
+    return TooLarge(found.op.name, found.case.name, found.reason)
+
+
+# --- engines --------------------------------------------------------------------------------------
+
+
+class Engine:
+    """Devices that take tasks; a context manager."""
+
+    def __init__(self, job: Job) -> None:
+        """Start nothing yet."""
+        self.job = job
+        self.kinds: dict[str, list[Ready]] = defaultdict(list)
+        """The devices, by kind."""
+        self.memory: dict[str, dict[str, int]] = defaultdict(dict)
+        """The most bytes of GPU memory that a device of each kind has taken so far, by holder."""
+        self._notes: list[str] = []
 
     def __enter__(self) -> Engine:
         """Start the stations."""
+        raise NotImplementedError
 
     def __exit__(self, *_: object) -> None:
         """End the stations."""
-
-    def sizes(self, kind: str) -> Sizes:
-        """Return the sizes of the units that a kind of device takes."""
-
-    def run(self, units: Mapping[str, Sequence[Unit]]) -> Iterator[tuple[str, Answers]]:
-        """Yield the answers of each case once, with the kind of device."""
+        raise NotImplementedError
 
     @property
     def busy(self) -> tuple[int, int]:
         """The stations that are at work, and all that are left."""
+        raise NotImplementedError
 
-
-def notes(engine: Engine) -> list[str]:
-    """Return the lines of an engine and of its stations, each once, without `study: ` before."""
-    said = [note for found in engine.kinds.values() for each in found for note in each.notes]
-    return list(dict.fromkeys(note.removeprefix("study: ") for note in [*engine.notes, *said]))
-
-
-def cases(engine: Engine, kind: str) -> dict[str, tuple[str, ...]]:
-    """Return the cases of each op that every device of a kind has room for."""
-    first, *others = engine.kinds[kind]
-    return {
-        op: _in_all(found, [each.cases.get(op, ()) for each in others])
-        for op, found in first.cases.items()
-    }
-
-
-def count(engine: Engine, kind: str) -> int:
-    """Return the number of the cases of all solutions on a kind of device."""
-    known = cases(engine, kind)
-    return sum(len(known.get(each.op, ())) for each in engine.job.solutions)
-
-
-def _in_all(names: Sequence[str], others: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """Return the names that all others have too, in their order; there may be 12,600."""
-    shared = set(names).intersection(*others)
-    return tuple(name for name in names if name in shared)
-
-
-class Fleet:
-    """Stations in processes or on nodes of their own, a thread for each; see `Engine`."""
-
-    def __init__(self, job: Job, stations: Sequence[Station]) -> None:
-        """Start nothing yet."""
-        self.job, self._stations = job, stations
-        self._kind: dict[str, str] = {}
-        self.kinds: dict[str, list[Ready]] = defaultdict(list)
-        self.memory: dict[str, dict[str, int]] = defaultdict(dict)
-        self.notes: list[str] = []
-        self._at_work: set[str] = set()
-        self._alive: set[str] = set()
-        self._closed = False
-        self._work: list[Work] = []
-        self._found: SimpleQueue[tuple[str, Answers] | BaseException | None] = SimpleQueue()
-
-    def __enter__(self) -> Fleet:
-        """Start all stations at the same time.
+    def run(self, tasks: Mapping[str, Sequence[Task]]) -> Iterator[tuple[str, Answers]]:
+        """Yield each answer to the tasks of each kind of device once, with the kind.
 
         Raises:
-            UserError: None of them starts.
+            UserError: No device is left.
         """
-        for station, ready in zip(self._stations, self._start(), strict=True):
-            self._admit(station, ready)
-        if not self._alive:
-            raise UserError("; ".join(self.notes))
+        raise NotImplementedError
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines on the stations and on cases that are left out, without `study: ` before."""
+        said = [note for found in self.kinds.values() for each in found for note in each.notes]
+        return list(dict.fromkeys(note.removeprefix("study: ") for note in [*self._notes, *said]))
+
+    def cases(self, kind: str) -> dict[str, tuple[str, ...]]:
+        """Return the cases of each op that every device of a kind has room for."""
+        first, *others = self.kinds[kind]
+        found = {}
+        for op, names in first.cases.items():
+            shared = set(names).intersection(*(each.cases.get(op, ()) for each in others))
+            found[op] = tuple(name for name in names if name in shared)
+        return found
+
+    def count(self, kind: str) -> int:
+        """Return the number of the cases of all solutions on a kind of device."""
+        known = self.cases(kind)
+        return sum(len(known.get(each.op, ())) for each in self.job.solutions)
+
+    def tasks(
+        self, kind: str, run: str = "", done: Collection[tuple[str, str, str]] = ()
+    ) -> list[Task]:
+        """Return what there is to do on a kind of device: a task for each op.
+
+        Args:
+            kind: The kind of device.
+            run: The id of the run that rows are for.
+            done: Solution, op and case of those that an earlier run has done.
+        """
+        names: dict[str, list[str]] = defaultdict(list)
+        for solution in self.job.solutions:
+            names[solution.op].append(solution.name)
+        found = []
+        for op, cases in self.cases(kind).items():
+            due = {
+                case: tuple(name for name in names[op] if (name, op, case) not in done)
+                for case in cases
+            }
+            found.append(Task(op, {case: left for case, left in due.items() if left}, run))
+        return [task for task in found if task.due]
+
+
+class Here(Engine):
+    """One station in this process; without a GPU its threads fill the cores."""
+
+    _station: Station
+    _running = False
+
+    def __enter__(self) -> Here:
+        """Start the station."""
+        self._station = Station(self.job)
+        ready = self._station.ready()
+        self.kinds[ready.place.kind].append(ready)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End all stations at the same time."""
-        self._closed = True
-        for work in self._work:
-            work.close()
-        with ThreadPoolExecutor(max(len(self._stations), 1)) as pool:
-            list(pool.map(lambda station: station.close(), self._stations))
-
-    def sizes(self, kind: str) -> Sizes:
-        """Return the sizes of the units of a kind of device, for all of its stations."""
-        sizes = SIZES[self.job.command]
-        return Sizes(sizes.least, sizes.most, len(self.kinds[kind]))
+        """End its workers."""
+        self._station.close()
 
     @property
     def busy(self) -> tuple[int, int]:
-        """The stations that are at work, and all that are left."""
-        return len(self._at_work), len(self._alive)
+        """The stations that are at work, and all: one."""
+        return int(self._running), 1
 
-    def run(self, units: Mapping[str, Sequence[Unit]]) -> Iterator[tuple[str, Answers]]:
-        """Yield the answers of each case once, with the kind of device.
-
-        Raises:
-            UserError: No station of a kind is left, or the harness failed on one.
-        """
-        work = {
-            kind: Work(units[kind], [name for name in self._alive if self._kind[name] == kind])
-            for kind in units
-        }
-        self._work = list(work.values())
-        serving = [each for each in self._stations if each.name in self._alive]
-        for station in serving:
-            of = work[self._kind[station.name]]
-            threading.Thread(target=self._serve, args=(station, of), daemon=True).start()
-        for _ in serving:
-            while (found := self._found.get()) is not None:
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
-        if any(each.left for each in work.values()):
-            raise UserError("no device is left for the other cases; the same command goes on")
-
-    def _start(self) -> list[Ready | str]:
-        """Return each station's device, or the reason for which it does not start."""
-        pool = ThreadPoolExecutor(len(self._stations))
-        try:
-            return list(pool.map(_started, self._stations))
-        except BaseException:  # Ctrl-C too: no thread then waits for a station that starts
-            self.__exit__()
-            raise
-        finally:
-            pool.shutdown()
-
-    def _admit(self, station: Station, ready: Ready | str) -> None:
-        """Count on a station that has started, and close any other."""
-        if isinstance(ready, Ready) and self._agrees(ready):
-            self._kind[station.name] = ready.place.kind
-            self.kinds[ready.place.kind].append(ready)
-            self._alive.add(station.name)
-        else:
-            station.close()
-            said = "has other versions of its packages" if isinstance(ready, Ready) else ready
-            self.notes.append(f"{station.name} takes no part: {said}")
-
-    def _agrees(self, ready: Ready) -> bool:
-        """Return whether the station has the versions of the first one of its kind."""
-        first = self.kinds.get(ready.place.kind, [ready])[0]
-        return first.place.versions == ready.place.versions
-
-    def _serve(self, station: Station, work: Work) -> None:
-        """Have a station do units until there are no more, or it is lost for good."""
-        try:
-            unlucky = 0
-            while not self._closed and (unit := work.take(station.name)):
-                gathered = Gathered(unit)
-                try:
-                    self._do(station, unit, gathered)
-                    unlucky = 0
-                    work.done()
-                except Lost as lost:
-                    if self._closed:
-                        return
-                    self._say(station, f"was lost: {lost}")
-                    work.lost(unit, station.name, gathered.whole)
-                    unlucky = 0 if gathered.whole else unlucky + 1
-                    if unlucky >= UNLUCKY and work.others(station.name):
-                        self._say(station, "takes no part any more: it was lost again and again")
-                        return
-                    if not self._starts_again(station):
-                        return
-        except BaseException as error:
-            self._found.put(error)
-        finally:
-            work.leave(station.name)
-            self._alive.discard(station.name)
-            self._found.put(None)
-
-    def _do(self, station: Station, unit: Unit, gathered: Gathered) -> None:
-        kind = self._kind[station.name]
-        self._at_work.add(station.name)
-        try:
-            for event in station.run(unit):
-                if isinstance(event, Failed):
-                    raise _failure(event)
-                if isinstance(event, Finished):
-                    self._count(kind, event.memory)
-                if not isinstance(event, Ready):
-                    for answer in gathered.take(event):
-                        self._found.put((kind, answer))
-        finally:
-            self._at_work.discard(station.name)
-
-    def _starts_again(self, station: Station) -> bool:
-        """Start a lost station; return whether it takes units again."""
-        ready = _started(station)
-        if isinstance(ready, Ready):
-            known = cases(self, self._kind[station.name])
-            if all({*known[op]} <= {*ready.cases.get(op, ())} for op in known):
-                return True
-            station.close()
-            ready = "less of its memory is free than before"
-        self._say(station, f"does not start again: {ready}")
-        return False
-
-    def _say(self, station: Station, words: str) -> None:
-        """Yield a line on a station from `run`."""
-        self._found.put((self._kind[station.name], f"{station.name} {words}"))
-
-    def _count(self, kind: str, memory: Mapping[str, int]) -> None:
-        most = self.memory[kind]
-        for name, size in memory.items():
-            most[name] = max(size, most.get(name, 0))
-
-
-def _started(station: Station) -> Ready | str:
-    """Return the station's device, or the reason for which it does not start."""
-    try:
-        return station.start()
-    except (Lost, UserError) as error:
-        return str(error)
-
-
-def _failure(event: Failed) -> Exception:
-    """Return the exception for a failure of the harness."""
-    if event.trace:
-        return RuntimeError(f"the harness failed on a device:\n{event.trace}")
-    return UserError(event.reason)
+    def run(self, tasks: Mapping[str, Sequence[Task]]) -> Iterator[tuple[str, Answers]]:
+        """Yield each answer as it comes, with the kind of device."""
+        ((kind, mine),) = tasks.items()
+        self._running = True
+        for answer in self._station.run(mine):
+            yield kind, [answer]
+        self.memory[kind] = self._station.memory
+        self._running = False

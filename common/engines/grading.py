@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict, cast
 
 import msgspec
 
-from common.engines.engine import Engine, cases, count, notes
-from common.engines.units import Answer, TooLarge, Verdicts, plan
+from common.engines.engine import Answer, Engine, TooLarge, Verdicts
 from common.measure.machine import digests_of
 from common.records import jsonl
+from common.spec import Direction
 from common.verdicts import Verdict
 
 
@@ -45,11 +46,29 @@ class Sources(msgspec.Struct, frozen=True, tag="sources"):
     """By kind of device."""
 
 
+class Said(TypedDict):
+    """A verdict as `Verdict.json` has it."""
+
+    solution: str
+    op: str
+    case: str
+    direction: Direction
+    verdict: str
+    reason: str
+    error: float | None
+    notes: tuple[str, ...]
+
+
 class Line(msgspec.Struct, frozen=True, tag="verdicts"):
     """The verdicts of one solution on one case."""
 
     kind: str
-    found: Verdicts
+    found: tuple[Said, ...]
+
+    @property
+    def of(self) -> tuple[str, str]:
+        """Return the solution and the case."""
+        return self.found[0]["solution"], self.found[0]["case"]
 
 
 _FORMAT: jsonl.Format[Sources | Line] = jsonl.Format(
@@ -82,30 +101,35 @@ def grade(engine: Engine, target: Path | None) -> Generator[Begins | Found | Too
         if target:
             lines = files.enter_context(contextlib.closing(_open(part_of(target), sources)))
         absent = sum(each.kind not in engine.kinds for each in kept)
-        every = sum(count(engine, kind) for kind in engine.kinds) + absent
-        yield Begins(every, len(kept), notes(engine))
-        yield from (Found(each.kind, each.found.verdicts, kept=True) for each in kept)
+        every = sum(map(engine.count, engine.kinds)) + absent
+        yield Begins(every, len(kept), engine.notes)
+        for each in kept:
+            yield Found(each.kind, [Verdict(**said) for said in each.found], kept=True)
         for kind, found in _graded(engine, kept):
             if isinstance(found, str):
                 yield found
                 continue
             answered = [each for each in found if isinstance(each, Verdicts)]
             if lines:
-                lines.write(*(Line(kind, each) for each in answered))
-            yield from (Found(kind, each.verdicts) for each in answered)
+                lines.write(*(Line(kind, _said(each.found)) for each in answered))
+            yield from (Found(kind, [*each.found]) for each in answered)
             yield from (each for each in found if isinstance(each, TooLarge))
 
 
 def _graded(engine: Engine, kept: Sequence[Line]) -> Iterator[tuple[str, list[Answer] | str]]:
     op_of = {each.name: each.op for each in engine.job.solutions}
-    units = {}
+    tasks = {}
     for kind in engine.kinds:
         done = {
             (solution, op_of[solution], case)
-            for solution, case in (each.found.of for each in kept if each.kind == kind)
+            for solution, case in (each.of for each in kept if each.kind == kind)
         }
-        units[kind] = plan(engine.job, cases(engine, kind), engine.sizes(kind), done=done)
-    yield from engine.run(units)
+        tasks[kind] = engine.tasks(kind, done=done)
+    yield from engine.run(tasks)
+
+
+def _said(found: Iterable[Verdict]) -> tuple[Said, ...]:
+    return tuple(cast(Said, each.json) for each in found)
 
 
 def _sources(engine: Engine) -> Sources:

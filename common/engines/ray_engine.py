@@ -1,138 +1,238 @@
-"""The engine of a Ray cluster: a station on every GPU, placed by the kind of accelerator.
+"""Several devices, of this machine or of a cluster: a station is an actor of Ray on each.
 
-An actor on each GPU starts a station as a process of its node and passes its events on, as they
-come. The project's files travel as Ray's runtime environment.
+Ray places the actors, brings them the project's files, and starts a lost one again. The driver
+gives each actor a task at a time and takes its answers case by case. A case that was lost goes once
+more afterwards, elsewhere and alone; lost again, it is CRASHED.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import os
+import socket
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import tomllib
+from collections import defaultdict, deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from common.engines import cluster, node
-from common.engines.engine import Fleet, Lost
-from common.engines.process import Process, share_cores
-from common.engines.units import (
-    Event,
-    Job,
-    Ready,
-    Unit,
-    decode_event,
-    decode_job,
-    decode_unit,
-    encode,
-)
+from common.engines.engine import Answer, Answers, Engine, Job, Ready, Station, Task
 from common.errors import UserError
+from common.importing import require
+from common.paths import ROOT
 from common.processes import VISIBLE
+from common.solutions import package_of
 
-LABEL = "accelerator_type:"
-"""How Ray's resources begin that name a node's kind of accelerator."""
+SIZES = {"bench": (1, 3), "grade": (16, 1024)}
+"""The fewest and the most cases of a task; a timed one's are graded before they are timed."""
+TWICE = "its harness ended twice, the second time with this case alone"
+"""The reason of CRASHED."""
+SUSPECTS = 16
+"""The cases of a lost task, from the first unfinished one on, that may have been under way."""
+STARTS = 3
+"""How often Ray has an actor start its station before that counts as a failure."""
 LONGEST_PLACING = 120.0
-"""Seconds in which the cluster places an actor on its GPU; otherwise another job has the GPU."""
+"""Seconds in which Ray finds a GPU for an actor; otherwise another job has it, or it is gone."""
 LONGEST_INSTALLATION = 1800.0
 """The same where the nodes install the packages first, for which an actor waits too."""
+LONGEST_SILENCE = 3600.0
+"""Seconds without an answer after which a station at work is lost: its GPU's driver may hang."""
+LONGEST_END = 20.0
+"""Seconds in which a station ends its workers."""
+POLL = 10.0
+"""Seconds between two looks at how long stations have been silent."""
+
+# --- an actor, on a node --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Slot:
-    """One GPU of one node."""
+class Actor:
+    """A station on a GPU of a node, or on some of its cores."""
 
-    node: str
-    """Ray's id of the node."""
-    name: str
-    """Unique in the cluster, for messages."""
-    kind: str
-    """The kind of accelerator as the cluster labels it; empty where it does not."""
-    number: int
-    """The slot's place on its node."""
-    of: int
-    """The number of the node's slots."""
-
-
-class Relay:
-    """The actor: a station's process on this node, and what it says."""
-
-    def start(
-        self, job: bytes, name: str, environment: Mapping[str, str], number: int, of: int
-    ) -> bytes:
-        """Copy the project to where no solution may write, and return the station's first event.
-
-        Here, as Ray tells an error of `__init__` as the actor's death alone.
-        """
-        root = node.settle(Path.cwd())
-        cores = share_cores(sorted(os.sched_getaffinity(0)), of)[number]
-        changed = {**environment, "PYTHONDONTWRITEBYTECODE": "1"}  # the copy stays as it was made
-        self._station = Process(name, decode_job(job), root, changed, cores)
-        return encode(self._station.start())
-
-    def run(self, unit: bytes) -> Iterator[bytes]:
-        """Yield the events of a unit."""
-        for event in self._station.run(decode_unit(unit)):
-            yield encode(event)  # Ray sends to this generator, which `yield from` would pass on
-
-
-class RayStation:
-    """The driver's hold on an actor; see `engine.Station`."""
-
-    def __init__(self, job: Job, slot: Slot, limit: float = LONGEST_PLACING) -> None:
-        """Start nothing yet; the actor is to be placed within `limit` seconds."""
-        self.name, self._job, self._slot, self._limit = slot.name, job, slot, limit
-        self._actor: Any = None
-        self._begun: tuple[Any, Any] | None = None
-
-    def begin(self) -> tuple[Any, Any]:
-        """Ask for the actor and its station, and wait for neither.
-
-        Returns:
-            Ray's references to be waited for: the actor is placed, the station has started.
-        """
-        self.close()
-        hidden = {VISIBLE: ""} if self._job.device == "cpu" else {}
-        words = encode(self._job), self.name, hidden, self._slot.number, self._slot.of
-        self._actor, self._end = _actor(self._slot).remote(), time.monotonic() + self._limit
-        self._begun = self._actor.__ray_ready__.remote(), self._actor.start.remote(*words)
-        return self._begun
+    def __init__(self, job: Job, share: int) -> None:
+        """Start nothing yet: of an exception here Ray tells that the actor died."""
+        self._job, self._share = job, share
 
     def start(self) -> Ready:
-        """Wait for the actor and its station, begun here if they are not; see `engine.Station`."""
-        placed, started = self._begun or self.begin()
-        self._begun = None
-        if not cluster.ray().wait([placed], timeout=max(self._end - time.monotonic(), 0))[0]:
-            raise Lost(f"its GPU is taken, or no core is free, for {self._limit:.0f} s")
-        ready = decode_event(_awaited(started))
-        assert isinstance(ready, Ready)
-        return ready
+        """Return the station's device and its cases.
 
-    def run(self, unit: Unit) -> Iterator[Event]:
-        """Yield the events of a unit; see `engine.Station`."""
-        found = self._actor.run.options(num_returns="streaming").remote(encode(unit))
-        while True:
-            try:
-                reference = next(found)
-            except StopIteration:
-                return
-            except cluster.ray().exceptions.RayError as error:
-                raise _told(error) from None
-            yield decode_event(_awaited(reference))
+        Raises:
+            UserError: It cannot start; the user can mend the reason.
+        """
+        return self._station.ready()
+
+    def run(self, task: Task) -> Iterator[tuple[list[Answer], dict[str, int]]]:
+        """Yield the answers to each case, once all are there, and the station's memory."""
+        for answers in by_case(self._station.run([task]), task):
+            yield answers, self._station.memory
+
+    def crashed(self, task: Task, reason: str) -> list[Answer]:
+        """Return CRASHED for what is due, and run nothing."""
+        return list(self._station.crashed(task, reason))
 
     def close(self) -> None:
-        """End the actor; its station ends with it."""
-        if self._actor is not None and cluster.ray().is_initialized():
-            cluster.ray().kill(self._actor)
-        self._actor = self._begun = None
+        """End the station's workers, unless Ray has just started this actor again."""
+        if station := vars(self).get("_station"):
+            station.close()
+
+    @functools.cached_property
+    def _station(self) -> Station:
+        """The station, started at first use: Ray may have started this actor again."""
+        try:
+            require(sorted({package_of(each.handle) for each in self._job.solutions if each.peer}))
+        except ModuleNotFoundError as error:
+            raise UserError(f"it lacks the package {error.name}: install it there") from None
+        _leave_the_project()
+        here = ray().get_runtime_context().get_node_id()
+        (node,) = (each["Resources"] for each in ray().nodes() if each["NodeID"] == here)
+        self._cores = own_cores(int(node.get("GPU", 1)) * self._share)
+        if self._job.device == "cpu":
+            os.environ[VISIBLE] = ""
+        return Station(self._job)
 
 
-class RayFleet(Fleet):
-    """The stations of a cluster."""
+def by_case(answers: Iterable[Answer], task: Task) -> Iterator[list[Answer]]:
+    """Yield the answers to each case once all are there; where it did not fit, at the end."""
+    waiting: dict[str, dict[str | None, Answer]] = defaultdict(dict)
+    for answer in answers:
+        solution, case = answer.of
+        waiting[case][solution] = answer
+        if waiting[case].keys() == {*task.due[case]}:
+            yield [*waiting.pop(case).values()]
+    for found in waiting.values():
+        yield [*found.values()]
+
+
+def own_cores(stations: int) -> socket.socket | None:
+    """Keep this process to cores that no other of a node's stations has.
+
+    Return the claim, a name that the kernel frees once this process ends.
+    """
+    for cores in share_cores(sorted(os.sched_getaffinity(0)), stations):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0triton-study, cores {cores[0]} to {cores[-1]}")
+        except OSError:  # another station has them
+            claim.close()
+            continue
+        os.sched_setaffinity(0, cores)
+        return claim
+    return None
+
+
+def share_cores(cores: Sequence[int], stations: int) -> list[Sequence[int]]:
+    """Return the cores of each station: neighbours, of which no other station has any.
+
+    A process that compiles then takes no core from another station's clock. Where there are fewer
+    than two for each, all share all.
+    """
+    each = len(cores) // stations
+    if each < 2:
+        return [cores] * stations
+    return [cores[i * each : (i + 1) * each] for i in range(stations)]
+
+
+def _leave_the_project() -> None:
+    """Have temporary files beside the project, since solutions may write where they are.
+
+    Ray unpacks the project beneath the folder of temporary files; see `sandbox/landlock.py`.
+    """
+    beside = Path(tempfile.gettempdir(), f"triton-study-{os.getuid()}")
+    beside.mkdir(mode=0o700, exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(beside)
+
+
+# --- the driver -----------------------------------------------------------------------------------
+
+
+class Lost(Exception):
+    """An actor's process or node has ended; the text says how."""
+
+
+class Remote:
+    """The driver's hold on one actor: it starts, has a task, or waits for one."""
+
+    def __init__(self, name: str, actor: Any) -> None:
+        """Have the actor's station start."""
+        self.name, self._actor = name, actor
+        self.kind = ""
+        """The kind of its device, once that is known."""
+        self.pending: Any = None
+        """What Ray will have an answer to; None where it waits for a task."""
+        self.placed = actor.__ray_ready__.remote()
+        self.start()
+
+    def start(self) -> None:
+        """Have the station start: once Ray has started the actor again, where that was lost."""
+        self.task: Task | None = None
+        self._hears(self._actor.start.remote())
+
+    def give(self, task: Task) -> None:
+        """Give a task to a station that waits for one."""
+        self.task, self.left = task, dict(task.due)
+        run = self._actor.run.options(num_returns="streaming", max_task_retries=0)
+        self._hears(run.remote(task))
+
+    def word(self) -> Any:
+        """Return what the station says: Ready, the answers to a case, or None at a task's end.
+
+        Raises:
+            Lost: The actor or its node has ended.
+            UserError: The user can mend the reason.
+            RuntimeError: The harness failed there.
+        """
+        try:
+            found = ray().get(next(self.pending) if self.task else self.pending)
+        except StopIteration:
+            found = None
+        except ray().exceptions.RayError as error:
+            raise _told(error) from None
+        if isinstance(found, tuple):
+            for answer in found[0]:
+                self.left.pop(answer.of[1], None)
+            self.heard = time.monotonic()
+        else:
+            self.task = self.pending = None
+        return found
+
+    def crashed(self, task: Task, reason: str) -> list[Answer]:
+        """Return CRASHED for what is due; see `word`."""
+        try:
+            found: list[Answer] = ray().get(self._actor.crashed.remote(task, reason))
+            return found
+        except ray().exceptions.RayError as error:
+            raise _told(error) from None
+
+    def interrupt(self) -> None:
+        """Kill the actor, which Ray then starts again."""
+        ray().kill(self._actor, no_restart=False)
+
+    def close(self) -> Any:
+        """Have a station that waits for a task end its workers; return Ray's reference."""
+        return self._actor.close.remote()
+
+    def kill(self) -> None:
+        """End the actor for good."""
+        ray().kill(self._actor)
+
+    def _hears(self, pending: Any) -> None:
+        self.pending, self.heard = pending, time.monotonic()
+
+
+class RayEngine(Engine):
+    """A station on each GPU of a cluster, or several that share this machine."""
 
     def __init__(
-        self, job: Job, address: str | None, install: bool = False, simulated: bool = False
+        self,
+        job: Job,
+        address: str | None = None,
+        install: bool = False,
+        gpus: int = 0,
+        share: int = 1,
     ) -> None:
         """Connect to nothing yet.
 
@@ -141,123 +241,339 @@ class RayFleet(Fleet):
             address: HOST:PORT of the cluster's head; None for a cluster of this machine alone,
                 which only it can reach.
             install: Whether each node installs the packages of the group `run` first.
-            simulated: For tests: whether the cluster's GPUs are labels alone, by which stations
-                without a GPU are named.
-
-        Raises:
-            UserError: The job is for the CPU: its rows would come under a GPU's name.
+            gpus: The GPUs of a cluster of this machine alone.
+            share: The stations that share each GPU or, without one, this machine's cores.
         """
-        if job.device == "cpu" and not simulated:
-            raise UserError(
-                "--engine ray needs GPUs: leave --device cpu out, or take --engine local"
-            )
-        super().__init__(job, [])
-        self._address, self._install, self._simulated = address, install, simulated
+        super().__init__(job)
+        self._address, self._install, self._gpus, self._share = address, install, gpus, share
+        self._stations: list[Remote] = []
+        self._lost: list[tuple[Remote, Task]] = []
 
-    def __enter__(self) -> RayFleet:
+    def __enter__(self) -> RayEngine:
         """Connect, and start a station on each GPU.
 
         Raises:
             UserError: There is no cluster, no GPU in it, or no station starts.
         """
         try:
-            cluster.connect(self._address, node.runtime_environment(self._install))
-            self._stations = stations = self._placed(slots_of(cluster.ray().nodes()))
-            _wait(stations, self._limit)
-            super().__enter__()
+            self._connect()
+            self._place()
+            if not self._stations:
+                raise UserError("; ".join(self._notes))
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def __exit__(self, *of: object) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the stations, and leave the cluster."""
-        try:
-            super().__exit__(*of)
-        finally:
-            cluster.ray().shutdown()
+        if ray().is_initialized():
+            if ending := [each.close() for each in self._stations if not each.pending]:
+                ray().wait(ending, num_returns=len(ending), timeout=LONGEST_END)
+            for each in self._stations:
+                each.kill()
+            ray().shutdown()
 
     @property
-    def _limit(self) -> float:
-        """The seconds in which an actor is to be placed."""
-        return LONGEST_INSTALLATION if self._install else LONGEST_PLACING
+    def busy(self) -> tuple[int, int]:
+        """The stations that are at work, and all that are left."""
+        return sum(each.task is not None for each in self._stations), len(self._stations)
 
-    def _placed(self, slots: Sequence[Slot]) -> list[RayStation]:
-        """Return a station for each slot, which times eager where there are several."""
-        if not slots:
+    def run(self, tasks: Mapping[str, Sequence[Task]]) -> Iterator[tuple[str, Answers]]:
+        """Yield the answers to each case once, with the kind of device.
+
+        Raises:
+            UserError: No station of a kind is left.
+        """
+        waiting = {kind: deque(self._parts(kind, each)) for kind, each in tasks.items()}
+        lost: list[tuple[Remote, Task]] = []
+        while any(waiting.values()) or self.busy[0]:
+            for station in self._stations:
+                if not station.pending and (mine := waiting.get(station.kind)):
+                    station.give(mine.popleft())
+            yield from self._hear()
+            while self._lost:
+                station, task = self._lost.pop()
+                suspects, others = _split(task, SUSPECTS)
+                lost.append((station, suspects))
+                if others.due:
+                    waiting[station.kind].appendleft(others)
+        for station, task in lost:
+            yield from self._again(station, task)
+
+    def _connect(self) -> None:
+        """Connect to the cluster, or start one of this machine alone."""
+        here: dict[str, Any] = {}
+        if self._address is None:
+            here = {"num_cpus": (self._gpus or 1) * self._share, "num_gpus": self._gpus}
+        connect(self._address, runtime_environment(self._install), here)
+
+    def _place(self) -> None:
+        """Start an actor for each station, and wait for those that Ray finds a place for.
+
+        In the main thread, where Ctrl-C ends it.
+
+        Raises:
+            UserError: The cluster has no GPU.
+        """
+        nodes = (each["Resources"] for each in ray().nodes() if each["Alive"])
+        gpus = int(sum(each.get("GPU", 0) for each in nodes))
+        if not gpus and self.job.device == "cuda":
             raise UserError("the Ray cluster has no GPU: take --engine local")
-        timed = self.job.command == "bench" and self.job.device == "cuda"
-        self.job = msgspec.structs.replace(self.job, pace=timed and len(slots) > 1)
-        return [RayStation(self._job_at(slot), slot, self._limit) for slot in slots]
+        need = {"num_cpus": 1, "num_gpus": 1 / self._share if gpus else 0}
+        actor = ray().remote(Actor).options(max_restarts=-1, max_task_retries=STARTS - 1, **need)
+        self._stations = [
+            Remote(f"station {number}", actor.remote(self.job, self._share))
+            for number in range((gpus or 1) * self._share)
+        ]
+        limit = LONGEST_INSTALLATION if self._install else LONGEST_PLACING
+        every = [each.placed for each in self._stations]
+        placed, _ = ray().wait(every, num_returns=len(every), timeout=limit)
+        late = [each for each in self._stations if each.placed not in placed]
+        for station in late:
+            self._leave(station, f"its GPU is taken, or no core is free, for {limit:.0f} s")
+        if started := [each.pending for each in self._stations]:
+            ray().wait(started, num_returns=len(started))
+        for station in list(self._stations):
+            if reason := self._admit(station, begun=False):
+                self._leave(station, reason)
 
-    def _job_at(self, slot: Slot) -> Job:
-        return msgspec.structs.replace(self.job, name=slot.kind) if self._simulated else self.job
+    def _admit(self, station: Remote, begun: bool) -> str:
+        """Count on a station that has started; otherwise return the reason.
+
+        Raises:
+            RuntimeError: The harness failed there.
+        """
+        try:
+            ready: Ready = station.word()
+        except (Lost, UserError) as error:
+            return str(error)
+        kind = ready.place.kind
+        first = self.kinds.get(kind, [ready])[0]
+        if first.place.versions != ready.place.versions:
+            return "has other versions of its packages"
+        if begun:
+            known = self.cases(kind) if kind in self.kinds else {}
+            if not known or any({*known[op]} - {*ready.cases.get(op, ())} for op in known):
+                return "less of its memory is free than before, or it is another device"
+        else:
+            self.kinds[kind].append(ready)
+        station.kind = kind
+        return ""
+
+    def _leave(self, station: Remote, reason: str) -> None:
+        """Count no longer on a station."""
+        self._notes.append(f"{station.name} takes no part: {reason}")
+        self._stations.remove(station)
+        station.kill()
+
+    def _parts(self, kind: str, tasks: Iterable[Task]) -> Iterator[Task]:
+        """Yield tasks in parts: half of a station's share of the rest each.
+
+        For two stations, tasks of 1 to 3 of ten cases have the sizes 3, 2, 2, 1, 1 and 1: the last
+        ones are small, so that all devices end at about the same time.
+        """
+        (least, most), stations = SIZES[self.job.command], len(self.kinds[kind])
+        tasks = list(tasks)
+        rest = sum(len(task.due) for task in tasks)
+        for task in tasks:
+            while task.due:
+                half = math.ceil(rest / (2 * stations))
+                part, task = _split(task, max(least, min(half, most)))
+                rest -= len(part.due)
+                yield part
+
+    def _hear(self) -> Iterator[tuple[str, Answers]]:
+        """Wait for the next word of any station, and yield what is for the caller.
+
+        Raises:
+            UserError: No station is left that could say anything.
+        """
+        pending = {each.pending: each for each in self._stations if each.pending}
+        if not pending:
+            raise UserError("no device is left for the other cases; the same command goes on")
+        found, _ = ray().wait(list(pending), timeout=POLL)
+        for each in found:
+            station = pending[each]
+            yield from self._answered(station) if station.task else self._started(station)
+        if not found:
+            yield from self._silent()
+
+    def _silent(self) -> Iterator[tuple[str, Answers]]:
+        """End what is silent for too long: stations at work, or if there is none, lost ones."""
+        now, busy = time.monotonic(), self.busy[0]
+        for each in [each for each in self._stations if each.pending]:
+            if each.task and now - each.heard > LONGEST_SILENCE:
+                each.interrupt()
+            elif not busy and now - each.heard > LONGEST_PLACING:
+                yield from self._gone(each, f"it is not back after {LONGEST_PLACING:.0f} s")
+
+    def _started(self, station: Remote) -> Iterator[tuple[str, Answers]]:
+        """Count on a lost station again, or no longer."""
+        if reason := self._admit(station, begun=True):
+            yield from self._gone(station, reason)
+
+    def _gone(self, station: Remote, reason: str) -> Iterator[tuple[str, Answers]]:
+        self._leave(station, reason)
+        yield station.kind, f"{station.name} does not start again: {reason}"
+
+    def _answered(self, station: Remote) -> Iterator[tuple[str, Answers]]:
+        """Yield a station's answers to a case, or that it was lost."""
+        try:
+            found = station.word()
+        except Lost as lost:
+            yield station.kind, f"{station.name} was lost: {lost}"
+            if station.task and station.left:
+                self._lost.append((station, replace(station.task, due=station.left)))
+            station.start()
+            return
+        if found:
+            answers, memory = found
+            most = self.memory[station.kind]
+            most |= {name: max(size, most.get(name, 0)) for name, size in memory.items()}
+            yield station.kind, answers
+
+    def _again(self, lost_on: Remote, task: Task) -> Iterator[tuple[str, Answers]]:
+        """Do lost cases once more, elsewhere if there is another station, with nothing beside.
+
+        Each solution has the case alone, so that none answers for another.
+        """
+        kind = lost_on.kind
+        for case, solutions in task.due.items():
+            for name in solutions:
+                one = replace(task, due={case: (name,)})
+                station = yield from self._free(kind, lost_on)
+                station.give(one)
+                while station.task:
+                    yield from self._hear()
+                if self._lost:
+                    self._lost.clear()
+                    station = yield from self._free(kind, lost_on)
+                    yield kind, station.crashed(one, TWICE)
+
+    def _free(self, kind: str, lost_on: Remote) -> Generator[tuple[str, Answers], None, Remote]:
+        """Return a station that waits for a task, another one than `lost_on` if there is any."""
+        while True:
+            free = [each for each in self._stations if each.kind == kind and not each.pending]
+            if free:
+                return min(free, key=lambda each: each is lost_on)
+            yield from self._hear()
 
 
-def slots_of(nodes: Sequence[Mapping[str, Any]]) -> list[Slot]:
-    """Return the GPUs of the nodes that are alive, as `ray.nodes()` lists them, taken or not."""
-    found = []
-    for each in nodes:
-        resources, host = each["Resources"], each["NodeManagerHostname"]
-        count = int(resources.get("GPU", 0)) if each["Alive"] else 0
-        kinds = [name.removeprefix(LABEL) for name in resources if name.startswith(LABEL)]
-        for number in range(count):
-            name = f"{host} {each['NodeID'][:6]} GPU {number}"
-            found.append(Slot(each["NodeID"], name, kinds[0] if kinds else "", number, count))
-    return found
-
-
-def _wait(stations: Sequence[RayStation], limit: float) -> None:
-    """Begin the stations, and wait for those that are placed within the limit, in seconds.
-
-    In the main thread, where Ctrl-C ends it: `Fleet.__enter__` joins the threads that it waits in.
-    """
-    begun = [each.begin() for each in stations]
-    wait = cluster.ray().wait
-    placed, _ = wait([each for each, _ in begun], num_returns=len(begun), timeout=limit)
-    if started := [each for first, each in begun if first in placed]:
-        wait(started, num_returns=len(started))
-
-
-def _actor(slot: Slot) -> Any:
-    """Return the actor's class with its place."""
-    ray = cluster.ray()
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    place: dict[str, Any] = {"num_cpus": 1, "num_gpus": 1, "max_restarts": 0}
-    if slot.kind:
-        place["accelerator_type"] = slot.kind
-    here = NodeAffinitySchedulingStrategy(slot.node, soft=False)
-    return ray.remote(Relay).options(scheduling_strategy=here, **place)
-
-
-def _awaited(reference: Any) -> bytes:
-    """Return a value from a station.
-
-    Raises:
-        Lost: The actor, its station or its node has ended.
-        UserError: The user can mend the reason.
-        RuntimeError: The harness failed there.
-    """
-    try:
-        value: bytes = cluster.ray().get(reference)
-        return value
-    except cluster.ray().exceptions.RayError as error:
-        raise _told(error) from None
+def _split(task: Task, count: int) -> tuple[Task, Task]:
+    """Return the first cases of a task, and the others."""
+    due = iter(task.due.items())
+    return replace(task, due=dict(islice(due, count))), replace(task, due=dict(due))
 
 
 def _told(error: Any) -> Exception:
     """Return what an error of Ray's means: the station's own, or that its actor has ended."""
-    if not isinstance(error, cluster.ray().exceptions.RayTaskError):
+    if not isinstance(error, ray().exceptions.RayTaskError):
         return Lost(_short(error))
-    if isinstance(error.cause, UserError | Lost):
-        return type(error.cause)(str(error.cause))
-    return RuntimeError(f"the harness failed on a node:\n{error}")
+    if isinstance(error.cause, UserError):
+        return UserError(str(error.cause))
+    return RuntimeError(f"the harness failed on a device:\n{error}")
 
 
 def _short(error: BaseException) -> str:
-    """Return the first line of an error, and the last where a node's environment is not made."""
+    """Return the first and the last line of an error of Ray's, between which its traceback is."""
+    if isinstance(error, ray().exceptions.ActorUnavailableError):  # in many words
+        return "its process or its node has ended"
     first, *others = str(error).strip().split("\n")
-    if others and isinstance(error, cluster.ray().exceptions.RuntimeEnvSetupError):
-        return f"{first} {others[-1].strip()}"
-    return first.strip() or type(error).__name__
+    return " ".join([first.strip(), *(each.strip() for each in others[-1:])])
+
+
+# --- the cluster ----------------------------------------------------------------------------------
+
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""The variable by which Ray binds to the loopback address alone, on Linux too; otherwise each of
+its processes listens on every interface. It is read when Ray is imported."""
+OWN = {LOOPBACK: "0", "RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
+"""The variables of a cluster of this machine alone: Ray kills nobody for memory, and no process
+gives way to others while it is timed."""
+TOKEN = "RAY_AUTH_MODE"
+"""The variable by which Ray sends a token; without it, none to a cluster that has an address."""
+QUICK = {"RAY_py_gcs_connect_timeout_s": "5", "RAY_NUM_REDIS_GET_RETRIES": "2"}
+"""The variables by which Ray gives up a head that does not answer after half a minute, not five."""
+LONGEST_ANSWER = 10.0
+"""Seconds in which the head's port must answer."""
+TRAVELS = ("common", "contributors", "pyproject.toml")
+"""The entries of the repository that a node needs."""
+
+
+def connect(address: str | None, environment: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Connect to a cluster, or start one that only this machine can reach.
+
+    Args:
+        address: HOST:PORT of the cluster's head; None to start one.
+        environment: Ray's runtime environment of the actors.
+        here: The resources of a cluster that is started.
+
+    Raises:
+        UserError: There is none at the address, or it has another version or token.
+    """
+    os.environ.update(QUICK)
+    if address:
+        _reach(address)
+    else:
+        os.environ.update(OWN | os.environ)
+    try:
+        ray().init(
+            address=address or "local",
+            runtime_env=dict(environment),
+            include_dashboard=False if address is None else None,
+            log_to_driver=False,
+            logging_level="ERROR",
+            **here,
+        )
+    except (ConnectionError, RuntimeError, ray().exceptions.RayError) as error:
+        where, why = address or "this machine", " ".join(str(error).split())
+        told = f"no connection to a Ray cluster at {where}: {why}"
+        hint = "" if TOKEN in os.environ else f"; if it asks for a token, set {TOKEN}=token"
+        raise UserError(told + hint) from None
+
+
+def _reach(address: str) -> None:
+    """Connect to the head's port, and leave it: Ray itself would try for minutes, in many lines.
+
+    Raises:
+        UserError: Nothing listens there.
+    """
+    host, _, port = address.rpartition(":")
+    if host in ("localhost", "127.0.0.1"):
+        host = ray().util.get_node_ip_address()  # as Ray does
+    at = address if address.startswith(host) else f"{address}, which Ray takes for {host}"
+    try:
+        socket.create_connection((host, int(port)), LONGEST_ANSWER).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"no Ray cluster at {at}: {why}") from None
+
+
+def runtime_environment(install: bool) -> dict[str, Any]:
+    """Return what each node gets: the project's files, and packages if they are to be installed."""
+    excluded = [f"/{each.name}" for each in ROOT.iterdir() if each.name not in TRAVELS]
+    files = {"working_dir": str(ROOT), "excludes": [*excluded, "__pycache__"]}
+    if not install:
+        return files
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    return {**files, "pip": {"packages": _packages(groups, "run"), "pip_check": False}}
+
+
+def _packages(groups: Mapping[str, Sequence[Any]], group: str) -> list[str]:
+    """Return the packages of a dependency group, those of the groups that it includes too."""
+    found = []
+    for each in groups[group]:
+        found += [each] if isinstance(each, str) else _packages(groups, each["include-group"])
+    return found
+
+
+def ray() -> Any:
+    """Return the module, which takes a second to import.
+
+    Raises:
+        ModuleNotFoundError: It is not installed.
+    """
+    import ray as found
+
+    return found

@@ -20,24 +20,18 @@ from common.records.runs import INTERPRETER, Place, folder_of
 from common.solutions import Solution, package_of
 
 
-def place(
-    device: Literal["cpu", "cuda"],
-    solutions: Iterable[Solution],
-    budget: int,
-    name: str = "",
-) -> Place:
+def place(device: Literal["cpu", "cuda"], solutions: Iterable[Solution], budget: int) -> Place:
     """Return the device of this process.
 
     Args:
         device: `cpu` or `cuda`.
         solutions: The solutions that run on it.
         budget: The bytes of a GPU that may be taken.
-        name: The device's name in place of its own.
     """
     timed = device == "cuda"
     return Place(
         device=device,
-        name=name or device_name(device),
+        name=device_name(device),
         node=socket.gethostname(),
         uuid=str(torch.cuda.get_device_properties().uuid) if timed else "cpu",
         versions=versions() | peer_versions(solutions),

@@ -49,9 +49,6 @@ class State(TypedDict, total=False):
     """Turns of eager and the limits beside which a probe stayed slow; see `measure/baseline.py`."""
     slow_host_probes: int
     """The same by the host's clock; earlier records count both together."""
-    pace: float
-    """Eager's time on this device over its median on all of the run's devices of the kind, where
-    it is far from 1; see `engines/paces.py`."""
     elsewhere: str
     """The device of the case's first timed row in the run, where it is another than this row's."""
 
@@ -193,8 +190,6 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
             reasons.append(SLOW_PROBES)
         if others := state.get("others"):
             reasons.append(f"shared with {others} other process{'es' * (others > 1)}")
-        if (pace := state.get("pace", 1.0)) != 1.0:
-            reasons.append(f"a device where eager takes {pace:.2f} of its kind's time")
         if state.get("elsewhere"):
             reasons.append("another device than the case's other rows")
         of_host = [SLOW_PROBES] if state.get("slow_host_probes") else []

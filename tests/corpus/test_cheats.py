@@ -13,8 +13,7 @@ import torch
 
 from common import ops, paths
 from common.engines.benching import bench
-from common.engines.local import Here
-from common.engines.units import Job, Source
+from common.engines.engine import Here, Job, Source
 from common.errors import UserError
 from common.grading import worker
 from common.grading.sweep import Sweep

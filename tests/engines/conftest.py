@@ -3,15 +3,14 @@
 import pytest
 
 from common import paths
+from common.commands import engines
 from common.measure import machine
 from tests.support import killed as drivers
 from tests.support.fake_ray import begun
 from tests.support.jobs import expected, folder
-from tests.support.nodes import copies, unpacked
-from tests.support.scripted import scripted
 from tests.support.verdict_files import target
 
-__all__ = ["begun", "copies", "expected", "folder", "scripted", "target", "unpacked"]
+__all__ = ["begun", "expected", "folder", "target"]
 
 
 @pytest.fixture(autouse=True)
@@ -20,3 +19,11 @@ def as_it_was(monkeypatch):
     monkeypatch.setattr(machine, "harness_digest", machine.harness_digest)
     monkeypatch.setattr(paths, "RESULTS", paths.RESULTS)
     monkeypatch.setattr(drivers, "held", drivers.held)
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Whether Ray is."""
+    here = {"ray": True}
+    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: here["ray"] or None)
+    return here

@@ -4,14 +4,15 @@ import json
 import lzma
 
 from common import paths
-from common.engines.engine import Fleet
-from common.engines.engine import cases as cases_of
+from common.engines import benching
 from common.engines.grading import Begins, Found, grade, part_of
 from common.measure import recording
+from common.records.lines import Selection
 from common.spec import DIRECTIONS
 from tests.support import killed
+from tests.support.fake_ray import Fleet
 from tests.support.records import row
-from tests.support.stations import JOB, SOLUTIONS, Station, cases
+from tests.support.stations import JOB, SOLUTIONS, Station
 
 KINDS = ("A GPU", "Another GPU")
 
@@ -75,19 +76,33 @@ def test_a_run_that_lacks_its_end_alone_gets_it(tmp_path, monkeypatch):
     assert again[:-1] == whole[:-1] and json.loads(again[-1])["kind"] == "end"
 
 
-def test_devices_of_a_kind_take_the_cases_that_all_have_room_for():
-    small, large = Station("small"), Station("large")
-    large.cases = cases(4)
-    small.cases = {"rope": ("c3", "c1")}
-    with Fleet(JOB, [large, small]) as fleet:
-        assert cases_of(fleet, "a-gpu") == {"rope": ("c1", "c3")}
+def test_a_row_from_another_device_than_its_cases_first_says_so():
+    first = {}
+    one, other = row(device="GPU-a"), row(device="GPU-b")
+    assert benching._noted(one, first) == one
+    assert benching._noted(row(device="GPU-b", case="c9"), first).disturbed == {}
+    noted = benching._noted(other, first)
+    assert noted.device_state["elsewhere"] == "GPU-a"
+    assert noted.disturbed == {"gpu": ["another device than the case's other rows"]}
+    assert benching._noted(row(device="GPU-a"), first).disturbed == {}
+    failed = row(device="GPU-b", gpu={}, host={}, verdict="CRASHED")
+    assert benching._noted(failed, first) == failed, "it has no times"
 
 
-def test_a_device_with_less_room_than_before_does_not_start_again():
-    first, other = Station("a", lambda *_: True, count=4), Station("b", count=4)
-    with Fleet(JOB, [first, other]) as fleet:
-        first.cases = cases(2)
-        assert not fleet._starts_again(first)
-        assert first.closed, "it would keep its share of the memory"
-        first.cases = cases(5)
-        assert fleet._starts_again(first)
+def test_a_run_that_goes_on_on_another_device_says_so(tmp_path, monkeypatch):
+    """Of one device that was interrupted amid a case, which writes each solution's rows at once."""
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(killed, "COUNT", 2)
+    measured = benching.bench(killed.fleet(tmp_path, "bench"), Selection(), {})
+    next(each for each in measured if isinstance(each, benching.Taken))
+    measured.close()
+    (path,) = (tmp_path / "results" / "a-gpu").glob("*[0-9a-f].jsonl")
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(whole[:3]).replace(b'"device":"a"', b'"device":"z"').replace(
+        b'"device":"b"', b'"device":"z"'))  # fmt: skip
+    rows = [each.row for each in benching.bench(killed.fleet(tmp_path, "bench"), Selection(), {})
+            if isinstance(each, benching.Taken)]  # fmt: skip
+    assert len(rows) == 4 * killed.COUNT - 2
+    apart = {(each.solution, each.case) for each in rows if each.device_state.get("elsewhere")}
+    assert apart == {("bob/rope", each.case) for each in rows if each.device_state.get("elsewhere")}
+    assert len(apart) == 1

@@ -1,34 +1,35 @@
-"""A Ray cluster of simulated nodes: the verdicts of one process, whatever node is lost.
+"""A Ray cluster of simulated nodes: the verdicts of one process, whatever is lost.
 
-The nodes' GPUs and kinds of accelerators are labels; their stations run without a GPU.
+The nodes' GPUs are labels; their stations run without a GPU.
 """
 
 import os
-import shutil
 import signal
-import tempfile
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from common import paths
-from common.engines import cluster as cluster_of_ray
 from common.engines import ray_engine
 from common.engines.benching import Note, Recorded, bench
-from common.engines.cluster import LOOPBACK
-from common.engines.ray_engine import RayFleet, RayStation
-from common.engines.units import SIZES, Sizes
+from common.engines.engine import Here, Task
+from common.engines.ray_engine import OWN, SIZES, RayEngine, Remote
 from common.errors import UserError
+from common.processes import VISIBLE
 from common.records import runs
 from common.records.lines import Selection
+from tests.generators.killing import descendants, stations
 from tests.support.jobs import job_in, verdicts
-from tests.support.stations import takes_first
+from tests.support.processes import alive
+from tests.support.study import RIGHT
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-os.environ[LOOPBACK] = "0"  # before Ray is imported
+os.environ.update(OWN)  # before Ray is imported
 ray = pytest.importorskip("ray", reason="the group `ray` is not installed")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
@@ -36,25 +37,17 @@ cluster_utils = pytest.importorskip("ray.cluster_utils")
 @pytest.fixture(scope="module")
 def cluster():
     """A head without a GPU, which the driver connects to."""
-    made = cluster_utils.Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "num_gpus": 0}
-    )
-    yield made
-    made.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(VISIBLE, raising=False)  # Ray would refuse GPUs, though they are labels alone
+        made = cluster_utils.Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "num_gpus": 0}
+        )
+        yield made
+        made.shutdown()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def copies():
-    """A folder for the nodes' copies that no solution may write to."""
-    made = Path(tempfile.mkdtemp(prefix=".triton-study-test-", dir=Path.home()))
-    os.environ["STUDY_NODE_FOLDER"] = str(made)
-    yield made
-    del os.environ["STUDY_NODE_FOLDER"]
-    shutil.rmtree(made, ignore_errors=True)
-
-
-def add(cluster, kind):
-    return cluster.add_node(num_cpus=1, num_gpus=1, resources={f"accelerator_type:{kind}": 1})
+def add(cluster, count=1):
+    return cluster.add_node(num_cpus=2 * count, num_gpus=count)
 
 
 def wait_until_dead(node):
@@ -82,49 +75,102 @@ def listening():
 
 
 def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monkeypatch):
-    """With a unit before it, while the other node is at work."""
-    monkeypatch.setitem(SIZES, "grade", Sizes(1, 1))
-    nodes = [add(cluster, "H100") for _ in range(2)]
-    takes_first(monkeypatch, nodes[0].node_id[:6])  # a station's name has a part of its node's
-    run, left = RayStation.run, [nodes[0]]
+    """With a task before it, while the other node is at work."""
+    monkeypatch.setitem(SIZES, "grade", (1, 1))
+    nodes = [add(cluster) for _ in range(2)]
+    left, give = [nodes[0]], Remote.give
 
-    def lose(station, unit):
-        if station._slot.node == nodes[0].node_id and left:
+    def lose(station, task):
+        if left and station.name == "station 1":  # both have a task
             cluster.remove_node(left.pop(), allow_graceful=False)
             wait_until_dead(nodes[0])
-        yield from run(station, unit)
+        give(station, task)
 
-    monkeypatch.setattr(RayStation, "run", lose)
-    found, lines = verdicts(RayFleet(job_in(folder), cluster.address, simulated=True))
+    monkeypatch.setattr(Remote, "give", lose)
+    found, lines = verdicts(RayEngine(job_in(folder), cluster.address))
     cluster.remove_node(nodes[1])
     assert found == expected
-    assert any("was lost" in line for line in lines)
+    assert any("was lost: its process or its node has ended" in line for line in lines)
     loopback = ("0100007F:", "0000000000000000FFFF00000100007F:")
     assert all(address.startswith(loopback) for address in listening())
 
 
-def test_each_kind_of_accelerator_has_its_record(cluster, folder, tmp_path, monkeypatch):
+def test_a_killed_station_starts_again_and_each_row_comes_once(
+    cluster, folder, tmp_path, monkeypatch
+):
+    """Of two, once both are at work."""
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     monkeypatch.setattr("common.engines.benching.counts", lambda *_: iter(()))
-    nodes = [add(cluster, kind) for kind in ("H100", "H200")]
     job = job_in(folder, command="bench", tier="board", sample=None)
-    events = list(bench(RayFleet(job, cluster.address, simulated=True), Selection(), {}))
-    for each in nodes:
-        cluster.remove_node(each)
-    assert not [each for each in events if isinstance(each, Note)], "both take part"
-    assert {each.path.parent.name for each in events if isinstance(each, Recorded)} == {
-        "h100", "h200",
-    }  # fmt: skip
-    both = [runs.read(tmp_path / "results" / kind) for kind in ("h100", "h200")]
-    h100, h200 = ({(row.key, row.verdict) for row in each.rows} for each in both)
-    assert h100 == h200
-    assert [len(each.rows) for each in both] == [len(h100)] * 2
-    assert [each.runs[0].device_name for each in both] == ["H100", "H200"]
+    give, given = Remote.give, []
+
+    def kill(station, task):
+        give(station, task)
+        given.append(task)
+        if len(given) == 2:
+            os.kill(stations(os.getpid())[-1], signal.SIGKILL)
+
+    made = add(cluster, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Remote, "give", kill)
+        events = list(bench(RayEngine(job, cluster.address), Selection(), {}))
+    cluster.remove_node(made)
+    (recorded,) = (each for each in events if isinstance(each, Recorded))
+    (line,) = (each.line for each in events if isinstance(each, Note))
+    assert line.endswith("was lost: its process or its node has ended")
+    rows = [(row.key, row.verdict) for row in runs.read(recorded.path.parent).rows]
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "alone")
+    (recorded,) = (each for each in bench(Here(job), Selection(), {}) if isinstance(each, Recorded))
+    alone = [(row.key, row.verdict) for row in runs.read(recorded.path.parent).rows]
+    assert sorted(rows) == sorted(alone)
+    assert len(rows) == len(set(rows))
+
+
+ASLEEP = 480.0
+"""Seconds for which a solution keeps a station that waits for its answer."""
+DRIVE = "import sys; from tests.engines import test_ray; test_ray.drive(sys.argv[1])"
+
+
+def drive(folder):
+    """Grade with two stations that share this machine, in a process that is killed meanwhile."""
+    asleep = RIGHT.replace("    x1, x2", f"    import time; time.sleep({ASLEEP})\n    x1, x2")
+    verdicts(RayEngine(job_in(Path(folder), (asleep, asleep), sample=None), share=2))
+
+
+def test_stations_end_with_their_driver(tmp_path):
+    """At once: they do not wait for an answer that nobody hears."""
+    driver = subprocess.Popen([sys.executable, "-c", DRIVE, tmp_path], cwd=paths.ROOT)
+    # a station, and behind each base, fork server and workers
+    assert wait_until(lambda: any(len(descendants(each)) > 2 for each in stations(driver.pid)))
+    family = [*stations(driver.pid), *(each for one in stations(driver.pid)
+                                       for each in descendants(one))]  # fmt: skip
+    driver.kill()
+    driver.wait()
+    assert wait_until(lambda: not any(map(alive, family)), ASLEEP / 2)
+
+
+def test_a_device_of_the_harness_that_fails_is_told_whole(cluster, folder):
+    made = add(cluster)
+    unknown = Task("rotate_half", {"no such case": ("alice/rotate_half",)})
+    told = r"the harness failed on a device:\n[^$]*KeyError"
+    with (
+        RayEngine(job_in(folder), cluster.address) as engine,
+        pytest.raises(RuntimeError, match=told),
+    ):
+        list(engine.run({"cpu": [unknown]}))
+    cluster.remove_node(made)
+
+
+def test_a_job_that_no_station_can_do_is_one_line(cluster, folder):
+    made = add(cluster)
+    with pytest.raises(UserError, match=r"^station 0 takes no part: tier matrix needs a GPU"):
+        verdicts(RayEngine(job_in(folder, tier="matrix"), cluster.address))
+    cluster.remove_node(made)
 
 
 def test_a_cluster_without_a_gpu_is_one_line(cluster, folder):
     with pytest.raises(UserError, match="the Ray cluster has no GPU"):
-        verdicts(RayFleet(job_in(folder, device="cuda"), cluster.address))
+        verdicts(RayEngine(job_in(folder, device="cuda"), cluster.address))
     assert not ray.is_initialized()
 
 
@@ -138,9 +184,9 @@ def test_a_cluster_that_does_not_let_in_is_one_line(folder, monkeypatch, error):
         raise error
 
     monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(cluster_of_ray, "_reach", lambda address: None)
+    monkeypatch.setattr(ray_engine, "_reach", lambda address: None)
     with pytest.raises(UserError, match=r"cluster at 127.0.0.1:1: .*Ray: 2.9") as told:
-        verdicts(RayFleet(job_in(folder), "127.0.0.1:1", simulated=True))
+        verdicts(RayEngine(job_in(folder), "127.0.0.1:1"))
     assert "\n" not in str(told.value)
 
 
@@ -158,45 +204,35 @@ class Other:
         """Return once it has its GPU."""
 
 
+def taken(monkeypatch, then):
+    """Have another job take a GPU once the engine is connected."""
+    connect = ray_engine.connect
+
+    def late(*of):
+        connect(*of)
+        late.other = Other.remote()
+        ray.get(late.other.here.remote())
+        then()
+
+    monkeypatch.setattr(ray_engine, "connect", late)
+
+
 def test_a_taken_gpu_takes_no_part(cluster, folder, monkeypatch):
     """Of a node's two, the other one does the work."""
     monkeypatch.setattr(ray_engine, "LONGEST_PLACING", 60.0)
-    made = cluster.add_node(num_cpus=4, num_gpus=2, resources={"accelerator_type:H100": 1})
-    wait = ray_engine._wait
-
-    def late(stations, limit):
-        late.other = Other.remote()
-        ray.get(late.other.here.remote())
-        wait(stations, limit)
-
-    monkeypatch.setattr(ray_engine, "_wait", late)
-    with RayFleet(job_in(folder), cluster.address, simulated=True) as fleet:
-        assert fleet.busy == (0, 1)
-        (note,) = fleet.notes
+    made = add(cluster, 2)
+    taken(monkeypatch, lambda: None)
+    with RayEngine(job_in(folder), cluster.address) as engine:
+        assert engine.busy == (0, 1)
+        (note,) = engine.notes
     cluster.remove_node(made)
     assert "takes no part: its GPU is taken" in note
 
 
 def test_ctrl_c_ends_the_wait_for_a_gpu(cluster, folder, monkeypatch):
-    made = cluster.add_node(num_cpus=4, num_gpus=1, resources={"accelerator_type:H100": 1})
-    wait = ray_engine._wait
-
-    def late(stations, limit):
-        late.other = Other.remote()
-        ray.get(late.other.here.remote())
-        threading.Timer(3, os.kill, [os.getpid(), signal.SIGINT]).start()
-        wait(stations, limit)
-        pytest.fail("it waited to the end")
-
-    monkeypatch.setattr(ray_engine, "_wait", late)
+    made = add(cluster)
+    taken(monkeypatch, threading.Timer(3, os.kill, [os.getpid(), signal.SIGINT]).start)
     with pytest.raises(KeyboardInterrupt):
-        RayFleet(job_in(folder), cluster.address, simulated=True).__enter__()
-    cluster.remove_node(made)
-
-
-def test_what_the_user_can_mend_on_a_node_keeps_its_line(cluster, folder, monkeypatch, tmp_path):
-    monkeypatch.setenv("STUDY_NODE_FOLDER", str(tmp_path))
-    made = add(cluster, "H100")
-    with pytest.raises(UserError, match="lies where solutions may write: set STUDY_NODE_FOLDER"):
-        verdicts(RayFleet(job_in(folder), cluster.address, simulated=True))
+        RayEngine(job_in(folder), cluster.address).__enter__()
+    assert not ray.is_initialized()
     cluster.remove_node(made)

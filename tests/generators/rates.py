@@ -16,7 +16,7 @@ import sys
 import time
 
 from common.commands import gpus
-from common.engines.process import share_cores
+from common.engines.ray_engine import share_cores
 from common.paths import ROOT
 from common.processes import VISIBLE
 
@@ -65,7 +65,7 @@ def sweep(engine, names, cores, options):
 
 
 def row(engine, count, kernels, run, alone=None):
-    """Return a line of the table; `alone` is the same engine's run on one GPU."""
+    """Return a line of the table; `alone` is the run on one GPU, in one process."""
     efficiency = f"{run.rate / (count * alone.rate):.2f}" if alone else "–"
     return (
         f"| {engine} | {count} | {kernels} | {run.whole:.1f} s | {run.answers[0]:.1f} s"
@@ -85,14 +85,14 @@ def main(arguments):
         raise SystemExit("torch finds no GPU: there is nothing to compare")
     cores = share_cores(sorted(os.sched_getaffinity(0)), len(names))
     print(HEADER, flush=True)
-    first = sweep("local", names, cores, options)
-    print(row("local", len(names), "compiled for the first time", first), flush=True)
-    for engine in ("local", "ray") if importlib.util.find_spec("ray") else ("local",):
-        alone = sweep(engine, names[:1], cores, options)
-        print(row(engine, 1, "kept", alone), flush=True)
-        if names[1:]:
-            every = sweep(engine, names, cores, options)
-            print(row(engine, len(names), "kept", every, alone), flush=True)
+    ray = importlib.util.find_spec("ray")
+    first = sweep("ray" if ray else "local", names, cores, options)
+    print(row("ray" if ray else "local", len(names), "compiled for the first time", first))
+    alone = sweep("local", names[:1], cores, options)
+    print(row("local", 1, "kept", alone), flush=True)
+    if ray:
+        every = sweep("ray", names, cores, options)
+        print(row("ray", len(names), "kept", every, alone), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from common import paths
 from common.engines import benching
 from common.engines.benching import Kept, Planned, Recorded, Taken
-from common.engines.local import Here
-from common.engines.units import Job, Source
+from common.engines.engine import Here, Job, Source
 from common.errors import UserError
 from common.grading import sweep
 from common.grading.sweep import Sweep

@@ -1,11 +1,124 @@
-"""A stand-in for Ray that starts nothing."""
+"""A stand-in for Ray: its actors are made-up stations of this process, and it starts nothing."""
+
+from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
 
-from common.engines import cluster
-from common.engines.cluster import LOOPBACK
+from common.engines import ray_engine
+from common.engines.ray_engine import RayEngine
+
+ENDLESS = 100
+"""More often than that in a row nobody waits in vain."""
+
+
+class RayError(Exception):
+    """What Ray raises where an actor has ended."""
+
+
+class RayTaskError(RayError):
+    """What Ray raises where an actor's method did."""
+
+    def __init__(self, cause):
+        super().__init__(f"Traceback: {cause}")
+        self.cause = cause
+
+
+class Reference:
+    """The result of a call that is carried out once it is asked for."""
+
+    def __init__(self, station, call):
+        self.station, self.call = station, call
+
+
+class Stream(Reference):
+    """The results of a generator, one after the other."""
+
+    def __init__(self, station, found):
+        super().__init__(station, None)
+        self.found = found
+
+    def __next__(self):
+        found = next(self.found, StopIteration)
+        if found is StopIteration:
+            raise StopIteration
+        return Reference(self.station, lambda: found)
+
+
+class Handle:
+    """The handle of an actor."""
+
+    def __init__(self, station):
+        self.station = station
+        self.run = SimpleNamespace(options=lambda **_: self._method(Stream, station.run))
+
+    def __getattr__(self, name):
+        if name == "__ray_ready__":
+            return self._method(Reference, lambda: lambda: None)
+        method = getattr(self.station, name)
+        return self._method(Reference, lambda *of: lambda: method(*of))
+
+    def _method(self, reference, call):
+        return SimpleNamespace(remote=lambda *of: reference(self.station, call(*of)))
+
+
+class FakeRay:
+    """The module, over these stations; those that say something take turns."""
+
+    exceptions = SimpleNamespace(
+        RayError=RayError, RayTaskError=RayTaskError, ActorUnavailableError=()
+    )
+
+    def __init__(self, stations):
+        self.stations, self.left, self.turn, self.silent = stations, list(stations), 0, 0
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": {"GPU": len(self.stations)}}]
+
+    def remote(self, actor):
+        made = SimpleNamespace(remote=lambda *of: Handle(self.left.pop(0)))
+        return SimpleNamespace(options=lambda **_: made)
+
+    def is_initialized(self):
+        return True
+
+    def wait(self, pending, num_returns=1, timeout=None):
+        said = [each for each in pending if each.station.says]
+        self.turn += 1
+        self.silent = 0 if said else self.silent + 1
+        assert self.silent < ENDLESS, "it waits for ever"
+        if num_returns == 1 and said:
+            said = [said[self.turn % len(said)]]
+        return said, [each for each in pending if each not in said]
+
+    def get(self, reference):
+        return reference.call()
+
+    def kill(self, handle, no_restart=True):
+        handle.station.kill(no_restart)
+
+    def shutdown(self):
+        pass
+
+
+class Fleet(RayEngine):
+    """The engine over made-up stations."""
+
+    def __init__(self, job, stations):
+        super().__init__(job)
+        self._fake = FakeRay(stations)
+
+    def __enter__(self):
+        self._ray, ray_engine.ray = ray_engine.ray, lambda: self._fake
+        return super().__enter__()
+
+    def __exit__(self, *of):
+        super().__exit__(*of)
+        ray_engine.ray = self._ray
+
+    def _connect(self):
+        pass
 
 
 @pytest.fixture
@@ -13,8 +126,8 @@ def begun(monkeypatch):
     """What Ray is started with, in place of Ray."""
     asked = {}
     fake = SimpleNamespace(init=lambda **how: asked.update(how))
-    monkeypatch.setattr(cluster, "ray", lambda: fake)
-    for name in (LOOPBACK, *cluster.QUICK):
+    monkeypatch.setattr(ray_engine, "ray", lambda: fake)
+    for name in ray_engine.OWN | ray_engine.QUICK:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     return asked

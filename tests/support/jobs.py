@@ -2,9 +2,8 @@
 
 import pytest
 
+from common.engines.engine import Here, Job, Source
 from common.engines.grading import Found, grade
-from common.engines.local import Here
-from common.engines.units import Job, Source
 from common.grading import sweep
 from common.solutions import discover
 from tests.support.study import RIGHT, WRONG

@@ -12,12 +12,13 @@ from pathlib import Path
 from common import cli, paths
 from common.commands import engines
 from common.commands import options as shared
-from common.engines import benching, engine
-from common.engines.units import Job, Rows, Source
+from common.engines import benching
+from common.engines.engine import Job, Rows, Source
 from common.measure import machine
 from common.records.lines import Selection, Summary
 from common.records.writer import Samples
 from common.solutions import discover
+from tests.support.fake_ray import Fleet
 from tests.support.records import row
 from tests.support.stations import Station
 from tests.support.waiting import LONGEST
@@ -47,12 +48,12 @@ class Timed(Station):
         super().__init__(name, count=COUNT, device="cuda")
         self.digests = digests
 
-    def answer(self, unit, solution, case):
+    def answer(self, task, solution, case):
         take_time(solution, case)
         sources, harness = self.digests[solution]
         rows = tuple(
             row(
-                run=unit.run, solution=solution, case=case, direction=direction, sources=sources,
+                run=task.run, solution=solution, case=case, direction=direction, sources=sources,
                 harness=harness, node="here", device=self.name,
                 gpu={name: Summary.of([random.uniform(1, 2)]) for name in SAMPLES},
             )
@@ -64,9 +65,9 @@ class Timed(Station):
 class Slow(Station):
     """Answers with verdicts, each after a moment."""
 
-    def answer(self, unit, solution, case):
+    def answer(self, task, solution, case):
         take_time(solution, case)
-        return super().answer(unit, solution, case)
+        return super().answer(task, solution, case)
 
 
 def solutions(folder: Path):
@@ -85,7 +86,7 @@ def fleet(folder, command):
     digests = {each.name: pair for each, pair in machine.digests_of(chosen).items()}
     job = Job(command=command, device="cuda", sources=tuple(map(Source.of, chosen)), tier="board")
     make = {"bench": lambda n: Timed(n, digests), "grade": lambda n: Slow(n, count=COUNT)}
-    return engine.Fleet(job, [make[command](name) for name in "ab"])
+    return Fleet(job, [make[command](name) for name in "ab"])
 
 
 def bench(folder: Path, to_be_killed: bool = False) -> None:
