@@ -23,7 +23,7 @@ COUNTED = INTERPRETED and bool(TARGET)
 if INTERPRETED:
     from common.sandbox.interpreter import bounds, conflicts, patches
 if TARGET:
-    from common.sandbox.compiled import stages, target
+    from common.sandbox.compiled import target
 
 LAG = 10_000_000
 """The GPU's clock cycles by which its default stream lags behind another: a few milliseconds."""
@@ -44,7 +44,7 @@ def install() -> None:
     if TARGET and TARGET != EVERY:  # of every target, each worker is told its own
         target.install(TARGET)
         if not INTERPRETED:
-            stages.stop_at_llvm()
+            target.stop_at_llvm()
 
 
 def _let_launches_choose_a_gpu() -> None:

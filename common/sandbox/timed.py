@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
-from common.sandbox import backend, contestants, trace
+from common.sandbox import backend, contestants
 from common.sandbox.clock import Clock, Limits, Probes
 from common.sandbox.rotation import Rotation, TimedCall, peak_memory
 from common.sandbox.session import Session
@@ -206,4 +210,25 @@ def trace_calls(session: Session, call: Reply, backward: bool) -> Reply:
     """Return a Chrome trace of a few calls, as JSON text."""
     prepared = session.prepared(call, session.function, session.prepare)
     run = contestants.as_run(prepared, backward)
-    return {"trace": trace.chrome_trace(run)}
+    return {"trace": chrome_trace(run)}
+
+
+# --- a trace --------------------------------------------------------------------------------------
+
+TRACED = 3
+"""Calls in the trace. One more runs before them, since a first call may compile."""
+
+
+def chrome_trace(run: Callable[[], object]) -> str:
+    """Return the trace of `TRACED` calls as JSON text."""
+    run()
+    backend.synchronize()
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * backend.ON_GPU]
+    with profile(activities=activities) as profiled:
+        for _ in range(TRACED):
+            run()
+        backend.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiled.export_chrome_trace(str(path))
+        return path.read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from common.sandbox.counted.operators import Operators
+from common.sandbox.counted.call import Operators
 
 
 def operators(call):

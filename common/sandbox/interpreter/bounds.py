@@ -23,15 +23,22 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from common.sandbox.interpreter import provenance, tape, tapes, together
-from common.sandbox.interpreter.access_log import AccessLog as AccessLog
-from common.sandbox.interpreter.access_log import kernel_line
+from common.sandbox.interpreter import spans, tape, tapes, together
 from common.sandbox.interpreter.conflicts import ATOMIC, Access, Conflicts
-from common.sandbox.interpreter.lanes import active, bare, width_of
 from common.sandbox.interpreter.language import annotated
-from common.sandbox.interpreter.program import Program
-from common.sandbox.interpreter.second_look import SecondLook
-from common.sandbox.interpreter.spans import Span, alive, element, extent, spans_of
+from common.sandbox.interpreter.second_look import AccessLog as AccessLog
+from common.sandbox.interpreter.second_look import SecondLook, kernel_line
+from common.sandbox.interpreter.spans import (
+    Span,
+    active,
+    alive,
+    bare,
+    element,
+    extent,
+    spans_of,
+    width_of,
+)
+from common.sandbox.interpreter.tapes import Program
 
 READS = "reads"
 SHOWN = 6
@@ -67,7 +74,7 @@ class Launch(NamedTuple):
 
     def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
         """Return the memory that the pointers may lead to."""
-        return self.alive() if provenance.is_loaded(pointers) else self.spans
+        return self.alive() if spans.is_loaded(pointers) else self.spans
 
     def outside(
         self, access: Access, address: int, width: int, spans: Sequence[Span], wrapped: str
@@ -149,7 +156,7 @@ class Watch:
         """
         launch = self.launch
         assert launch
-        if not launch.program or provenance.is_loaded(pointers):
+        if not launch.program or spans.is_loaded(pointers):
             return (), ""
         look = SecondLook(launch.program.arguments)
         self.launch = launch._replace(tape=look)
@@ -211,7 +218,7 @@ def _access(verb: str) -> Access:
 
 def watch_memory() -> None:
     """Patch the interpreter so that `WATCH` checks each access and orders the programs."""
-    provenance.track()
+    spans.track()
     _watch_accesses()
     _watch_launches()
     tape.install(_recorded)

@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from common.sandbox.interpreter import bounds, patches, program, tapes
+from common.sandbox.interpreter import bounds, patches, tapes
 
 PYTHON: list[int] = []
 TOGETHER: list[bool] = []
@@ -317,7 +317,7 @@ def main(how: str) -> None:
         print(json.dumps({"launches": again(), "failing": failing()}))
         return
     if how == "live":
-        program.Program.__call__ = lambda self, **arguments: self._function(**arguments)
+        tapes.Program.__call__ = lambda self, **arguments: self._function(**arguments)
     if how == "together":
         bounds.Watch.rest = lambda *what: TOGETHER.append(rest(*what)) or TOGETHER[-1]
     else:
