@@ -23,7 +23,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from common.sandbox.interpreter import spans, tape, tapes, together
+from common.sandbox.interpreter import spans, tape, together
 from common.sandbox.interpreter.conflicts import ATOMIC, Access, Conflicts
 from common.sandbox.interpreter.language import annotated
 from common.sandbox.interpreter.second_look import AccessLog as AccessLog
@@ -38,7 +38,7 @@ from common.sandbox.interpreter.spans import (
     spans_of,
     width_of,
 )
-from common.sandbox.interpreter.tapes import Program
+from common.sandbox.interpreter.tape import Program
 
 READS = "reads"
 SHOWN = 6
@@ -112,7 +112,7 @@ class Watch:
     log: AccessLog = field(default_factory=AccessLog)
     conflicts: Conflicts | None = None
     """Conflicts of programs, if the call is made to find them."""
-    tapes: tapes.Tapes = field(default_factory=tapes.Tapes)
+    tapes: tape.Tapes = field(default_factory=tape.Tapes)
     """The tapes of earlier launches."""
 
     def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> AccessLog:
@@ -289,7 +289,7 @@ def _watch_launches() -> None:
         live = functools.cache(functools.partial(alive, spans, inputs))
         integers = _integers(arguments, self.constexprs)
         program: Program | None = None
-        key = tapes.key_of(self.fn, arguments, self.constexprs)
+        key = tape.key_of(self.fn, arguments, self.constexprs)
         taken = tape.Tape() if WATCH.conflicts else WATCH.tapes.take(key)
         if WATCH.conflicts:  # the line of an access is known while the kernel's own Python runs
             WATCH.conflicts.begin_launch(spans)
