@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,6 @@ from common.wire import Reply
 
 WAKING = 4
 """Samples of the probe that do not count, half a millisecond of launches or a copy each."""
-TRACED = 3
-"""Calls in a trace. One more runs before them, since a first call may compile."""
 
 
 def begin_timing(
@@ -210,6 +209,17 @@ def trace_calls(session: Session, call: Reply, backward: bool) -> Reply:
     """Return a Chrome trace of a few calls, as JSON text."""
     prepared = session.prepared(call, session.function, session.prepare)
     run = contestants.as_run(prepared, backward)
+    return {"trace": chrome_trace(run)}
+
+
+# --- a trace --------------------------------------------------------------------------------------
+
+TRACED = 3
+"""Calls in the trace. One more runs before them, since a first call may compile."""
+
+
+def chrome_trace(run: Callable[[], object]) -> str:
+    """Return the trace of `TRACED` calls as JSON text."""
     run()
     backend.synchronize()
     activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * backend.ON_GPU]
@@ -220,4 +230,4 @@ def trace_calls(session: Session, call: Reply, backward: bool) -> Reply:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiled.export_chrome_trace(str(path))
-        return {"trace": path.read_text()}
+        return path.read_text()

@@ -9,7 +9,7 @@ import pytest
 import torch
 import triton
 
-from common.sandbox.interpreter import access_log, bounds
+from common.sandbox.interpreter import bounds, second_look
 from tests.support.interpreting import run
 
 N = 16
@@ -254,7 +254,7 @@ def line_seen_below(path) -> str:
     """
     namespace = {}
     exec(compile("def below(call):\n    return call()\n", str(path), "exec"), namespace)
-    return namespace["below"](access_log.kernel_line)
+    return namespace["below"](second_look.kernel_line)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def line_seen_below(path) -> str:
 )
 def test_no_frame_of_ours_or_tritons_passes_for_a_kernel(path):
     reported = line_seen_below(path)
-    assert reported.endswith('of test_interpreter.py: namespace["below"](access_log.kernel_line)')
+    assert reported.endswith('of test_interpreter.py: namespace["below"](second_look.kernel_line)')
 
 
 @pytest.mark.parametrize("folder", [FOLDER.parent, Path(f"{FOLDER}_kernels"), Path("/solutions")])

@@ -7,7 +7,7 @@ import re
 import pytest
 from triton.runtime.interpreter import InterpreterBuilder
 
-from common.sandbox.interpreter import steps
+from common.sandbox.interpreter import tape
 from tests.support.interpreting import run
 
 PROGRAMS = 12
@@ -138,6 +138,6 @@ def test_each_operation_that_is_no_function_of_its_operands_has_a_name_that_says
     found = {name for name, code in codes.items() if any(map(telling.match, code.co_names))}
     while more := {n for n, c in codes.items() if found & set(c.co_names)} - found:
         found |= more
-    unnamed = {name for name in found if not steps.EFFECTS.search(name)}
+    unnamed = {name for name in found if not tape.EFFECTS.search(name)}
     assert found >= {"create_masked_load", "create_tensor_pointer_store", "create_atomic_cas"}
     assert unnamed <= {"set_grid_idx"}

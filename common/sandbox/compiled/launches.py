@@ -9,9 +9,8 @@ from triton import knobs
 
 from common.sandbox.compiled import target
 from common.sandbox.failures import judge
-from common.sandbox.hollow import Hollow
+from common.sandbox.hollow import Hollow, board_case, true_call
 from common.sandbox.session import Session
-from common.sandbox.true_shape import board_case, true_call
 from common.wire import Reply
 
 SEED = 0

@@ -1,37 +1,44 @@
 """One board case at its true shape, counted in a solution's process; a request of the harness.
 
-torch's operators are counted by the shapes of what they read and write, and not computed.
+torch's operators count by the shapes of what they read and write, and are not computed. Of a
+kernel's launch a sample of programs is run, and counts for all of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
+import inspect
+import math
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from triton.runtime import interpreter
 
-from common.sandbox.counted.launches import Launches
+from common.sandbox.counted.sample import MORE_PROGRAMS, PROGRAMS, Loops, between, drawn, nearest
+from common.sandbox.counted.traffic import Program, Sample, Traffic, WritesIntegers, total, work_of
 from common.sandbox.failures import judge
-from common.sandbox.hollow import PRODUCTS, SMALL, Hollow, tensors_of, written_at
+from common.sandbox.hollow import (
+    PRODUCTS,
+    SMALL,
+    Hollow,
+    board_case,
+    tensors_of,
+    true_call,
+    written_at,
+)
+from common.sandbox.interpreter.bounds import WATCH, Launch
+from common.sandbox.interpreter.language import annotated
+from common.sandbox.interpreter.spans import Span, alive, spans_of
+from common.sandbox.interpreter.tape import Tape
 from common.sandbox.session import Session
-from common.sandbox.true_shape import board_case, true_call
 from common.spec import Case
 from common.wire import Reply
-
-aten = torch.ops.aten
-GATHERS = {
-    aten.index, aten.index_select, aten.gather, aten.embedding, aten.take, aten.masked_select,
-    aten._index_put_impl_, aten._unsafe_index, aten.take_along_dim,
-}  # fmt: skip
-"""Operators that read as many elements of their first argument as they return."""
-SCATTERS = {
-    aten.index_put_, aten.index_put, aten.index_add_, aten.index_copy_, aten.scatter_,
-    aten.scatter_add_, aten.scatter_add, aten.index_add, aten.index_copy, aten.scatter,
-}  # fmt: skip
-"""Operators that write as many elements of their first argument as they are given."""
 
 
 def count(session: Session, case: str) -> Reply:
@@ -65,7 +72,19 @@ def _count(session: Session, case: Case, counted: Reply) -> None:
             counted["backward"] = steps
 
 
-# --- torch's operators ----------------------------------------------------------------------------
+# --- what torch runs itself -----------------------------------------------------------------------
+
+aten = torch.ops.aten
+GATHERS = {
+    aten.index, aten.index_select, aten.gather, aten.embedding, aten.take, aten.masked_select,
+    aten._index_put_impl_, aten._unsafe_index, aten.take_along_dim,
+}  # fmt: skip
+"""Operators that read as many elements of their first argument as they return."""
+SCATTERS = {
+    aten.index_put_, aten.index_put, aten.index_add_, aten.index_copy_, aten.scatter_,
+    aten.scatter_add_, aten.scatter_add, aten.index_add, aten.index_copy, aten.scatter,
+}  # fmt: skip
+"""Operators that write as many elements of their first argument as they are given."""
 
 
 class Operators(Hollow):
@@ -105,7 +124,7 @@ def _work(
         "written": written,
         "flops": int(count(*args, **kwargs, out_val=result)) if count else 0,
         "dtype": str(floating.dtype if floating is not None else "").removeprefix("torch."),
-        "plain": _plain([*inputs, *outputs]),
+        "plain": _is_plain([*inputs, *outputs]),
     }
 
 
@@ -126,7 +145,7 @@ def _bytes(tensor: torch.Tensor) -> int:
     return elements * tensor.element_size()
 
 
-def _plain(tensors: list[torch.Tensor]) -> bool:
+def _is_plain(tensors: list[torch.Tensor]) -> bool:
     """Return whether all tensors have one shape and lie whole in memory, in the same order."""
     several = [each for each in tensors if each.dim()]
     first = several[0] if several else None
@@ -136,3 +155,159 @@ def _plain(tensors: list[torch.Tensor]) -> bool:
         and torch.ops.aten.is_non_overlapping_and_dense(each)
         for each in several
     )
+
+
+# --- launches -------------------------------------------------------------------------------------
+
+MOST_WHOLE = 4096
+"""The programs of the largest launch that runs whole because it stores integers."""
+Grid = tuple[int, int, int]
+
+
+class Launches:
+    """The launches of one call, in order."""
+
+    def __init__(self, dice: random.Random, add: Callable[[Reply], None]) -> None:
+        """Begin without a launch.
+
+        Args:
+            dice: Draws the programs.
+            add: Takes the work of each launch, as JSON.
+        """
+        self._dice, self._add = dice, add
+        self._loops = Loops()
+        self._traffic = Traffic(self._loops)
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count each launch in the place of running it."""
+        executor = interpreter.GridExecutor
+        run = executor.__call__
+
+        @functools.wraps(run)
+        def launch(grid_executor: Any, *args: Any, **kwargs: Any) -> None:
+            self._launch(grid_executor, args, kwargs)
+
+        executor.__call__ = launch
+        try:
+            with self._traffic.watching(), self._loops.sampled():
+                yield
+        finally:
+            executor.__call__ = run
+
+    def _launch(self, executor: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        names = executor.arg_names
+        named = {name: value for name, value in kwargs.items() if name in names}
+        arguments = inspect.getcallargs(executor.fn, *args, **named)
+        for hook in executor.pre_run_hooks:
+            hook(**arguments)
+        spans = tuple(s for name, each in arguments.items() for s in spans_of(name, each, ()))
+        options = {name: value for name, value in kwargs.items() if name not in names}
+        with _running(spans), np.errstate(all="ignore"):
+            scope = interpreter._patch_lang(executor.fn)
+            try:
+                sample, grid = self._run(executor, arguments, spans)
+            finally:
+                scope.restore()
+        constants = {name: arguments[name] for name in executor.constexprs}
+        described = {
+            "step": "launch",
+            "kernel": executor.fn.__name__,
+            "grid": grid,
+            "constants": _plain(constants),
+        }
+        if sample:
+            self._add(described | _options(options) | total(sample, spans))
+
+    def _run(
+        self, executor: Any, arguments: Mapping[str, Any], spans: tuple[Span, ...]
+    ) -> tuple[Sample, Grid]:
+        """Run a sample of the programs, or all of them where they store integers."""
+        given = {
+            name: each if name in executor.constexprs else interpreter._implicit_cvt(each)
+            for name, each in annotated(executor.fn, arguments).items()
+        }
+        grid = executor.grid(arguments) if callable(executor.grid) else executor.grid
+        sizes: Grid = (*map(int, grid), *(1,) * (3 - len(grid)))  # type: ignore[assignment]
+        interpreter.interpreter_builder.set_grid_dim(*sizes)
+        self._traffic.begin_launch(spans)
+        programs = math.prod(sizes)
+        run = functools.partial(self._program, functools.partial(executor.fn, **given), sizes)
+        try:
+            sample = self._sample(programs, run)
+        except WritesIntegers:
+            if programs > MOST_WHOLE:
+                raise NotImplementedError(f"{programs} programs store integers") from None
+            with self._wholly():
+                sample = [(1.0, run(index)) for index in range(programs)]
+        return sample, sizes
+
+    def _sample(self, programs: int, run: Callable[[int], Program]) -> Sample:
+        """Run a few programs, and those that tell where neighbours differ; else many."""
+        picked = drawn(programs, PROGRAMS, self._dice)
+        ran = {index: run(index) for index, _ in picked}
+        works = {index: work_of(each) for index, each in ran.items()}
+        while (index := between(works, programs)) is not None:
+            if len(ran) == MORE_PROGRAMS:  # no few neighbours: they differ all over the launch
+                picked = drawn(programs, MORE_PROGRAMS, self._dice)
+                return [(weight, run(index)) for index, weight in picked]
+            ran[index] = run(index)
+            works[index] = work_of(ran[index])
+            picked = nearest(sorted(ran), programs)
+        return [(weight, ran[index]) for index, weight in picked]
+
+    @contextlib.contextmanager
+    def _wholly(self) -> Iterator[None]:
+        self._loops.whole = self._traffic.whole = True
+        try:
+            yield
+        finally:
+            self._loops.whole = self._traffic.whole = False
+
+    def _program(self, function: Callable[[], object], sizes: Grid, index: int) -> Program:
+        """Run a program by its place in the order in which a GPU starts them: x is the fastest."""
+        x, rest = index % sizes[0], index // sizes[0]
+        interpreter.interpreter_builder.set_grid_idx(x, rest % sizes[1], rest // sizes[1])
+        work = self._traffic.begin_program()
+        function()
+        self._traffic.end_program()
+        return work
+
+
+@contextlib.contextmanager
+def _running(spans: tuple[Span, ...]) -> Iterator[None]:
+    """Have the interpreter's watch hold each address against these spans."""
+    live = functools.cache(functools.partial(alive, spans, ()))
+    WATCH.inputs, WATCH.backwards, WATCH.conflicts = (), False, None
+    WATCH.launch = Launch(spans, {}, live, set(), Tape())
+    try:
+        yield
+    except interpreter.InterpreterError as error:
+        raise _root(error) from None
+    finally:
+        WATCH.launch = None
+
+
+def _root(error: BaseException) -> BaseException:
+    """Return what a device function raised, without the interpreter's wrapping of it."""
+    while isinstance(error, interpreter.InterpreterError) and error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+def _options(options: Mapping[str, Any]) -> Reply:
+    """Return the launch options that shape a block, with Triton's defaults."""
+    return {
+        "warps": int(options.get("num_warps", 4)),
+        "stages": int(options.get("num_stages", 3)),
+    }
+
+
+def _plain(constants: Mapping[str, Any]) -> Reply:
+    """Return the constants that JSON has."""
+    bare = {name: getattr(value, "value", value) for name, value in constants.items()}
+    return {
+        name: str(value) if isinstance(value, torch.dtype) else value
+        for name, value in bare.items()
+        if value is None or isinstance(value, bool | int | float | str | torch.dtype)
+    }

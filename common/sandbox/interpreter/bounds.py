@@ -23,15 +23,22 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from common.sandbox.interpreter import provenance, tape, tapes, together
-from common.sandbox.interpreter.access_log import AccessLog as AccessLog
-from common.sandbox.interpreter.access_log import kernel_line
+from common.sandbox.interpreter import spans, tape, together
 from common.sandbox.interpreter.conflicts import ATOMIC, Access, Conflicts
-from common.sandbox.interpreter.lanes import active, bare, width_of
 from common.sandbox.interpreter.language import annotated
-from common.sandbox.interpreter.program import Program
-from common.sandbox.interpreter.second_look import SecondLook
-from common.sandbox.interpreter.spans import Span, alive, element, extent, spans_of
+from common.sandbox.interpreter.second_look import AccessLog as AccessLog
+from common.sandbox.interpreter.second_look import SecondLook, kernel_line
+from common.sandbox.interpreter.spans import (
+    Span,
+    active,
+    alive,
+    bare,
+    element,
+    extent,
+    spans_of,
+    width_of,
+)
+from common.sandbox.interpreter.tape import Program
 
 READS = "reads"
 SHOWN = 6
@@ -67,7 +74,7 @@ class Launch(NamedTuple):
 
     def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
         """Return the memory that the pointers may lead to."""
-        return self.alive() if provenance.is_loaded(pointers) else self.spans
+        return self.alive() if spans.is_loaded(pointers) else self.spans
 
     def outside(
         self, access: Access, address: int, width: int, spans: Sequence[Span], wrapped: str
@@ -105,7 +112,7 @@ class Watch:
     log: AccessLog = field(default_factory=AccessLog)
     conflicts: Conflicts | None = None
     """Conflicts of programs, if the call is made to find them."""
-    tapes: tapes.Tapes = field(default_factory=tapes.Tapes)
+    tapes: tape.Tapes = field(default_factory=tape.Tapes)
     """The tapes of earlier launches."""
 
     def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> AccessLog:
@@ -149,7 +156,7 @@ class Watch:
         """
         launch = self.launch
         assert launch
-        if not launch.program or provenance.is_loaded(pointers):
+        if not launch.program or spans.is_loaded(pointers):
             return (), ""
         look = SecondLook(launch.program.arguments)
         self.launch = launch._replace(tape=look)
@@ -211,7 +218,7 @@ def _access(verb: str) -> Access:
 
 def watch_memory() -> None:
     """Patch the interpreter so that `WATCH` checks each access and orders the programs."""
-    provenance.track()
+    spans.track()
     _watch_accesses()
     _watch_launches()
     tape.install(_recorded)
@@ -282,7 +289,7 @@ def _watch_launches() -> None:
         live = functools.cache(functools.partial(alive, spans, inputs))
         integers = _integers(arguments, self.constexprs)
         program: Program | None = None
-        key = tapes.key_of(self.fn, arguments, self.constexprs)
+        key = tape.key_of(self.fn, arguments, self.constexprs)
         taken = tape.Tape() if WATCH.conflicts else WATCH.tapes.take(key)
         if WATCH.conflicts:  # the line of an access is known while the kernel's own Python runs
             WATCH.conflicts.begin_launch(spans)

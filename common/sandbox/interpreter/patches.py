@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,14 @@ import triton.language as tl
 from torch._subclasses.fake_tensor import FakeTensor
 from triton._C.libtriton import ir
 from triton.language import extra
+from triton.language.extra import cuda, libdevice
 from triton.language.semantic import TritonSemantic
 from triton.runtime import autotuner, interpreter
-from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, interpreter_semantic
 from triton.runtime.jit import JITFunction
 
 from common.errors import IN_A_GRAPH
-from common.sandbox.interpreter import language, libdevice, reductions, speed
+from common.sandbox.interpreter import language, speed
 from common.sandbox.interpreter.bounds import watch_memory
 
 
@@ -35,8 +36,8 @@ def install() -> None:
     _leave_launches_out_of_graphs()
     language.install()
     speed.install()
-    reductions.install()
-    libdevice.install()
+    _patch_reductions()
+    _patch_libdevice()
     _refuse_the_rest()
     watch_memory()
 
@@ -249,3 +250,162 @@ def _nothing() -> None:
 
 def _lacks(self: Any, name: str) -> Any:
     raise Lacking(f"the interpreter has no {name}")
+
+
+# --- functions of libdevice -----------------------------------------------------------------------
+
+# Triton itself chooses a function's symbol and its result's type by the types of the arguments, as
+# for a GPU.
+
+SAME = (
+    "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh exp exp2 expm1 fabs "
+    "floor fmod hypot isfinite isinf isnan ldexp log log10 log1p log2 nextafter pow rint signbit "
+    "sin sinh sqrt tan tanh trunc"
+).split()
+"""The functions that have NumPy's name."""
+OTHERS: dict[str, Callable[..., Any]] = {
+    "erf": interpreter.np_erf_fp64,
+    "fdivide": np.divide,
+    "finite": np.isfinite,
+    "fma": lambda x, y, z: x * y + z,  # as Triton's interpreter does for tl.fma
+    "llabs": np.abs,
+    "llrint": np.rint,
+    "nearbyint": np.rint,
+    "powi": np.pow,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "scalbn": np.ldexp,
+}
+ROUNDED: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "div": np.divide,
+    "mul": np.multiply,
+    "rcp": np.reciprocal,
+    "rsqrt": OTHERS["rsqrt"],
+    "sqrt": np.sqrt,
+    "sub": np.subtract,
+}
+"""Those whose name says that they round to nearest, as NumPy does."""
+SYMBOLS = {
+    f"__nv_{start}{name}{kind}": function
+    for name, function in ({name: getattr(np, name) for name in SAME} | OTHERS).items()
+    for start in ("", "fast_")
+    for kind in ("", "f", "d")
+} | {f"__nv_{kind}{name}_rn": function for name, function in ROUNDED.items() for kind in "fd"}
+"""NumPy's functions by libdevice's symbols, of which some do not exist."""
+
+
+def _patch_libdevice() -> None:
+    """Let NumPy compute what libdevice does."""
+    InterpreterBuilder.create_extern_elementwise = _computed
+    for name, function in list(vars(cuda.libdevice).items()):
+        if tl.core.is_builtin(function):
+            for module in (cuda.libdevice, libdevice):
+                setattr(module, name, functools.partial(function, _semantic=interpreter_semantic))
+
+
+def _computed(
+    self: Any,
+    library: str,
+    path: str,
+    symbol: str,
+    operands: Sequence[TensorHandle],
+    kind: Any,
+    pure: bool,
+) -> TensorHandle:
+    """Return what a function of a library gives for each element."""
+    if symbol not in SYMBOLS:
+        name = symbol.replace("__nv_", "libdevice.")
+        raise NotImplementedError(f"the interpreter cannot run {name}")
+    result = SYMBOLS[symbol](*(each.data for each in operands))
+    return TensorHandle(result.astype(interpreter._get_np_dtype(kind)), kind.scalar)
+
+
+# --- reductions and scans of several tensors ------------------------------------------------------
+
+# Triton's interpreter calls the function for one element after the other; `tl.flip` and `tl.sort`
+# are many such reductions. Triton takes the function for associative. So one call combines all
+# pairs of neighbours, and the next all pairs of the results: ten calls for 1,024 elements. Where
+# the function decides on a value, which a block does not have, Triton's own way is taken.
+
+Arrays = list[np.ndarray]
+"""The arrays that are reduced together, the axis in front."""
+_COMBINING: list[Any] = []
+"""The reduction or scan whose function runs on blocks now, if any."""
+
+
+def _patch_reductions() -> None:
+    """Let a function combine blocks, where it can, in the place of single elements."""
+    reductions, scans = interpreter.ReduceOps, interpreter.ScanOps
+    reductions.generic_reduce = _or_by_elements(_reduce_arrays, reductions.generic_reduce)
+    scans.generic_scan = _or_by_elements(_scan_arrays, scans.generic_scan)
+    interpreter._patch_lang_tensor = _without_truth(interpreter._patch_lang_tensor)
+
+
+def _or_by_elements(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(theirs)
+    def patched(self: Any, input: Any) -> Any:
+        try:
+            return ours(self, input)
+        except Exception:  # Triton's way raises the function's own again
+            return theirs(self, input)
+
+    return patched
+
+
+def _without_truth(patch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Let no function decide on a block that stands for elements; for Triton each block is true."""
+
+    @functools.wraps(patch)
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        theirs = tensor.__bool__
+
+        def truth(self: Any) -> bool:
+            if _COMBINING and self.type.is_block():
+                raise TypeError("a block is neither true nor false")
+            return bool(theirs(self))
+
+        scope.set_attr(tensor, "__bool__", truth)
+
+    return patched
+
+
+def _reduce_arrays(self: Any, input: Sequence[Any]) -> list[Any]:
+    """Combine each element at an even place with the next one, until one is left."""
+    given = (each.handle.data for each in input)
+    arrays = [x.ravel() if self.axis is None else np.moveaxis(x, self.axis, 0) for x in given]
+    while len(arrays[0]) > 1:
+        arrays = _combined(self, input, [x[::2] for x in arrays], [x[1::2] for x in arrays])
+    results = [x[0] for x in arrays]
+    if self.keep_dims:
+        gone = tuple(range(len(input[0].shape))) if self.axis is None else self.axis
+        results = [np.expand_dims(x, gone) for x in results]
+    return [self.to_tensor(x, each.dtype) for x, each in zip(results, input, strict=True)]
+
+
+def _scan_arrays(self: Any, input: Sequence[Any]) -> list[Any]:
+    """Combine each element with the one before it, the results with those two before, and so on."""
+    arrays = [np.moveaxis(each.handle.data, self.axis, 0) for each in input]
+    step = 1
+    while step < len(arrays[0]):
+        both = _combined(self, input, [np.roll(x, step, axis=0) for x in arrays], arrays)
+        arrays = [np.concatenate([x[:step], y[step:]]) for x, y in zip(arrays, both, strict=True)]
+        step *= 2
+    results = [np.moveaxis(x, 0, self.axis) for x in arrays]
+    return [self.to_tensor(x, each.dtype) for x, each in zip(results, input, strict=True)]
+
+
+def _combined(self: Any, input: Sequence[Any], first: Arrays, second: Arrays) -> Arrays:
+    """Return what the function makes of two blocks of each array, in the arrays' types."""
+    pairs = zip([*first, *second], [*input, *input], strict=True)
+    blocks = [self.to_tensor(x, each.dtype) for x, each in pairs]
+    _COMBINING.append(self)
+    try:
+        made = self.combine_fn(*blocks)
+    finally:
+        _COMBINING.pop()
+    several = made if isinstance(made, tuple) else (made,)
+    return [
+        np.broadcast_to(each.handle.data, x.shape).astype(x.dtype)
+        for each, x in zip(several, first, strict=True)
+    ]

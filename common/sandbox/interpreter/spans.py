@@ -1,15 +1,18 @@
-"""Named ranges of addresses: the memory that a kernel may touch through an argument."""
+"""Addresses: the spans that a kernel may touch, where its pointers come from, and its lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+import triton.language as tl
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
-
-from common.sandbox.interpreter import provenance
 
 
 class Span(NamedTuple):
@@ -78,6 +81,148 @@ def spans_of(name: str, argument: Any, inputs: Sequence[Span]) -> Iterator[Span]
 
 def alive(spans: Sequence[Span], inputs: Sequence[Span]) -> tuple[Span, ...]:
     """Return a launch's own spans, and those of every tensor that is alive."""
-    tensors = provenance.live_tensors()
+    tensors = live_tensors()
     live = (span for each in tensors for span in spans_of("a live tensor", each, inputs))
     return tuple({*spans, *live})
+
+
+# --- where pointers come from ---------------------------------------------------------------------
+
+# A pointer that a launch got as an argument leads to that argument, also after a detour over
+# integers (`(x.to(tl.int64) + 8).to(x.dtype)`). A pointer made of any other integer, such as an
+# entry of a table of addresses, may lead to every tensor that is alive: `LoadedPointer` is its
+# type. The type of a handle survives all that a kernel does to pointers, so the provenance travels
+# in it.
+
+_live_objects = gc.get_objects
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+"""Subclasses are left out: some have no memory of their own."""
+
+
+class LoadedPointer(tl.pointer_type):  # type: ignore[misc]
+    """The type of a pointer that a kernel made of an integer."""
+
+
+class Address(tl.dtype):  # type: ignore[misc]
+    """The type of an integer that a kernel made of a pointer of its launch."""
+
+
+def is_loaded(pointers: TensorHandle) -> bool:
+    """Return whether a kernel made the pointers of integers that it was given."""
+    return isinstance(pointers.dtype.scalar, LoadedPointer)
+
+
+def live_tensors() -> Iterator[torch.Tensor]:
+    """Yield the dense tensors in this process's memory that are alive."""
+    for each in _live_objects():
+        if type(each) in _PLAIN and each.device.type == "cpu" and each.layout is torch.strided:
+            yield each
+
+
+def track() -> None:
+    """Patch the interpreter so that pointers and integers keep their provenance."""
+    builder = InterpreterBuilder
+    builder.create_int_to_ptr = _made(builder.create_int_to_ptr)
+    builder.create_ptr_to_int = _taken(builder.create_ptr_to_int)
+    builder.create_bitcast = _seen_otherwise(builder.create_bitcast)
+    builder.create_select = _chosen(builder.create_select)
+    builder.binary_op = _computed(builder.binary_op)
+    builder.cast_impl = _converted(builder.cast_impl)
+
+
+Method = Callable[..., TensorHandle]
+
+
+def _made(method: Method) -> Method:
+    @functools.wraps(method)
+    def int_to_ptr(self: Any, source: TensorHandle, kind: Any) -> TensorHandle:
+        made = method(self, source, kind)
+        return made if _is_address(source) else _as_loaded(made)
+
+    return int_to_ptr
+
+
+def _taken(method: Method) -> Method:
+    @functools.wraps(method)
+    def ptr_to_int(self: Any, source: TensorHandle, kind: Any) -> TensorHandle:
+        taken = method(self, source, kind)
+        return taken if is_loaded(source) else _as_address(taken)
+
+    return ptr_to_int
+
+
+def _seen_otherwise(method: Method) -> Method:
+    @functools.wraps(method)
+    def bitcast(self: Any, source: TensorHandle, kind: Any) -> TensorHandle:
+        seen = method(self, source, kind)
+        return _as_loaded(seen) if is_loaded(source) and seen.dtype.is_ptr() else seen
+
+    return bitcast
+
+
+def _chosen(method: Method) -> Method:
+    @functools.wraps(method)
+    def select(self: Any, condition: Any, one: TensorHandle, other: TensorHandle) -> TensorHandle:
+        chosen = method(self, condition, one, other)
+        return _as_loaded(chosen) if is_loaded(one) or is_loaded(other) else chosen
+
+    return select
+
+
+def _computed(method: Method) -> Method:
+    @functools.wraps(method)
+    def binary_op(self: Any, left: TensorHandle, right: TensorHandle, op: Any) -> TensorHandle:
+        result = method(self, left, right, op)
+        return _as_address(result) if _is_address(left) or _is_address(right) else result
+
+    return binary_op
+
+
+def _converted(method: Method) -> Method:
+    @functools.wraps(method)
+    def cast(self: Any, source: TensorHandle, *kind: Any) -> TensorHandle:
+        result = method(self, source, *kind)
+        return _as_address(result) if _is_address(source) and result.dtype.is_int() else result
+
+    return cast
+
+
+def _is_address(handle: TensorHandle) -> bool:
+    return type(handle.dtype) is Address
+
+
+def _as_address(handle: TensorHandle) -> TensorHandle:
+    return TensorHandle(handle.data, Address(handle.dtype.scalar.name))
+
+
+def _as_loaded(handle: TensorHandle) -> TensorHandle:
+    plain = handle.dtype.scalar
+    kind = LoadedPointer(plain.element_ty, plain.address_space, plain.const)
+    return TensorHandle(handle.data, kind)
+
+
+# --- the lanes of an access -----------------------------------------------------------------------
+
+
+def active(pointers: TensorHandle, mask: np.ndarray | None) -> np.ndarray:
+    """Return the addresses of all lanes that the mask leaves active."""
+    addresses: np.ndarray = pointers.data
+    if mask is None:
+        return addresses
+    shape = np.broadcast_shapes(addresses.shape, mask.shape)
+    # of a scalar and a block the interpreter makes a mask of integers, which would be indices
+    lanes = np.broadcast_to(mask.astype(bool, copy=False), shape)
+    found: np.ndarray = np.broadcast_to(addresses, shape)[lanes]
+    return found
+
+
+def width_of(pointers: TensorHandle) -> int:
+    """Return the bytes of an element."""
+    bits: int = pointers.get_element_ty().primitive_bitwidth
+    return max(bits // 8, 1)
+
+
+def bare(mask: Any) -> np.ndarray:
+    """Return the mask as an array; a block pointer's is one already, any other is a handle."""
+    array: np.ndarray = mask.data if isinstance(mask, TensorHandle) else mask
+    return array

@@ -22,9 +22,8 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
-from common.sandbox.interpreter.lanes import width_of
-from common.sandbox.interpreter.steps import NAMES, Form, Step, form_of, handles
-from common.sandbox.interpreter.tape import Guard, Tape
+from common.sandbox.interpreter.spans import width_of
+from common.sandbox.interpreter.tape import NAMES, Form, Guard, Step, Tape, form_of, handles
 
 MOST = 1 << 22
 """The most elements of one operation's result in all programs."""

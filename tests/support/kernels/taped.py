@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from common.sandbox.interpreter import bounds, patches, program, tapes
+from common.sandbox.interpreter import bounds, patches, tape
 
 PYTHON: list[int] = []
 TOGETHER: list[bool] = []
@@ -208,7 +208,7 @@ def launched(kernel, backwards):
     out, _, x = torch.zeros(3, N * B)  # in one storage, so that a fault names the same neighbour
     x.normal_()
     log = bounds.WATCH.begin_call({"x": x, "out": out}, backwards)
-    bounds.WATCH.tapes = tapes.Tapes()
+    bounds.WATCH.tapes = tape.Tapes()
     PYTHON.clear()
     TOGETHER.clear()
     try:
@@ -317,7 +317,7 @@ def main(how: str) -> None:
         print(json.dumps({"launches": again(), "failing": failing()}))
         return
     if how == "live":
-        program.Program.__call__ = lambda self, **arguments: self._function(**arguments)
+        tape.Program.__call__ = lambda self, **arguments: self._function(**arguments)
     if how == "together":
         bounds.Watch.rest = lambda *what: TOGETHER.append(rest(*what)) or TOGETHER[-1]
     else:
