@@ -19,7 +19,7 @@ LONGEST_END = 20.0
 """Seconds in which a station must end by itself once its socket is closed."""
 LONGEST_SILENCE = 600.0
 """Seconds without a line after which a station that starts or works is lost. It says one after
-requests to a solution's process, which end within eight minutes (see `grading/channel.py`)."""
+requests to a solution's process, which end within eight minutes (see `grading/worker.py`)."""
 
 
 class Process:

@@ -17,7 +17,7 @@ from socket import socket
 
 from common.engines.units import Event, Failed, Job, Unit, decode_job, decode_unit, encode
 from common.errors import UserError
-from common.grading import channel
+from common.grading import worker
 from common.importing import NEEDED, require
 from common.solutions import package_of
 
@@ -81,7 +81,7 @@ def serve(driver: _Driver) -> None:
     """
     require(NEEDED)
     require(_peers(driver.job))
-    channel.LISTENERS.append(driver.beat)
+    worker.LISTENERS.append(driver.beat)
     from common.engines.station import Station  # for seconds, in which the driver may end
 
     with Station(driver.job) as station:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.grading.channel import processor_time
+from common.processes import processor_time
 
 SELF = "thread-self"
 """In the place of a process's id: the calling thread."""

@@ -13,13 +13,11 @@ from triton.runtime.errors import OutOfResources, PTXASError
 
 from common import source
 from common.errors import IN_A_GRAPH, NO_ROOM, NOT_WRITTEN, is_out_of_memory, out_of_memory
-from common.sandbox.backend import TARGET
+from common.sandbox import backend
 from common.wire import Reply
 
 LONGEST_REASON = 400
 """Characters of an exception's text that a reason keeps."""
-
-NO_KERNEL = " for ".join(filter(None, ["a kernel does not compile", TARGET]))
 
 
 class Refused(Exception):
@@ -33,27 +31,38 @@ class Refused(Exception):
 
 def judge(error: BaseException) -> Reply:
     """Return the verdict that an exception stands for, with one line of reason."""
+    verdict, reason = _judge(error)
+    return {"verdict": verdict, "reason": reason.encode(errors="replace").decode()}
+
+
+def _judge(error: BaseException) -> tuple[str, str]:
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, Refused):
-            return {"verdict": cause.verdict, "reason": cause.reason}
+            return cause.verdict, cause.reason
         # torch raises the same for a dtype that one of its functions does not take
         if isinstance(cause, NotImplementedError) and "not implemented for '" not in str(cause):
-            return {"verdict": "UNSUPPORTED", "reason": _line(str(cause) or "not implemented")}
+            return "UNSUPPORTED", _line(str(cause) or "not implemented")
         if IN_A_GRAPH in _text(cause):  # an exception of torch.compile's, with its words around it
-            return {"verdict": "UNSUPPORTED", "reason": IN_A_GRAPH}
+            return "UNSUPPORTED", IN_A_GRAPH
         if isinstance(cause, CompilationError):
-            return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {_front_end(causes)}"}
+            return "COMPILE_ERROR", _no_kernel(_front_end(causes))
         if isinstance(cause, OutOfResources | PTXASError):
-            return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {describe(cause)}"}
+            return "COMPILE_ERROR", _no_kernel(describe(cause))
         if isinstance(cause, OSError) and cause.errno in NO_ROOM and _in_the_compiler(cause):
             reason = f"{NOT_WRITTEN}: {cause.strerror}: {cause.filename or 'make room there'}"
-            return {"verdict": "RUNTIME_ERROR", "reason": _line(reason)}
+            return "RUNTIME_ERROR", _line(reason)
         if _in_the_compiler(cause):
-            return {"verdict": "COMPILE_ERROR", "reason": f"{NO_KERNEL}: {describe(cause)}"}
+            return "COMPILE_ERROR", _no_kernel(describe(cause))
         if isinstance(cause, RuntimeError) and is_out_of_memory(str(cause)):
-            return {"verdict": "RUNTIME_ERROR", "reason": out_of_memory(str(cause))}
-    return {"verdict": "RUNTIME_ERROR", "reason": describe(causes[-1])}
+            return "RUNTIME_ERROR", out_of_memory(str(cause))
+    return "RUNTIME_ERROR", describe(causes[-1])
+
+
+def _no_kernel(reason: str) -> str:
+    return (
+        f"a kernel does not compile{f' for {backend.TARGET}' if backend.TARGET else ''}: {reason}"
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

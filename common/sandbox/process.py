@@ -1,6 +1,6 @@
 """A solution's own process: what a fresh fork sets up, and the requests that it answers.
 
-The process answers lines of JSON with lines of JSON, works in memory of the harness, and never
+The process answers the requests of `common/wire.py`, works in memory of the harness, and never
 holds an expected result.
 """
 
@@ -17,28 +17,26 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+import msgspec
 import torch
 import triton
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from common import wire
 from common.sandbox import backend, graded, timed, tunables
 from common.sandbox.compiled import launches
-from common.sandbox.failures import Refused, judge
+from common.sandbox.failures import judge
 from common.sandbox.instances import Held, hold
 from common.sandbox.landlock import confine
-from common.sandbox.poison import Poison
 from common.sandbox.seal import Seal, roots
 from common.sandbox.session import Session
 from common.wire import Reply
-
-if backend.COUNTED:
-    from common.sandbox.counted import call as counted
 
 LARGEST_DATA = 8 << 30
 """Bytes of memory that one worker without a GPU may write to."""
@@ -48,39 +46,8 @@ SAMPLING = (
     *(f"common.sandbox.{name}" for name in ("rotation", "session", "shifting", "timed")),
 )
 """The modules whose functions take a timed sample."""
-DYNAMO = "torch._dynamo"
-"""The modules of torch.compile, which take as long to import as torch. They replace functions of
-torch that the tamper check remembers, so they are imported before a worker is forked, or never."""
 BUILDERS = ("interpreter_builder", "interpreter_semantic")
 """What a kernel's operations go through in Triton's interpreter, by name."""
-_GUARDED = Poison.__torch_dispatch__
-"""As torch made it: a function that imports torch._dynamo when it is first called, to keep
-torch.compile out of the mode."""
-
-
-def stay_light() -> None:
-    """Keep the mode that poisons memory from importing torch._dynamo."""
-    Poison.__torch_dispatch__ = getattr(_GUARDED, "__wrapped__", _GUARDED)  # type: ignore[method-assign]
-
-
-def grow() -> None:
-    """Import torch._dynamo, for the workers that are forked from now on."""
-    import torch._dynamo  # noqa: F401
-
-    Poison.__torch_dispatch__ = _GUARDED  # type: ignore[method-assign]
-
-
-class Lack:
-    """A finder that ends the process where torch._dynamo is imported, if it is not there yet."""
-
-    def __init__(self, end: Callable[[], object]) -> None:
-        """Call `end` in the place of the import."""
-        self._end = end
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Find nothing; other finders find the other modules."""
-        if name == DYNAMO:
-            self._end()
 
 
 def settle(session: Session) -> Reply:
@@ -95,40 +62,39 @@ def limit(session: Session, nbytes: int) -> Reply:
     return {}
 
 
-REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
+REQUESTS: Mapping[type[wire.Request], Callable[..., Reply]] = MappingProxyType(
     {
-        "limit": limit,
-        "load": Session.load,
-        "forward": graded.forward,
-        "backward": graded.backward,
-        "conflicts": graded.conflicts,
-        "deliver": graded.deliver,
-        "begin_timing": timed.begin_timing,
-        "get_ready": timed.get_ready,
-        "give_back": timed.give_back,
-        "shifts": timed.shifts,
-        "turn": timed.take_turn,
-        "turns": timed.take_turns,
-        "capture": timed.capture,
-        "run_on": timed.run_on,
-        "probe": timed.probe,
-        "trace": timed.trace_calls,
-        "tunable": tunables.tunable,
-        "force": tunables.force,
-        "lookups": tunables.lookups,
-        "launches": launches.launches,
-        "settle": settle,
-        **({"count": counted.count} if backend.COUNTED else {}),
+        wire.Limit: limit,
+        wire.Settle: settle,
+        wire.Load: Session.load,
+        wire.Forward: graded.forward,
+        wire.Backward: graded.backward,
+        wire.Deliver: graded.deliver,
+        wire.Conflicts: graded.conflicts,
+        wire.BeginTiming: timed.begin_timing,
+        wire.GetReady: timed.get_ready,
+        wire.GiveBack: timed.give_back,
+        wire.Shifts: timed.shifts,
+        wire.Turn: timed.take_turn,
+        wire.Turns: timed.take_turns,
+        wire.Capture: timed.capture,
+        wire.RunOn: timed.run_on,
+        wire.Probe: timed.probe,
+        wire.Trace: timed.trace_calls,
+        wire.Tunable: tunables.tunable,
+        wire.Force: tunables.force,
+        wire.Lookups: tunables.lookups,
+        wire.Launches: launches.launches,
     }
 )
-"""The function that answers each request, called with the session and the request's arguments.
+"""The function that answers each request, called with the session and the request's fields.
 
-Only `arena` is not here: it comes with a file descriptor, and memory that cannot be mapped ends the
-process.
+Only `Share` is not here: it comes with a file descriptor, and memory that cannot be mapped ends the
+process. `Count` has its own modules, which few processes need.
 """
 
 
-def become_worker(connection: socket.socket, server: int) -> None:
+def become_worker(connection: socket.socket, server: int, wanted: wire.Fork) -> None:
     """Set up a fresh fork of the server with this process id, and serve.
 
     The process dies with the server, leaves no core, and is confined where the kernel can do so.
@@ -142,68 +108,72 @@ def become_worker(connection: socket.socket, server: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
     confine(libc)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    backend.install(wanted)
     if not backend.ON_GPU:  # CUDA reserves more than there is
         resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
-    if not backend.ON_GPU and backend.TARGET != backend.EVERY:  # there no large memory is touched
+    if not backend.ON_GPU and backend.TARGET != wire.EVERY:  # there no large memory is touched
         libc.mallopt(-6, 0xA5)  # M_PERTURB: what no dispatch mode sees is a number too, 0x5A5A...
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
-    backend.install()
-    serve(connection)
+    requests = REQUESTS
+    if backend.COUNTED:
+        from common.sandbox.counted.call import count
+
+        requests = MappingProxyType({**REQUESTS, wire.Count: count})
+    serve(connection, requests)
 
 
-def serve(connection: socket.socket) -> None:
+def serve(
+    connection: socket.socket, requests: Mapping[type[wire.Request], Callable[..., Reply]]
+) -> None:
     """Answer one request after the other until the harness closes the socket."""
     # held by this frame alone, where a solution cannot replace them
     token, send, end = "", connection.sendall, os._exit
     every, each_of, same = all, map, operator.is_
+    decode = msgspec.json.Decoder(wire.AnyRequest).decode
 
     def refuse(broken: str, send: Any = send, end: Any = end) -> None:
         """Report tampering and end, in few steps: any other function may be a replaced one."""
-        line = '{"token": "%s", "verdict": "TAMPERED", "reason": "%s"}\n'
+        line = '{"token": "%s", "reply": {"verdict": "TAMPERED", "reason": "%s"}}\n'
         send((line % (token, broken)).encode())
         end(0)
 
-    def lack(send: Any = send, end: Any = end) -> None:
-        """Report that the process needs torch._dynamo, and end: another one has it."""
-        send(b'{"token": "%s", "lacks": "torch._dynamo"}\n' % token.encode())
-        end(0)
-
-    if DYNAMO not in sys.modules:
-        sys.meta_path.insert(0, Lack(lack))
     instances = (*json_instances(), *interpreter_instances())
     session = Session(Seal.of(relied_on(), ours(), instances, near=SAMPLING), refuse)
     below = roots(session, [refuse])
     _hide()
-    pending = b""
     while True:
-        chunk, fds, _, _ = socket.recv_fds(connection, 1 << 20, 1)
-        if not chunk:
+        line, fds = wire.receive(connection)
+        if not line:
             return
-        pending += chunk
-        if not pending.endswith(b"\n"):
-            continue
-        message, pending = json.loads(pending), b""
-        token = message.pop("token")
-        reply = _answer(session, message, fds) | {"token": token}
+        request = decode(line)
+        token = request.token
+        answer = _answer(session, requests, request, fds) + b"\n"
         for part, objects, values in below:
             if not every(each_of(same, each_of(part, objects), values)):
-                line = '{"token": "%s", "verdict": "TAMPERED", "reason": "the seal was broken"}\n'
-                send((line % token).encode())
-                end(0)
-        send(json.dumps(reply).encode() + b"\n")
+                refuse("the seal was broken")
+        send(answer)
 
 
-def _answer(session: Session, message: Reply, fds: list[int]) -> Reply:
-    request = message.pop("request")
-    if request == "arena":
-        return {"given_back": session.share(message["ticket"], fds[0] if fds else None)}
+def _answer(
+    session: Session,
+    requests: Mapping[type[wire.Request], Callable[..., Reply]],
+    request: wire.Request,
+    fds: Sequence[int],
+) -> bytes:
+    answer = wire.Answer(request.token, {})
+    if isinstance(request, wire.Share):
+        given_back = session.share(request.ticket, fds[0] if fds else None)
+        answer.reply = {"given_back": given_back}
+        return msgspec.json.encode(answer)
+    fields = msgspec.structs.asdict(request)
+    del fields["token"]
     try:
-        if request not in REQUESTS:
-            raise Refused("RUNTIME_ERROR", f"no such request: {request}")
-        return REQUESTS[request](session, **message)
+        answer.reply = requests[type(request)](session, **fields)
+        return msgspec.json.encode(answer)
     except BaseException as error:  # SystemExit among them: a solution may not end the process
-        return judge(error) | ({"ended": True} if _context_is_lost() else {})
+        answer.reply, answer.ended = judge(error), _context_is_lost()
+        return msgspec.json.encode(answer)
 
 
 def _context_is_lost() -> bool:

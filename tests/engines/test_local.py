@@ -18,7 +18,7 @@ from common.engines.process import Process, share_cores
 from common.engines.station import Station
 from common.engines.units import SIZES, Sizes, Source, Unit
 from common.errors import UserError
-from common.grading import channel
+from common.grading import worker
 from common.measure.rows import Measured
 from common.paths import ROOT
 from tests.support import forked
@@ -68,7 +68,7 @@ def test_two_stations_find_the_same_and_a_killed_one_is_replaced(folder, expecte
     assert not named(children(os.getpid()), "common.engines.serving"), "all have ended"
 
 
-ASLEEP = channel.LONGEST
+ASLEEP = worker.LONGEST
 """Seconds for which a solution keeps a station that waits for its answer."""
 
 

@@ -170,7 +170,7 @@ FAULTS = {
         test_silence.test_a_station_that_hangs_is_killed,
     ),
     "work that goes on is no silence": (
-        serving, "serve", "channel.LISTENERS.append(driver.beat)", "",
+        serving, "serve", "worker.LISTENERS.append(driver.beat)", "",
         test_silence.test_a_station_whose_work_goes_on_says_so,
     ),
     "a missing package is one line": (

@@ -6,11 +6,13 @@ import threading
 
 import pytest
 
+from common import wire
 from common.engines import process, serving, station
 from common.engines.engine import Lost
 from common.engines.units import Finished, Unit, decode_event, encode
-from common.grading import channel
+from common.grading import worker
 from common.grading.worker import DEADLINE
+from tests.support.processes import answer
 from tests.support.scripted import NEVER
 from tests.support.stations import JOB, Station, all_of, swept, takes_first
 from tests.support.waiting import LONGEST
@@ -63,8 +65,8 @@ class Working:
     def run(self, units):
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            threading.Thread(target=lambda: theirs.sendall(theirs.recv(1 << 20))).start()
-            channel.Channel(ours, 0).ask({}, LONGEST)
+            threading.Thread(target=answer, args=[theirs]).start()
+            worker.answer_of(ours, 0, wire.Settle(), LONGEST)
         return ()
 
     def finished(self):
@@ -73,7 +75,7 @@ class Working:
 
 def test_a_station_whose_work_goes_on_says_so(monkeypatch):
     """It has no event to tell, and says an empty line."""
-    monkeypatch.setattr(channel, "LISTENERS", [])
+    monkeypatch.setattr(worker, "LISTENERS", [])
     monkeypatch.setattr(serving, "PULSE", 0.0)
     monkeypatch.setattr(serving._Driver, "_read", lambda _: None)  # it would end this process
     monkeypatch.setattr(station, "Station", Working)
@@ -94,14 +96,14 @@ def test_a_station_whose_work_goes_on_says_so(monkeypatch):
 def test_a_request_without_a_reply_is_a_sign_of_life_too(monkeypatch):
     """Several solutions in a row may hang, each until its deadline."""
     heard = []
-    monkeypatch.setattr(channel, "LISTENERS", [lambda: heard.append(True)])
+    monkeypatch.setattr(worker, "LISTENERS", [lambda: heard.append(True)])
     ours, theirs = socket.socketpair()
     theirs.close()
     with ours, pytest.raises(OSError, match="Broken pipe"):
-        channel.Channel(ours, 0).ask({}, 1.0)
+        worker.answer_of(ours, 0, wire.Settle(), 1.0)
     assert heard
 
 
 def test_the_limit_is_longer_than_any_request():
     """One may take as long to be sent as to be answered."""
-    assert 2 * max(channel.LONGEST, 2 * max(DEADLINE.values())) < process.LONGEST_SILENCE
+    assert 2 * max(worker.LONGEST, 2 * max(DEADLINE.values())) < process.LONGEST_SILENCE

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import MappingProxyType
 
-from common import arena
+from common import arena, wire
 from common.sandbox import (
     instances,
     namespaces,
@@ -105,5 +105,5 @@ def mutated(session: Session, path: str, op: str) -> Reply:
 
 if __name__ == "__main__":
     process.roots = Below
-    process.REQUESTS = MappingProxyType({**process.REQUESTS, "load": mutated})
+    process.REQUESTS = MappingProxyType({**process.REQUESTS, wire.Load: mutated})
     server.run(socket.socket(fileno=int(sys.argv[1])))
