@@ -106,9 +106,9 @@ def become_worker(connection: socket.socket, server: int, wanted: wire.Fork) -> 
         return
     with contextlib.suppress(OSError):  # the kernel ends this process first if memory runs out
         Path("/proc/self/oom_score_adj").write_text("1000")
+    backend.install(wanted)  # which names the cache that may be written to
     confine(libc)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    backend.install(wanted)
     if not backend.ON_GPU:  # CUDA reserves more than there is
         resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
     if not backend.ON_GPU and backend.TARGET != wire.EVERY:  # there no large memory is touched
