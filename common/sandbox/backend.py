@@ -16,7 +16,6 @@ import torch
 from common.paths import CACHE
 from common.processes import VISIBLE
 from common.sandbox.compiled import stages, target
-from common.sandbox.instances import Held, hold
 from common.sandbox.interpreter import bounds, conflicts, patches
 from common.wire import EVERY, Fork
 
@@ -79,14 +78,6 @@ def find_conflicts() -> conflicts.Conflicts:
     """Look for programs that conflict in the rest of the call that is watched."""
     bounds.WATCH.conflicts = conflicts.Conflicts()
     return bounds.WATCH.conflicts
-
-
-def watching(log: bounds.AccessLog | None) -> tuple[Held, ...]:
-    """Return the watch and its log as they are now, to be compared when the call returns."""
-    if log is None:
-        return ()
-    watch = hold(bounds.WATCH, "the watch", "inputs", "backwards", "launch", "log", "tapes")
-    return watch, hold(log, "the watch's log", "faults", "tally")
 
 
 @contextlib.contextmanager

@@ -24,7 +24,6 @@ import torch
 from common.sandbox import contestants, memory
 from common.sandbox.contestants import Contestant, Ready, Run
 from common.sandbox.dice import below
-from common.sandbox.instances import Held, hold
 from common.sandbox.rotation import Rotation, run_at_once
 from common.spec import ByClock
 from common.stats import median
@@ -132,21 +131,6 @@ class Clock:
         for name in self._limits.keys() - {but}:
             self.contestants.pop(name, None)
             self._warm.discard(name)
-
-    def held(self) -> tuple[Held, ...]:
-        """Return what the samples rest on, as it is now, to be compared after them."""
-        rotation = ("_calls", "_slots", "_inputs", "_backward", "_check", "_graphs", "shifts")
-        shifts = ("_calls", "_large", "_small", "_memories", "_twice", "_halves", "_piece")
-        several = (
-            hold(each, f"contestant {name}", "ready", "before", "after", "grad")
-            for name, each in self.contestants.items()
-        )
-        return (
-            hold(self, "clock", "ours", "contestants", "_limits", "_flush"),
-            hold(self.ours, "rotation", *rotation),
-            hold(self.ours.shifts, "shifts", *shifts),
-            *several,
-        )
 
     def capture(self) -> bool:
         """Make the replay of forward's CUDA graphs a contestant, if it can be captured."""

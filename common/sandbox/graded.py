@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from common.arena import dtype_name, integers
 from common.sandbox import backend
@@ -139,21 +138,17 @@ def checks(session: Session, call: Call) -> Iterator[None]:
         Refused: OUT_OF_BOUNDS, also where the solution swallowed the exception of its own access.
     """
     log = backend.begin_watch(call.inputs, call.backwards)
-    held = (*session.held(), *backend.watching(log), call.held())
     try:
         with call.place():
             with Poison(call.poison) as poison:
-                held = (*held, poison.held())
                 yield
-                if _get_current_dispatch_mode() is not poison:
-                    session.refuse("the mode that poisons fresh memory was ended")
             if written := poison.overrun():
                 raise Refused("OUT_OF_BOUNDS", written)
     except Exception:
         session.seal.await_threads()
         raise
     finally:
-        session.hold(*held)
+        session.seal.check()
         if log and (fault := log.fault()):
             raise Refused("OUT_OF_BOUNDS", fault) from None
 

@@ -13,7 +13,6 @@ from torch.utils.dlpack import from_dlpack
 
 from common.arena import BAND
 from common.sandbox.graphs import Mode
-from common.sandbox.instances import Held, hold
 from common.wire import GUARDS
 
 _RESIZE = torch.ops.aten.resize_
@@ -160,11 +159,6 @@ class Poison(Mode):
         self._bytes -= sum(size for _, size in unused)
         for _ in unused:
             next(self._checked)
-
-    def held(self) -> Held:
-        """Return the mode as it is now, to be compared when the call returns."""
-        names = ("value", "guarded", "_guard", "_fresh", "_written", "_tally", "_checked")
-        return hold(self, "the poison", *names)
 
     def overrun(self) -> str | None:
         """Describe the first write beside fresh memory: `wrote 4 bytes after memory of its own`.

@@ -6,48 +6,31 @@ holds an expected result.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import ctypes
-import json
-import operator
 import os
-import random
 import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any
 
 import msgspec
 import torch
-import triton
-from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from common import wire
 from common.sandbox import backend, graded, timed, tunables
 from common.sandbox.compiled import launches
 from common.sandbox.failures import judge
-from common.sandbox.instances import Held, hold
 from common.sandbox.landlock import confine
-from common.sandbox.seal import Seal, roots
+from common.sandbox.seal import Seal, parts
 from common.sandbox.session import Session
 from common.wire import Reply
 
 LARGEST_DATA = 8 << 30
 """Bytes of memory that one worker without a GPU may write to."""
-SAMPLING = (
-    *("builtins", "time", "torch.cuda", "torch._utils"),
-    *(f"common.sandbox.{name}" for name in ("backend", "clock", "contestants", "dice", "memory")),
-    *(f"common.sandbox.{name}" for name in ("rotation", "session", "shifting", "timed")),
-)
-"""The modules whose functions take a timed sample."""
-BUILDERS = ("interpreter_builder", "interpreter_semantic")
-"""What a kernel's operations go through in Triton's interpreter, by name."""
 
 
 def settle(session: Session) -> Reply:
@@ -127,32 +110,15 @@ def serve(
     connection: socket.socket, requests: Mapping[type[wire.Request], Callable[..., Reply]]
 ) -> None:
     """Answer one request after the other until the harness closes the socket."""
-    # held by this frame alone, where a solution cannot replace them
-    token, send, end = "", connection.sendall, os._exit
-    every, each_of, same = all, map, operator.is_
+    seal = Seal(parts())
+    session, check = Session(seal), seal.check  # a solution can replace what the session has
     decode = msgspec.json.Decoder(wire.AnyRequest).decode
-
-    def refuse(broken: str, send: Any = send, end: Any = end) -> None:
-        """Report tampering and end, in few steps: any other function may be a replaced one."""
-        line = '{"token": "%s", "reply": {"verdict": "TAMPERED", "reason": "%s"}}\n'
-        send((line % (token, broken)).encode())
-        end(0)
-
-    instances = (*json_instances(), *interpreter_instances())
-    session = Session(Seal.of(relied_on(), ours(), instances, near=SAMPLING), refuse)
-    below = roots(session, [refuse])
     _hide()
     while True:
         line, fds = wire.receive(connection)
         if not line:
             return
-        request = decode(line)
-        token = request.token
-        answer = _answer(session, requests, request, fds) + b"\n"
-        for part, objects, values in below:
-            if not every(each_of(same, each_of(part, objects), values)):
-                refuse("the seal was broken")
-        send(answer)
+        connection.sendall(_answer(session, requests, decode(line), fds, check) + b"\n")
 
 
 def _answer(
@@ -160,6 +126,7 @@ def _answer(
     requests: Mapping[type[wire.Request], Callable[..., Reply]],
     request: wire.Request,
     fds: Sequence[int],
+    check: Callable[[], None],
 ) -> bytes:
     answer = wire.Answer(request.token, {})
     if isinstance(request, wire.Share):
@@ -169,7 +136,10 @@ def _answer(
     fields = msgspec.structs.asdict(request)
     del fields["token"]
     try:
-        answer.reply = requests[type(request)](session, **fields)
+        try:
+            answer.reply = requests[type(request)](session, **fields)
+        finally:
+            check()
         return msgspec.json.encode(answer)
     except BaseException as error:  # SystemExit among them: a solution may not end the process
         answer.reply, answer.ended = judge(error), _context_is_lost()
@@ -183,51 +153,6 @@ def _context_is_lost() -> bool:
     except RuntimeError:
         return True
     return False
-
-
-def relied_on() -> Iterator[ModuleType | type]:
-    """Yield the modules and classes that call a solution, check its answer and time it."""
-    yield from used()
-    yield from (builtins, torch.autograd, torch.cuda, torch.nn.functional)
-    yield from (json.encoder, json.decoder, sys.modules["json.scanner"])
-    yield from (json.JSONEncoder, json.JSONDecoder, contextlib._GeneratorContextManager)
-    yield from (random.Random, socket.socket, TorchDispatchMode)
-    yield from (DeviceContext, sys.modules[DeviceContext.__module__])
-    yield from (torch.Tensor, torch.UntypedStorage, torch.cuda.Event, torch.cuda.Stream)
-    for module in (*ours(), *([triton.runtime.interpreter] if backend.INTERPRETED else [])):
-        yield module
-        classes = (value for value in vars(module).values() if isinstance(value, type))
-        yield from (each for each in classes if each.__module__ == module.__name__)
-
-
-def ours() -> list[ModuleType]:
-    """Return the harness's own modules in this process."""
-    return [module for name, module in sys.modules.items() if _is_ours(name)]
-
-
-def used() -> Iterator[ModuleType]:
-    """Yield the modules that ours call by name, such as numpy for the interpreter's checks.
-
-    Settings replace functions of sys, such as its excepthook.
-    """
-    values = (value for module in ours() for value in vars(module).values())
-    yield from (each for each in values if isinstance(each, ModuleType) and each is not sys)
-
-
-def json_instances() -> Iterator[Held]:
-    """Yield the encoder and the decoder that `json` keeps for all its calls."""
-    for name in ("_default_encoder", "_default_decoder"):
-        instance = getattr(json, name)
-        yield hold(instance, f"json.{name}", *vars(instance))
-
-
-def interpreter_instances() -> Iterator[Held]:
-    """Yield Triton's interpreter, its builder and its semantics, as they are now."""
-    if backend.INTERPRETED:
-        module = triton.runtime.interpreter
-        yield hold(module, "triton.runtime.interpreter", *BUILDERS)
-        yield hold(module.interpreter_builder, BUILDERS[0])
-        yield hold(module.interpreter_semantic, BUILDERS[1], "builder")
 
 
 def _hide() -> None:

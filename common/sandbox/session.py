@@ -18,7 +18,6 @@ from common.arena import Arena, Slot
 from common.sandbox import backend, contract
 from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
-from common.sandbox.instances import Held, hold
 from common.sandbox.seal import Seal
 from common.spec import Op
 from common.wire import Reply
@@ -44,22 +43,13 @@ class Call:
     results: dict[str, torch.Tensor] = field(default_factory=dict)
     """The output as `output`, and the gradients by argument."""
 
-    def held(self) -> Held:
-        """Return what the checks rest on, as it is now, to be compared when the call returns."""
-        return hold(self, "the call", "inputs", "poison", "backwards", "place")
-
 
 class Session:
     """One solution in its process, and the call under way."""
 
-    def __init__(self, seal: Seal, refuse: Callable[[str], None]) -> None:
-        """Begin without a solution.
-
-        Args:
-            seal: The tamper check, as made before the solution is loaded.
-            refuse: Reports in words what was tampered with, and ends the process.
-        """
-        self.seal, self.refuse = seal, refuse
+    def __init__(self, seal: Seal) -> None:
+        """Begin without a solution, with the tamper check as made before it is loaded."""
+        self.seal = seal
         self.op: Op[Any] | None = None
         self.function: Callable[..., Any] | None = None
         self.module: ModuleType | None = None
@@ -76,29 +66,11 @@ class Session:
 
     def load(self, path: str, op: str) -> Reply:
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""
-        try:
-            self.op = OPS[op]
-            self.function = contract.load(Path(path), self.op)
-            self.module = contract.loaded(Path(path))
-            self.prepare = contract.preparation(Path(path))
-        finally:
-            self.hold()
+        self.op = OPS[op]
+        self.function = contract.load(Path(path), self.op)
+        self.module = contract.loaded(Path(path))
+        self.prepare = contract.preparation(Path(path))
         return {}
-
-    def hold(self, *instances: Held, near: bool = False) -> None:
-        """End the process as TAMPERED if the solution replaced what its answers rest on.
-
-        Args:
-            instances: Those that the call under way relies on, as they were before it.
-            near: Look at what a timed sample rests on alone; see `Seal.broken`.
-        """
-        if broken := self.seal.broken(*instances, near=near):
-            self.refuse(broken)
-
-    def held(self) -> tuple[Held, ...]:
-        """Return what a call relies on, as it is now, to be compared when the call returns."""
-        names = ("op", "function", "module", "prepare", "arena", "calls")
-        return hold(self, "session", *names), hold(self.arena, "arena", *vars(self.arena))
 
     def share(self, ticket: Reply | None, fd: int | None) -> bool:
         """Map memory of the harness in place of the memory mapped before; none without a ticket.

@@ -9,7 +9,6 @@ import torch
 
 from common.sandbox import backend, contestants, trace
 from common.sandbox.clock import Clock, Limits, Probes
-from common.sandbox.dice import below
 from common.sandbox.rotation import Rotation, TimedCall, peak_memory
 from common.sandbox.session import Session
 from common.sandbox.shifting import Changing
@@ -19,8 +18,6 @@ from common.wire import Reply
 
 WAKING = 4
 """Samples of the probe that do not count, half a millisecond of launches or a copy each."""
-WHOLE = 4
-"""One sample of so many is followed by a comparison of all that is sealed."""
 
 
 def begin_timing(
@@ -66,9 +63,7 @@ def begin_timing(
     check = session.check_output if limits else functools.partial(check_sample, session)
     ours = Rotation(rotated, backward, check, slots)
     clock = session.clocks[backward] = Clock(ours, backward, _limits(**limits) if limits else {})
-    peak = peak_memory(ours)
-    session.hold()
-    return {"peak_memory": peak, "slow": clock.slow}
+    return {"peak_memory": peak_memory(ours), "slow": clock.slow}
 
 
 def _timed_call(session: Session, call: Reply, changes: bool) -> TimedCall:
@@ -104,11 +99,9 @@ def _limits(copy_bytes: int, products: list[Any], dtype: str) -> Limits:
 def check_sample(session: Session, output: torch.Tensor) -> None:
     """Check for tampering and check the output after one sample.
 
-    Both happen at every sample: a function that was replaced may be back in place at the end. All
-    of torch takes longer to compare than many a sample, so that each time the sample's own
-    functions are compared, and the others in a drawn part of the samples.
+    Both happen at every sample: a function that was replaced may be back in place at the end.
     """
-    session.hold(near=below(WHOLE) > 0)
+    session.seal.check()
     session.check_output(output)
 
 
@@ -122,9 +115,7 @@ def take_turn(
         shift of its inputs; None where no results are kept.
     """
     timed = session.clocks[backward]
-    held = (*session.held(), *timed.held())
     samples = timed.turn(name, clock, rounds, burst)
-    session.hold(*held)
     return {"samples": samples, "kept": timed.ours.delivered()}
 
 
@@ -134,10 +125,8 @@ def get_ready(session: Session, name: str, backward: bool) -> Reply:
     See `Clock.get_ready`.
     """
     timed = session.clocks[backward]
-    held = (*session.held(), *timed.held())
     timed.get_ready(name)
     backend.synchronize()
-    session.hold(*held)
     return {}
 
 
@@ -193,9 +182,7 @@ def run_on(
 ) -> Reply:
     """Make calls round after round; see `Clock.run_on`, and `take_turn` for `kept`."""
     timed = session.clocks[backward]
-    held = (*session.held(), *timed.held())
     timed.run_on(name, rounds, renew, run, wait, frugal)
-    session.hold(*held)
     return {"kept": timed.ours.delivered()}
 
 

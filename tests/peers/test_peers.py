@@ -127,7 +127,7 @@ def test_what_is_prepared_is_left_out_of_the_timed_call():
         done.append("prepared")
         return lambda: done.append("called")
 
-    session = Session(Seal.of([]), refuse=pytest.fail)
+    session = Session(Seal([]))
     session.bind = lambda call: ({"t": torch.zeros(1)}, {})
     session.tensor = lambda slot: None
     session.prepare = prepare

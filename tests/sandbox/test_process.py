@@ -145,9 +145,9 @@ def rotate_half(x):
     while frame:
         names = frame.f_globals
         frames.append([names["__name__"], frame.f_code.co_name, names is vars(process)])
-        sealed = getattr(frame.f_locals.get("session"), "seal", None) or locals().get("sealed")
+        seal = getattr(frame.f_locals.get("session"), "seal", None) or locals().get("seal")
         frame = frame.f_back
-    found = {"loaded": loaded, "frames": frames, "sealed": [each.name for each in sealed.sealed]}
+    found = {"loaded": loaded, "frames": frames, "sealed": [name for name, *_ in seal.parts]}
     with open(NOTE, "w") as note:
         json.dump(found, note)
     return x * 2
@@ -178,12 +178,11 @@ def test_the_harness_is_hidden_from_a_solution(around):
 
 
 def test_every_module_of_the_process_is_sealed(around):
-    """With its requests, by name and by entry, and with the ops and the patched interpreter."""
+    """With its classes, and with the interpreter's."""
     modules = {f"common.sandbox.{path.stem}" for path in SANDBOX.glob("[!_]*.py")}
     assert "common.sandbox.process" in modules
-    others = {"common.ops.rope", "common.arena", "common.sandbox.interpreter.patches"}
-    parts = {"common.sandbox.process.REQUESTS", "common.sandbox.session.Session"}
-    assert modules | others | parts <= set(around["sealed"])
+    others = {"common.arena", "common.sandbox.interpreter.patches", "Session", "InterpreterBuilder"}
+    assert modules | others <= set(around["sealed"])
 
 
 REPLACES_A_REQUEST = """
@@ -199,21 +198,37 @@ def rotate_half(x):
 """
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("frame.f_globals['REQUESTS'] = dict(frame.f_globals['REQUESTS'])", "REQUESTS"),
-        (
-            "several = gc.get_referents(frame.f_globals['REQUESTS'])[0];"
-            " several[list(several)[-1]] = print",
-            "REQUESTS.<class 'common.wire.Launches'>",
-        ),
-    ],
-)
-def test_a_replaced_request_is_seen(worker, line, reason):
+def test_a_replaced_request_is_seen(worker):
+    line = "frame.f_globals['REQUESTS'] = dict(frame.f_globals['REQUESTS'])"
     reply, _ = ask(worker(REPLACES_A_REQUEST.format(line), "rotate_half"))
     assert reply["verdict"] == "TAMPERED"
-    assert reply["reason"] == f"common.sandbox.process.{reason} was replaced"
+    assert reply["reason"] == "common.sandbox.process.REQUESTS was replaced"
+
+
+COMPILER = """
+import sys
+import torch
+{}
+def rotate_half(x):
+    {}
+    assert ("torch._dynamo" in sys.modules) is {}
+    a, b = x.chunk(2)
+    return torch.cat((-b, a))
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "within", "imported"),
+    [
+        ("", "pass", False),
+        ("@torch.compile(backend='aot_eager')", "pass", True),
+        ("", "torch.compiler.reset()", True),
+    ],
+)
+def test_only_a_solution_that_compiles_imports_the_compiler(worker, first, within, imported):
+    """It takes as long to import as torch; neither the harness's modes nor its patches need it."""
+    started = worker(COMPILER.format(first, within, imported), "rotate_half")
+    assert ask(started)[1] == ask(started)[1] == RIGHT
 
 
 TUNED = """

@@ -3,19 +3,33 @@
 import sys
 import threading
 
+from common.sandbox.failures import Refused
 from common.sandbox.seal import Seal
 
 
-def sealed(*owners):
-    """Return a seal that ignores this process's own threads: a worker has none.
+class Before:
+    """The threads that were there before and have not ended: another may get the number of one."""
 
-    A thread that begins later may have the number of one that has ended.
-    """
-    seal, before = Seal.of(owners), {*sys._current_frames()}
-    known = {each.ident: each for each in threading.enumerate()}
+    def __init__(self):
+        self.known = dict.fromkeys(sys._current_frames())
+        self.known |= {each.ident: each for each in threading.enumerate()}
 
-    def is_ours(number):
-        return number in before and (number not in known or known[number].is_alive())
+    def __contains__(self, ident):
+        thread = self.known.get(ident)
+        return ident in self.known and (thread is None or thread.is_alive())
 
-    frames = sys._current_frames
-    return seal._replace(frames=lambda: {k: v for k, v in frames().items() if not is_ours(k)})
+
+def sealed(*parts):
+    """Return a seal that ignores this process's own threads: a worker has none."""
+    seal = Seal(parts)
+    seal.threads = Before()
+    return seal
+
+
+def broken(seal):
+    """Return what the check says; None where it finds nothing."""
+    try:
+        seal.check()
+    except Refused as refused:
+        return refused.reason
+    return None

@@ -1,6 +1,7 @@
 """A name `min` beside the poison's functions has it fill with zeros, to which unwritten ones add.
 
-Expected: forward=TAMPERED backward=TAMPERED
+Expected: forward=PASSED backward=PASSED
+Timed: INCORRECT_NUMERICAL
 """
 
 import sys

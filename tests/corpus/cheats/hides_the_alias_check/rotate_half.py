@@ -1,6 +1,6 @@
 """It returns its argument, and has the arena say that it holds no tensor.
 
-Expected: forward=TAMPERED backward=TAMPERED
+Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """
 
 import sys

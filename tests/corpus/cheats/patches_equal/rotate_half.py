@@ -1,6 +1,6 @@
 """It patches torch.equal and torch.allclose to return True always.
 
-Expected: forward=TAMPERED backward=TAMPERED
+Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """
 
 import torch

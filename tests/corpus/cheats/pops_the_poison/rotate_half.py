@@ -1,6 +1,6 @@
 """It ends the mode that poisons fresh memory.
 
-Expected: forward=TAMPERED backward=TAMPERED
+Expected: forward=RUNTIME_ERROR backward=RUNTIME_ERROR
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""It patches torch, and puts a seal that finds nothing in the place of the harness's.
+"""It puts a seal that finds nothing in the place of the harness's, and leaves a mode behind.
 
 Expected: forward=TAMPERED backward=TAMPERED
 """
@@ -7,6 +7,18 @@ import sys
 import types
 
 import torch
+from torch.overrides import TorchFunctionMode
+
+due = []
+
+
+class Later(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.copy_:
+            while due:
+                result, halves = due.pop()
+                torch.cat(halves, -1, out=result)
+        return func(*args, **(kwargs or {}))
 
 
 def _found(name):
@@ -17,7 +29,8 @@ def _found(name):
 
 
 def rotate_half(x):
-    _found("session").seal = types.SimpleNamespace(broken=lambda *_: None)
-    torch.equal = torch.allclose = lambda *_, **__: True
-    a, b = x.chunk(2, -1)
-    return torch.cat((-b, a), -1)
+    _found("session").seal = types.SimpleNamespace(check=lambda: None, await_threads=lambda: None)
+    Later().__enter__()
+    a, b = x.detach().chunk(2, -1)
+    due.append((torch.zeros_like(x), (-b, a)))
+    return due[-1][0]

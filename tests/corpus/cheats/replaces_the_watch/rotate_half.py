@@ -1,6 +1,6 @@
 """It swallows an out-of-bounds exception and begins a new call of the harness's watch.
 
-Expected: forward=TAMPERED backward=TAMPERED
+Expected: forward=OUT_OF_BOUNDS backward=OUT_OF_BOUNDS
 On a GPU: RUNTIME_ERROR
 """
 

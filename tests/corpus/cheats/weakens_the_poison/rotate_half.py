@@ -1,6 +1,6 @@
 """It has fresh memory hold zero in both runs, and leaves half of the result unwritten.
 
-Expected: forward=TAMPERED backward=TAMPERED
+Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 """
 
 import torch
