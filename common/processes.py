@@ -1,9 +1,11 @@
-"""The cores and GPUs of a process, the parent of each, and work for several forked processes."""
+"""Processes: their cores and GPUs, parents, memory, work and end, and work for several of them."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +14,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+_LIBC = ctypes.CDLL(None)
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The GPUs that a process may see: numbers, or UUIDs of GPUs or of MIG's slices."""
+
+
+EXITING = 0x4
+"""The flag of a process at its end, PF_EXITING of Linux's `sched.h`."""
+LONGEST_END = 0.2
+"""Seconds in which a process that closed its socket must reach its end, or is ended."""
 
 
 def cores() -> int:
@@ -29,6 +38,50 @@ def parents() -> Iterator[tuple[int, int]]:
         except OSError:  # the process has ended meanwhile
             continue
         yield int(stat.parent.name), parent
+
+
+def resident(pid: int) -> int:
+    """Return the bytes of memory that a process holds, without those it shares with others."""
+    try:
+        with open(f"/proc/{pid}/statm") as statm:
+            _, pages, shared, *_ = map(int, statm.read().split())
+    except OSError:
+        return 0
+    return (pages - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor_time(pid: int) -> float:
+    """Return the seconds that the threads of a process have run, without its children's.
+
+    0 if it has ended.
+    """
+    clock = ctypes.c_int()
+    if _LIBC.clock_getcpuclockid(pid, ctypes.byref(clock)):
+        return 0.0
+    try:
+        return time.clock_gettime(clock.value)
+    except OSError:
+        return 0.0
+
+
+def ends_by_itself(pid: int) -> bool:
+    """Return whether a process whose socket is closed is at its end or past it, whoever ended it.
+
+    Linux closes a socket once the process is at its end; of other kernels that is not known.
+    """
+    start = time.monotonic()
+    while not (ending := _is_ending(pid)) and time.monotonic() - start < LONGEST_END:
+        time.sleep(LONGEST_END / 10)
+    return ending
+
+
+def _is_ending(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+    except OSError:
+        return True
+    return fields[0] in "ZX" or bool(int(fields[6]) & EXITING)
 
 
 @contextmanager

@@ -1,11 +1,290 @@
-"""The form of a reply and the fill bytes, which the harness and a solution's process share."""
+"""What the harness and the processes of solutions say to each other, and the fill bytes.
+
+A line is one struct as JSON; open files may come with it. The fork server answers orders, a
+solution's process answers requests.
+"""
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 Reply = dict[str, Any]
-"""One JSON object, with `verdict` and `reason` if the request failed."""
+"""What a request returned, with `verdict` and `reason` if it failed."""
+EVERY = "every"
+"""In the place of a target: kernels are compiled whole, for the target that a request names."""
+
+
+class Struct(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What one line holds."""
+
+
+# --- to and from the fork server ------------------------------------------------------------------
+
+
+class Fork(Struct, tag="fork"):
+    """Fork a process that serves the socket which comes with this; answered with Forked.
+
+    `device` is `cpu` or `cuda`. With a target, kernels are compiled for that GPU and not run, or,
+    with `counted`, their work is counted under the interpreter.
+    """
+
+    device: str
+    target: str = ""
+    counted: bool = False
+
+
+class Reap(Struct, tag="reap"):
+    """End a process, and all that processes left behind; answered with Reaped."""
+
+    pid: int
+
+
+Order = Fork | Reap
+
+
+class Forked(Struct):
+    """The id of a new process."""
+
+    pid: int
+
+
+class Reaped(Struct):
+    """How a process ended, as `os.waitpid` tells it."""
+
+    status: int
+
+
+# --- to and from a solution's process -------------------------------------------------------------
+
+
+class Answer(Struct):
+    """The answer to any request."""
+
+    token: str
+    """The request's, so that a line which the solution writes by itself is found out."""
+    reply: Reply
+    ended: bool = False
+    """Whether the process can answer nothing more."""
+
+
+class Request(Struct, kw_only=True, tag_field="request"):
+    """A request; the function that answers it has its arguments explained."""
+
+    token: str = ""
+    """What the answer must repeat."""
+
+
+class Share(Request, tag="share"):
+    """Map the memory whose file or handle comes with this, in place of the one before."""
+
+    ticket: Reply | None
+
+
+class Limit(Request, tag="limit"):
+    """See `process.limit`."""
+
+    nbytes: int
+
+
+class Load(Request, tag="load"):
+    """See `Session.load`."""
+
+    path: str
+    op: str
+
+
+class Settle(Request, tag="settle"):
+    """See `process.settle`."""
+
+
+class Forward(Request, tag="forward"):
+    """See `graded.forward`."""
+
+    call: Reply
+    result: Reply
+    poison: float | None
+    backwards: bool = False
+    attempt: int = 0
+    alive: list[int] = []
+    setting: str = ""
+
+
+class Backward(Request, tag="backward"):
+    """See `graded.backward`."""
+
+    upstream: Reply
+    results: dict[str, Reply]
+    attempt: int = 0
+    retain: bool = False
+
+
+class Deliver(Request, tag="deliver"):
+    """See `graded.deliver`."""
+
+    attempt: int
+    name: str
+    result: Reply
+
+
+class Conflicts(Request, tag="conflicts"):
+    """See `graded.conflicts`."""
+
+    call: Reply
+    upstream: Reply
+    names: list[str]
+
+
+class BeginTiming(Request, tag="begin_timing"):
+    """See `timed.begin_timing`."""
+
+    calls: list[Reply]
+    results: list[Reply]
+    backward: bool
+    limits: Reply | None = None
+    choices: list[Any] | None = None
+    beside: bool = False
+
+
+class GetReady(Request, tag="get_ready"):
+    """See `timed.get_ready`."""
+
+    name: str
+    backward: bool
+
+
+class GiveBack(Request, tag="give_back"):
+    """See `timed.give_back`."""
+
+    backward: bool
+
+
+class Shifts(Request, tag="shifts"):
+    """See `timed.shifts`."""
+
+    backward: bool
+
+
+class Turn(Request, tag="turn"):
+    """See `timed.take_turn`."""
+
+    name: str
+    clock: str
+    rounds: int
+    burst: int
+    backward: bool
+
+
+class Turns(Request, tag="turns"):
+    """See `timed.take_turns`."""
+
+    names: list[str]
+    clock: str
+    rounds: int
+    burst: int
+    look: int
+    backward: bool
+
+
+class Capture(Request, tag="capture"):
+    """See `timed.capture`."""
+
+    backward: bool
+
+
+class RunOn(Request, tag="run_on"):
+    """See `timed.run_on`."""
+
+    name: str
+    rounds: int
+    renew: bool
+    run: bool
+    wait: bool
+    frugal: bool
+    backward: bool
+
+
+class Probe(Request, tag="probe"):
+    """See `timed.probe`."""
+
+    clock: str
+    rounds: int
+
+
+class Trace(Request, tag="trace"):
+    """See `timed.trace_calls`."""
+
+    call: Reply
+    backward: bool
+
+
+class Tunable(Request, tag="tunable"):
+    """See `tunables.tunable`."""
+
+
+class Force(Request, tag="force"):
+    """See `tunables.force`."""
+
+    choices: list[Any]
+
+
+class Lookups(Request, tag="lookups"):
+    """See `tunables.lookups`."""
+
+    call: Reply
+    choices: list[Any]
+
+
+class Launches(Request, tag="launches"):
+    """See `compiled.launches.launches`."""
+
+    name: str
+    case: str
+
+
+class Count(Request, tag="count"):
+    """See `counted.call.count`."""
+
+    case: str
+
+
+AnyRequest = (
+    Share | Limit | Load | Settle
+    | Forward | Backward | Deliver | Conflicts
+    | BeginTiming | GetReady | GiveBack | Shifts | Turn | Turns | Capture | RunOn | Probe | Trace
+    | Tunable | Force | Lookups | Launches | Count
+)  # fmt: skip
+
+
+def named(tag: str, /, **fields: Any) -> Request:
+    """Return the request with this tag."""
+    request: Request = msgspec.convert({"request": tag, **fields}, AnyRequest)
+    return request
+
+
+def send(connection: socket.socket, struct: Struct, fds: Sequence[int] = ()) -> None:
+    """Send a struct, with open files if any."""
+    line = msgspec.json.encode(struct) + b"\n"
+    sent = socket.send_fds(connection, [line], fds)
+    if rest := line[sent:]:  # sending nothing fails where the other side has answered and ended
+        connection.sendall(rest)
+
+
+def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """Return the next line with its open files, an empty one once the other side has closed."""
+    line, kept = b"", list[int]()
+    while not line.endswith(b"\n"):
+        chunk, fds, _, _ = socket.recv_fds(connection, 1 << 20, 1)
+        if not chunk:
+            return b"", []
+        line, kept = line + chunk, kept + fds
+    return line, kept
+
+
+# --- the fill bytes -------------------------------------------------------------------------------
 
 OUTPUT = "output"
 """The name of the output among the results; a gradient is named after its argument."""

@@ -29,7 +29,7 @@ def fork_server(device: str, verbose: bool) -> ForkServer:
     """Return a fork server; while it imports torch, this process does so too."""
     from common.grading.fork_server import ForkServer
 
-    server = ForkServer(device, quiet=not verbose, light=device == "cpu")
+    server = ForkServer(device, quiet=not verbose)
     import_torch()
     return server
 

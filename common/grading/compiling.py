@@ -152,7 +152,7 @@ class Compiler:
 
     def _started(self) -> ForkServer:
         if self._server is None:
-            self._server = ForkServer("cpu", self._quiet, light=True, target=TARGET)
+            self._server = ForkServer("cpu", self._quiet, target=TARGET)
         if self._interrupted:
             self._server.interrupt()
         return self._server

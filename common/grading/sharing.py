@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 
+from common import wire
 from common.arena import Arena, reclaim
 from common.errors import UserError, is_out_of_memory
-from common.grading.channel import Channel
 from common.grading.fork_server import ForkServer
+from common.grading.worker import answer_of
 
 LONGEST = 60.0
 """Seconds in which a process must map the memory; it starts CUDA first."""
@@ -60,13 +61,12 @@ def _failure(server: ForkServer, arena: Arena) -> str:
     except RuntimeError as error:
         return str(error).partition("\n")[0]
     started, pid, connection = server.fork()
-    channel = Channel(connection, pid)
     try:
-        channel.ask({"request": "arena", "ticket": ticket}, LONGEST, arena.fds)
+        answer_of(connection, pid, wire.Share(ticket=ticket), LONGEST, arena.fds)
     except (OSError, EOFError, ValueError):
         return "a process forked for it could not map the memory; --verbose shows its error"
     finally:
-        channel.close()
+        connection.close()
         server.reap(started, pid)
         reclaim(arena.lent)
     return ""

@@ -7,28 +7,52 @@ it and answers each request with one reply. The other side is `common/sandbox/`.
 from __future__ import annotations
 
 import contextlib
+import enum
+import secrets
 import signal
+import socket
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
+from common import wire
 from common.arena import Arena, Lent, reclaim
 from common.errors import Kind, ServerEnded
-from common.grading.channel import Channel, ends_by_itself
 from common.grading.fork_server import ForkServer
 from common.printable import printable
+from common.processes import ends_by_itself, processor_time, resident
 from common.solutions import Solution
 from common.verdicts import Failure
-from common.wire import Reply
+from common.wire import Reply, Request
 
 DEADLINE = {"cpu": 20.0, "cuda": 120.0}
-"""Seconds that a process may work on one reply (see `Channel.ask`): a case takes the interpreter a
+"""Seconds that a process may work on one reply (see `answer_of`): a case takes the interpreter a
 few, and a GPU's first call compiles."""
+LONGEST = 120.0
+"""Seconds until a reply is given up, however little of them the process has worked; twice its
+deadline where that is more."""
+POLL = 0.25
+"""Seconds between two checks of the process's memory and work while its reply is awaited."""
+LARGEST_REPLY = 4 << 20
+"""Bytes of one reply."""
+LARGEST_MEMORY = 16 << 30
+"""Resident bytes of one process. CUDA reserves address space, so a limit on that would not do."""
 NO_REPLY = "the process wrote something other than a reply"
 """The reason where a line from the process has not the form of one."""
 
 
 class Died(Failure):
     """The process did not reply and was ended; `verdict` is CRASHED, TIMEOUT or TAMPERED."""
+
+
+class State(enum.Enum):
+    """What stands behind a worker."""
+
+    UNSTARTED = "no process: the next request starts one"
+    ALIVE = "a process, which is asked"
+    REFUSED = "a verdict, which answers every request"
 
 
 class Worker:
@@ -51,10 +75,12 @@ class Worker:
         """
         self.solution = solution
         self.deadline = deadline or DEADLINE[server.device]
+        self.state = State.UNSTARTED
+        self._refusal: Reply = {}
         self._alone, self._memory = False, memory
         self._server = server
         self._pids = (0, 0)  # of the fork server, and of the process
-        self._channel: Channel | None = None
+        self._connection: socket.socket | None = None
         self._arena: Arena | None = None
         self._lent: list[Lent] = []
         """Of memory that is no longer shared, the mappings that the process has kept."""
@@ -64,32 +90,30 @@ class Worker:
         """The ends of its processes that the harness did not mean."""
         self.differentiable: set[bool] = set()
         """Whether outputs of the cases so far could be differentiated: {False} if none could."""
-        self._light = False
-        """Whether the process was forked without torch.compile's modules."""
-        self._loaded: Reply = {}
-        """The reply to `load`; a verdict in it answers every later request too."""
 
-    def ask(self, request: str, **arguments: Any) -> Reply:
+    def ask(self, request: Request | str, /, **fields: Any) -> Reply:
         """Return the reply to a request; a death is a reply with its verdict and reason."""
         try:
-            return self.call(request, **arguments)
+            return self.call(request, **fields)
         except Died as death:
             return death.reply
 
-    def call(self, request: str, **arguments: Any) -> Reply:
+    def call(self, request: Request | str, /, **fields: Any) -> Reply:
         """Return the reply to a request, with `verdict` and `reason` where the solution failed.
 
         Raises:
             Died: No reply came; the next call starts another process.
             ServerEnded: The fork server ended meanwhile; see `alone`.
         """
-        if self._channel is None and not self._loaded.get("verdict"):
+        if isinstance(request, str):
+            request = wire.named(request, **fields)
+        if self.state is State.UNSTARTED:
             self._start()
-        if self._loaded.get("verdict"):
-            return self._loaded
+        if self.state is State.REFUSED:
+            return self._refusal
         if self._arena:
             self._arena.settle()
-        return self._exchange({"request": request, **arguments})
+        return self._exchange(request)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -109,7 +133,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether the process has not ended since the last request."""
-        return self._channel is not None
+        return self.state is State.ALIVE
 
     @property
     def shared(self) -> int:
@@ -122,17 +146,16 @@ class Worker:
             self.release()
             self._arena = Arena(self._server.device, nbytes)
             self.changes += 1
-            if self._channel:
+            if self.alive:
                 with contextlib.suppress(Died):  # the next call starts another process
                     self._share()
         return self._arena
 
     def release(self) -> None:
         """Free the shared memory and the process's caches; all workers share a GPU's memory."""
-        if self._arena and self._channel:
+        if self._arena and self.alive:
             with contextlib.suppress(Died, ServerEnded):
-                reply = self._exchange({"request": "arena", "ticket": None})
-                if reply.get("given_back"):
+                if self._exchange(wire.Share(ticket=None)).get("given_back"):
                     self._arena.lent.clear()
         if self._arena:
             self._lent += self._arena.lent
@@ -142,10 +165,8 @@ class Worker:
 
     def refresh(self) -> None:
         """Forget a process whose fork server has ended; the next call starts another."""
-        if self._channel and not self._server.runs(self._pids[0]):
-            self._channel.close()
-            self._channel = None
-            self._reclaim()
+        if self.alive and not self._server.runs(self._pids[0]):
+            self.renew()
 
     def renew(self) -> None:
         """End the process in whatever state it is; the next call starts another."""
@@ -154,61 +175,50 @@ class Worker:
 
     def close(self) -> None:
         """End the process and free the shared memory."""
-        with contextlib.suppress(ServerEnded):
-            self._stop(at_once=True)
+        self.renew()
         self.release()
 
     def _start(self) -> None:
-        self._light = self._server.light
-        server, pid, connection = self._server.fork()
-        self._pids, self._channel = (server, pid), Channel(connection, pid)
+        *pids, self._connection = self._server.fork()
+        self._pids, self.state = (pids[0], pids[1]), State.ALIVE
         self.changes += 1
         if self._memory:
-            self._exchange({"request": "limit", "nbytes": self._memory})
+            self._exchange(wire.Limit(nbytes=self._memory))
         if self._arena:
             self._share()
-        self._loaded = self._exchange(
-            {"request": "load", "path": str(self.solution.path), "op": self.solution.op}
-        )
+        loaded = self._exchange(wire.Load(path=str(self.solution.path), op=self.solution.op))
+        if loaded.get("verdict"):
+            self.renew()
+            self._refuse(loaded)
+
+    def _refuse(self, reply: Reply) -> None:
+        """Answer every request with this from now on."""
+        self.state, self._refusal = State.REFUSED, reply
 
     def _share(self) -> None:
         assert self._arena
-        self._exchange({"request": "arena", "ticket": self._arena.ticket()}, self._arena.fds)
+        self._exchange(wire.Share(ticket=self._arena.ticket()), self._arena.fds)
 
-    def _exchange(self, message: Reply, fds: Sequence[int] = ()) -> Reply:
-        assert self._channel
+    def _exchange(self, request: Request, fds: Sequence[int] = ()) -> Reply:
+        assert self._connection
         try:
-            reply = self._channel.ask(message, self.deadline, fds)
+            answer = answer_of(self._connection, self.pid, request, self.deadline, fds)
         except (OSError, EOFError, MemoryError, ValueError) as error:
-            raise self._died(*_cause(error)) from None
-        if self._light and "lacks" in reply:
-            return self._start_again(message["request"])
+            raise self._died(error) from None
+        reply = answer.reply
         if "reason" in reply:  # a solution may have chosen it
             reply["reason"] = printable(str(reply["reason"]))
-        ended, tampered = reply.pop("ended", False), reply.get("verdict") == "TAMPERED"
-        if ended or tampered:
-            with contextlib.suppress(ServerEnded):
-                self._stop()
-        self.deaths += bool(ended)  # the process can answer nothing more
-        if tampered:  # no later reply counts
-            self._loaded = reply
+        if answer.ended:  # the process can answer nothing more
+            self.renew()
+            self.deaths += 1
+        elif reply.get("verdict") == "TAMPERED":  # no later reply counts
+            self.renew()
+            self._refuse(reply)
         return reply
 
-    def _start_again(self, request: str) -> Reply:
-        """Start a process with torch.compile's modules; return the reply to `load`.
-
-        Raises:
-            ServerEnded: The request is another one, which needs what the process held.
-        """
-        self._stop()
-        self._server.grow()
-        if request != "load":
-            raise ServerEnded("torch.compile was first used after the solution was loaded")
-        self._start()
-        return self._loaded
-
-    def _died(self, verdict: str, reason: str) -> Exception:
-        """End the process; return the exception that says why."""
+    def _died(self, error: Exception) -> Exception:
+        """End the process, from which no answer came; return the exception that says why."""
+        verdict, reason = _cause(error)
         by_itself = not reason and ends_by_itself(self.pid)  # in a moment the harness ends it
         try:
             code = self._stop()
@@ -216,7 +226,7 @@ class Worker:
             if not self._alone:
                 return ended
             death = Died("TAMPERED", "it ended the fork server, which other solutions need too")
-            self._loaded = death.reply
+            self._refuse(death.reply)
             return death
         self.deaths += 1
         if not reason and code == -signal.SIGKILL:
@@ -225,27 +235,92 @@ class Worker:
             reason = "the process closed its socket"
         return Died(verdict, reason or f"the process ended by {_ending(code)}")
 
-    def _stop(self, at_once: bool = False) -> int:
-        """End the process; return its exit code, or a signal's number negated.
-
-        Args:
-            at_once: Whether the code does not matter.
-        """
-        if self._channel is None:
+    def _stop(self) -> int:
+        """End the process; return its exit code, or a signal's number negated."""
+        if self._connection is None:
             return 0
-        self._channel.close()
-        self._channel = None
+        self._connection.close()
+        self._connection, self.state = None, State.UNSTARTED
         try:
-            return self._server.reap(*self._pids, at_once)
+            return self._server.reap(*self._pids)
         finally:
-            self._reclaim()
+            self.changes += 1
+            reclaim(self._lent)  # what the process, which has ended, had mapped
+            if self._arena:
+                reclaim(self._arena.lent)
 
-    def _reclaim(self) -> None:
-        """Take back the shared memory that the process, which has ended, had mapped."""
-        self.changes += 1
-        reclaim(self._lent)
-        if self._arena:
-            reclaim(self._arena.lent)
+
+def answer_of(
+    connection: socket.socket,
+    pid: int,
+    request: Request,
+    deadline: float,
+    fds: Sequence[int] = (),
+) -> wire.Answer:
+    """Send a request to a process, with open files if any; return its answer, which is not trusted.
+
+    The process may work `deadline` seconds on it, both by the wall clock and by its own processor
+    time. In the latter neither a compiler that it waits for nor the machine's other work counts,
+    but every thread does: eight busy threads use eight seconds in one. After LONGEST seconds, or
+    twice the deadline, it is given up in any case.
+
+    The answer must repeat the request's token, so that a line which the solution writes to the
+    socket by itself is not taken for one.
+
+    Raises:
+        TimeoutError: No complete answer came in time, or the process did not read the request; with
+            the time in words.
+        OSError, EOFError: The process closed the socket.
+        MemoryError: The process held more than LARGEST_MEMORY meanwhile.
+        ValueError: The process wrote something other than the answer to this request.
+    """
+    request.token = secrets.token_hex(8)
+    worked, longest = processor_time(pid), max(LONGEST, 2 * deadline)
+    connection.settimeout(longest)
+    try:
+        wire.send(connection, request, fds)
+        line = _receive(connection, pid, worked, deadline, longest)
+        answer = msgspec.json.decode(line, type=wire.Answer)
+    except _TooMuchWork:
+        raise TimeoutError(f"no answer within {deadline:g} s of its own work") from None
+    except TimeoutError:
+        raise TimeoutError(f"no answer within {longest:g} s") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if answer.token != request.token:
+        raise ValueError("it lacks the token of the request")
+    return answer
+
+
+class _TooMuchWork(Exception):
+    """The process used up its processor time."""
+
+
+def _receive(
+    connection: socket.socket, pid: int, worked: float, deadline: float, longest: float
+) -> bytes:
+    start = time.monotonic()
+    received = bytearray()
+    connection.settimeout(POLL)
+    while not received.endswith(b"\n"):
+        waited = time.monotonic() - start
+        if waited >= longest:  # also where it writes a byte now and then
+            raise TimeoutError
+        try:
+            chunk = connection.recv(1 << 20)
+        except TimeoutError:
+            if (held := resident(pid)) > LARGEST_MEMORY:
+                allowed = f"{LARGEST_MEMORY >> 20} are allowed"
+                raise MemoryError(f"it held {held >> 20} MiB, {allowed}") from None
+            if min(waited, processor_time(pid) - worked) > deadline:
+                raise _TooMuchWork from None
+            continue
+        if not chunk:
+            raise EOFError
+        received += chunk
+        if len(received) > LARGEST_REPLY:
+            raise ValueError(f"more than {LARGEST_REPLY >> 20} MiB without an end")
+    return bytes(received)
 
 
 def _cause(error: Exception) -> tuple[str, str]:

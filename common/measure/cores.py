@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.grading.channel import processor_time
+from common.processes import processor_time
 
 LOOKED_AT = 4
 """The cores among which the quickest is chosen."""

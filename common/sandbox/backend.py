@@ -1,7 +1,7 @@
 """The device behind a solution's process: a GPU, or what stands in its place.
 
 Without one it is Triton's interpreter, or a target that kernels are compiled for and never run on,
-or both, where work is counted.
+or both, where work is counted. The process takes it when it is forked.
 """
 
 from __future__ import annotations
@@ -13,31 +13,36 @@ from collections.abc import Iterator
 
 import torch
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-TARGET = os.environ.get("STUDY_TARGET", "")
-ON_GPU = not (INTERPRETED or TARGET)
-EVERY = "every"
-"""In the place of a target: kernels are compiled whole, for the target that a request names."""
-COUNTED = INTERPRETED and bool(TARGET)
-"""Kernels meet the target's driver under the interpreter, and their work is counted."""
-if INTERPRETED:
-    from common.sandbox.interpreter import bounds, conflicts, patches
-if TARGET:
-    from common.sandbox.compiled import target
+from common.paths import CACHE
+from common.processes import VISIBLE
+from common.sandbox.compiled import target
+from common.sandbox.interpreter import bounds, conflicts, patches
+from common.wire import EVERY, Fork
 
+ON_GPU = True
+INTERPRETED = COUNTED = False
+TARGET = ""
+"""The GPU that kernels are compiled for; EVERY where a request names it."""
 LAG = 10_000_000
 """The GPU's clock cycles by which its default stream lags behind another: a few milliseconds."""
 
 
-def warm() -> None:
-    """Do once, before any process is forked, what each one would do at its first kernel."""
-    if TARGET and not INTERPRETED:
-        target.warm(whole=TARGET == EVERY)
+def warm(wanted: Fork) -> None:
+    """Do once, in the fork server, what each such process would do at its first kernel."""
+    if wanted.target and not wanted.counted:
+        target.warm(whole=wanted.target == EVERY)
 
 
-def install() -> None:
-    """Patch torch and Triton, once, before any kernel runs; do nothing on a GPU."""
+def install(wanted: Fork) -> None:
+    """Take the device, once, before any kernel runs: patch torch and Triton where it is no GPU."""
+    global ON_GPU, INTERPRETED, COUNTED, TARGET
+    ON_GPU, COUNTED, TARGET = wanted.device == "cuda", wanted.counted, wanted.target
+    INTERPRETED = not ON_GPU and (COUNTED or not TARGET)
+    os.environ["TRITON_INTERPRET"] = str(int(INTERPRETED))
+    if TARGET:
+        os.environ["TRITON_CACHE_DIR"] = str(CACHE / "kernels")
     if not ON_GPU:
+        os.environ[VISIBLE] = ""
         _let_launches_choose_a_gpu()
     if INTERPRETED:
         patches.install()

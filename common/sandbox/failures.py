@@ -13,14 +13,12 @@ from triton.runtime.errors import OutOfResources, PTXASError
 
 from common import source
 from common.errors import IN_A_GRAPH, NO_ROOM, Kind, kind_of, out_of_memory
-from common.sandbox.backend import TARGET
+from common.sandbox import backend
 from common.verdicts import Failure
 from common.wire import Reply
 
 LONGEST_REASON = 400
 """Characters of an exception's text that a reason keeps."""
-
-NO_KERNEL = " for ".join(filter(None, ["a kernel does not compile", TARGET]))
 
 
 class Refused(Failure):
@@ -29,7 +27,9 @@ class Refused(Failure):
 
 def judge(error: BaseException) -> Reply:
     """Return the verdict that an exception stands for, with one line of reason."""
-    return _failure(list(_causes(error))).reply
+    failure = _failure(list(_causes(error)))
+    failure.reason = failure.reason.encode(errors="replace").decode()
+    return failure.reply
 
 
 def _failure(causes: Sequence[BaseException]) -> Failure:
@@ -42,18 +42,23 @@ def _failure(causes: Sequence[BaseException]) -> Failure:
         if IN_A_GRAPH in _text(cause):  # an exception of torch.compile's, with its words around it
             return Failure("UNSUPPORTED", IN_A_GRAPH)
         if isinstance(cause, CompilationError):
-            return Failure("COMPILE_ERROR", f"{NO_KERNEL}: {_front_end(causes)}")
+            return Failure("COMPILE_ERROR", _no_kernel(_front_end(causes)))
         if isinstance(cause, OutOfResources | PTXASError):
-            return Failure("COMPILE_ERROR", f"{NO_KERNEL}: {describe(cause)}")
+            return Failure("COMPILE_ERROR", _no_kernel(describe(cause)))
         if isinstance(cause, OSError) and cause.errno in NO_ROOM and _in_the_compiler(cause):
             where = f"{cause.strerror}: {cause.filename or 'make room there'}"
             reason = _line(f"a compiled kernel cannot be written to disk: {where}")
             return Failure("RUNTIME_ERROR", reason, Kind.DISK)
         if _in_the_compiler(cause):
-            return Failure("COMPILE_ERROR", f"{NO_KERNEL}: {describe(cause)}")
+            return Failure("COMPILE_ERROR", _no_kernel(describe(cause)))
         if (kind := kind_of(cause)) is Kind.OUT_OF_MEMORY:
             return Failure("RUNTIME_ERROR", out_of_memory(cause), kind)
     return Failure("RUNTIME_ERROR", describe(causes[-1]), kind_of(causes[-1]))
+
+
+def _no_kernel(reason: str) -> str:
+    target = f" for {backend.TARGET}" if backend.TARGET else ""
+    return f"a kernel does not compile{target}: {reason}"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from common.ops._draw import draw
 from common.sandbox import contract
+from common.sandbox.graphs import Mode
 from common.sandbox.session import Session
 from common.spec import Case, Op
 
@@ -43,7 +43,7 @@ PRODUCTS = {**flop_registry, aten._grouped_mm: _grouped_product}
 """The FLOPs of operators that multiply, which are never computed."""
 
 
-class Hollow(TorchDispatchMode):
+class Hollow(Mode):
     """Return untouched memory in place of large floating results."""
 
     def __init__(self, small: int = SMALL) -> None:

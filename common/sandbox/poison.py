@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.dlpack import from_dlpack
 
 from common.arena import BAND
+from common.sandbox.graphs import Mode
 from common.wire import GUARDS
 
 _RESIZE = torch.ops.aten.resize_
@@ -29,7 +29,7 @@ _WITHOUT_MODES = frozenset({"aten", "higher_order"})
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
-class Poison(TorchDispatchMode):
+class Poison(Mode):
     """A mode that fills fresh memory, so that an element that nobody wrote shows in the result.
 
     The fill is NaN in the first run and a number in the second: an element that differs between

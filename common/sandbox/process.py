@@ -1,6 +1,6 @@
 """A solution's own process: what a fresh fork sets up, and the requests that it answers.
 
-The process answers lines of JSON with lines of JSON, works in memory of the harness, and never
+The process answers the requests of `common/wire.py`, works in memory of the harness, and never
 holds an expected result.
 """
 
@@ -8,64 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any
 
+import msgspec
 import torch
 
+from common import wire
 from common.sandbox import backend, graded, timed, tunables
 from common.sandbox.compiled import launches
-from common.sandbox.failures import Refused, judge
+from common.sandbox.failures import judge
 from common.sandbox.landlock import confine
-from common.sandbox.poison import Poison
 from common.sandbox.seal import Seal, parts
 from common.sandbox.session import Session
 from common.wire import Reply
 
-if backend.COUNTED:
-    from common.sandbox.counted import call as counted
-
 LARGEST_DATA = 8 << 30
 """Bytes of memory that one worker without a GPU may write to."""
-DYNAMO = "torch._dynamo"
-"""The modules of torch.compile, which take as long to import as torch. They replace functions of
-torch that the tamper check remembers, so they are imported before a worker is forked, or never."""
-_GUARDED = Poison.__torch_dispatch__
-"""As torch made it: a function that imports torch._dynamo when it is first called, to keep
-torch.compile out of the mode."""
-
-
-def stay_light() -> None:
-    """Keep the mode that poisons memory from importing torch._dynamo."""
-    Poison.__torch_dispatch__ = getattr(_GUARDED, "__wrapped__", _GUARDED)  # type: ignore[method-assign]
-
-
-def grow() -> None:
-    """Import torch._dynamo, for the workers that are forked from now on."""
-    import torch._dynamo  # noqa: F401
-
-    Poison.__torch_dispatch__ = _GUARDED  # type: ignore[method-assign]
-
-
-class Lack:
-    """A finder that ends the process where torch._dynamo is imported, if it is not there yet."""
-
-    def __init__(self, end: Callable[[], object]) -> None:
-        """Call `end` in the place of the import."""
-        self._end = end
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Find nothing; other finders find the other modules."""
-        if name == DYNAMO:
-            self._end()
 
 
 def settle(session: Session) -> Reply:
@@ -80,40 +45,39 @@ def limit(session: Session, nbytes: int) -> Reply:
     return {}
 
 
-REQUESTS: Mapping[str, Callable[..., Reply]] = MappingProxyType(
+REQUESTS: Mapping[type[wire.Request], Callable[..., Reply]] = MappingProxyType(
     {
-        "limit": limit,
-        "load": Session.load,
-        "forward": graded.forward,
-        "backward": graded.backward,
-        "conflicts": graded.conflicts,
-        "deliver": graded.deliver,
-        "begin_timing": timed.begin_timing,
-        "get_ready": timed.get_ready,
-        "give_back": timed.give_back,
-        "shifts": timed.shifts,
-        "turn": timed.take_turn,
-        "turns": timed.take_turns,
-        "capture": timed.capture,
-        "run_on": timed.run_on,
-        "probe": timed.probe,
-        "trace": timed.trace_calls,
-        "tunable": tunables.tunable,
-        "force": tunables.force,
-        "lookups": tunables.lookups,
-        "launches": launches.launches,
-        "settle": settle,
-        **({"count": counted.count} if backend.COUNTED else {}),
+        wire.Limit: limit,
+        wire.Settle: settle,
+        wire.Load: Session.load,
+        wire.Forward: graded.forward,
+        wire.Backward: graded.backward,
+        wire.Deliver: graded.deliver,
+        wire.Conflicts: graded.conflicts,
+        wire.BeginTiming: timed.begin_timing,
+        wire.GetReady: timed.get_ready,
+        wire.GiveBack: timed.give_back,
+        wire.Shifts: timed.shifts,
+        wire.Turn: timed.take_turn,
+        wire.Turns: timed.take_turns,
+        wire.Capture: timed.capture,
+        wire.RunOn: timed.run_on,
+        wire.Probe: timed.probe,
+        wire.Trace: timed.trace_calls,
+        wire.Tunable: tunables.tunable,
+        wire.Force: tunables.force,
+        wire.Lookups: tunables.lookups,
+        wire.Launches: launches.launches,
     }
 )
-"""The function that answers each request, called with the session and the request's arguments.
+"""The function that answers each request, called with the session and the request's fields.
 
-Only `arena` is not here: it comes with a file descriptor, and memory that cannot be mapped ends the
-process.
+Only `Share` is not here: it comes with a file descriptor, and memory that cannot be mapped ends the
+process. `Count` has its own modules, which few processes need.
 """
 
 
-def become_worker(connection: socket.socket, server: int) -> None:
+def become_worker(connection: socket.socket, server: int, wanted: wire.Fork) -> None:
     """Set up a fresh fork of the server with this process id, and serve.
 
     The process dies with the server, leaves no core, and is confined where the kernel can do so.
@@ -125,59 +89,61 @@ def become_worker(connection: socket.socket, server: int) -> None:
         return
     with contextlib.suppress(OSError):  # the kernel ends this process first if memory runs out
         Path("/proc/self/oom_score_adj").write_text("1000")
+    backend.install(wanted)  # which names the cache that may be written to
     confine(libc)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not backend.ON_GPU:  # CUDA reserves more than there is
         resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
-    if not backend.ON_GPU and backend.TARGET != backend.EVERY:  # there no large memory is touched
+    if not backend.ON_GPU and backend.TARGET != wire.EVERY:  # there no large memory is touched
         libc.mallopt(-6, 0xA5)  # M_PERTURB: what no dispatch mode sees is a number too, 0x5A5A...
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
-    backend.install()
-    serve(connection)
+    requests = REQUESTS
+    if backend.COUNTED:
+        from common.sandbox.counted.call import count
+
+        requests = MappingProxyType({**REQUESTS, wire.Count: count})
+    serve(connection, requests)
 
 
-def serve(connection: socket.socket) -> None:
+def serve(
+    connection: socket.socket, requests: Mapping[type[wire.Request], Callable[..., Reply]]
+) -> None:
     """Answer one request after the other until the harness closes the socket."""
-    token, send, end = "", connection.sendall, os._exit
-
-    def lack(send: Any = send, end: Any = end) -> None:
-        """Report that the process needs torch._dynamo, and end: another one has it."""
-        send(b'{"token": "%s", "lacks": "torch._dynamo"}\n' % token.encode())
-        end(0)
-
-    if DYNAMO not in sys.modules:
-        sys.meta_path.insert(0, Lack(lack))
     seal = Seal(parts())
     session, check = Session(seal), seal.check  # a solution can replace what the session has
+    decode = msgspec.json.Decoder(wire.AnyRequest).decode
     _hide()
-    pending = b""
     while True:
-        chunk, fds, _, _ = socket.recv_fds(connection, 1 << 20, 1)
-        if not chunk:
+        line, fds = wire.receive(connection)
+        if not line:
             return
-        pending += chunk
-        if not pending.endswith(b"\n"):
-            continue
-        message, pending = json.loads(pending), b""
-        token = message.pop("token")
-        reply = _answer(session, message, fds, check) | {"token": token}
-        send(json.dumps(reply).encode() + b"\n")
+        connection.sendall(_answer(session, requests, decode(line), fds, check) + b"\n")
 
 
-def _answer(session: Session, message: Reply, fds: list[int], check: Callable[[], None]) -> Reply:
-    request = message.pop("request")
-    if request == "arena":
-        return {"given_back": session.share(message["ticket"], fds[0] if fds else None)}
+def _answer(
+    session: Session,
+    requests: Mapping[type[wire.Request], Callable[..., Reply]],
+    request: wire.Request,
+    fds: Sequence[int],
+    check: Callable[[], None],
+) -> bytes:
+    answer = wire.Answer(request.token, {})
+    if isinstance(request, wire.Share):
+        given_back = session.share(request.ticket, fds[0] if fds else None)
+        answer.reply = {"given_back": given_back}
+        return msgspec.json.encode(answer)
+    fields = msgspec.structs.asdict(request)
+    del fields["token"]
     try:
-        if request not in REQUESTS:
-            raise Refused("RUNTIME_ERROR", f"no such request: {request}")
         try:
-            return REQUESTS[request](session, **message)
+            answer.reply = requests[type(request)](session, **fields)
         finally:
             check()
+        return msgspec.json.encode(answer)
     except BaseException as error:  # SystemExit among them: a solution may not end the process
-        return judge(error) | ({"ended": True} if _context_is_lost() else {})
+        answer.reply, answer.ended = judge(error), _context_is_lost()
+        return msgspec.json.encode(answer)
 
 
 def _context_is_lost() -> bool:

@@ -1,7 +1,6 @@
 """The fork server: it has imported torch and triton, and forks a process for each solution.
 
-`python -m common.sandbox.server FD` serves the socket of that file descriptor. With `light` as a
-further argument it imports torch.compile's modules, `torch._dynamo`, when it is asked to `grow`.
+`python -m common.sandbox.server FD` serves the socket of that file descriptor.
 """
 
 from __future__ import annotations
@@ -13,54 +12,41 @@ import os
 import signal
 import socket
 import sys
-import time
 
+import msgspec
+
+from common.importing import import_torch
 from common.processes import parents
-from common.sandbox import backend, process
+from common.wire import Fork, Forked, Order, Reap, Reaped, receive, send
 
 GENERATIONS = 100
 """Of processes that a solution leaves behind, each started by the one before."""
-LAST_BREATH = 0.05
-"""Seconds in which a process that is ending by itself reaches its own exit code."""
 
 
-def run(control: socket.socket, light: bool = False) -> None:
-    """Answer requests until the harness closes the socket, then end every process left.
+def run(control: socket.socket) -> None:
+    """Carry out orders until the harness closes the socket, then end every process left."""
+    import_torch()
+    from common.sandbox import backend, process
 
-    `fork`, sent with a socket for the child, is answered with the child's process id; `reap PID`
-    ends that worker and is answered with its wait status, and so is `end PID`, which gives the
-    worker no time to end by itself; `grow` is answered once torch._dynamo is imported.
-    """
-    server = os.getpid()
-    process.stay_light() if light else process.grow()
-    backend.warm()
-    # what is imported stays; each of a worker's many collections would take 0.1 s to walk over it
-    gc.freeze()
+    server, workers = os.getpid(), set[int]()
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what workers leave behind comes here
-    workers: set[int] = set()
-    while True:
-        request, fds, _, _ = socket.recv_fds(control, 64, 1)
-        if not request:
-            break
-        words = request.split()
-        if words[0] in (b"reap", b"end"):
-            time.sleep(LAST_BREATH if words[0] == b"reap" else 0)
-            control.sendall(str(_reap(int(words[1]), workers)).encode())
-            continue
-        if words[0] == b"grow":
-            process.grow()
-            gc.freeze()
-            control.sendall(b"grown")
-            continue
-        pid = os.fork()
-        if pid == 0:
-            control.close()
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                process.become_worker(socket.socket(fileno=fds[0]), server)
-            os._exit(0)
-        workers.add(pid)
-        os.close(fds[0])
-        control.sendall(str(pid).encode())
+    while (received := receive(control))[0]:
+        line, fds = received
+        match msgspec.json.decode(line, type=Order):
+            case Fork() as wanted:
+                backend.warm(wanted)
+                # what is imported stays; each of a worker's collections would take 0.1 s to walk it
+                gc.freeze()
+                if not (pid := os.fork()):
+                    control.close()
+                    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                        process.become_worker(socket.socket(fileno=fds[0]), server, wanted)
+                    os._exit(0)
+                workers.add(pid)
+                os.close(fds[0])
+                send(control, Forked(pid))
+            case Reap(pid):
+                send(control, Reaped(_reap(pid, workers)))
     for pid in list(workers):
         _kill(pid)
     _end_strays(set())
@@ -99,5 +85,5 @@ if __name__ == "__main__":
     from common.sandbox import server
 
     # the module under its own name, so that a worker has one copy of it
-    server.run(socket.socket(fileno=int(sys.argv[1])), "light" in sys.argv)
+    server.run(socket.socket(fileno=int(sys.argv[1])))
     os._exit(0)  # Python would take a third of a second to let go of torch

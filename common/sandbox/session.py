@@ -15,8 +15,7 @@ import torch
 
 from common import ops
 from common.arena import Arena, Slot
-from common.sandbox import contract
-from common.sandbox.backend import ON_GPU
+from common.sandbox import backend, contract
 from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
 from common.sandbox.seal import Seal
@@ -73,7 +72,7 @@ class Session:
         self.prepare = contract.preparation(Path(path))
         return {}
 
-    def share(self, ticket: Reply, fd: int | None) -> bool:
+    def share(self, ticket: Reply | None, fd: int | None) -> bool:
         """Map memory of the harness in place of the memory mapped before; none without a ticket.
 
         Return whether the memory mapped before is given back: a solution may have kept an argument.
@@ -91,7 +90,7 @@ class Session:
             mapped = self.arena.mapping()
             self.arena.close()
             self.arena = None
-        if ON_GPU:
+        if backend.ON_GPU:
             gc.collect()
             torch.cuda.empty_cache()
         return not (mapped and mapped())

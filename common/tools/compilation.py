@@ -18,10 +18,8 @@ from common.solutions import Solution
 from common.spec import Case
 from common.tools import figures
 from common.verdicts import ENDED
-from common.wire import Reply
+from common.wire import EVERY, Reply
 
-EVERY = "every"
-"""The target of a fork server whose workers are told theirs; see `sandbox/backend.py`."""
 Fields = Mapping[str, Any]
 """Of a line `Compiled`: the kernel's name, files and figures, or the verdict with its reason."""
 

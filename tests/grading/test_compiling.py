@@ -316,7 +316,7 @@ def test_the_server_starts_early_unless_the_solution_is_known(monkeypatch, found
     monkeypatch.setattr(compiling, "Kept", lambda *_: SimpleNamespace(found=found))
     Compiler("cpu").prepare([solution])
     Compiler("cuda").prepare([solution])
-    assert started == ([] if found else [{"light": True, "target": TARGET}])
+    assert started == ([] if found else [{"target": TARGET}])
 
 
 def test_grading_goes_on_while_kernels_compile(compiler, monkeypatch):

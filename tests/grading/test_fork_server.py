@@ -1,24 +1,26 @@
-"""A fork server that ends: its workers end with it, another is started, and the cause is found."""
+"""The fork server: one for all kinds of workers, which end with it and start again with another."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from common import ops
-from common.grading.fork_server import ForkServer
+from common.grading.fork_server import TARGET, ForkServer, ServerEnded
 from common.grading.sweep import Sweep
 from common.measure import timing
 from common.measure.stopwatch import Stopwatch
 from common.processes import VISIBLE
 from common.solutions import Solution
 from tests.support.corpora import baseline_of
-from tests.support.processes import ends
-from tests.support.waiting import LONGEST, STEP
+from tests.support.processes import alive, ends
+from tests.support.waiting import STEP, wait_until
 
 HALF = """
 import torch
@@ -29,6 +31,93 @@ def rotate_half(x):
     return torch.cat((-b, a), -1)
 """
 HONEST = HALF.format("pass")
+
+
+@pytest.fixture
+def servers(monkeypatch, request):
+    """Return a function that starts a fork server in an environment of the test's own."""
+    monkeypatch.setenv("TEST_OF_FORK_SERVERS", request.node.name)
+    with contextlib.ExitStack() as stack:
+
+        def start(**options):
+            return stack.enter_context(contextlib.closing(ForkServer("cpu", **options)))
+
+        yield start
+
+
+def fork(server: ForkServer) -> tuple[int, int]:
+    """Return the ids of the server's process and of one that it forked."""
+    *pids, connection = server.fork()
+    connection.close()
+    return tuple(pids)
+
+
+@pytest.mark.slow
+def test_one_process_serves_all_kinds_until_the_last_is_closed(servers):
+    one, other = servers(), servers(target=TARGET)
+    pid, first = fork(one)
+    same, second = fork(other)
+    assert pid == same
+    one.close()
+    assert ends(first) and alive(second) and alive(pid)
+    with pytest.raises(ServerEnded):
+        one.fork()
+    other.close()
+    assert ends(pid)
+
+
+@pytest.mark.slow
+def test_another_environment_takes_another_process(servers, monkeypatch):
+    """torch reads some variables when it is imported."""
+    one, _ = fork(servers())
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    other, _ = fork(servers())
+    assert one != other
+    with open(f"/proc/{other}/environ", "rb") as environ:
+        assert b"OMP_NUM_THREADS=3" in environ.read()
+
+
+@pytest.mark.slow
+def test_a_server_that_is_closed_at_once_leaves_no_process(servers):
+    server = servers()
+    server.close()
+    assert ends(server._process.pid)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_takes_its_workers_along_and_starts_again(servers):
+    one, other = servers(), servers()
+    (server, first), (_, second) = fork(one), fork(other)
+    os.kill(server, signal.SIGKILL)
+    assert ends(first) and ends(second)
+    with pytest.raises(ServerEnded):
+        one.reap(server, first)
+    (again, first), (too, second) = fork(one), fork(other)
+    assert server != again == too
+    assert one.reap(again, first) == other.reap(again, second) == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_the_harness_is_told_of_a_server_that_never_comes_to_be(servers, monkeypatch):
+    monkeypatch.setattr(ForkServer, "MODULE", "common.sandbox.no_such_module")
+    with pytest.raises(ServerEnded, match="the fork server ended"):
+        servers().fork()
+
+
+@pytest.mark.slow
+def test_no_worker_holds_the_socket_of_the_server(servers):
+    """A solution that sent an order there would have the server end another's process."""
+    server, worker, connection = servers().fork()
+    assert sockets(server)
+    assert wait_until(lambda: sockets(server).isdisjoint(sockets(worker))), "it begins with it"
+    assert sockets(worker)
+    connection.close()
+
+
+def sockets(pid: int) -> set[str]:
+    """Return the sockets that a process holds, as `socket:[1]`."""
+    links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+    return {link for link in links if link.startswith("socket:")}
 
 
 COUNTS = """
@@ -77,15 +166,6 @@ def test_a_worker_without_a_gpu_sees_none_on_a_machine_with_one(halves, monkeypa
     assert found.reason == "'' is visible"
 
 
-@pytest.mark.slow
-def test_workers_die_with_their_server(tmp_path):
-    server = ForkServer("cpu")
-    _, pid, connection = server.fork()
-    os.kill(server._process.pid, 9)
-    assert ends(pid)
-    connection.close()
-
-
 @pytest.fixture
 def halves(tmp_path):
     """Return a function that grades several sources on some cases, all at the same time."""
@@ -126,7 +206,7 @@ def test_a_timed_solution_is_not_blamed_for_a_server_that_had_ended(tmp_path, mo
         cases = [next(op.cases("smoke"))]
         (graded,) = sweep.grade(op, cases, [Solution(path, "rotate_half")])
         os.kill(sweep._server._process.pid, 9)
-        assert sweep._server._process.wait(LONGEST)
+        assert ends(sweep._server._process.pid)
         times = timing.time_case(graded, baseline_of(sweep, op), "forward", sweep.room)
         assert times["host"]["solution"]
 

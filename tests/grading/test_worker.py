@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from common import wire
 from common.arena import Arena, lay_out
-from common.grading import channel
 from common.grading import worker as workers_file
 from common.grading.worker import Died, Worker
 from tests.support.asking import HALF, RIGHT, ask
-from tests.support.processes import alive, ends, state
+from tests.support.processes import alive, answer, ends, state
 from tests.support.waiting import wait_until
 
 
@@ -66,7 +66,7 @@ def test_what_a_worker_started_ends_with_it(worker, tmp_path):
 
 def test_memory_has_a_ceiling(worker, monkeypatch):
     line = "held = bytearray(300 << 20); import time; time.sleep(600)"
-    monkeypatch.setattr("common.grading.channel.LARGEST_MEMORY", 200 << 20)
+    monkeypatch.setattr("common.grading.worker.LARGEST_MEMORY", 200 << 20)
     with pytest.raises(Died, match=r"it held [0-9]+ MiB, 200 are allowed") as death:
         ask(worker(HALF.format(line), "rotate_half"))
     assert death.value.verdict == "CRASHED"
@@ -100,15 +100,15 @@ def test_threads_do_not_shorten_the_deadline(monkeypatch, waited):
         if len(looks) == 2:
             now[0] = waited
         elif len(looks) == 3:
-            theirs.sendall(theirs.recv(1 << 20))
+            answer(theirs)
         return looks[-1]
 
-    monkeypatch.setattr(channel, "processor_time", processor_time)
-    monkeypatch.setattr(channel, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(channel, "POLL", 0.01)
+    monkeypatch.setattr(workers_file, "processor_time", processor_time)
+    monkeypatch.setattr(workers_file, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(workers_file, "POLL", 0.01)
     expected = contextlib.nullcontext() if waited < 30 else pytest.raises(TimeoutError)
     with expected:
-        assert channel.Channel(ours, os.getpid()).ask({"right": 1}, 30.0) == {"right": 1}
+        assert workers_file.answer_of(ours, os.getpid(), wire.Settle(), 30.0).reply == {"right": 1}
     assert len(looks) == 3
 
 
@@ -119,12 +119,13 @@ def test_an_answer_counts_though_its_process_has_ended(monkeypatch):
 
     def send_and_be_slow(*message):
         sent = send(*message)
-        theirs.sendall(theirs.recv(1 << 20))
+        monkeypatch.undo()
+        answer(theirs)
         theirs.close()
         return sent
 
     monkeypatch.setattr(socket, "send_fds", send_and_be_slow)
-    assert channel.Channel(ours, os.getpid()).ask({"right": 1}, 1.0) == {"right": 1}
+    assert workers_file.answer_of(ours, os.getpid(), wire.Settle(), 1.0).reply == {"right": 1}
 
 
 @pytest.mark.parametrize(
@@ -145,8 +146,8 @@ def test_waiting_has_an_end(worker, line, monkeypatch):
     waiting = worker(source + HALF.format(line), "rotate_half")
     assert waiting.call("settle") == {}
     hurried = vars(time) | {"monotonic": lambda: 100 * time.monotonic()}
-    monkeypatch.setattr(channel, "time", SimpleNamespace(**hurried))
-    with pytest.raises(Died, match=rf"no answer within {channel.LONGEST:g} s$"):
+    monkeypatch.setattr(workers_file, "time", SimpleNamespace(**hurried))
+    with pytest.raises(Died, match=rf"no answer within {workers_file.LONGEST:g} s$"):
         ask(waiting)
 
 
@@ -162,7 +163,7 @@ def test_a_request_that_nobody_reads_has_a_deadline(worker, monkeypatch, tmp_pat
     assert ask(stopped)[1] == RIGHT
     answered.touch()
     assert wait_until(lambda: state(stopped.pid) == "T")
-    monkeypatch.setattr("common.grading.channel.LONGEST", 1.0)
+    monkeypatch.setattr("common.grading.worker.LONGEST", 1.0)
     with pytest.raises(Died) as death:
         stopped.call("forward", call={"options": "x" * (8 << 20)}, result={}, poison=None)
     assert death.value.verdict == "TIMEOUT"
@@ -245,9 +246,9 @@ def test_what_a_solution_keeps_is_taken_back_at_its_end(worker, lent, monkeypatc
 
 
 def without_giving_back(exchange):
-    def changed(self, message, fds=()):
-        reply = exchange(self, message, fds)
-        if message["request"] == "arena":
+    def changed(self, request, fds=()):
+        reply = exchange(self, request, fds)
+        if isinstance(request, wire.Share):
             reply["given_back"] = False
         return reply
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 
-from common import arena
+from common import arena, wire
 from common.sandbox import poison, process, rotation, seal, server
 from common.sandbox.interpreter import bounds
 from common.sandbox.session import Session
@@ -77,5 +77,5 @@ def mutated(session: Session, path: str, op: str) -> Reply:
 
 
 if __name__ == "__main__":
-    process.REQUESTS = MappingProxyType({**process.REQUESTS, "load": mutated})
+    process.REQUESTS = MappingProxyType({**process.REQUESTS, wire.Load: mutated})
     server.run(socket.socket(fileno=int(sys.argv[1])))

@@ -12,5 +12,5 @@ from common.sandbox import dice, server
 
 if __name__ == "__main__":
     dice.urandom = random.Random(int(os.environ["STUDY_TEST_SEED"])).randbytes
-    server.run(socket.socket(fileno=int(sys.argv[1])), "light" in sys.argv)
+    server.run(socket.socket(fileno=int(sys.argv[1])))
     os._exit(0)

@@ -24,12 +24,14 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, interpr
 from triton.runtime.jit import JITFunction
 
 from common.errors import IN_A_GRAPH
+from common.sandbox import graphs
 from common.sandbox.interpreter import language, speed
 from common.sandbox.interpreter.bounds import watch_memory
 
 
 def install() -> None:
     """Apply every patch and watch memory; call this once, before any kernel runs."""
+    _interpret_library()
     _patch_bfloat16()
     _patch_tf32()
     _patch_autotune()
@@ -40,6 +42,23 @@ def install() -> None:
     _patch_libdevice()
     _refuse_the_rest()
     watch_memory()
+
+
+# --- Triton's own functions, such as tl.sum: compiled ones until here ------------------------
+
+
+def _interpret_library() -> None:
+    own = [module for name, module in sys.modules.items() if name.partition(".")[0] == "triton"]
+    made: dict[int, interpreter.InterpretedFunction] = {}
+    for module in own:
+        for name, value in list(vars(module).items()):
+            if isinstance(value, JITFunction):
+                if id(value) not in made:
+                    made[id(value)] = interpreter.InterpretedFunction(value.fn)
+                setattr(module, name, made[id(value)])
+    for value in list(vars(tl.tensor).values()):
+        if isinstance(value, JITFunction):
+            tl.core._tensor_member_fn(made[id(value)])
 
 
 # --- bfloat16: the interpreter computes on the raw bits and truncates its casts -------------------
@@ -189,13 +208,9 @@ def _patch_autotune() -> None:
 
 
 def _leave_launches_out_of_graphs() -> None:
-    """Let a graph break at the launch of a kernel, which then runs as plain Python.
-
-    Without torch._dynamo nothing is compiled in this process; see `common/sandbox/process.py`.
-    """
-    if dynamo := sys.modules.get("torch._dynamo"):
-        for kind in (interpreter.InterpretedFunction, autotuner.Autotuner, autotuner.Heuristics):
-            kind.run = dynamo.disable(_on_values(kind.run), reason=IN_A_GRAPH)
+    """Let a graph break at the launch of a kernel, which then runs as plain Python."""
+    for kind in (interpreter.InterpretedFunction, autotuner.Autotuner, autotuner.Heuristics):
+        kind.run = graphs.leave_out(_on_values(kind.run), IN_A_GRAPH)
 
 
 def _on_values(run: Callable[..., Any]) -> Callable[..., Any]:
