@@ -1,8 +1,8 @@
 """The tamper check: what a solution replaced in its own process, or left behind to run later.
 
-What decides a verdict stands outside of that process. Inside are the functions that call a solution,
-time it, and fill and copy memory; they are compared by identity. Work that waits until a call has
-been timed is looked for too. `docs/grading.md` says what gets past this.
+What decides a verdict stands outside of that process. Inside are the functions that call a
+solution, time it, and fill and copy memory; they are compared by identity. Work that waits until a
+call has been timed is looked for too. `docs/grading.md` says what gets past this.
 """
 
 from __future__ import annotations
