@@ -1,9 +1,8 @@
 """The tamper check: what a solution replaced in its own process, or left behind to run later.
 
-What decides a verdict stands outside of that process, where no solution reaches it: the inputs, the
-oracle, the comparison, the stopwatch, the baseline. Inside are the functions that call a solution,
-time it, and fill and copy memory; they are compared by identity. Work that waits until a call has
-been timed is looked for too. `docs/grading.md` says what gets past this.
+What decides a verdict stands outside of that process. Inside are the functions that call a
+solution, time it, and fill and copy memory; they are compared by identity. Work that waits until a
+call has been timed is looked for too. `docs/grading.md` says what gets past this.
 """
 
 from __future__ import annotations
@@ -86,8 +85,9 @@ class Seal:
 
     def _at_work(self) -> list[FrameType]:
         """Return the frames of a solution's threads; a name for all would hold this one too."""
-        every = sys._current_frames
-        return [each for key, each in every().items() if key not in self.threads and _at_work(each)]
+        return [
+            f for t, f in sys._current_frames().items() if t not in self.threads and _at_work(f)
+        ]
 
     def await_threads(self) -> None:
         """Wait a moment for threads at work: where one of a pool raises, the others go on."""
@@ -120,8 +120,7 @@ def parts() -> Iterator[Part]:
 
 
 def part_of(owner: Any, names: Iterable[str]) -> Part:
-    """Return what names of a module, a class or an instance stand for, none where it lacks one."""
-    # past the proxy that a class shows, which is slow
+    """Return what names of a module, a class (past its slow proxy) or an instance stand for."""
     known = gc.get_referents(vars(owner))[0] if isinstance(owner, type) else vars(owner)
     keys, name = tuple(names), getattr(owner, "__name__", type(owner).__name__)
     return name, known.get, keys, tuple(map(known.get, keys))
@@ -153,7 +152,7 @@ def _at_work(frame: FrameType) -> bool:
 
 
 def _is_idle(frame: FrameType) -> bool:
-    """Return whether a pool's thread has no task: it waits, or tells the result of the last."""
+    """Return whether a frame of a pool's has no task: it waits, or tells the result of the last."""
     code, names = frame.f_code, frame.f_locals
     if code is _worker.__code__:
         task = names.get("work_item")
@@ -161,5 +160,4 @@ def _is_idle(frame: FrameType) -> bool:
     if code is _pool_worker.__code__:
         finished = names.get("func") is None or names.get("result") is not None
         return "completed" in names and finished  # else it runs its initializer
-    its = _pool_worker.__code__.co_filename
-    return code.co_filename == its and code.co_name.startswith("_handle_")
+    return code.co_name.startswith("_handle_")
