@@ -455,9 +455,15 @@ class RayEngine(Engine):
         """Return a station that waits for a task, another one than `lost_on` if there is any."""
         while True:
             free = [each for each in self._stations if each.kind == kind and not each.pending]
-            if free:
-                return min(free, key=lambda each: each is lost_on)
-            yield from self._hear()
+            if not free:
+                yield from self._hear()
+                continue
+            station = min(free, key=lambda each: each is lost_on)
+            station.start()  # it may have ended while it waited, through no case
+            while station.pending and station in self._stations:
+                yield from self._hear()
+            if station in self._stations:
+                return station
 
 
 def _split(task: Task, count: int) -> tuple[Task, Task]:
