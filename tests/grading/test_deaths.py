@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from common.errors import KILLED
 from common.grading.worker import Died
 from tests.support.asking import HALF, RIGHT, ask
+
+KILLED = "the process ended by SIGKILL"
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from common import draws, ops
-from common.grading import exchange
+from common.grading import plan
 from common.grading import sweep as sweeps
-from common.grading.exchange import OTHER_EVERY
 from common.grading.memory import Room
+from common.grading.plan import OTHER_EVERY
 from common.grading.sweep import LIVES, UNDECIDED, Graded, Sweep, TooLarge
 from common.solutions import Solution
 from common.verdicts import ALONE, Verdict
@@ -159,7 +159,7 @@ def test_who_ends_itself_in_one_case_is_asked_the_others(failing):
 
 def test_the_second_try_asks_for_no_less(failing, monkeypatch):
     """Who ends itself when it is asked on other inputs does not get another draw."""
-    asked, choose = [], exchange.choose
+    asked, choose = [], plan.choose
 
     def chosen(problem, solution):
         choices = choose(problem, solution)
@@ -174,7 +174,7 @@ def test_the_second_try_asks_for_no_less(failing, monkeypatch):
             OTHER_EVERY, PLAIN[0].name, "failing/rotate_half", "other inputs"
         )
     )
-    monkeypatch.setattr(exchange, "choose", chosen)
+    monkeypatch.setattr(plan, "choose", chosen)
     monkeypatch.setattr(draws, "SOURCE", SimpleNamespace(getrandbits=lambda _: seed))
     found, ends = failing("torch.equal(x, seen[0]) or end()", 1)
     assert asked == [True, True]
