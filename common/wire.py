@@ -29,12 +29,13 @@ class Fork(Struct, tag="fork"):
     """Fork a process that serves the socket which comes with this; answered with Forked.
 
     `device` is `cpu` or `cuda`. With a target, kernels are compiled for that GPU and not run, or,
-    with `counted`, their work is counted under the interpreter.
+    with `counted`, their work is counted under the interpreter; `cache` is the compiler's folder.
     """
 
     device: str
     target: str = ""
     counted: bool = False
+    cache: str = ""
 
 
 class Reap(Struct, tag="reap"):
