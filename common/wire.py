@@ -29,12 +29,13 @@ class Fork(Struct, tag="fork"):
     """Fork a process that serves the socket which comes with this; answered with Forked.
 
     `device` is `cpu` or `cuda`. With a target, kernels are compiled for that GPU and not run, or,
-    with `counted`, their work is counted under the interpreter.
+    with `counted`, their work is counted under the interpreter; `cache` is the compiler's folder.
     """
 
     device: str
     target: str = ""
     counted: bool = False
+    cache: str = ""
 
 
 class Reap(Struct, tag="reap"):
@@ -108,8 +109,8 @@ class Forward(Request, tag="forward"):
     result: Reply
     poison: float | None
     backwards: bool = False
-    attempt: int = 0
-    alive: list[int] = []
+    attempt: str = ""
+    alive: list[str] = []
     setting: str = ""
 
 
@@ -118,14 +119,14 @@ class Backward(Request, tag="backward"):
 
     upstream: Reply
     results: dict[str, Reply]
-    attempt: int = 0
+    attempt: str = ""
     retain: bool = False
 
 
 class Deliver(Request, tag="deliver"):
     """See `graded.deliver`."""
 
-    attempt: int
+    attempt: str
     name: str
     result: Reply
 

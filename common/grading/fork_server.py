@@ -16,7 +16,7 @@ import msgspec
 
 from common import wire
 from common.errors import ServerEnded
-from common.paths import ROOT
+from common.paths import CACHE, ROOT
 
 TARGET = "sm_90"
 """The GPU that stands in where there is none: an H100 or H200."""
@@ -139,7 +139,7 @@ class ForkServer:
             counted: Whether work for the target is counted under the interpreter instead.
         """
         self.device = device
-        self._wanted = wire.Fork(device, target, counted)
+        self._wanted = wire.Fork(device, target, counted, str(CACHE / "kernels"))
         self._quiet, self._closed, self._interrupted = quiet, False, False
         self._forked: set[int] = set()
         self._lock = threading.Lock()

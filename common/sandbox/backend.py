@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 import torch
 
-from common.paths import CACHE
 from common.processes import VISIBLE
 from common.sandbox.compiled import target
 from common.sandbox.interpreter import bounds, conflicts, patches
@@ -40,7 +39,7 @@ def install(wanted: Fork) -> None:
     INTERPRETED = not ON_GPU and (COUNTED or not TARGET)
     os.environ["TRITON_INTERPRET"] = str(int(INTERPRETED))
     if TARGET:
-        os.environ["TRITON_CACHE_DIR"] = str(CACHE / "kernels")
+        os.environ["TRITON_CACHE_DIR"] = wanted.cache
     if not ON_GPU:
         os.environ[VISIBLE] = ""
         _let_launches_choose_a_gpu()
