@@ -75,7 +75,6 @@ NO_TORCH = (
 LOADERS = {"import_module", "__import__", "spec_from_file_location", "run_path", "run_module"}
 MAY_LOAD = (
     "common/ops/__init__.py",
-    "common/sandbox/base.py",
     "common/sandbox/contract.py",
     "common/cli.py",
 )
