@@ -260,12 +260,6 @@ AnyRequest = (
 )  # fmt: skip
 
 
-def named(tag: str, /, **fields: Any) -> Request:
-    """Return the request with this tag."""
-    request: Request = msgspec.convert({"request": tag, **fields}, AnyRequest)
-    return request
-
-
 def send(connection: socket.socket, struct: Struct, fds: Sequence[int] = ()) -> None:
     """Send a struct, with open files if any."""
     line = msgspec.json.encode(struct) + b"\n"

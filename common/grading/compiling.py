@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from common import wire
 from common.errors import Kind, ServerEnded
 from common.grading.exchange import CallSlots, call_json, reserve
 from common.grading.fork_server import TARGET, ForkServer
@@ -206,19 +207,19 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
     slots = laid(op, case, drawn, worker)
     call = call_json(op, drawn[0], slots.inputs)
     place = slots.results[OUTPUT].json()
-    forward = _reply(worker, "forward", call=call, result=place, poison=FRESH)
+    forward = _reply(worker, wire.Forward(call=call, result=place, poison=FRESH))
     if reason := _fault(forward):
         return dict.fromkeys(case.directions, reason)
     if not ("backward" in case.directions and forward.get("differentiable")):
         return {}
     upstream = slots.inputs["upstream"].json()
     places = {name: slots.results[name].json() for name in op.differentiable}
-    backward = _reply(worker, "backward", upstream=upstream, results=places)
+    backward = _reply(worker, wire.Backward(upstream=upstream, results=places))
     return {"backward": reason} if (reason := _fault(backward)) else {}
 
 
-def _reply(worker: Worker, request: str, **arguments: Any) -> Reply:
-    reply = worker.ask(request, **arguments)
+def _reply(worker: Worker, request: wire.Request) -> Reply:
+    reply = worker.ask(request)
     if reply.get("verdict") in ENDED:
         raise Unknown(f"{reply['verdict']}: {reply['reason']}")
     if Kind(reply.get("kind", "")) is Kind.DISK:

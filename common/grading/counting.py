@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from common import ops
+from common import ops, wire
 from common.errors import ServerEnded
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.worker import Worker
@@ -79,7 +79,7 @@ class _Counted:
         try:
             for case in self.missing:
                 with contextlib.suppress(ServerEnded):
-                    reply = worker.ask("count", case=case.name)
+                    reply = worker.ask(wire.Count(case=case.name))
                     if reply.get("verdict") not in ENDED:  # an end says nothing of the case
                         self.replies[case.name] = reply
         finally:

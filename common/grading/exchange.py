@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from common import wire
 from common.arena import Arena, Slot, content, lay_out, slot_like, words
 from common.grading.plan import Attempt, Plan
 from common.grading.problem import OUTPUT, Problem, call_tensors
@@ -244,14 +245,15 @@ class Exchange:
         """
         self.lay_inputs(attempt)
         reply = self.worker.ask(
-            "forward",
-            attempt=attempt.name,
-            call=self._call(attempt),
-            result=self._slots(attempt, [OUTPUT])[OUTPUT],
-            poison=None if attempt.poison != attempt.poison else attempt.poison,
-            backwards=attempt.backwards,
-            alive=[each.name for each in alive],
-            setting=attempt.mode.setting,
+            wire.Forward(
+                attempt=attempt.name,
+                call=self._call(attempt),
+                result=self._slots(attempt, [OUTPUT])[OUTPUT],
+                poison=None if attempt.poison != attempt.poison else attempt.poison,
+                backwards=attempt.backwards,
+                alive=[each.name for each in alive],
+                setting=attempt.mode.setting,
+            )
         )
         if not reply.get("verdict"):
             self._take("forward", attempt)
@@ -280,11 +282,12 @@ class Exchange:
 
     def _ask_backward(self, attempt: Attempt, retain: bool) -> Reply:
         return self.worker.ask(
-            "backward",
-            attempt=attempt.name,
-            upstream=self.slots[attempt].inputs["upstream"].json(),
-            results=self._slots(attempt, self.names("backward", attempt)),
-            retain=retain,
+            wire.Backward(
+                attempt=attempt.name,
+                upstream=self.slots[attempt].inputs["upstream"].json(),
+                results=self._slots(attempt, self.names("backward", attempt)),
+                retain=retain,
+            )
         )
 
     def _take(self, direction: Direction, attempt: Attempt) -> None:
@@ -304,7 +307,7 @@ class Exchange:
     def later(self, name: str, attempt: Attempt) -> torch.Tensor | Reply:
         """Return a result as its call holds it now, or the failure of that request."""
         slot = self._slots(attempt, [name])[name]
-        reply = self.worker.ask("deliver", attempt=attempt.name, name=name, result=slot)
+        reply = self.worker.ask(wire.Deliver(attempt=attempt.name, name=name, result=slot))
         return reply if reply.get("verdict") else self._present(name, attempt)
 
     def second_backward(self, attempt: Attempt) -> dict[str, torch.Tensor | None] | Reply:
@@ -322,9 +325,10 @@ class Exchange:
         """Return two programs that conflict, "" for none; the call's results are dropped."""
         self.lay_inputs(attempt)
         reply = self.worker.ask(
-            "conflicts",
-            call=self._call(attempt),
-            upstream=self.slots[attempt].inputs["upstream"].json(),
-            names=self.names(direction) if direction == "backward" else [],
+            wire.Conflicts(
+                call=self._call(attempt),
+                upstream=self.slots[attempt].inputs["upstream"].json(),
+                names=self.names(direction) if direction == "backward" else [],
+            )
         )
         return "" if "verdict" in reply else str(reply.get(direction, ""))

@@ -13,7 +13,6 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -91,22 +90,20 @@ class Worker:
         self.differentiable: set[bool] = set()
         """Whether outputs of the cases so far could be differentiated: {False} if none could."""
 
-    def ask(self, request: Request | str, /, **fields: Any) -> Reply:
+    def ask(self, request: Request) -> Reply:
         """Return the reply to a request; a death is a reply with its verdict and reason."""
         try:
-            return self.call(request, **fields)
+            return self.call(request)
         except Died as death:
             return death.reply
 
-    def call(self, request: Request | str, /, **fields: Any) -> Reply:
+    def call(self, request: Request) -> Reply:
         """Return the reply to a request, with `verdict` and `reason` where the solution failed.
 
         Raises:
             Died: No reply came; the next call starts another process.
             ServerEnded: The fork server ended meanwhile; see `alone`.
         """
-        if isinstance(request, str):
-            request = wire.named(request, **fields)
         if self.state is State.UNSTARTED:
             self._start()
         if self.state is State.REFUSED:

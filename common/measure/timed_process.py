@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from common import wire
 from common.arena import Arena, Slot, is_shifted
 from common.draws import below, entropy
 from common.errors import Kind
@@ -148,19 +149,20 @@ class TimedProcess:
         self.kept: dict[str, list[Kept]] = {}
         """By kind of call, the results of a few calls of those so far, drawn at random."""
         self._chances: dict[str, int] = {}
-        self._direction = {"backward": direction == "backward"}
+        self._backward = direction == "backward"
         self._at: str | None = None
         """The contestant that is warm, beside which no work is left."""
         if frugal and torch.cuda.is_available():
             torch.cuda.empty_cache()  # of what the draws took here
         reply = self._ask(
-            "begin_timing",
-            calls=laid.calls,
-            results=[slot.json() for slot in laid.results.values()],
-            limits=limits,
-            choices=choices,
-            beside=beside,
-            **self._direction,
+            wire.BeginTiming(
+                calls=laid.calls,
+                results=[slot.json() for slot in laid.results.values()],
+                limits=limits,
+                choices=choices,
+                beside=beside,
+                backward=self._backward,
+            )
         )
         self.peak_memory = _size(reply.get("peak_memory"))
         """The bytes that a call takes beyond inputs and results, as the process says; None on a
@@ -174,8 +176,11 @@ class TimedProcess:
         """Return a function that takes samples of one contestant; see `sandbox.clock.Clock`."""
 
         def take(rounds: int) -> list[float]:
-            how = {"clock": clock, "rounds": rounds, "burst": burst}
-            reply = self._ask("turn", name=name, **how, **self._direction)
+            reply = self._ask(
+                wire.Turn(
+                    name=name, clock=clock, rounds=rounds, burst=burst, backward=self._backward
+                )
+            )
             samples: Any = reply.get("samples")
             if not is_samples(samples, rounds):
                 raise Failed("TAMPERED", "its report is no list of the samples that were asked for")
@@ -193,17 +198,20 @@ class TimedProcess:
 
     def capture(self) -> bool:
         """Return whether the replay of forward's CUDA graphs can be timed, as `graph`."""
-        return self._ask("capture", **self._direction).get("captured") is True
+        return self._ask(wire.Capture(backward=self._backward)).get("captured") is True
 
     def run_on(
         self, name: str, rounds: int, renew: bool = False, run: bool = True, wait: bool = True
     ) -> Elapsed:
         """Return the time of a long run, by the harness's own clocks; see `Clock.run_on`."""
         if name != self._at or name != "solution":  # a limit has no memory outside of its turns
-            self._ask("get_ready", name=name, **self._direction)
-        how = {"name": name, "rounds": rounds, "renew": renew, "run": run, "wait": wait}
+            self._ask(wire.GetReady(name=name, backward=self._backward))
+        request = wire.RunOn(
+            name=name, rounds=rounds, renew=renew, run=run, wait=wait, frugal=self.frugal,
+            backward=self._backward,
+        )  # fmt: skip
         start = look(self._worker.pid)
-        reply = self._ask("run_on", **how, frugal=self.frugal, **self._direction)
+        reply = self._ask(request)
         elapsed = look(self._worker.pid).since(start)
         if run and wait:
             self._keep("run on", reply)
@@ -225,7 +233,7 @@ class TimedProcess:
 
     def settle(self) -> None:
         """Wait until the process has answered all: a reply that it wrote itself leaves another."""
-        self._ask("settle")
+        self._ask(wire.Settle())
 
     def changed(self) -> str | None:
         """Describe the first input that a call has changed; None if none has.
@@ -234,14 +242,14 @@ class TimedProcess:
         """
         if not self.kept:
             return None
-        shifts: Any = self._ask("shifts", **self._direction).get("shifts")
+        shifts: Any = self._ask(wire.Shifts(backward=self._backward)).get("shifts")
         if not is_shifts(shifts, len(self._laid.calls)):
             raise Failed("TAMPERED", "it does not say how far its inputs have moved")
         return self._laid.changed(shifts)
 
     def _give_back(self) -> None:
         if self.frugal:
-            self._ask("give_back", **self._direction)
+            self._ask(wire.GiveBack(backward=self._backward))
             self._at = None
 
     def turns(self, names: Sequence[str], **how: Any) -> tuple[dict[str, list[float]], Any]:
@@ -251,7 +259,7 @@ class TimedProcess:
             names: The contestants, in their order.
             how: See `sandbox.timed.take_turns`.
         """
-        reply = self._ask("turns", names=names, **how, **self._direction)
+        reply = self._ask(wire.Turns(names=list(names), **how, backward=self._backward))
         self._at = names[-1]
         self._give_back()
         samples: Any = reply.get("samples")
@@ -259,8 +267,8 @@ class TimedProcess:
             raise Failed("TAMPERED", "its report is no list of the samples that were asked for")
         return samples, reply["probes"]
 
-    def _ask(self, request: str, **arguments: Any) -> Reply:
-        reply = self._worker.ask(request, **arguments)
+    def _ask(self, request: wire.Request) -> Reply:
+        reply = self._worker.ask(request)
         if reply.get("verdict"):
             raise Failed.told(reply)
         return reply
@@ -298,7 +306,7 @@ def probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
     Raises:
         Failed: CRASHED, where there are none.
     """
-    reply = worker.ask("probe", clock=clock, rounds=rounds)
+    reply = worker.ask(wire.Probe(clock=clock, rounds=rounds))
     if not is_samples(reply.get("samples"), rounds):
         reason = str(reply.get("reason", "the probe has no samples"))
         raise Failed("CRASHED", reason, Kind(reply.get("kind", "")))
@@ -308,7 +316,7 @@ def probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
 def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
     """Return `{"trace": ...}`, a Chrome trace of a few calls, or a verdict with its reason."""
     (call,) = lay_calls(op, case, device, worker, 1).calls
-    return worker.ask("trace", call=call, backward=direction == "backward")
+    return worker.ask(wire.Trace(call=call, backward=direction == "backward"))
 
 
 # --- what a process says --------------------------------------------------------------------------

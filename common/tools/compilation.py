@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from common import wire
 from common.errors import ServerEnded
 from common.grading.fork_server import ForkServer
 from common.grading.worker import DEADLINE, Worker
@@ -82,7 +83,7 @@ class Compilation:
         assert self._server
         worker = Worker(self._server, part.solution, DEADLINE["cuda"])
         try:
-            return worker.ask("launches", name=part.target, case=case.name)
+            return worker.ask(wire.Launches(name=part.target, case=case.name))
         except ServerEnded as error:
             return {"verdict": "CRASHED", "reason": str(error)}
         finally:

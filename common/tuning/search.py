@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from common import wire
 from common.draws import Draws, entropy
 from common.errors import UserError, out_of_memory
 from common.grading.fork_server import ForkServer
@@ -200,7 +201,7 @@ def _declared(sweep: Sweep, chosen: Sequence[Solution]) -> Generator[Notice, Non
     declared: Declared = {}
     known: dict[str, Kernel] = {}
     for solution in chosen:
-        reply = sweep.worker(solution).ask("tunable")
+        reply = sweep.worker(solution).ask(wire.Tunable())
         if reply.get("verdict"):
             raise UserError(f"{solution.name}: {reply['verdict']}: {reply['reason']}")
         kernels = declared_by(solution, reply)
@@ -279,7 +280,7 @@ class _Search:
     def _asked(self, op: Op[Any], case: Case) -> tuple[dict[Shape, list[Direction]], Reply | None]:
         """Return the shapes that one call asks for, each with its directions, and the failure."""
         (call,) = lay_calls(op, case, self._device, self._worker, 1).calls
-        reply = self._worker.ask("lookups", call=call, choices=self._choices())
+        reply = self._worker.ask(wire.Lookups(call=call, choices=self._choices()))
         self._recover(reply.get("verdict"))
         asked: dict[Shape, list[Direction]] = {}
         for direction in DIRECTIONS:
@@ -349,7 +350,7 @@ class _Search:
 
     def _grade(self, op: Op[Any], case: Case, trial: Trial, directions: list[Direction]) -> Trial:
         choices = self._choices(trial.shape, trial.config)
-        reply = self._worker.ask("force", choices=choices)
+        reply = self._worker.ask(wire.Force(choices=choices))
         if not reply.get("verdict"):
             frugal = Footprint.by(op, case).frugal(self._budget)
             problem = make_problem(op, case, Draws(entropy()), self._device, frugal)

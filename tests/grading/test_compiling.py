@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import ops, solutions
+from common import ops, solutions, wire
 from common.grading import compiling
 from common.grading.compiling import TARGET, Compiler, Unknown, compiled
 from common.grading.sweep import Graded, TooLarge
@@ -285,7 +285,7 @@ def test_a_worker_of_a_target_runs_no_kernel(target):
     slots = compiling.laid(OP, CASE, drawn, worker)
     call = compiling.call_json(OP, drawn[0], slots.inputs)
     place = slots.results["output"]
-    assert not worker.ask("forward", call=call, result=place.json(), poison=7.0).get("verdict")
+    assert not worker.ask(wire.Forward(call=call, result=place.json(), poison=7.0)).get("verdict")
     assert (worker._arena.tensor(place) == 7.0).all()
     worker.close()
 

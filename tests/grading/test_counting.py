@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from common import kept, ops, solutions
+from common import kept, ops, solutions, wire
 from common.grading import counting
 from common.grading.fork_server import ForkServer
 from common.grading.worker import Worker
@@ -48,7 +48,7 @@ def counted(server, tmp_path):
 def ask(server, solution, case):
     worker = Worker(server, solution)
     try:
-        return worker.ask("count", case=case)
+        return worker.ask(wire.Count(case=case))
     finally:
         worker.close()
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import ops
+from common import ops, wire
 from common.grading import grade, sweep, tiers
 from common.grading.sweep import Sweep
 from common.solutions import Solution
@@ -171,7 +171,7 @@ def test_what_differs_but_seldom_shows_in_many_answers(
 def test_a_given_server_outlives_the_sweep(fork_server, tmp_path):
     with Sweep("cpu", server=fork_server) as one:
         worker = one.worker(Solution(tmp_path / "rotate_half.py", "rotate_half"))
-        assert worker.ask("settle")["verdict"] == "COMPILE_ERROR", "it lacks the file"
+        assert worker.ask(wire.Settle())["verdict"] == "COMPILE_ERROR", "it lacks the file"
         server, pid = worker._pids
     assert fork_server.runs(server)
     assert not os.path.exists(f"/proc/{pid}"), "the workers end"

@@ -144,7 +144,7 @@ def test_waiting_has_an_end(worker, line, monkeypatch):
         "        return False\n"
     )
     waiting = worker(source + HALF.format(line), "rotate_half")
-    assert waiting.call("settle") == {}
+    assert waiting.call(wire.Settle()) == {}
     hurried = vars(time) | {"monotonic": lambda: 100 * time.monotonic()}
     monkeypatch.setattr(workers_file, "time", SimpleNamespace(**hurried))
     with pytest.raises(Died, match=rf"no answer within {workers_file.LONGEST:g} s$"):
@@ -165,7 +165,7 @@ def test_a_request_that_nobody_reads_has_a_deadline(worker, monkeypatch, tmp_pat
     assert wait_until(lambda: state(stopped.pid) == "T")
     monkeypatch.setattr("common.grading.worker.LONGEST", 1.0)
     with pytest.raises(Died) as death:
-        stopped.call("forward", call={"options": "x" * (8 << 20)}, result={}, poison=None)
+        stopped.call(wire.Forward(call={"options": "x" * (8 << 20)}, result={}, poison=None))
     assert death.value.verdict == "TIMEOUT"
 
 

@@ -9,6 +9,7 @@ import os
 
 import pytest
 
+from common import wire
 from common.paths import ROOT
 from common.sandbox.landlock import landlock_version
 from tests.support.asking import HALF, RIGHT, ask, lay
@@ -31,7 +32,7 @@ SANDBOX = ROOT / "common" / "sandbox"
     ],
 )
 def test_the_signature_is_held_against_the_ops(worker, signature, reason):
-    reply = worker(f"def rope({signature}):\n    return t\n").call("settle")
+    reply = worker(f"def rope({signature}):\n    return t\n").call(wire.Settle())
     if reason:
         assert reply["verdict"] == "COMPILE_ERROR"
         assert reason in reply["reason"]
@@ -96,13 +97,15 @@ def test_any_callable_with_the_signature_is_taken(worker, kind):
 @pytest.mark.parametrize("kind", [kind for kind in CALLABLES if "operator" not in kind])
 def test_any_callables_option_is_held_against_the_ops(worker, kind):
     option = ", interleaved: bool = True" if "cript" in kind else ", interleaved=True"
-    reply = worker(SOURCE + CALLABLES[kind].format(option), "rotate_half").call("settle")
+    reply = worker(SOURCE + CALLABLES[kind].format(option), "rotate_half").call(wire.Settle())
     assert reply["verdict"] == "COMPILE_ERROR"
     assert "interleaved must be False unless given" in reply["reason"]
 
 
 def test_a_callable_without_a_signature_says_so(worker):
-    reply = worker("rotate_half = type('', (), {'__call__': max})()", "rotate_half").call("settle")
+    reply = worker("rotate_half = type('', (), {'__call__': max})()", "rotate_half").call(
+        wire.Settle()
+    )
     assert reply["verdict"] == "COMPILE_ERROR"
     assert "has no signature that Python can tell" in reply["reason"]
 
@@ -117,7 +120,7 @@ def test_a_callable_without_a_signature_says_so(worker):
     ],
 )
 def test_what_does_not_import_says_why(worker, source, reason):
-    reply = worker(source).call("settle")
+    reply = worker(source).call(wire.Settle())
     assert reply["verdict"] == "COMPILE_ERROR"
     assert reason in reply["reason"]
 
@@ -254,13 +257,13 @@ def test_a_solutions_configurations_are_listed_forced_and_looked_up(worker):
     call, _ = lay(started)
     blocks = [{"block": 1}, {"block": 2}]
     listed = {"kernels": [{"name": "half", "default": blocks[0], "space": blocks}]}
-    assert started.call("tunable") == listed
+    assert started.call(wire.Tunable()) == listed
     shape = ["half", 4, [4], "float32"]
-    reply = started.call("lookups", call=call, choices=[[*shape, {"block": 2}]])
+    reply = started.call(wire.Lookups(call=call, choices=[[*shape, {"block": 2}]]))
     assert reply == {"asked": {"forward": [shape], "backward": []}}
-    assert started.call("force", choices=[[*shape, {"block": 3}]]) == {}
+    assert started.call(wire.Force(choices=[[*shape, {"block": 3}]])) == {}
     assert ask(started)[0]["verdict"] == "RUNTIME_ERROR"
-    failing = started.call("lookups", call=call, choices=[[*shape, {"block": 3}]])
+    failing = started.call(wire.Lookups(call=call, choices=[[*shape, {"block": 3}]]))
     assert failing["verdict"] == "RUNTIME_ERROR"
     assert failing["asked"] == {"forward": [shape]}
 
@@ -281,9 +284,9 @@ def test_a_trace_is_json_text(worker):
     started = worker(HALF.format("pass"), "rotate_half")
     call, _ = lay(started)
     for backward in (False, True):
-        reply = started.call("trace", call=call, backward=backward)
+        reply = started.call(wire.Trace(call=call, backward=backward))
         assert json.loads(reply["trace"])["traceEvents"]
-    assert started.call("settle") == {}
+    assert started.call(wire.Settle()) == {}
 
 
 def can_confine() -> bool:

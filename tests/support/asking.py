@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from common import ops
+from common import ops, wire
 from common.arena import Slot, lay_out
 from common.grading.fork_server import ForkServer
 from common.grading.plan import Choices, modes
@@ -107,7 +107,7 @@ def worker(fork_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Wo
 def ask(worker: Worker) -> tuple[Reply, list[float]]:
     """Request the rotate_half of four numbers; return the reply and the result."""
     call, result = lay(worker)
-    reply = worker.call("forward", call=call, result=result.json(), poison=None)
+    reply = worker.call(wire.Forward(call=call, result=result.json(), poison=None))
     return reply, worker.arena(0).tensor(result).tolist()
 
 

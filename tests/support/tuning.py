@@ -10,6 +10,7 @@ import json
 
 import pytest
 
+from common import wire
 from common.measure import machine
 from common.paths import CONTRIBUTORS
 from common.solutions import discover
@@ -81,7 +82,7 @@ class FakeClock:
         self.calls.append((direction, choices))
         # forward alone, as a clock would have it: nothing takes a gradient
         call = laid.calls[0] if direction == "backward" else laid.calls[0] | {"differentiable": []}
-        reply = worker.ask("lookups", call=call, choices=choices)
+        reply = worker.ask(wire.Lookups(call=call, choices=choices))
         if reply.get("verdict"):
             return reply
         chosen = {json.dumps(choice[:4]): block_of(choice[4]) for choice in choices}
