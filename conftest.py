@@ -116,15 +116,18 @@ def device(pytestconfig: pytest.Config) -> str:
 @pytest.fixture(scope="session")
 def sweep(request: pytest.FixtureRequest, device: str):
     server = request.getfixturevalue("fork_server") if device == "cpu" else None
-    with (
-        Compiler(device) as compiler,
-        Sweep(device, overlap=True, server=server, grade=compiler.grade) as sweep,
-    ):
+    with Sweep(device, overlap=True, server=server) as sweep:
         yield sweep
 
 
 @pytest.fixture(scope="session")
-def verdicts(request: pytest.FixtureRequest, sweep: Sweep):
+def compiler_behind(device: str):
+    with Compiler(device) as compiler:
+        yield compiler.behind
+
+
+@pytest.fixture(scope="session")
+def verdicts(request: pytest.FixtureRequest, sweep: Sweep, compiler_behind):
     """Return a function that takes a solution and a case and returns the verdicts.
 
     Several cases are graded at once, on all cores; the tests follow the verdicts.
@@ -142,7 +145,8 @@ def verdicts(request: pytest.FixtureRequest, sweep: Sweep):
     def sweeps():
         for op, cases in tier:
             try:
-                yield from sweep.grade(op, cases, chosen, lambda *pair: pair not in asked)
+                found = sweep.grade(op, cases, chosen, lambda *pair: pair not in asked)
+                yield from compiler_behind(found)
             except Exception as error:  # it costs this op's other tests their verdicts, no more
                 broken[op.name] = error
 

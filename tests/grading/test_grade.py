@@ -226,7 +226,7 @@ def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward
         solution=SimpleNamespace(name="somebody/rope"),
         differentiable=set(),
         arena=lambda nbytes: Arena("cpu", nbytes),
-        ask=lambda request, **arguments: replies[request],
+        ask=lambda request: replies[request.__struct_config__.tag],
     )
     last = grade(problem, worker)["backward"]
     assert (last.verdict, last.reason) == (

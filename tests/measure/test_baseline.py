@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from common import wire
 from common.measure import baseline, timing
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, Ready
 from common.measure.cores import Elapsed
@@ -22,9 +23,9 @@ class Worker:
     def __init__(self, *times):
         self.times, self.refreshed = iter(times), 0
 
-    def ask(self, request, clock, rounds):
-        assert request == "probe"
-        return {"samples": [next(self.times)] * rounds}
+    def ask(self, request):
+        assert isinstance(request, wire.Probe)
+        return {"samples": [next(self.times)] * request.rounds}
 
     def refresh(self):
         self.refreshed += 1

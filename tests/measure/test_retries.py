@@ -36,9 +36,9 @@ class Worker:
     def __init__(self, *probes):
         self.did, self.deaths, self.probes = [], 0, iter(probes)
 
-    def ask(self, request, clock, rounds):
+    def ask(self, request):
         found = next(self.probes)
-        return found if isinstance(found, dict) else {"samples": [found] * rounds}
+        return found if isinstance(found, dict) else {"samples": [found] * request.rounds}
 
     def alone(self):
         self.did.append("alone")

@@ -49,7 +49,7 @@ def sweep(monkeypatch):
             for solution in solutions:
                 if not skip(solution, case):
                     problem = SimpleNamespace(op=op, case=case, device="cuda")
-                    yield Graded(SimpleNamespace(solution=solution), problem, PASSED)
+                    yield Graded(SimpleNamespace(solution=solution, deaths=0), problem, PASSED)
 
     monkeypatch.setattr(rows, "Baseline", Baseline)
     monkeypatch.setattr(rows.baseline, "eager", lambda *_: None)
@@ -87,3 +87,21 @@ def test_a_case_that_does_not_fit_is_left_out_for_all_and_for_good(sweep, monkey
     assert [name for name, case in asked if case == CASES[0]] == ["a", "a", "b"]
     assert [name for name, case in asked if case == CASES[1]] == list("aabbcc")
     assert not [*measurement.measure(solutions, [(HALF, CASES[:1])])], "another part of a run"
+
+
+def test_who_ends_in_each_timed_case_is_timed_no_more(sweep, monkeypatch):
+    """Timed last it may pass, since graded it does."""
+    worker = SimpleNamespace(solution=Solution(name="a", peer=False, op=HALF.name), deaths=0)
+    ends, timed = iter([True, False, True, True, True]), []
+
+    def time_case(graded, *_):
+        timed.append(next(ends))
+        worker.deaths += timed[-1]
+        return {"verdict": "TIMEOUT", "reason": "late"} if timed[-1] else {}
+
+    monkeypatch.setattr(rows, "time_case", time_case)
+    graded = SimpleNamespace(worker=worker, solution=worker.solution)
+    one = Measurement(sweep, {})
+    told = [one._times(graded, "forward", None).get("reason") for _ in range(6)]
+    assert told == ["late", None, "late", "late", *["not run again after 2 such ends: late"] * 2]
+    assert len(timed) == 4

@@ -53,15 +53,16 @@ class Worker:
     def arena(self, nbytes):
         return Arena("cpu", nbytes)
 
-    def ask(self, request, **arguments):
-        self.asked.append(request)
-        self.directions.add(arguments["backward"])
-        samples = [1.0] * arguments.get("rounds", 0)
-        if request == "turns":
-            return {"samples": dict.fromkeys(arguments["names"], samples), "probes": []}
-        if request in ("turn", "run_on"):
+    def ask(self, request):
+        name = request.__struct_config__.tag
+        self.asked.append(name)
+        self.directions.add(request.backward)
+        samples = [1.0] * getattr(request, "rounds", 0)
+        if name == "turns":
+            return {"samples": dict.fromkeys(request.names, samples), "probes": []}
+        if name in ("turn", "run_on"):
             return {"samples": samples, "kept": {"call": 1, "shift": 3}}
-        return self.replies.get(request, {})
+        return self.replies.get(name, {})
 
 
 def timed(worker, frugal=False, direction="forward"):
@@ -123,7 +124,10 @@ def test_every_input_changes_and_rows_stay_whole(name, changing):
 SOLUTIONS_TURN = ("turn", lambda process: process.turn("solution", "gpu")(1))
 ITS_RUN = ("run_on", lambda process: process.run_on("solution", 1))
 NO_WAIT = ("run_on", lambda process: process.run_on("solution", 1, wait=False))
-EAGERS_TURNS = ("turns", lambda process: process.turns(["copy", "solution"], rounds=2))
+EAGERS_TURNS = (
+    "turns",
+    lambda process: process.turns(["copy", "solution"], clock="gpu", rounds=2, burst=1, look=1),
+)
 LIMITS_RUN = ("run_on", lambda process: process.run_on("dense", 1))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -116,8 +117,9 @@ def test_tampering_is_looked_for_after_every_sample():
     class Session:
         looked: ClassVar = []
 
-        def hold(self, near):
-            self.looked.append("for tampering")
+        @property
+        def seal(self):
+            return SimpleNamespace(check=lambda: self.looked.append("for tampering"))
 
         def check_output(self, output):
             self.looked.append(output.numel())

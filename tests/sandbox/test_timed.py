@@ -20,9 +20,6 @@ def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch
         clocks: ClassVar = {False: "the one before"}
         prepare = None
 
-        def hold(self):
-            pass
-
         def check_output(self, output):
             pass
 
@@ -47,7 +44,7 @@ def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
     for name in ("Rotation", "peak_memory"):
         monkeypatch.setattr(timed, name, lambda *_: None)
     monkeypatch.setattr(timed, "Clock", lambda *_: SimpleNamespace(slow=False))
-    session = SimpleNamespace(prepare=None, clocks={}, hold=lambda: None)
+    session = SimpleNamespace(prepare=None, clocks={})
     monkeypatch.setattr(backend, "INTERPRETED", True)
     monkeypatch.setattr(backend, "bounds", bounds, raising=False)
     memory = torch.zeros(64)
@@ -57,15 +54,6 @@ def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
     assert span.holds(memory[8:40].data_ptr(), memory[40:].data_ptr())
 
 
-@pytest.mark.parametrize(("drawn", "near"), [(0, False), (1, True), (3, True)])
-def test_after_a_sample_all_is_compared_where_the_draw_says_so(monkeypatch, drawn, near):
-    held = []
-    session = SimpleNamespace(hold=lambda near: held.append(near), check_output=held.append)
-    monkeypatch.setattr(timed, "below", lambda count: drawn % count)
-    timed.check_sample(session, "output")
-    assert held == [near, "output"]
-
-
 def test_eagers_own_samples_are_not_held_against_the_seal(monkeypatch):
     checks = []
     monkeypatch.setattr(
@@ -73,14 +61,12 @@ def test_eagers_own_samples_are_not_held_against_the_seal(monkeypatch):
     )
     monkeypatch.setattr(timed, "Clock", lambda *_: SimpleNamespace(slow=False))
     monkeypatch.setattr(timed, "peak_memory", lambda ours: None)
-    session = SimpleNamespace(
-        prepare=None, clocks={}, hold=lambda **_: checks.append("held"), check_output="output alone"
-    )
+    session = SimpleNamespace(prepare=None, clocks={}, check_output="output alone")
     limits = {"copy_bytes": 8, "products": [], "dtype": "float32"}
     timed.begin_timing(session, [], [], backward=False, limits=limits)
     timed.begin_timing(session, [], [], backward=False)
     assert checks[0] == "output alone"
-    assert checks[2].func is timed.check_sample
+    assert checks[1].func is timed.check_sample
 
 
 def test_several_take_their_turns_with_the_probe_before_and_after_each(monkeypatch):

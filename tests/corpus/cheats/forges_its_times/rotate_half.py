@@ -29,10 +29,10 @@ def _forge():
     if frame is None:
         return
     reply = {"samples": [0.1] * frame.f_locals["rounds"], "kept": {"call": 0, "shift": 0}}
-    while "token" not in frame.f_locals:
+    while not hasattr(frame.f_locals.get("request"), "token"):
         frame = frame.f_back
-    reply["token"] = frame.f_locals["token"]
-    os.write(_socket(), json.dumps(reply).encode() + b"\n")
+    answer = {"token": frame.f_locals["request"].token, "reply": reply}
+    os.write(_socket(), json.dumps(answer).encode() + b"\n")
 
 
 def rotate_half(x):
