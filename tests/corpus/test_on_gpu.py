@@ -26,7 +26,7 @@ ALL = [each for each in (*WRONG, *CHEATS) if each.handle not in TOO_LARGE]
 TIMED = [solution for solution in CHEATS if promised(solution, "Timed on a GPU")]
 HONEST = [solution for solution in BESIDE_CHEATS if solution.op in corpus.LARGE]
 DEADLINE = 10.0
-"""Seconds of work on one reply: a kernel that never ends takes its solution's three lives."""
+"""Seconds of work on one reply: a kernel that never ends is asked three times."""
 TOGETHER = 26
 """Kernels that are graded at the same time, each in processes of its own."""
 pytestmark = pytest.mark.slow

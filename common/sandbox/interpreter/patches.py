@@ -1,7 +1,7 @@
 """Patches for Triton's interpreter where it does not do what a GPU does.
 
-Only a worker that runs without a GPU imports this. Each patch that changes a value has a test in
-`tests/sandbox/test_interpreter.py` that fails once Triton no longer needs the patch.
+Only a worker that interprets calls `install`. Each patch that changes a value has a test in
+`tests/sandbox/` that fails once Triton no longer needs the patch.
 """
 
 from __future__ import annotations
