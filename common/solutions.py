@@ -80,10 +80,9 @@ class Solution:
     @property
     def importer(self) -> Path | None:
         """The first file that imports this one, if it is a helper: a file without the op's name."""
-        if _may_bind(self.path, self.op):
-            return None
         others = sorted(path for path in python_files(self.path.parent) if path != self.path)
-        return next((path for path in others if _imports(path, self.path.stem)), None)
+        found = next((path for path in others if _imports(path, self.path.stem)), None)
+        return found if found and not _may_bind(self.path, self.op) else None
 
 
 def python_files(folder: Path) -> list[Path]:
@@ -116,7 +115,10 @@ def _may_bind(path: Path, name: str) -> bool:
 def _imports(path: Path, module: str) -> bool:
     """Return whether a file imports a module of the folder, which is on Python's path."""
     try:
-        return any(each.partition(".")[0] == module for each in imported(path.read_text()))
+        source = path.read_text()
+        return module in source and any(  # a search spares parsing thousands of files
+            each.partition(".")[0] == module for each in imported(source)
+        )
     except UNREADABLE:
         return False
 

@@ -193,12 +193,17 @@ def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
     for row in rows:
         if row.gpu:
             groups[row.run, row.tier, row.op, row.case, row.direction].append(row)
-    found = set()
+    found: set[tuple[str, ...]] = set()
     for group in groups.values():
-        middle = statistics.median([median(row, "eager") for row in group])
-        for row in group:
-            far = abs(median(row, "eager") / middle - 1) > APART[row.ranked_by]
-            found |= {row.id} if far and len(group) >= FEW else set()
+        if len(group) < FEW:
+            continue
+        times = [median(row, "eager") for row in group]
+        middle = statistics.median(times)
+        found.update(
+            row.id
+            for row, time in zip(group, times, strict=True)
+            if abs(time / middle - 1) > APART[row.ranked_by]
+        )
     return found
 
 
