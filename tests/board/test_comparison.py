@@ -54,41 +54,39 @@ def runs_of(*rows, **where):
     return {each.op: (each.earlier.run, each.later.run) for each in found}
 
 
+RUNS = (FIRST, SECOND, THIRD)
+ROPE = [timed(run, 10.0) for run in ("r1", "r2", "r3")]
+GONE = [timed(run, 10.0, solution="gone/rope") for run in ("r1", "r2")]
+
+
 def test_the_latest_two_runs_of_each_op_are_compared():
-    rope = [timed(run, 10.0) for run in ("r1", "r2", "r3")]
-    half = [
-        timed(run, 10.0, solution="alice/rotate_half", op="rotate_half") for run in ("r1", "r2")
-    ]
-    runs = (FIRST, SECOND, THIRD)
+    half = [timed(run, 10.0, solution="alice/rotate_half", op="rotate_half")
+            for run in ("r1", "r2")]  # fmt: skip
     expected = {"rope": ("r2", "r3"), "rotate_half": ("r1", "r2")}
-    assert runs_of(*rope, *half, runs=runs) == expected
-    assert runs_of(*reversed(rope), *half, runs=runs) == expected, "by the runs, not by the rows"
-
-
-def test_a_run_that_did_not_finish_is_not_compared():
-    rows = [timed(run, 10.0) for run in ("r1", "r2", "r3")]
-    runs = (FIRST, SECOND, THIRD)
-    assert runs_of(*rows, runs=runs, finished={"r1", "r2"}) == {"rope": ("r1", "r2")}
-    assert runs_of(*rows, runs=runs, finished={"r3"}) == {}
-    assert runs_of(*rows, runs=runs, finished=set()) == {}
+    assert runs_of(*ROPE, *half, runs=RUNS) == expected
+    assert runs_of(*reversed(ROPE), *half, runs=RUNS) == expected, "by the runs, not by the rows"
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"}, {"ranked_by": "host"}],
-    ids=lambda fields: next(iter(fields)),
-)
-def test_a_run_in_between_that_shares_no_row_is_passed_over(other):
-    rows = [timed("r1", 10.0), timed("r2", 10.0, **other), timed("r3", 10.0)]
-    runs = (FIRST, SECOND, THIRD)
-    assert runs_of(*rows, runs=runs) == {"rope": ("r1", "r3")}
-    assert runs_of(*rows[:2], runs=runs) == {}
-
-
-def test_the_plots_and_who_is_gone_have_no_part():
-    rows = [timed("r1", 10.0), timed("r2", 10.0, tier="plot")]
-    assert runs_of(*rows) == {}
-    assert runs_of(*(timed(run, 10.0, solution="gone/rope") for run in ("r1", "r2"))) == {}
+    ("rows", "finished", "expected"),
+    [
+        (ROPE, {"r1", "r2"}, {"rope": ("r1", "r2")}),
+        (ROPE, {"r3"}, {}),
+        (ROPE, set(), {}),
+        ([ROPE[0], replace(ROPE[1], tier="plot")], None, {}),
+        (GONE, None, {}),
+        *((rows, None, expected)
+          for other in ({"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"},
+                        {"ranked_by": "host"})
+          for between in [replace(ROPE[1], **other)]
+          for rows, expected in (([ROPE[0], between, ROPE[2]], {"rope": ("r1", "r3")}),
+                                 ([ROPE[0], between], {}))),
+    ],
+)  # fmt: skip
+def test_unfinished_runs_plots_who_is_gone_and_runs_that_share_no_row_have_no_part(
+    rows, finished, expected
+):
+    assert runs_of(*rows, runs=RUNS, finished=finished) == expected
 
 
 def test_what_else_changed_is_said():
