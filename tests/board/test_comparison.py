@@ -99,7 +99,7 @@ def test_what_else_changed_is_said():
 # --- the numbers ----------------------------------------------------------------------------------
 
 
-def test_a_row_moves_by_its_ratio_to_eager_and_not_by_its_time():
+def test_a_row_moves_by_its_ratio_to_eager_by_the_clock_that_ranks():
     both = track(
         timed("r1", 100.0, 200.0), timed("r2", 50.0, 110.0),  # 2 to 2.2
         timed("r1", 100.0, 200.0, case="c2"), timed("r2", 200.0, 400.0, case="c2"),
@@ -107,9 +107,6 @@ def test_a_row_moves_by_its_ratio_to_eager_and_not_by_its_time():
     assert [move.change for move in both.moves] == pytest.approx([0.1, 0.0])
     (pair,) = both.pairs
     assert pair.change == pytest.approx(1.1**0.5 - 1)
-
-
-def test_the_clock_that_ranks_is_the_one_that_is_compared():
     hosts = [{"solution": summary(us), "eager": summary(60.0)} for us in (40.0, 30.0)]
     rows = [timed(run, 100.0, ranked_by="host", host=host)
             for run, host in zip(("r1", "r2"), hosts, strict=True)]  # fmt: skip
@@ -138,20 +135,20 @@ def test_who_failed_in_one_run_has_no_change():
     assert [(m.earlier.verdict, m.later.verdict) for m in both.verdicts] == [("PASSED", "TIMEOUT")]
 
 
-def order(earlier, later):
-    """Who swapped; alice's and bob's times in either run are those given."""
+@pytest.mark.parametrize(
+    ("earlier", "later", "expected"),
+    [
+        ((50.0, 100.0), (100.0, 50.0), [("bob/rope", "alice/rope")]),
+        ((50.0, 100.0), (60.0, 90.0), []),
+        ((95.0, [90.0, 100.0, 110.0]), (100.0, 50.0), []),  # a tie before
+        ((50.0, 100.0), (105.0, [90.0, 100.0, 110.0]), []),  # a tie after
+    ],
+)
+def test_a_swap_is_one_where_the_intervals_are_apart_in_both_runs(earlier, later, expected):
     rows = [timed(run, us, solution=solution)
             for run, both in (("r1", earlier), ("r2", later))
             for solution, us in zip(("alice/rope", "bob/rope"), both, strict=True)]  # fmt: skip
-    return [(a.later.solution, b.later.solution) for a, b in track(*rows).swapped]
-
-
-def test_a_swap_is_one_where_the_intervals_are_apart_in_both_runs():
-    wide = [90.0, 100.0, 110.0]
-    assert order((50.0, 100.0), (100.0, 50.0)) == [("bob/rope", "alice/rope")]
-    assert order((50.0, 100.0), (60.0, 90.0)) == []
-    assert order((95.0, wide), (100.0, 50.0)) == [], "a tie before"
-    assert order((50.0, 100.0), (105.0, wide)) == [], "a tie after"
+    assert [(a.later.solution, b.later.solution) for a, b in track(*rows).swapped] == expected
 
 
 # --- as text --------------------------------------------------------------------------------------
@@ -173,32 +170,26 @@ def test_a_solution_shows_its_scores_and_the_case_that_moved_the_furthest():
     assert eager[0] == "(eager/rope)"
 
 
-def steadiness(*changes, us=100.0):
-    """The line below, where each case's ratio moved by so much."""
+@pytest.mark.parametrize(
+    ("cases", "note"),
+    [
+        ([(change, 100.0, 100.0) for change in (0.0, 0.029, -0.02, -0.05, 0.031)],
+         "3 of 5 rows of cases above 20 µs moved by no more than 3 %;"
+         " the largest moved by 5.0 % (alice/rope c3 forward)"),
+        ([(0.0, 100.0, 100.0), (0.1, 21.0, 19.0), (0.0, 19.0, 21.0)],
+         "1 of 1 rows of cases above 20 µs moved by no more than 3 %;"
+         " the largest moved by 0.0 % (alice/rope c0 forward); shorter, and not counted: 2"),
+        ([(0.5, 19.0, 19.0)],
+         "no row of a case above 20 µs was timed in both runs; shorter, and not counted: 1"),
+    ],
+)  # fmt: skip
+def test_the_rows_that_hardly_moved_are_counted_and_the_largest_named(cases, note):
+    """Each case has the change of its ratio, and its time in both runs."""
     rows = [timed(run, us, eager, case=f"c{number}")
-            for number, change in enumerate(changes)
-            for run, eager in (("r1", 200.0), ("r2", 200.0 * (1 + change)))]  # fmt: skip
-    return shown(*rows).footnotes[0]
-
-
-def test_the_rows_that_hardly_moved_are_counted_and_the_largest_named():
-    assert steadiness(0.0, 0.029, -0.02, -0.05, 0.031) == (
-        "3 of 5 rows of cases above 20 µs moved by no more than 3 %;"
-        " the largest moved by 5.0 % (alice/rope c3 forward)"
-    )
-
-
-def test_a_case_that_is_short_in_either_run_is_not_counted():
-    rows = [timed(run, us, case=case)
-            for case, times in (("c1", (100.0, 100.0)), ("c2", (21.0, 19.0)), ("c3", (19.0, 21.0)))
-            for run, us in zip(("r1", "r2"), times, strict=True)]  # fmt: skip
-    drawn = shown(*rows)
-    assert drawn.footnotes[0].startswith("1 of 1 rows of cases above 20 µs moved by")
-    assert drawn.footnotes[0].endswith("; shorter, and not counted: 2")
-    assert drawn.rows[0][-1] == "c2", "it is shown all the same"
-    assert steadiness(0.5, us=19.0) == (
-        "no row of a case above 20 µs was timed in both runs; shorter, and not counted: 1"
-    )
+            for number, (change, first, second) in enumerate(cases)
+            for run, us, eager in (("r1", first, 2 * first),
+                                   ("r2", second, 2 * second * (1 + change)))]  # fmt: skip
+    assert shown(*rows).footnotes[0] == note
 
 
 def test_the_order_is_said():

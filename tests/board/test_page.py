@@ -16,7 +16,7 @@ from common.board.page.views import Site
 from common.board.ranking import rank
 from common.board.table import About, speed
 from common.records.lines import SCHEMA, Past, Summary
-from common.records.runs import Results, moment
+from common.records.runs import Results
 from common.solutions import Solution
 from tests.support.boards import RUN, row
 
@@ -79,18 +79,17 @@ def test_the_policy_names_each_script_and_style_and_allows_nothing_else(tmp_path
         assert digests and rules[name].split() == [f"'sha256-{each}'" for each in digests]
 
 
-@pytest.mark.parametrize("name", VENDORED)
-def test_a_bundle_is_its_release_and_its_licence_stands_beside_it(name):
-    path = PAGE / "vendor" / name
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == VENDORED[name]
-    licence = (path.parent / "LICENSE").read_text()
-    assert re.search(r"MIT|Permission is hereby granted|Redistribution|public domain", licence)
-    assert f"{path.parent.name}/{path.name}" in " ".join((*pages.SCRIPTS, *pages.STYLES))
-
-
-def test_every_file_of_a_library_is_pinned():
-    found = {str(path.relative_to(PAGE / "vendor")) for path in PAGE.glob("vendor/*/*")}
-    assert found - VENDORED.keys() == {f"{name}/LICENSE" for name in ("uplot", "sortable", "diff")}
+def test_a_bundle_is_its_release_and_its_licence_stands_beside_it():
+    """So is every file of a library."""
+    found = {str(path.relative_to(PAGE / "vendor")): path for path in PAGE.glob("vendor/*/*")}
+    licences = {f"{name}/LICENSE" for name in ("uplot", "sortable", "diff")}
+    assert found.keys() == VENDORED.keys() | licences
+    for name, digest in VENDORED.items():
+        assert hashlib.sha256(found[name].read_bytes()).hexdigest() == digest, name
+        assert name in " ".join((*pages.SCRIPTS, *pages.STYLES))
+    for name in licences:
+        assert re.search(r"MIT|Permission is hereby granted|Redistribution|public domain",
+                         found[name].read_text()), name  # fmt: skip
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.html")), ids=lambda path: path.name)
@@ -237,6 +236,8 @@ def test_history_has_the_runs_that_timed_the_whole_track(tmp_path):
         past=[past, msgspec.structs.replace(past, case="c2")],
         names={f"r{number}": f"2026112{number}T080000Z-r{number}.jsonl" for number in range(4)},
     )
+    results.names["r9"] = "r9.jsonl"
+    results.rows.extend(both("r9", 5.0))  # its file's name has no time, and so no place
     (track,) = rank(results.latest())
     (points,) = views.histories(results, track).values()
     assert [(each.run, each.score.value) for each in points] == [
@@ -244,11 +245,6 @@ def test_history_has_the_runs_that_timed_the_whole_track(tmp_path):
     ]  # fmt: skip
     assert [each.when.day for each in points] == [20, 21, 23]
     assert [each.sources for each in points] == ["", "s1", "s1"]
-
-
-def test_a_run_whose_file_has_no_time_has_no_place_in_history():
-    assert moment("r1.jsonl") is None
-    assert moment("20261121T082930.125000Z-57df38dac757.jsonl").minute == 29
 
 
 # --- without times --------------------------------------------------------------------------------

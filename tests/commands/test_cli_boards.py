@@ -135,9 +135,9 @@ def test_no_results_and_two_ways_at_once_are_refused(study):
 
 
 @pytest.mark.slow
-def test_a_torn_last_line_is_a_notice(study, recorded):
+def test_a_torn_last_line_is_a_notice_and_without_a_terminal_nothing_is_coloured(study, recorded):
     recorded.write_text(recorded.read_text() + '{"schema": 2, "ki')
     ran = study("leaderboard", hidden="torch")
     assert ran.code == 0
     assert len(ran.err.splitlines()) == 1
-    assert "house/rope" in ran.out
+    assert "house/rope" in ran.out and "\x1b" not in ran.out + ran.err
