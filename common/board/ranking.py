@@ -193,17 +193,12 @@ def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
     for row in rows:
         if row.gpu:
             groups[row.run, row.tier, row.op, row.case, row.direction].append(row)
-    found: set[tuple[str, ...]] = set()
+    found = set()
     for group in groups.values():
-        if len(group) < FEW:
-            continue
-        times = [median(row, "eager") for row in group]
-        middle = statistics.median(times)
-        found.update(
-            row.id
-            for row, time in zip(group, times, strict=True)
-            if abs(time / middle - 1) > APART[row.ranked_by]
-        )
+        middle = statistics.median([median(row, "eager") for row in group])
+        for row in group if len(group) >= FEW else ():
+            if abs(median(row, "eager") / middle - 1) > APART[row.ranked_by]:
+                found.add(row.id)
     return found
 
 
