@@ -196,9 +196,9 @@ def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
     found = set()
     for group in groups.values():
         middle = statistics.median([median(row, "eager") for row in group])
-        for row in group:
-            far = abs(median(row, "eager") / middle - 1) > APART[row.ranked_by]
-            found |= {row.id} if far and len(group) >= FEW else set()
+        for row in group if len(group) >= FEW else ():
+            if abs(median(row, "eager") / middle - 1) > APART[row.ranked_by]:
+                found.add(row.id)
     return found
 
 

@@ -26,25 +26,15 @@ def drawn(timed=True):
     return ranking(track, ABOUT, timed)
 
 
-def test_a_row_says_place_speed_share_coverage_error_and_note():
+def test_a_row_says_place_speed_share_coverage_error_note_and_that_its_source_changed():
     alice, eager, bob = drawn().rows
     assert alice == (
-        "1",
-        "alice/rope",
-        "2.00",
-        "50% of copy (c1)",
-        "1/1",
-        "0.50",
-        "tiles | pipes",
-    )
+        "1", "alice/rope", "2.00", "50% of copy (c1)", "1/1", "0.50", "tiles | pipes",
+    )  # fmt: skip
     assert eager[:3] == ("2", "(eager/rope)", "1.00")
-    assert bob[0] == bob[2] == bob[3] == "–"
-    assert bob[4:] == ("0/1", "", "TIMEOUT: a | b (c1 forward)")
-
-
-def test_a_row_measured_before_its_source_changed_is_marked():
-    names = [cells[1] for cells in drawn().rows]
-    assert names == ["alice/rope", "(eager/rope)", f"bob/rope{table.STALE}"]
+    assert bob == (
+        "–", f"bob/rope{table.STALE}", "–", "–", "0/1", "", "TIMEOUT: a | b (c1 forward)",
+    )  # fmt: skip
     assert any(table.STALE in footnote for footnote in drawn().footnotes)
 
 
@@ -74,13 +64,17 @@ def test_a_footnote_tells_a_disturbed_host_from_a_disturbed_gpu():
     assert host.endswith("disturbed host: slow probes (1 of the table's 2 timed rows)")
 
 
-def test_the_versions_are_of_every_run_that_is_shown():
+def test_the_leaderboard_says_where_with_what_and_who_is_absent():
     later = replace(RUN, run="r2", versions={"torch": "3", "fla": "1"})
     alone = replace(RUN, run="r3", versions={"quack": "7"})
     rows = [row("alice/rope"), row("bob/rope", run="r2")]
     results = dataclasses.replace(TIMED, runs=[RUN, later, alone], rows=rows)
-    assert results.versions == {"torch": "3", "fla": "1"}
-    assert "torch 3, fla 1." in markdown.leaderboard([results], ABOUT)
+    assert results.versions == {"torch": "3", "fla": "1"}, "of every run that is shown"
+    board = markdown.leaderboard([results], ABOUT)
+    assert all(each in board for each in ("## A GPU", "torch 3, fla 1.", "fla: not installed"))
+    measured = [*ROWS, row("fla/rope", run="r0", peer=True)]
+    board = markdown.leaderboard([dataclasses.replace(TIMED, rows=measured)], ABOUT)
+    assert "not installed" not in board, "an earlier run measured it"
 
 
 def test_a_peak_is_stated_with_its_source_where_it_is_known():
@@ -103,7 +97,7 @@ def test_untimed_rows_show_no_times():
     assert all(len(cells) == 5 and not cells[0] for cells in untimed.rows)
 
 
-def test_times_are_medians_beside_a_copy():
+def test_times_are_medians_beside_the_limits():
     (forward,) = table.times(rank(ROWS[:3])[0])
     assert forward.header == ("solution", "c1")
     assert dict(forward.rows) == {
@@ -112,16 +106,8 @@ def test_times_are_medians_beside_a_copy():
         "bob/rope": "TIMEOUT",
         "copy of the same bytes": "5.0",
     }
-
-
-def test_times_stand_beside_dense_products_where_the_case_has_any():
-    rows = [
-        row(dense=7.0),
-        row("bob/rope", dense=8.0),
-        row("carol/rope", dense=6.0),
-        row(case="c2"),
-    ]
-    (forward,) = table.times(rank(rows)[0])
+    rows = [row(f"{name}/rope", dense=us) for name, us in (("a", 7.0), ("b", 8.0), ("c", 6.0))]
+    (forward,) = table.times(rank([*rows, row("a/rope", case="c2")])[0])
     assert forward.rows[-1] == ("dense products of the same shapes", "7.0", "")
 
 
@@ -131,19 +117,6 @@ def test_markdown_tables_keep_their_columns_whatever_the_text():
     assert r"tiles \| pipes" in board
     assert r"a \| b" in board
     assert [len(set(map(columns, lines))) for lines in tables] == [1, 1, 1]
-
-
-def test_markdown_says_where_with_what_and_who_is_absent():
-    board = markdown.leaderboard([TIMED], ABOUT)
-    assert "## A GPU" in board
-    assert "torch 2." in board
-    assert "fla: not installed" in board
-
-
-def test_a_peer_that_an_earlier_run_measured_is_not_absent():
-    rows = [*ROWS, row("fla/rope", run="r0", peer=True)]
-    board = markdown.leaderboard([dataclasses.replace(TIMED, rows=rows)], ABOUT)
-    assert "not installed" not in board
 
 
 def test_who_is_no_longer_in_the_tree_is_left_out():
@@ -208,13 +181,9 @@ def test_every_cases_memory_is_folded_behind_the_tables():
     forward, backward = folded.split("**rope: core, forward + backward, peak memory**")
     assert "| alice/rope | 1.0 MiB |" in forward and "| (eager/rope) | 3.0 GiB |" in forward
     assert "| alice/rope | 5.0 MiB |" in backward and "| (eager/rope) | – |" in backward
-
-
-def test_a_record_without_memory_has_no_column_for_it():
-    assert "peak memory" not in drawn().header
-    board = markdown.leaderboard([TIMED], ABOUT)
-    assert "peak memory</summary>" not in board
-    assert "GPU memory" not in board
+    plain = markdown.leaderboard([TIMED], ABOUT)  # a record without memory
+    assert "peak memory" not in drawn().header and "peak memory</summary>" not in plain
+    assert "GPU memory" not in plain
 
 
 def test_the_memory_of_the_latest_run_is_stated():
@@ -243,13 +212,15 @@ def page(tmp_path):
     return path
 
 
-def test_the_readmes_board_is_replaced_between_its_markers(page):
-    for board in ("new \\1 \\g<0>", "newer"):
-        markdown.insert(page, board)
-        once = page.read_text()
-        markdown.insert(page, board)
-        assert page.read_text() == once
-        assert once == f"before\n{BEGIN}\n\n{board}\n\n{END}\nafter\n"
+NOTED = ABOUT | {"alice/rope": About(f"mine {END} <b>only</b>", "s1")}
+
+
+def test_the_readmes_board_is_replaced_between_its_markers_whatever_a_note_says(page):
+    for board in ("new \\1 \\g<0>", markdown.board([TIMED], NOTED)):
+        assert "<b>" not in board
+        for text in ("another", board, board):
+            markdown.insert(page, text)
+        assert page.read_text() == f"before\n{BEGIN}\n\n{board}\n\n{END}\nafter\n"
 
 
 def test_a_kill_leaves_the_readme_as_it_was(page, monkeypatch):
@@ -271,13 +242,3 @@ def test_a_readme_without_its_markers_is_a_fault(page, text):
     with pytest.raises(UserError, match=r"README\.md"):
         markdown.insert(page, "board")
     assert page.read_text() == text
-
-
-def test_a_note_cannot_end_the_readmes_board(page):
-    about = ABOUT | {"alice/rope": About(f"mine {END} <b>only</b>", "s1")}
-    board = markdown.board([TIMED], about)
-    markdown.insert(page, board)
-    once = page.read_text()
-    markdown.insert(page, board)
-    assert page.read_text() == once
-    assert "<b>" not in once

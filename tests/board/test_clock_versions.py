@@ -26,23 +26,21 @@ def board(*new):
     return markdown.leaderboard([Results(None, [RUN, again], rows, {"r1", "r2"})], ABOUT)
 
 
-def test_a_whole_run_by_the_new_clock_replaces_the_old_ones_rows():
-    text = board(*(replace(each, gpu=row(us=10.0).gpu) for each in OLD))
-    assert text.count("2.00") == 3
-    assert "clock" not in text.partition("## A GPU")[2]
-
-
-def test_what_the_old_clock_alone_measured_is_named_and_not_ranked():
-    text = board(row("alice/rope", us=10.0))
-    assert "| 1 | alice/rope | 2.00 |" in text
-    assert f"2 of the 3 solutions are not ranked: {NOTE} them; run bench again" in text
-    assert "| – | bob/rope | – |" in text
-
-
-def test_a_failure_by_the_new_clock_takes_no_place_away():
-    text = board(failed("alice/rope"))
-    assert NOTE not in text
-    assert "| 1 | bob/rope |" in text
+@pytest.mark.parametrize(
+    ("new", "place", "note"),
+    [
+        pytest.param([replace(each, gpu=row(us=10.0).gpu) for each in OLD],
+                     "| 1 | alice/rope | 2.00 |", "", id="all measured anew"),
+        pytest.param([row("alice/rope", us=10.0)], "| 1 | alice/rope | 2.00 |",
+                     f"2 of the 3 solutions are not ranked: {NOTE} them; run bench again",
+                     id="one measured anew"),
+        pytest.param([failed("alice/rope")], "| 1 | bob/rope |", "", id="a failure"),
+    ],
+)  # fmt: skip
+def test_what_the_old_clock_alone_measured_is_named_and_not_ranked(new, place, note):
+    text = board(*new)
+    assert place in text
+    assert note in text and (NOTE in text) == ("| – | bob/rope | – |" in text) == bool(note)
 
 
 def test_the_old_clocks_times_stand_in_no_table_beside_the_new_ones():
@@ -71,9 +69,8 @@ def test_a_plot_keeps_to_the_latest_clock_of_its_own_rows():
     assert lines(*old, later) == {"bob/rope": {32, 64}}, "a later board takes no sweep away"
 
 
-@pytest.mark.parametrize("clocks", [(1, 2), (2, 2)])
-def test_the_plot_of_host_times_has_the_boards_rows_alone(clocks):
-    old, new = clocks
+@pytest.mark.parametrize(("old", "new"), [(1, 2), (2, 2)])
+def test_the_plot_of_host_times_has_the_boards_rows_alone(old, new):
     rows = [plotted(SMALL[0], "bob/rope", ranked_by="host", tier="board", clock=old)]
     rows += [plotted(SMALL[0], "alice/rope", ranked_by="host", tier="board", clock=new)]
     (plot,) = sweeps.plots(rows)

@@ -54,41 +54,39 @@ def runs_of(*rows, **where):
     return {each.op: (each.earlier.run, each.later.run) for each in found}
 
 
+RUNS = (FIRST, SECOND, THIRD)
+ROPE = [timed(run, 10.0) for run in ("r1", "r2", "r3")]
+GONE = [timed(run, 10.0, solution="gone/rope") for run in ("r1", "r2")]
+
+
 def test_the_latest_two_runs_of_each_op_are_compared():
-    rope = [timed(run, 10.0) for run in ("r1", "r2", "r3")]
-    half = [
-        timed(run, 10.0, solution="alice/rotate_half", op="rotate_half") for run in ("r1", "r2")
-    ]
-    runs = (FIRST, SECOND, THIRD)
+    half = [timed(run, 10.0, solution="alice/rotate_half", op="rotate_half")
+            for run in ("r1", "r2")]  # fmt: skip
     expected = {"rope": ("r2", "r3"), "rotate_half": ("r1", "r2")}
-    assert runs_of(*rope, *half, runs=runs) == expected
-    assert runs_of(*reversed(rope), *half, runs=runs) == expected, "by the runs, not by the rows"
-
-
-def test_a_run_that_did_not_finish_is_not_compared():
-    rows = [timed(run, 10.0) for run in ("r1", "r2", "r3")]
-    runs = (FIRST, SECOND, THIRD)
-    assert runs_of(*rows, runs=runs, finished={"r1", "r2"}) == {"rope": ("r1", "r2")}
-    assert runs_of(*rows, runs=runs, finished={"r3"}) == {}
-    assert runs_of(*rows, runs=runs, finished=set()) == {}
+    assert runs_of(*ROPE, *half, runs=RUNS) == expected
+    assert runs_of(*reversed(ROPE), *half, runs=RUNS) == expected, "by the runs, not by the rows"
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"}, {"ranked_by": "host"}],
-    ids=lambda fields: next(iter(fields)),
-)
-def test_a_run_in_between_that_shares_no_row_is_passed_over(other):
-    rows = [timed("r1", 10.0), timed("r2", 10.0, **other), timed("r3", 10.0)]
-    runs = (FIRST, SECOND, THIRD)
-    assert runs_of(*rows, runs=runs) == {"rope": ("r1", "r3")}
-    assert runs_of(*rows[:2], runs=runs) == {}
-
-
-def test_the_plots_and_who_is_gone_have_no_part():
-    rows = [timed("r1", 10.0), timed("r2", 10.0, tier="plot")]
-    assert runs_of(*rows) == {}
-    assert runs_of(*(timed(run, 10.0, solution="gone/rope") for run in ("r1", "r2"))) == {}
+    ("rows", "finished", "expected"),
+    [
+        (ROPE, {"r1", "r2"}, {"rope": ("r1", "r2")}),
+        (ROPE, {"r3"}, {}),
+        (ROPE, set(), {}),
+        ([ROPE[0], replace(ROPE[1], tier="plot")], None, {}),
+        (GONE, None, {}),
+        *((rows, None, expected)
+          for other in ({"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"},
+                        {"ranked_by": "host"})
+          for between in [replace(ROPE[1], **other)]
+          for rows, expected in (([ROPE[0], between, ROPE[2]], {"rope": ("r1", "r3")}),
+                                 ([ROPE[0], between], {}))),
+    ],
+)  # fmt: skip
+def test_unfinished_runs_plots_who_is_gone_and_runs_that_share_no_row_have_no_part(
+    rows, finished, expected
+):
+    assert runs_of(*rows, runs=RUNS, finished=finished) == expected
 
 
 def test_what_else_changed_is_said():
@@ -101,7 +99,7 @@ def test_what_else_changed_is_said():
 # --- the numbers ----------------------------------------------------------------------------------
 
 
-def test_a_row_moves_by_its_ratio_to_eager_and_not_by_its_time():
+def test_a_row_moves_by_its_ratio_to_eager_by_the_clock_that_ranks():
     both = track(
         timed("r1", 100.0, 200.0), timed("r2", 50.0, 110.0),  # 2 to 2.2
         timed("r1", 100.0, 200.0, case="c2"), timed("r2", 200.0, 400.0, case="c2"),
@@ -109,9 +107,6 @@ def test_a_row_moves_by_its_ratio_to_eager_and_not_by_its_time():
     assert [move.change for move in both.moves] == pytest.approx([0.1, 0.0])
     (pair,) = both.pairs
     assert pair.change == pytest.approx(1.1**0.5 - 1)
-
-
-def test_the_clock_that_ranks_is_the_one_that_is_compared():
     hosts = [{"solution": summary(us), "eager": summary(60.0)} for us in (40.0, 30.0)]
     rows = [timed(run, 100.0, ranked_by="host", host=host)
             for run, host in zip(("r1", "r2"), hosts, strict=True)]  # fmt: skip
@@ -140,20 +135,20 @@ def test_who_failed_in_one_run_has_no_change():
     assert [(m.earlier.verdict, m.later.verdict) for m in both.verdicts] == [("PASSED", "TIMEOUT")]
 
 
-def order(earlier, later):
-    """Who swapped; alice's and bob's times in either run are those given."""
+@pytest.mark.parametrize(
+    ("earlier", "later", "expected"),
+    [
+        ((50.0, 100.0), (100.0, 50.0), [("bob/rope", "alice/rope")]),
+        ((50.0, 100.0), (60.0, 90.0), []),
+        ((95.0, [90.0, 100.0, 110.0]), (100.0, 50.0), []),  # a tie before
+        ((50.0, 100.0), (105.0, [90.0, 100.0, 110.0]), []),  # a tie after
+    ],
+)
+def test_a_swap_is_one_where_the_intervals_are_apart_in_both_runs(earlier, later, expected):
     rows = [timed(run, us, solution=solution)
             for run, both in (("r1", earlier), ("r2", later))
             for solution, us in zip(("alice/rope", "bob/rope"), both, strict=True)]  # fmt: skip
-    return [(a.later.solution, b.later.solution) for a, b in track(*rows).swapped]
-
-
-def test_a_swap_is_one_where_the_intervals_are_apart_in_both_runs():
-    wide = [90.0, 100.0, 110.0]
-    assert order((50.0, 100.0), (100.0, 50.0)) == [("bob/rope", "alice/rope")]
-    assert order((50.0, 100.0), (60.0, 90.0)) == []
-    assert order((95.0, wide), (100.0, 50.0)) == [], "a tie before"
-    assert order((50.0, 100.0), (105.0, wide)) == [], "a tie after"
+    assert [(a.later.solution, b.later.solution) for a, b in track(*rows).swapped] == expected
 
 
 # --- as text --------------------------------------------------------------------------------------
@@ -175,32 +170,26 @@ def test_a_solution_shows_its_scores_and_the_case_that_moved_the_furthest():
     assert eager[0] == "(eager/rope)"
 
 
-def steadiness(*changes, us=100.0):
-    """The line below, where each case's ratio moved by so much."""
+@pytest.mark.parametrize(
+    ("cases", "note"),
+    [
+        ([(change, 100.0, 100.0) for change in (0.0, 0.029, -0.02, -0.05, 0.031)],
+         "3 of 5 rows of cases above 20 µs moved by no more than 3 %;"
+         " the largest moved by 5.0 % (alice/rope c3 forward)"),
+        ([(0.0, 100.0, 100.0), (0.1, 21.0, 19.0), (0.0, 19.0, 21.0)],
+         "1 of 1 rows of cases above 20 µs moved by no more than 3 %;"
+         " the largest moved by 0.0 % (alice/rope c0 forward); shorter, and not counted: 2"),
+        ([(0.5, 19.0, 19.0)],
+         "no row of a case above 20 µs was timed in both runs; shorter, and not counted: 1"),
+    ],
+)  # fmt: skip
+def test_the_rows_that_hardly_moved_are_counted_and_the_largest_named(cases, note):
+    """Each case has the change of its ratio, and its time in both runs."""
     rows = [timed(run, us, eager, case=f"c{number}")
-            for number, change in enumerate(changes)
-            for run, eager in (("r1", 200.0), ("r2", 200.0 * (1 + change)))]  # fmt: skip
-    return shown(*rows).footnotes[0]
-
-
-def test_the_rows_that_hardly_moved_are_counted_and_the_largest_named():
-    assert steadiness(0.0, 0.029, -0.02, -0.05, 0.031) == (
-        "3 of 5 rows of cases above 20 µs moved by no more than 3 %;"
-        " the largest moved by 5.0 % (alice/rope c3 forward)"
-    )
-
-
-def test_a_case_that_is_short_in_either_run_is_not_counted():
-    rows = [timed(run, us, case=case)
-            for case, times in (("c1", (100.0, 100.0)), ("c2", (21.0, 19.0)), ("c3", (19.0, 21.0)))
-            for run, us in zip(("r1", "r2"), times, strict=True)]  # fmt: skip
-    drawn = shown(*rows)
-    assert drawn.footnotes[0].startswith("1 of 1 rows of cases above 20 µs moved by")
-    assert drawn.footnotes[0].endswith("; shorter, and not counted: 2")
-    assert drawn.rows[0][-1] == "c2", "it is shown all the same"
-    assert steadiness(0.5, us=19.0) == (
-        "no row of a case above 20 µs was timed in both runs; shorter, and not counted: 1"
-    )
+            for number, (change, first, second) in enumerate(cases)
+            for run, us, eager in (("r1", first, 2 * first),
+                                   ("r2", second, 2 * second * (1 + change)))]  # fmt: skip
+    assert shown(*rows).footnotes[0] == note
 
 
 def test_the_order_is_said():

@@ -27,19 +27,15 @@ def ended(case, target, reason="interleaved"):
     return line(case, target, kernel="", verdict="UNSUPPORTED", reason=reason)
 
 
-def test_a_cell_is_the_range_over_all_forms():
-    (table,) = compiled.tables([line(), line("b", registers=42), line("c", wide=None)])
+def test_a_cell_is_the_range_over_all_forms_and_cases_that_are_alike_are_one():
+    lines = [line(), line("alike"), line("b", registers=42), line("c", wide=None)]
+    (table,) = compiled.tables(lines)
     row = dict(zip(table.header, table.rows[0], strict=True))
     assert row == {
         "kernel": "copy", "target": "sm_90", "forms": "3", "regs": "30–42", "local": "0",
         "shared": "2,048", "warps": "4", "instr": "1,100", "wide": "50%", "mma": "0",
         "occ": "100%",
     }  # fmt: skip
-
-
-def test_cases_that_are_alike_are_one_form():
-    (table,) = compiled.tables([line(), line("b")])
-    assert table.rows[0][2] == "1"
 
 
 def test_each_target_and_kernel_has_a_row_and_the_name_stands_once():
@@ -73,18 +69,13 @@ def run(name):
     return Run(schema=SCHEMA, run=name, device="cpu", device_name="none", versions={}, absent={})
 
 
-def test_a_record_takes_the_place_of_the_earlier_one(tmp_path):
-    writer.supersede(tmp_path, run("one"), [line()])
-    writer.supersede(tmp_path, run("two"), [line(), line("b")])
+def test_a_record_takes_the_place_of_the_earlier_one_unless_it_says_the_same(tmp_path):
+    for name, lines in (("one", [line()]), ("two", [line(), line("b")]),
+                        ("three", [line(), line("b")])):  # fmt: skip
+        writer.supersede(tmp_path, run(name), lines)
     found = runs.read(tmp_path)
     assert [each.run for each in found.runs] == ["two"] and found.finished == {"two"}
     assert [(each.case, each.run) for each in found.compiled] == [("a", "two"), ("b", "two")]
-
-
-def test_a_record_that_says_the_same_stays(tmp_path):
-    writer.supersede(tmp_path, run("one"), [line()])
-    writer.supersede(tmp_path, run("two"), [line()])
-    assert [each.run for each in runs.read(tmp_path).runs] == ["one"]
 
 
 @pytest.mark.parametrize("option", ["op", "only", "case", "target", "show"])

@@ -47,36 +47,29 @@ def first(*boards):
 # --- the order ------------------------------------------------------------------------------------
 
 
-def test_the_device_that_was_measured_whole_last_stands_first():
-    old, new = measured("old", (1, BOTH)), measured("new", (2, BOTH))
-    assert first(old, new) == first(new, old) == ["new", "old"]
+WHOLE = (1, BOTH)
 
 
-def test_an_op_measured_again_by_itself_does_not_make_a_device_newer():
-    old, new = measured("old", (1, BOTH), (3, ["rope"])), measured("new", (2, BOTH))
-    assert first(old, new) == ["new", "old"]
+@pytest.mark.parametrize(
+    ("first_runs", "second_runs"),
+    [
+        pytest.param([(2, BOTH)], [WHOLE], id="measured whole last"),
+        pytest.param([(2, BOTH)], [WHOLE, (3, ["rope"])], id="an op again makes none newer"),
+        pytest.param([(3, ["rope"]), (4, ["rotate_half"])], [(2, BOTH)], id="one run an op"),
+        *(pytest.param([WHOLE], [(8, ["rope"]), (9, BOTH, unusual)], id=f"lacks an op: {unusual}")
+          for unusual in ("some", "interrupted", "plot")),
+    ],
+)  # fmt: skip
+def test_the_device_with_the_newest_whole_measurement_stands_first(first_runs, second_runs):
+    one, other = measured("one", *first_runs), measured("other", *second_runs)
+    assert first(one, other) == first(other, one) == ["one", "other"]
 
 
-def test_one_run_an_op_is_a_whole_measurement_too():
-    apart = measured("apart", (3, ["rope"]), (4, ["rotate_half"]))
-    assert first(measured("whole", (2, BOTH)), apart) == ["apart", "whole"]
-
-
-@pytest.mark.parametrize("unusual", ["some", "interrupted", "plot"])
-def test_a_device_that_lacks_an_op_stands_behind(unusual):
-    part = measured("part", (8, ["rope"]), (9, BOTH, unusual))
-    assert first(part, measured("whole", (1, BOTH))) == ["whole", "part"]
-
-
-def test_an_op_that_is_left_out_is_measured():
+def test_an_op_that_is_left_out_is_measured_and_a_device_without_times_stands_last():
     small = measured("small", (2, ["rope"]))
     small.left_out_lines.append(left_out("small-0", "rotate_half"))
-    assert first(measured("large", (1, BOTH)), small) == ["small", "large"]
-
-
-def test_a_device_without_times_stands_last():
     laptop = measured("laptop", (9, BOTH), device="cpu")
-    assert first(laptop, measured("gpu", (1, ["rope"]))) == ["gpu", "laptop"]
+    assert first(laptop, measured("large", (1, BOTH)), small) == ["small", "large", "laptop"]
 
 
 def test_the_date_is_that_of_the_latest_run_on_the_board():
@@ -126,23 +119,26 @@ def test_who_only_the_second_device_ranks_stands_last():
     assert drawn.rows == (("alice/rope", "2.00", "–"), ("bob/rope", "–", "20.00"))
 
 
-def test_a_speed_of_an_older_source_is_marked_on_its_device_alone():
-    drawn, *_ = tables(of("A", row(), day=2), of("B", row(sources="old")))
-    assert drawn.rows == (("alice/rope", "2.00", "†2.00"),)
-    assert drawn.footnotes == ("† measured before its source last changed",)
+SMALL = of("B", row())
+SMALL.left_out_lines.append(left_out("B-0", "rope", "c2"))
 
 
-def test_a_device_without_a_case_says_so():
-    small = of("Small", row())
-    small.left_out_lines.append(left_out("Small-0", "rope", "c2"))
-    drawn, *_ = tables(of("Large", row(), row(case="c2")), small)
-    assert drawn.footnotes == ("missing cases: c2 on Small",)
-
-
-def test_different_clocks_are_named():
-    drawn, *_ = tables(of("A", row(clock=1), day=2), of("B", row(clock=2)))
-    (note,) = drawn.footnotes
-    assert note.endswith(": A by 1, B by 2")
+@pytest.mark.parametrize(
+    ("one", "other", "speeds", "note"),
+    [
+        (of("A", row(), day=2), of("B", row(sources="old")), ("2.00", "†2.00"),
+         "† measured before its source last changed"),
+        (of("A", row(), row(case="c2"), day=2), SMALL, ("2.00", "2.00"),
+         "missing cases: c2 on B"),
+        (of("A", row(clock=1), day=2), of("B", row(clock=2)), ("2.00", "2.00"),
+         "different versions of the clock measured the devices: A by 1, B by 2"),
+    ],
+    ids=["an older source", "a case left out", "another clock"],
+)  # fmt: skip
+def test_what_sets_two_devices_apart_is_said(one, other, speeds, note):
+    drawn, *_ = tables(one, other)
+    assert drawn.rows == (("alice/rope", *speeds),)
+    assert drawn.footnotes == (note,)
 
 
 # --- the pages ------------------------------------------------------------------------------------
@@ -158,9 +154,12 @@ def test_the_readme_shows_one_device_and_a_line_for_each_other():
     assert "Other devices" not in markdown.board([SLOW], about())
 
 
-def test_a_device_without_a_ranked_solution_has_a_line_too():
+def test_a_device_without_a_ranked_solution_has_a_line_and_no_picture():
     nobody = of("A GPU", failed("bob/rope"))
     assert "2026-11-01: no solution is ranked" in markdown.board([FAST, nobody], about())
+    assert markdown.picture([nobody], about()) == ""
+    shown = markdown.picture([SLOW, FAST], about())
+    assert "on GPU (fast) 2](docs/plots/gpu-(fast)-2/overview.svg)" in shown
 
 
 def test_the_readmes_links_lead_to_sections_of_the_leaderboard():
@@ -170,13 +169,6 @@ def test_the_readmes_links_lead_to_sections_of_the_leaderboard():
     assert linked < anchors(markdown.leaderboard([FAST, SLOW, of("Third", row())], about()))
     turned = markdown.board([measured("z", (30, ["rope"])), FAST], about())
     assert "(LEADERBOARD.md#gpu-fast-2)" in turned
-
-
-def test_the_picture_is_of_the_first_device():
-    assert "on GPU (fast) 2](docs/plots/gpu-(fast)-2/overview.svg)" in markdown.picture(
-        [SLOW, FAST], about()
-    )
-    assert markdown.picture([of("A GPU", failed("bob/rope"))], about()) == ""
 
 
 def test_the_leaderboard_ends_with_the_devices_side_by_side():

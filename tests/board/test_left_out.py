@@ -1,7 +1,6 @@
 """Cases that do not fit a device: their lines, and the rows that the board shows without them."""
 
 import io
-import json
 
 import pytest
 from msgspec.structs import replace
@@ -34,86 +33,66 @@ def shown(rows, lines, *of):
 # --- the file -------------------------------------------------------------------------------------
 
 
-def test_a_case_left_out_the_peak_memory_and_the_harness_memory_are_read_as_written(tmp_path):
+@pytest.mark.parametrize(("memory", "peak"), [(MEMORY, 3 << 20), (None, None)])
+def test_cases_left_out_and_memory_are_read_as_written(tmp_path, memory, peak):
+    """Without a GPU no memory is written."""
     file = RunWriter(tmp_path / NAME)
     file.begin(RUN)
-    file.rows([row(peak_memory=3 << 20)])
+    file.rows([row(peak_memory=peak)])
     file.left_out(WIDE)
-    file.end(RUN.run, MEMORY)
+    file.end(RUN.run, memory)
     file.close()
     results = runs.read(tmp_path)
-    assert results.rows == [row(peak_memory=3 << 20)]
+    assert results.rows == [row(peak_memory=peak)]
     assert results.left_out() == results.left_out_lines == [WIDE]
-    assert results.memory == {"r1": MEMORY}
-
-
-def test_a_run_without_a_gpu_records_no_memory(tmp_path):
-    file = RunWriter(tmp_path / NAME)
-    file.begin(RUN)
-    file.rows([row()])
-    file.end(RUN.run)
-    file.close()
-    *_, plain, end = map(json.loads, (tmp_path / NAME).read_text().splitlines())
-    assert "peak_memory" not in plain
-    assert end == {"kind": "end", "schema": SCHEMA, "run": "r1"}
-    assert runs.read(tmp_path).memory == {}
+    assert results.memory == ({"r1": memory} if memory else {})
+    text = (tmp_path / NAME).read_text()
+    assert ("memory" in text) == bool(memory)
 
 
 # --- the cases that the board shows ---------------------------------------------------------------
 
-
-def test_a_case_left_out_is_not_on_the_board():
-    assert shown([row()], [WIDE], run(1)) == (["c1"], ["c2"])
-
-
-def test_a_later_run_with_more_memory_brings_the_case_back():
-    later = [row(run="r2"), row(run="r2", case="c2")]
-    assert shown([row(), *later], [WIDE], run(1), run(2)) == (["c1", "c2"], [])
+C1, C2 = row(), row(case="c2")
+LATER, LATER2 = replace(C1, run="r2"), replace(C2, run="r2")
+AGAIN = replace(WIDE, run="r2")
+PLOT = replace(WIDE, tier="plot")
+PART = run(2, "bob")
 
 
-def test_a_run_over_everything_that_leaves_a_case_out_takes_its_older_rows_away():
-    older = [row(), row(case="c2")]
-    line = replace(WIDE, run="r2")
-    assert shown([*older, row(run="r2")], [line], run(1), run(2)) == (["c1"], ["c2"])
+@pytest.mark.parametrize(
+    ("rows", "line", "of", "expected"),
+    [
+        pytest.param([C1], WIDE, [run(1)], (["c1"], ["c2"]), id="not on the board"),
+        pytest.param([C1], WIDE, [run(1, "bob")], (["c1"], ["c2"]), id="of some solutions"),
+        pytest.param([C1, LATER, LATER2], WIDE, [run(1), run(2)], (["c1", "c2"], []),
+                     id="a later run with more memory brings it back"),
+        pytest.param([C1, C2, LATER], AGAIN, [run(1), run(2)], (["c1"], ["c2"]),
+                     id="a run over everything takes its older rows away"),
+        pytest.param([C1, C2], AGAIN, [run(1), PART], (["c1", "c2"], []),
+                     id="a run over some takes none away: the case fits the device"),
+        pytest.param([C1, LATER], WIDE, [run(1), run(2)], (["c1"], []),
+                     id="a case that the op no longer has"),
+        pytest.param([C1, LATER], WIDE, [run(1), PART], (["c1"], ["c2"]),
+                     id="a case that a run over some did not ask"),
+        pytest.param([C1, C2], PLOT, [run(1)], (["c1", "c2"], []), id="the plots'"),
+    ],
+)  # fmt: skip
+def test_which_cases_are_left_out(rows, line, of, expected):
+    assert shown(rows, [line], *of) == expected
 
 
 def test_an_interrupted_run_that_leaves_a_case_out_takes_no_rows_away():
     """It may have been stopped because the GPU was busy."""
-    results = Results(None, [run(1), run(2)], [row(), row(case="c2")], {"r1"})
-    results.left_out_lines.append(replace(WIDE, run="r2"))
+    results = Results(None, [run(1), run(2)], [C1, C2], {"r1"})
+    results.left_out_lines.append(AGAIN)
     assert [each.case for each in results.latest()] == ["c1", "c2"]
 
 
-@pytest.mark.parametrize("only", [None, "bob"])
-def test_a_case_without_rows_is_left_out_whatever_the_run_measured(only):
-    assert shown([row()], [WIDE], run(1, only)) == (["c1"], ["c2"])
-
-
-def test_a_run_over_some_solutions_takes_no_rows_away():
-    """The case fits the device: that run found less memory free."""
-    both = [row(), row(case="c2")]
-    line = replace(WIDE, run="r2")
-    assert shown(both, [line], run(1), run(2, "bob")) == (["c1", "c2"], [])
-
-
-def test_a_case_that_the_op_no_longer_has_is_not_left_out():
-    assert shown([row(), row(run="r2")], [WIDE], run(1), run(2)) == (["c1"], [])
-    part = run(2, "bob")
-    assert shown([row(), row(run="r2")], [WIDE], run(1), part) == (["c1"], ["c2"])
-
-
 def test_the_last_line_of_a_case_is_shown():
-    again = replace(WIDE, run="r2", reason="needs 9 GiB, 7 GiB free")
-    results = Results(None, [run(1), run(2)], [row(run="r2")], {"r1", "r2"})
-    results.left_out_lines.extend([WIDE, again])
-    assert results.left_out() == [again]
-    assert results.of_op("rope").left_out() == [again]
+    results = Results(None, [run(1), run(2)], [LATER], {"r1", "r2"})
+    results.left_out_lines.extend([WIDE, again := replace(AGAIN, reason="needs 9 GiB, 7 GiB free")])
+    assert results.left_out() == results.of_op("rope").left_out() == [again]
     assert results.of_op("masked_ffn").left_out() == []
-
-
-def test_the_plots_cases_left_out_are_not_the_boards():
-    plot = replace(WIDE, tier="plot")
-    assert shown([row(), row(case="c2")], [plot], run(1)) == (["c1", "c2"], [])
 
 
 # --- the board that names them --------------------------------------------------------------------

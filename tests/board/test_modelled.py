@@ -17,7 +17,6 @@ from common.records.writer import RunWriter
 from common.stats import rank_correlation
 from tests.support.boards import PARAMS, RUN, row
 from tests.support.launches import launch
-from tests.support.study import one_line
 
 H200 = GPUS["NVIDIA H200"]
 CPU = replace(RUN, device="cpu", device_name="a laptop", selection=Selection())
@@ -57,16 +56,14 @@ def test_rows_without_times_get_those_of_their_true_case():
     assert (bob.verdict, bob.reason) == ("UNSUPPORTED", "not counted")
 
 
-def test_a_call_without_a_counted_step_has_no_modelled_time():
-    """It would be infinitely fast."""
-    some = [counted("alice/rope"), COUNTS[1]]
-    alice = modelled.board(replace_results(UNTIMED, counted=some), H200).latest()[0]
-    assert (alice.verdict, alice.reason) == ("UNSUPPORTED", "not counted")
-
-
-def test_a_failure_stays_one():
-    failing = replace_results(UNTIMED, rows=[twin("alice/rope", verdict="TIMEOUT"), *TWINS[1:]])
-    assert modelled.board(failing, H200).latest()[0].verdict == "TIMEOUT"
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [({"counted": [counted("alice/rope"), COUNTS[1]]}, "UNSUPPORTED"),  # or infinitely fast
+     ({"rows": [twin("alice/rope", verdict="TIMEOUT"), *TWINS[1:]]}, "TIMEOUT")],
+)  # fmt: skip
+def test_neither_a_failure_nor_a_call_without_a_counted_step_has_a_modelled_time(changed, verdict):
+    alice = modelled.board(replace_results(UNTIMED, **changed), H200).latest()[0]
+    assert alice.verdict == verdict and not alice.gpu
 
 
 def replace_results(results, **fields):
@@ -88,15 +85,10 @@ def test_the_board_without_a_gpu_is_ranked_and_labelled():
     assert alice.split()[:2] == ["1", "alice/rope"] and "±" not in text
 
 
-def test_what_is_not_counted_is_not_modelled():
+def test_neither_what_is_not_counted_nor_what_was_measured_is_modelled():
     assert "modelled" not in shown(replace_results(UNTIMED, counted=[]))
-
-
-def test_a_measured_board_shows_no_modelled_time():
-    measured = Results(
-        path=None, runs=[RUN], rows=[row("alice/rope"), row("eager/rope")], counted=COUNTS
-    )
-    text = shown(measured)
+    rows = [row("alice/rope"), row("eager/rope")]
+    text = shown(Results(path=None, runs=[RUN], rows=rows, counted=COUNTS))
     assert "modelled" not in text and "2.00" in text
 
 
@@ -177,7 +169,3 @@ def test_work_is_held_against_the_least():
     twice = launch(fetched=1 << 28, flops={"bf16": 18})
     (table,) = modelled.work_tables([counted("alice/rope", twice, copies(1))], ABOUT)
     assert table.rows == (("alice/rope", "2.00", "2.00", "2.00", "1", "1"),)
-
-
-def test_without_counts_there_is_no_model(study, recorded):
-    assert "is counted" in one_line(study("leaderboard", "--model"))

@@ -1,14 +1,36 @@
-"""The page in a browser: boards sorted and filtered, a solution, two side by side, links."""
+"""The page in a browser: its views, filters and links, its reach, themes, languages, bad texts."""
+
+from urllib.parse import urlencode
 
 import pytest
 
+from common.board.page import site as pages
 from common.board.page import views
 from common.board.page.drawing import link
+from common.board.page.views import Site
+from common.records.runs import Results
+from common.solutions import Solution
 from tests.support import made_up
-from tests.support.addresses import CASE, VIEWS, board
-from tests.support.browsing import READY, seen, settle, texts
+from tests.support.boards import RUN, row
+from tests.support.browsing import READY, go, seen, settle, texts
 
 pytestmark = pytest.mark.slow
+
+CASE = "sbhd-128x2x32x128-bfloat16"
+BOARD = {"view": "board", "device": "gpu-b", "op": "rope", "track": "core"}
+
+
+def board(**fields):
+    return "#" + urlencode(BOARD | fields)
+
+
+VIEWS = {
+    "board": board(direction="backward", case=CASE, row="member04/rope"),
+    "solution": link(view="solution", name="member04/rope", row=f"gpu-a/{CASE}/backward"),
+    "compare": link(view="compare", one="member04/rope", other="member06/rope"),
+    "devices": link(view="devices"),
+}
+
 
 NAMES = "#ranking tbody th a"
 SIZE, ELEMENTS = 3_000_000, 3000
@@ -32,27 +54,18 @@ def speeds(page):
     return [float(text.split()[0].replace("–", "-1")) for text in shown]
 
 
-# --- the file -------------------------------------------------------------------------------------
-
-
-def test_a_large_group_fits_and_opens_with_one_view_of_many(group, opened):
-    assert group.path.stat().st_size < SIZE
-    assert len(group.site.solutions) == 50 and len(group.site.devices) == 3
-    page = opened(group.path)
-    assert texts(page, NAMES)
-    packed = page.evaluate("Object.keys(PARTS).length")
-    made = page.evaluate("document.querySelectorAll('*').length")
-    assert packed > 300 and made < ELEMENTS, "the other parts are not unpacked"
-
-
 # --- the board ------------------------------------------------------------------------------------
 
 
-def test_the_page_opens_with_the_first_ops_board(group, opened):
+def test_a_large_group_fits_and_opens_with_the_first_ops_board_of_many_views(group, opened):
+    assert group.path.stat().st_size < SIZE
+    assert len(group.site.solutions) == 50 and len(group.site.devices) == 3
     page = opened(group.path)
-    first = group.site.devices[0]
-    assert texts(page, "h1") == [f"rope {first.device.name}"]
-    assert texts(page, NAMES)
+    assert texts(page, "h1") == [f"rope {group.site.devices[0].device.name}"]
+    assert texts(page, NAMES) and not texts(page, ".badge.stale")
+    packed = page.evaluate("Object.keys(PARTS).length")
+    made = page.evaluate("document.querySelectorAll('*').length")
+    assert packed > 300 and made < ELEMENTS, "the other parts are not unpacked"
 
 
 def test_a_heading_sorts_by_click_and_by_key(group, opened):
@@ -113,15 +126,11 @@ def test_a_deep_link_survives_a_reload(group, opened, view):
         assert ("member04/rope" if view == "board" else CASE) in marked
 
 
-def test_a_row_has_a_link_of_its_own(group, opened):
+def test_a_row_has_a_link_and_views_switch_and_the_way_back_leads_back(group, opened):
     page = opened(group.path, board())
     settle(page, lambda: page.locator("tr[data-row='member08/rope'] .place a").click())
     assert page.locator("tr[aria-current]").get_attribute("data-row") == "member08/rope"
     assert page.evaluate("location.hash").endswith("row=member08%2Frope")
-
-
-def test_views_switch_and_the_way_back_leads_back(group, opened):
-    page = opened(group.path, board())
     settle(page, lambda: page.locator(NAMES, has_text="member04/rope").click())
     assert texts(page, "h1") == ["member04/rope"]
     settle(page, page.go_back)
@@ -180,10 +189,10 @@ def test_two_solutions_times_stand_side_by_side(group, opened):
     assert not texts(page, ".diff .differ"), "both are copies of one file"
     table = page.locator("[data-merged] table", has_text="median µs").first
     case = "sbhd-64x2x32x128-bfloat16"
-    row = table.locator("tbody tr").first.locator("th, td").all_inner_texts()
+    cells = table.locator("tbody tr").first.locator("th, td").all_inner_texts()
     one, other = (median(group, name, case) for name in ("member04/rope", "member06/rope"))
-    assert row[:3] == [case, "forward", f"{other / one:.2f}"]
-    assert row[3].startswith(f"{one:,.1f}") and row[6].startswith(f"{other:,.1f}")
+    assert cells[:3] == [case, "forward", f"{other / one:.2f}"]
+    assert cells[3].startswith(f"{one:,.1f}") and cells[6].startswith(f"{other:,.1f}")
     assert table.locator("thead tr").first.inner_text().split()[-2:] == [
         "member04/rope", "member06/rope",
     ]  # fmt: skip
@@ -204,3 +213,212 @@ def test_each_side_of_a_comparison_is_a_whole_source(group, opened):
     differing = texts(page, ".diff .differ")
     assert differing and all("cos" in row or "tan" in row for row in differing)
     assert all(row.count("−") and row.count("+") for row in differing)
+
+
+# --- reach ----------------------------------------------------------------------------------------
+
+NARROW = {"width": 390, "height": 844}
+EVERY = {**VIEWS, "missing": "#view=solution&name=nobody"}
+HOSTILE = """<script>document.title = "hacked"</script><img src=x onerror=alert(1)>
+</script></template></textarea> [a](javascript:alert(1)) ![b](http://example.com/b.png) \x1b[31m
+{{ 7 * 7 }} {% raw %} | **bold** `code` \u202e &lt;b&gt;
+"""
+
+# The further lines of a source and rows of a table are like the first ones, and take axe as long.
+FEWER_LINES = """() => document.querySelectorAll(
+  ".line:nth-of-type(n+30), tr:nth-of-type(n+20)").forEach((each) => each.remove())"""
+# Nothing but the colours differs in the dark.
+ALONE = {"light": {}, "dark": {"runOnly": {"type": "rule", "values": ["color-contrast"]}}}
+
+
+def every_view(group, opened, **options):
+    """Yield the name of each view, and the page that shows it: to open one takes a second."""
+    page = None
+    for name, address in EVERY.items():
+        if page:
+            go(page, address)
+        page = page or opened(group.path, address, **options)
+        yield name, page
+
+
+@pytest.mark.parametrize("scheme", ALONE)
+def test_axe_finds_nothing(group, opened, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    options = {"resultTypes": ["violations"]} | ALONE[scheme]
+    found = []
+    # the policy would refuse axe's own script
+    for view, page in every_view(group, opened, color_scheme=scheme, bypass_csp=True):
+        page.evaluate(FEWER_LINES)
+        response = axe.run(page, options=options).response
+        assert response["passes"]
+        found += [(view, each["id"], each["nodes"][0]["html"][:200])
+                  for each in response["violations"]]  # fmt: skip
+    assert not found
+
+
+def test_a_phone_shows_all_of_a_view_without_scrolling_sideways(group, opened):
+    for view, page in every_view(group, opened, viewport=NARROW):
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= NARROW["width"], view
+        cut = page.locator("main").evaluate(
+            """(main, width) => [
+                ...main.querySelectorAll("h1, h2, label, .cards td, .cards th, .note")]
+            .filter((each) => each.checkVisibility() && !each.closest(".scroll[tabindex]"))
+            .filter((each) => each.getBoundingClientRect().right > width + 1)
+            .map((each) => each.textContent.trim().slice(0, 80))""",
+            NARROW["width"],
+        )
+        assert not cut, view
+
+
+def test_the_keyboard_skips_to_the_content_and_the_focus_follows_a_view(group, opened):
+    page = opened(group.path)
+    page.keyboard.press("Tab")
+    skip = page.locator(".skip")
+    assert skip.bounding_box()["x"] >= 0, "shown while it has the focus"
+    assert skip.evaluate("each => getComputedStyle(each).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.tagName") == "H1"
+    page.focus("[name=kind]")
+    settle(page, lambda: page.select_option("[name=kind]", "contributors"))
+    assert page.evaluate("document.activeElement.name") == "kind", "it stays in a filter"
+    go(page, VIEWS["compare"])
+    assert page.evaluate("document.activeElement.tagName") == "H1"
+
+
+# --- charts ---------------------------------------------------------------------------------------
+
+
+def pixels(page):
+    """The first chart's picture."""
+    return page.locator(".chart canvas").first.evaluate("each => each.toDataURL()")
+
+
+def test_a_chart_tells_values_hides_lines_and_changes_its_scale(group, opened):
+    page = opened(group.path, board())
+    figure = page.locator(".chart").first
+    first = pixels(page)
+    scale = figure.locator("[data-scale]")
+    assert scale.get_attribute("aria-pressed") == "true"
+    scale.click()
+    assert scale.get_attribute("aria-pressed") == "false"
+    assert seen(page, lambda: pixels(page) != first)
+    linear = pixels(page)
+    name = figure.locator(".u-legend .u-series:nth-child(2)")
+    name.locator("th").press("Enter")
+    assert "u-off" in name.get_attribute("class")
+    assert seen(page, lambda: pixels(page) != linear)
+    assert name.locator(".u-value").inner_text() in ("–", "")
+    figure.locator(".u-over").hover()
+    values = figure.locator(".u-legend .u-value").all_inner_texts
+    assert seen(page, lambda: values()[0].startswith("sbhd-"))
+    assert float(values()[2].replace(",", "")) > 0
+
+
+# --- themes and languages -------------------------------------------------------------------------
+
+
+def paper(page):
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+def test_the_theme_is_the_systems_until_one_is_chosen(group, opened):
+    page = opened(group.path, color_scheme="light")
+    light, bright = paper(page), pixels(page)
+    page.select_option("#theme", "dark")
+    assert paper(page) != light and seen(page, lambda: pixels(page) != bright)
+    page.reload()
+    page.wait_for_selector(READY, state="attached")
+    assert paper(page) != light
+    page.select_option("#theme", "")
+    assert paper(page) == light
+    page.emulate_media(color_scheme="dark")
+    assert paper(page) != light
+
+
+# Words of the page that no element marks as a name, in elements that the view shows.
+ENGLISH = """() => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const found = new Set();
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const own = node.parentElement;
+    if (own.translate && !own.closest("script, style, noscript, .u-legend") &&
+        /[a-z]{3}/.test(node.data) && !/[가-힣]/.test(node.data)) found.add(node.data.trim());
+  }
+  for (const own of document.querySelectorAll("[aria-label], [title], [data-label]")) {
+    for (const name of ["aria-label", "title", "data-label"]) {
+      const text = own.translate && own.getAttribute(name);
+      if (text && /[a-z]{3}/.test(text) && !/[가-힣]/.test(text)) found.add(text);
+    }
+  }
+  return [...found];
+}"""
+
+
+def test_every_word_of_the_page_is_there_in_korean(group, opened):
+    for view, page in every_view(group, opened, locale="ko-KR"):
+        assert page.evaluate("document.documentElement.lang") == "ko"
+        assert page.evaluate(ENGLISH) == [], view
+
+
+def test_the_language_is_switched_and_kept(group, opened):
+    page = opened(group.path, EVERY["solution"], locale="en-US")
+    assert "Compiled kernels" in page.inner_text("main")
+    with page.expect_navigation():
+        page.select_option("#language", "ko")
+    page.wait_for_selector(READY, state="attached")
+    assert "Compiled kernels" not in page.inner_text("main")
+    assert texts(page, "h1") == ["member04/rope"], "the view is the same"
+
+
+# --- texts of others ------------------------------------------------------------------------------
+
+
+def small(folder, rows, **notes):
+    """A page of a few solutions with these notes and READMEs."""
+    for handle, note in notes.items():
+        (folder / handle).mkdir()
+        (folder / handle / "rope.py").write_text(f'"""{note}"""\n# {note.splitlines()[0]}\n')
+        (folder / handle / "README.md").write_text(note)
+    everyone = [Solution(folder / handle / "rope.py", "rope") for handle in notes]
+    results = Results(folder / "a-gpu", runs=[RUN], rows=rows)
+    return pages.write(Site.of([results], everyone), folder / "site")
+
+
+def test_texts_and_names_of_others_stay_texts(tmp_path, opened):
+    one, other = "<b>&\"'/rope", "alice/rope"
+    rows = [row(one), row(other, verdict="CRASHED", reason=HOSTILE, gpu={})]
+    page = opened(small(tmp_path, rows, **{one.partition("/")[0]: HOSTILE}, alice="plain"))
+    assert texts(page, "#ranking tbody th a") == [one, other]
+    solutions = [link(view="solution", name=name) for name in (one, other)]
+    for address in ("", *solutions, link(view="compare", one=one, other=other)):
+        if address:
+            go(page, address)
+        if "solution" in address:
+            assert texts(page, "h1") == [one if address == solutions[0] else other]
+        assert page.locator("main script, main img, main [onerror]").count() == 0
+        assert page.locator("main a[href^='javascript']").count() == 0
+        assert "hacked" not in page.title()
+        shown = page.locator("main").text_content()
+        assert not set(shown) & set("\x1b\u202e"), "marks that turn or colour what is read"
+        assert '<script>document.title = "hacked"</script>' in shown
+
+
+def test_ties_disturbances_and_old_sources_are_marked(tmp_path, opened):
+    rows = [
+        row("alice/rope", us=[9.0, 10.0, 11.0]),
+        row("bob/rope", us=[9.5, 10.5, 11.5], device_state={"others": 1}),
+        row("carol/rope", us=50.0, device_state={"slow_host_probes": 1}),
+    ]
+    path = small(tmp_path, rows, alice="one", bob="two", carol="three")
+    page = opened(path)
+    places = dict(zip(texts(page, "#ranking tbody th a"), texts(page, ".place"), strict=True))
+    assert places == {"alice/rope": "1=", "bob/rope": "1=", "carol/rope": "3"}
+    marks = {each: each in page.locator("tr[data-row='bob/rope']").inner_text()
+             for each in ("source changed since", "GPU disturbed")}  # fmt: skip
+    assert all(marks.values())
+    carols = page.locator("tr[data-row='carol/rope'] .badge.disturbed")
+    assert carols.all_inner_texts() == ["host disturbed"]
+    go(page, link(view="solution", name="bob/rope"))
+    assert "The source below is not what was measured on A GPU" in page.inner_text(".facts")
+    assert page.locator(".badge.disturbed").first.get_attribute("title")

@@ -15,6 +15,7 @@ from common.board.table import NOTE_WIDTH, About, cut
 from common.records.runs import Results
 from common.solutions import op_names
 from tests.support.boards import ABOUT, RUN, TIMED, failed, row
+from tests.support.markdown import columns
 
 LONG = "Every word of this note is needed to reach past the sixty characters that fit"
 BOTH = [
@@ -43,27 +44,19 @@ def everyone(rows):
 # --- one table an op ------------------------------------------------------------------------------
 
 
-def test_a_short_table_has_a_speed_for_each_track_and_the_main_ones_share():
-    drawn = summarized(BOTH)
-    assert drawn.title == "rope"
-    columns = ("core × eager", "of limit", "extended × eager")
-    assert drawn.header == ("", "solution", *columns, "note")
-    rows = {cells[1].strip(table.MARKS): (cells[0], *cells[2:5]) for cells in drawn.rows}
-    assert rows == {
-        "bob/rope": ("1", "4.00", "100%", "–"),
-        "alice/rope": ("2", "2.00", "50%", "0.50"),
-        "(eager/rope)": ("3", "1.00", "25%", "1.00"),
-        "carol/rope": ("–", "–", "–", "2.00"),
-        "dave/rope": ("–", "–", "–", "–"),
-    }
-
-
-def test_a_solution_that_no_track_ranks_says_what_it_lacks():
+def test_a_short_table_has_a_speed_for_each_track_the_main_ones_share_and_a_note():
     about = ABOUT | {"carol/rope": About("carol's", "s1"), "dave/rope": About("dave's", "s1")}
-    notes = {cells[1]: cells[-1] for cells in summarized(BOTH, about).rows}
-    assert notes["carol/rope"] == "carol's"
-    assert notes["dave/rope"] == "TIMEOUT: no answer within 60 s (c1 forward)"
-    assert notes["alice/rope"] == "tiles | pipes"
+    drawn = summarized(BOTH, about)
+    assert drawn.title == "rope"
+    speeds = ("core × eager", "of limit", "extended × eager")
+    assert drawn.header == ("", "solution", *speeds, "note")
+    assert [(cells[1].strip(table.MARKS), cells[0], *cells[2:]) for cells in drawn.rows] == [
+        ("bob/rope", "1", "4.00", "100%", "–", "plain"),
+        ("alice/rope", "2", "2.00", "50%", "0.50", "tiles | pipes"),
+        ("(eager/rope)", "3", "1.00", "25%", "1.00", "torch"),
+        ("carol/rope", "–", "–", "–", "2.00", "carol's"),
+        ("dave/rope", "–", "–", "–", "–", "TIMEOUT: no answer within 60 s (c1 forward)"),
+    ]
 
 
 def test_a_short_table_marks_what_a_long_one_marks():
@@ -74,48 +67,24 @@ def test_a_short_table_marks_what_a_long_one_marks():
     assert [note[0] for note in drawn.footnotes] == [table.STALE, table.DISTURBED]
 
 
-def test_the_readme_has_one_table_an_op():
-    rows = [*BOTH, row("alice/rotate_half", op="rotate_half")]
-    results = Results(path=None, runs=[RUN], rows=rows)
-    board = markdown.board([results], everyone(rows))
-    titles = [line for line in board.splitlines() if line.startswith(("#", "**"))]
-    assert titles == ["### A GPU", "**rope**", "**rotate_half**"]
-    assert "| ---: | --- | ---: | ---: | ---: | --- |" in board
-
-
-def test_a_short_table_keeps_its_columns_whatever_the_note():
-    about = everyone(BOTH) | {"alice/rope": About("a | b <script>\n\n# c", "s1")}
-    results = dataclasses.replace(TIMED, rows=BOTH)
-    lines = [
-        line.replace(r"\|", "")
-        for line in markdown.board([results], about).splitlines()
-        if line.startswith("|")
-    ]
-    assert {line.count("|") for line in lines} == {7}
-    assert not any("<script>" in line for line in lines)
-
-
 HOSTILE = (
     "<script>x</script> ![p](http://x/p.png) [a](http://x) **b** `c` _d_ ~~e~~ | \\ <img src=x>"
     " &lt; \x1b[31m \u202e"
 )
 
 
-def test_a_note_of_markup_stays_text_in_markdown():
-    about = everyone(BOTH) | {"alice/rope": About(HOSTILE, "s1")}
-    text = markdown.board([dataclasses.replace(TIMED, rows=BOTH)], about)
-    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    tokens = [token for block in parser.parse(text) for token in (block, *(block.children or ()))]
-    cells = [token for token in tokens if token.type == "inline" and "script" in token.content]
-    (cell,) = cells
-    assert {each.type for each in cell.children} <= {"text", "text_special"}
-    assert (
-        "".join(each.content for each in cell.children)
-        == " ".join(HOSTILE.replace("\x1b", " ").replace("\u202e", " ").split())[:NOTE_WIDTH]
-        .rpartition(" ")[0]
-        .rstrip(" ,;:.")
-        + "…"
-    )
+@pytest.mark.parametrize("note", ["plain", "a | b <script>\n\n# c", HOSTILE])
+def test_the_readme_has_one_table_an_op_whose_columns_stay_whatever_the_note(note):
+    rows = [*BOTH, row("alice/rotate_half", op="rotate_half")]
+    about = everyone(rows) | {"alice/rope": About(note, "s1")}
+    board = markdown.board([Results(path=None, runs=[RUN], rows=rows)], about)
+    lines = board.splitlines()
+    titles = [line for line in lines if line.startswith(("#", "**"))]
+    assert titles == ["### A GPU", "**rope**", "**rotate_half**"]
+    assert "| ---: | --- | ---: | ---: | ---: | --- |" in lines
+    of_rope = lines[: lines.index("**rotate_half**")]
+    assert {columns(line) for line in of_rope if line.startswith("|")} == {7}
+    assert "<script>" not in board
 
 
 @pytest.mark.parametrize("name", ["transformer_engine/rope_unfused", "(eager/rope)", "a-b.c×2"])
@@ -125,11 +94,12 @@ def test_a_plain_name_is_written_as_it_is(name):
 
 @pytest.mark.parametrize("text", [HOSTILE, "_a_", "a*b*c", "1 | 2", "`", "[x]", "a_b_c _d"])
 def test_escaped_text_has_no_meaning_in_markdown(text):
-    (paragraph, inline, _) = (
-        MarkdownIt("commonmark").enable("strikethrough").parse(markdown.escaped(text))
-    )
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    (paragraph, inline, _) = parser.parse(markdown.escaped(text))
     assert paragraph.type == "paragraph_open"
     assert {each.type for each in inline.children} <= {"text", "text_special"}
+    said = "".join(each.content for each in inline.children)
+    assert said.split() == text.replace("\x1b", " ").replace("\u202e", " ").split()
 
 
 # --- the order of ops, and how wide a note is -----------------------------------------------------
@@ -153,21 +123,20 @@ def test_the_order_names_ops_that_exist():
     assert set(table.OPS) <= set(op_names())
 
 
-@pytest.mark.parametrize("note", ["", "short", "x" * NOTE_WIDTH])
-def test_a_note_that_fits_stays(note):
-    assert cut(note) == note
-
-
-@pytest.mark.parametrize("note", [LONG, "x" * 90, "word, " * 20, "a" * 59 + " b", "a" * 60 + " b"])
-def test_a_long_note_ends_with_an_ellipsis_within_its_width(note):
-    short = cut(note)
-    assert len(short) <= NOTE_WIDTH
-    assert short.endswith("…")
-    assert note.startswith(short[:-1])
-
-
-def test_a_note_is_cut_between_words():
-    assert cut(LONG) == "Every word of this note is needed to reach past the sixty…"
+@pytest.mark.parametrize(
+    ("note", "expected"),
+    [
+        *((each, each) for each in ("", "short", "x" * NOTE_WIDTH, "a" * 58 + " b")),
+        (LONG, "Every word of this note is needed to reach past the sixty…"),
+        ("x" * 90, "x" * 59 + "…"),
+        ("word, " * 20, "word, " * 8 + "word, word…"),
+        ("a" * 59 + " b", "a" * 59 + "…"),
+        ("a" * 60 + " b", "a" * 59 + "…"),
+    ],
+)
+def test_a_long_note_is_cut_between_words_and_ends_with_an_ellipsis(note, expected):
+    assert cut(note) == expected
+    assert len(expected) <= NOTE_WIDTH
 
 
 def test_the_leaderboard_keeps_notes_whole_and_the_others_do_not():
@@ -208,22 +177,15 @@ def test_no_picture_where_no_solution_is_ranked(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_picture_is_always_the_same_and_needs_no_matplotlib(tmp_path):
-    paths = [overview.draw(TIMED, ABOUT, tmp_path / name) for name in "ab"]
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    assert "matplotlib" not in paths[0].read_text()
-
-
-def test_the_picture_follows_light_and_dark(tmp_path):
-    text = overview.draw(TIMED, ABOUT, tmp_path).read_text()
-    assert "prefers-color-scheme: dark" in text
-    assert 'class="page"' in text, "its own background: legible whatever the page's"
-
-
-def test_names_are_escaped_in_the_picture(tmp_path):
+def test_the_picture_is_always_the_same_and_legible_on_any_page(tmp_path):
     rows = [row("<b>&/rope")]
-    path = overview.draw(dataclasses.replace(TIMED, rows=rows), everyone(rows), tmp_path)
-    assert "<b>&" in words(path)
+    drawn = dataclasses.replace(TIMED, rows=rows)
+    one, other = (overview.draw(drawn, everyone(rows), tmp_path / name) for name in "ab")
+    assert "<b>&" in words(one)
+    text = one.read_text()
+    assert text == other.read_text() and "matplotlib" not in text
+    assert "prefers-color-scheme: dark" in text
+    assert 'class="page"' in text, "its own background"
 
 
 def test_panels_share_two_columns_and_bars_stay_inside(tmp_path):

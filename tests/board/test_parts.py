@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 from msgspec.structs import replace
 
 from common.board import markdown, table
@@ -46,29 +47,33 @@ def test_each_part_is_a_median_in_its_column():
     }
 
 
-def test_who_costs_the_host_least_stands_first_and_who_has_no_forward_last():
-    rows = [
-        backward("dave/rope", host=1.0),
-        forward("bob/rope", host=40.0),
-        forward("alice/rope", host=30.0, us=500.0),
-        backward("bob/rope", host=2.0),
-    ]
-    (drawn,) = parts(rows)
-    assert [cells[0] for cells in drawn.rows] == ["alice/rope", "bob/rope", "dave/rope"]
+NOTE = "its CUDA graph does not follow its inputs"
+UNTIMED = [failed("alice/rope", direction="backward"), failed("bob/rope")]
+FIRST = [backward("dave/rope", host=1.0), forward("bob/rope", host=40.0),
+         forward("alice/rope", us=500.0), backward("bob/rope", host=2.0)]  # fmt: skip
 
 
-def test_what_could_not_be_captured_is_a_dash_and_what_was_not_timed_is_empty():
-    rows = [forward(graph=None), failed("alice/rope", direction="backward"), failed("bob/rope")]
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        pytest.param([forward(graph=None), *UNTIMED],
+                     [("alice/rope", "30.0", "28.0", "10.0", "–", "", "", "")],
+                     id="a dash where it could not be captured, nothing where it was not timed"),
+        pytest.param([replace(forward(), host={})],
+                     [("alice/rope", "–", "–", "10.0", "8.0")], id="no host's time"),
+        pytest.param(FIRST, [("alice/rope",), ("bob/rope",), ("dave/rope",)],
+                     id="the least host time first, without a forward last"),
+    ],
+)  # fmt: skip
+def test_which_rows_and_cells_there_are(rows, told):
     (drawn,) = parts(rows)
-    assert drawn.rows == (("alice/rope", "30.0", "28.0", "10.0", "–", "", "", ""),)
-    (drawn,) = parts([replace(forward(), host={})])
-    assert drawn.rows[0][1:5] == ("–", "–", "10.0", "8.0")
+    assert [row[: len(each)] for row, each in zip(drawn.rows, told, strict=True)] == told
 
 
 def test_a_note_on_a_row_stands_below_the_table():
-    note = "its CUDA graph does not follow its inputs: output of a timed call at [0]: 1.0"
-    (drawn,) = parts([forward(), forward("bob/rope", graph=None, notes=(note,)), backward()])
-    assert drawn.footnotes == ("its CUDA graph does not follow its inputs: bob/rope",)
+    noted = forward("bob/rope", graph=None, notes=(f"{NOTE}: output at [0]: 1.0",))
+    (drawn,) = parts([forward(), noted, backward()])
+    assert drawn.footnotes == (f"{NOTE}: bob/rope",)
 
 
 def test_the_cases_that_rank_by_host_time_are_shown_or_else_the_smallest():

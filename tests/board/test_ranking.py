@@ -62,48 +62,37 @@ def test_the_same_records_give_the_same_board():
 
 def test_host_time_ranks_where_the_case_says_so():
     host = {"solution": summary(2.0), "eager": summary(6.0)}
-    assert score([row(us=1.0, eager=10.0, ranked_by="host", host=host)]).value == pytest.approx(3.0)
-    assert score([row(us=1.0, eager=10.0, ranked_by="gpu", host=host)]).value == pytest.approx(10.0)
+    for clock, value in (("host", 3.0), ("gpu", 10.0)):
+        (entry,) = ranked(row(us=1.0, eager=10.0, ranked_by=clock, host=host))
+        assert entry.score.value == pytest.approx(value)
 
 
-def test_share_of_the_limit_is_by_gpu_time_and_the_worst_is_kept():
+def test_share_of_the_slower_limit_is_by_gpu_time_and_the_worst_is_kept():
     rows = [row(us=20.0, copy=5.0, ranked_by="host"), row(us=10.0, copy=9.0, direction="backward")]
     assert [share(each) for each in rows] == [0.25, 0.9]
     (entry,) = ranked(*rows)
     assert entry.worst_share == rows[1], "host time has no such limit"
-
-
-def test_the_slower_limit_binds():
-    assert limit(row(us=10.0, copy=5.0, dense=8.0)) == (8.0, "dense")
     assert limit(row(us=10.0, copy=9.0, dense=8.0)) == (9.0, "copy")
-    assert share(row(us=10.0, copy=5.0, dense=8.0)) == 0.8
+    assert limit(dense := row(us=10.0, copy=5.0, dense=8.0)) == (8.0, "dense")
+    assert share(dense) == 0.8
 
 
 # --- places ---------------------------------------------------------------------------------------
 
 
-def test_overlapping_intervals_share_a_place_and_the_next_is_skipped():
-    rows = [
-        row("carol/rope", us=50.0),
-        row("bob/rope", us=[10.0, 11.0, 12.0]),
-        row("alice/rope", us=[9.0, 10.0, 11.0]),
-        row("(dave)/rope", us=60.0),
-    ]
-    assert places(*rows) == [
-        ("alice/rope", 1),
-        ("bob/rope", 1),
-        ("carol/rope", 3),
-        ("(dave)/rope", 4),
-    ]
-
-
-def test_who_reaches_the_second_of_a_group_but_not_its_leader_stands_behind():
-    chain = [
-        row("alice/rope", us=[10.0, 11.0, 12.0]),
-        row("bob/rope", us=[12.0, 13.0, 14.0]),
-        row("carol/rope", us=[14.0, 15.0, 16.0]),
-    ]
-    assert places(*chain) == [("alice/rope", 1), ("bob/rope", 1), ("carol/rope", 3)]
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ({"carol": 50.0, "bob": [10.0, 11.0, 12.0], "alice": [9.0, 10.0, 11.0], "dave": 60.0},
+         {"alice": 1, "bob": 1, "carol": 3, "dave": 4}),
+        # carol reaches bob, the second of a group, and not its leader
+        ({"alice": [10.0, 11.0, 12.0], "bob": [12.0, 13.0, 14.0], "carol": [14.0, 15.0, 16.0]},
+         {"alice": 1, "bob": 1, "carol": 3}),
+    ],
+)  # fmt: skip
+def test_who_reaches_a_leader_shares_the_place_and_the_next_is_skipped(times, expected):
+    found = places(*(row(f"{name}/rope", us=us) for name, us in times.items()))
+    assert found == [(f"{name}/rope", place) for name, place in expected.items()]
 
 
 def test_who_lacks_a_cell_is_unranked_below_with_what_it_lacks():
@@ -199,31 +188,30 @@ def test_a_row_without_times_makes_no_clock_old():
     assert ranked(old, untimed)[-1].lacks == "not timed: out of memory"
 
 
-def test_a_row_whose_eager_is_apart_is_disturbed():
-    three = [row("alice/rope"), row("bob/rope", eager=20.9), row("carol/rope", eager=19.1)]
-    assert not [entry.disturbed for entry in ranked(*three) if entry.disturbed]
-    others = [*three[:2], row("carol/rope", eager=24.0)]
-    (found,) = [entry for entry in ranked(*others) if entry.disturbed]
-    assert found.solution == "carol/rope"
-    apart = ["eager's time apart from the run's other rows"]
-    assert list(found.disturbed.values()) == [{"gpu": apart}]
-    two = [row("alice/rope"), row("bob/rope", eager=99.0)]
-    assert not [entry.disturbed for entry in ranked(*two) if entry.disturbed], "which of the two?"
-    runs = [*three[:2], row("carol/rope", eager=24.0, run="r2")]
-    assert not [entry.disturbed for entry in ranked(*runs) if entry.disturbed], "another run's"
+APART = "eager's time apart from the run's other rows"
 
 
-def test_host_time_of_eager_may_differ_more():
-    def hosted(solution, eager):
-        host = {"solution": summary(10.0), "eager": summary(eager)}
-        return row(solution, ranked_by="host", host=host)
-
-    near = [hosted("alice/rope", 20.0), hosted("bob/rope", 20.0), hosted("carol/rope", 24.0)]
-    assert not [entry.disturbed for entry in ranked(*near) if entry.disturbed]
-    far = [*near[:2], hosted("carol/rope", 26.0)]
-    (found,) = [entry for entry in ranked(*far) if entry.disturbed]
-    assert found.solution == "carol/rope"
-    assert [list(each) for each in found.disturbed.values()] == [["host"]]
+@pytest.mark.parametrize(
+    ("clock", "times", "runs", "found"),
+    [
+        ("gpu", (20.0, 20.9, 19.1), "r1", False),
+        ("gpu", (20.0, 20.9, 24.0), "r1", True),
+        ("gpu", (20.0, 99.0), "r1", False),  # which of the two?
+        ("gpu", (20.0, 20.9, 24.0), "r2", False),  # another run's
+        ("host", (20.0, 20.0, 24.0), "r1", False),
+        ("host", (20.0, 20.0, 26.0), "r1", True),
+    ],
+)
+def test_a_row_whose_eager_is_apart_is_disturbed(clock, times, runs, found):
+    rows = [
+        row(f"{name}/rope", us=1.0, eager=eager, ranked_by=clock,
+            host={"solution": summary(1.0), "eager": summary(eager)})
+        for name, eager in zip(("alice", "bob", "carol"), times, strict=False)
+    ]  # fmt: skip
+    rows[-1] = replace(rows[-1], run=runs)
+    disturbed = {entry.solution: list(entry.disturbed.values()) for entry in ranked(*rows)}
+    assert disturbed.pop(rows[-1].solution) == [{clock: [APART]}] * found
+    assert not any(disturbed.values())
 
 
 def test_slow_probes_are_named():

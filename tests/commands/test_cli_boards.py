@@ -1,32 +1,16 @@
 """`study leaderboard`: what it draws from records, without torch, and what it refuses."""
 
 import json
-from http.server import ThreadingHTTPServer
-from unittest import mock
 
 import pytest
 
-from common.commands import leaderboard
 from tests.support.study import one_line
-
-
-def test_ctrl_c_is_the_end_of_the_served_page_and_no_interruption(monkeypatch, tmp_path):
-    page = tmp_path / "index.html"
-    monkeypatch.setattr(leaderboard, "_draw_page", lambda *_: page)
-    ended = mock.Mock(side_effect=KeyboardInterrupt)
-    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", ended)
-    assert leaderboard._serve([], []) == 0
-    ended.assert_called_once()
 
 
 @pytest.mark.slow
 def test_results_of_another_schema_are_refused(study, recorded):
     recorded.write_text(recorded.read_text() + '{"schema": 99, "kind": "row"}\n')
     assert "line 3" in one_line(study("leaderboard"))
-
-
-def test_no_results_are_said_so(study):
-    assert "run bench first" in one_line(study("leaderboard"))
 
 
 @pytest.mark.slow
@@ -63,12 +47,9 @@ def test_leaderboard_draws_the_plots_without_torch(study, repository, plotted):
 
 
 @pytest.mark.slow
-def test_plots_need_matplotlib_and_the_board_does_not(study, recorded):
+def test_plots_need_matplotlib_and_the_board_does_not(study, recorded, request):
     assert study("leaderboard", hidden="matplotlib").code == 0
-
-
-@pytest.mark.slow
-def test_a_missing_matplotlib_is_named_where_there_are_plots(study, plotted):
+    request.getfixturevalue("plotted")
     line = one_line(study("leaderboard", hidden="matplotlib"))
     assert "package matplotlib is missing" in line
 
@@ -95,19 +76,14 @@ def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repos
 
 
 @pytest.mark.slow
-def test_one_run_alone_is_told_to_bench_again(study, recorded):
-    assert "run bench again" in one_line(study("leaderboard", "--compare"))
+def test_two_runs_of_another_op_are_told_to_bench_again(study, twice):
+    assert "run bench again" in one_line(study("leaderboard", "--compare", "--op", "rotate_half"))
 
 
 def test_two_runs_that_timed_nothing_have_nothing_to_compare(study, twice):
     for path in twice:
         path.write_text(path.read_text().replace('"cuda"', '"cpu"'))
     assert "run bench again" in one_line(study("leaderboard", "--compare"))
-
-
-@pytest.mark.slow
-def test_two_runs_of_another_op_are_told_to_bench_again(study, twice):
-    assert "run bench again" in one_line(study("leaderboard", "--compare", "--op", "rotate_half"))
 
 
 @pytest.fixture
@@ -144,18 +120,24 @@ def test_the_readme_follows_the_newest_whole_device(study, repository, elsewhere
     assert whole.index("## Another GPU") < whole.index("## A GPU") < whole.index("## Devices")
 
 
-def test_one_device_alone_is_told_to_bench_on_another(study, recorded):
-    assert "run bench on another one" in one_line(study("leaderboard", "--devices"))
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [("--devices", "run bench on another one"), ("--compare", "run bench again"),
+     ("--model", "is counted")],
+)  # fmt: skip
+def test_one_run_of_one_device_is_told_what_is_missing(study, recorded, option, told):
+    assert told in one_line(study("leaderboard", option))
 
 
-def test_two_runs_and_two_devices_are_not_compared_at_once(study, twice):
+def test_no_results_and_two_ways_at_once_are_refused(study):
+    assert "run bench first" in one_line(study("leaderboard"))
     assert "not allowed with" in study("leaderboard", "--devices", "--compare").err
 
 
 @pytest.mark.slow
-def test_a_torn_last_line_is_a_notice(study, recorded):
+def test_a_torn_last_line_is_a_notice_and_without_a_terminal_nothing_is_coloured(study, recorded):
     recorded.write_text(recorded.read_text() + '{"schema": 2, "ki')
     ran = study("leaderboard", hidden="torch")
     assert ran.code == 0
     assert len(ran.err.splitlines()) == 1
-    assert "house/rope" in ran.out
+    assert "house/rope" in ran.out and "\x1b" not in ran.out + ran.err

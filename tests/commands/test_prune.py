@@ -42,15 +42,19 @@ def record(folder, run, *rows, only=None, tier="board", end=True):
     file.close()
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Five runs of two solutions, one of them unfinished."""
-    folder = tmp_path / "results" / "a-gpu"
+def five_runs(folder):
+    """Runs of two solutions, the last one unfinished."""
     gone = row(case="gone")
     for number, us in enumerate((9.0, 10.0, 11.0, 12.0), start=1):
         rows = [row(us=us), row("bob/rope", us=2 * us), failed("eager/rope")]
         record(folder, f"r{number}", *rows, *([gone] if number < 3 else []))
     record(folder, "r5", row(us=13.0), end=False)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "results" / "a-gpu"
+    five_runs(folder)
     return folder
 
 
@@ -68,31 +72,44 @@ def pruned(folder):
     return found
 
 
-def test_everything_that_is_shown_stays_as_it_was(folder):
-    before = shown(folder)
-    found = pruned(folder)
-    assert (len(found.samples), found.rows) == (2, 8)
-    assert shown(folder) == before
-
-
-def test_an_interrupted_run_that_can_never_be_continued_is_pruned(folder):
-    """`bench` continues the newest file alone."""
+def interrupted_before(folder):
+    """`bench` continues the newest file alone: r5 can never be continued."""
     for number in (6, 7):
         record(folder, f"r{number}", row(us=9.0), row("bob/rope", us=8.0), failed("eager/rope"))
-    before = shown(folder)
-    assert pruned(folder).rows == 4 + 4 + 3 + 3 + 1, "of r1 to r5"
-    assert shown(folder) == before
 
 
-def test_a_superseded_row_does_not_decide_the_order(tmp_path):
-    """A solution that joined later stands first in the later run."""
-    folder = tmp_path / "a-gpu"
+def joined_later(folder):
+    """A solution that joined later stands first in the later runs."""
     record(folder, "r1", row("bob/rope", case="c2"), row("bob/rope"))
     for run in ("r2", "r3", "r4"):
         record(folder, run, row(), row(case="c2"), row("bob/rope"), row("bob/rope", case="c2"))
-    before = shown(folder)
-    assert pruned(folder).rows
-    assert shown(folder) == before
+
+
+def case_gone(folder):
+    """The run that left it out is itself superseded by runs over some solutions."""
+    record(folder, "r1", row(), row(case="gone"))
+    record(folder, "r2", row())
+    for run in ("r3", "r4", "r5"):
+        record(folder, run, row(), only="alice")
+
+
+def plots(folder):
+    params = {"dtype": "float32", "s": 32, "b": 1, "h": 8, "d": 256, "d2": 256, "angles": "model"}
+    for run, us in (("r1", 9.0), ("r2", 10.0)):
+        record(folder, run, row(us=us, params=params), tier="plot")
+
+
+@pytest.mark.parametrize(
+    ("made", "rows"),
+    [(five_runs, 8), (lambda folder: (five_runs(folder), interrupted_before(folder)), 15),
+     (joined_later, 6), (case_gone, 4), (plots, 1)],
+    ids=["five runs", "interrupted", "joined later", "a case is gone", "plots"],
+)  # fmt: skip
+def test_everything_that_is_shown_stays_as_it_was(tmp_path, made, rows):
+    made(tmp_path / "a-gpu")
+    before = shown(tmp_path / "a-gpu")
+    assert pruned(tmp_path / "a-gpu").rows == rows
+    assert shown(tmp_path / "a-gpu") == before
 
 
 def test_what_it_says_is_freed_is_freed_and_a_second_time_nothing_is(folder):
@@ -138,29 +155,6 @@ def test_a_superseded_row_leaves_its_history(folder):
     assert (alice.solution, alice.case, alice.verdict) == ("alice/rope", "c1", "PASSED")
     assert (alice.time.median, alice.eager, bob.time.median) == (9.0, 20.0, 18.0)
     assert (eager.verdict, eager.time, eager.eager) == ("TIMEOUT", None, None)
-
-
-def test_a_case_that_is_gone_does_not_come_back(tmp_path):
-    """The run that left it out is itself superseded by runs over some solutions."""
-    folder = tmp_path / "a-gpu"
-    record(folder, "r1", row(), row(case="gone"))
-    record(folder, "r2", row())
-    for run in ("r3", "r4", "r5"):
-        record(folder, run, row(), only="alice")
-    before = shown(folder)
-    assert pruned(folder).rows
-    assert shown(folder) == before
-
-
-def test_plots_of_the_last_run_keep_their_rows(tmp_path):
-    params = {"dtype": "float32", "s": 32, "b": 1, "h": 8, "d": 256, "d2": 256, "angles": "model"}
-    folder = tmp_path / "a-gpu"
-    for run, us in (("r1", 9.0), ("r2", 10.0)):
-        record(folder, run, row(us=us, params=params), tier="plot")
-    before = shown(folder)
-    assert before[2]
-    assert pruned(folder).rows == 1
-    assert shown(folder) == before
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def costs(folder):
         "a run begun beside older ones":
             (lambda: RunWriter(path.parent / "2-s.jsonl").close(), 1, KEPT),
         "a record merged, read in full": (lambda: runs.read(path.parent), 1, KEPT),
-        "a record ranked": (lambda: rank(runs.read(path.parent).latest()), 1, KEPT),
+        "a record read and ranked": (lambda: rank(runs.read(path.parent).latest()), 1, KEPT),
     }  # fmt: skip
     found = {name: measured(call, calls) / rows for name, (call, calls, rows) in steps.items()}
     found[SYNC] = measured(synced(folder / "synced", raw), SYNCS, time.perf_counter)

@@ -16,27 +16,17 @@ from tests.support.records import NAME, ROW, RUN, row, written
 # --- the file -------------------------------------------------------------------------------------
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_what_is_written_is_read_in_the_order_of_time(tmp_path):
+    assert runs.read(tmp_path / "cpu").rows == runs.read_all(tmp_path) == []
     rows = [ROW, row(direction="backward", verdict="TIMEOUT", reason="| ü \u2028 \n", error=None)]
+    second, again = replace(RUN, run="r2"), row(run="r2")
     folder = tmp_path / "new" / "cpu"
-    written(folder, *rows)
+    written(folder, again, run=second, name="20261121T082931Z-r2.jsonl")
+    written(folder, *rows, name=NAME)
     results = runs.read(folder)
-    assert (results.runs, results.rows, results.finished) == ([RUN], rows, {"r1"})
-    assert not results.timed
-
-
-def test_no_file_is_no_records(tmp_path):
-    assert runs.read(tmp_path / "cpu").rows == []
-    assert runs.read_all(tmp_path) == []
-
-
-def test_a_devices_files_are_read_in_the_order_of_time(tmp_path):
-    second = replace(RUN, run="r2")
-    written(tmp_path, row(run="r2"), run=second, name="20261121T082930Z-r2.jsonl")
-    written(tmp_path, ROW, name="20261121T082929Z-r1.jsonl")
-    results = runs.read(tmp_path)
-    assert results.runs == [RUN, second]
-    assert results.latest() == [row(run="r2")]
+    assert (results.runs, results.rows) == ([RUN, second], [*rows, again])
+    assert results.finished == {"r1", "r2"} and not results.timed
+    assert results.latest() == [rows[1], again]
 
 
 def test_what_a_gpu_measured_comes_first(tmp_path):
@@ -132,22 +122,18 @@ def test_a_line_of_a_newer_schema_asks_for_newer_code_and_not_for_the_line(tmp_p
     assert str(caught.value).startswith(says) and "remove" not in str(caught.value)
 
 
-def test_a_file_that_does_not_begin_with_its_run_is_a_fault(tmp_path):
+def test_a_file_that_does_not_begin_with_its_run_or_is_no_text_is_a_fault(tmp_path):
     path = written(tmp_path, ROW)
-    first, *rest = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(rest))
-    with pytest.raises(UserError, match=r"line 1 .*begins with its run"):
-        runs.read(tmp_path)
-    path.write_text(first + first)
-    with pytest.raises(UserError, match=r"line 2 .*begins with its run"):
-        runs.read(tmp_path)
-
-
-def test_bytes_that_are_no_text_are_a_fault(tmp_path):
-    path = written(tmp_path, ROW)
-    path.write_bytes(path.read_bytes() + b"\xff\xfe\n")
-    with pytest.raises(UserError, match="line 4"):
-        runs.read(tmp_path)
+    whole = path.read_bytes()
+    first, *rest = whole.splitlines(keepends=True)
+    for content, told in (
+        (b"".join(rest), r"line 1 .*begins with its run"),
+        (first + first, r"line 2 .*begins with its run"),
+        (whole + b"\xff\xfe\n", "line 4"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=told):
+            runs.read(tmp_path)
 
 
 def test_a_number_that_json_does_not_have_is_not_written(tmp_path):
@@ -216,12 +202,6 @@ def test_a_run_of_the_plots_leaves_the_board_as_it_was():
 )
 def test_a_row_says_what_disturbed_it(state, says):
     assert row(device_state=state).disturbed == says
-
-
-def test_a_run_over_some_solutions_is_not_whole():
-    assert RUN.whole
-    assert replace(RUN, selection=Selection(op="rope", tier="plot")).whole
-    assert not replace(RUN, selection=Selection(only="alice--only")).whole
 
 
 # --- raw samples ----------------------------------------------------------------------------------

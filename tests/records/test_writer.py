@@ -48,15 +48,12 @@ def test_what_a_kill_left_half_done_is_dropped_with_its_samples(file, path):
     assert [each.case for each in writer.read_samples(path)] == ["whole", "whole"]
 
 
-def test_two_writers_do_not_write_into_one_another(tmp_path):
+def test_a_device_and_each_of_its_files_have_one_writer(tmp_path):
     first = Writer(tmp_path / "a.jsonl")
-    with pytest.raises(UserError, match="another run is writing"):
+    with pytest.raises(UserError, match=r"another run is writing to a\.jsonl"):
         Writer(tmp_path / "a.jsonl")
     first.close()
     Writer(tmp_path / "a.jsonl").close()
-
-
-def test_a_device_has_one_writer(tmp_path):
     gpu, cpu = tmp_path / "results" / "gpu", tmp_path / "results" / "cpu"
     refused = pytest.raises(UserError, match="another run is writing to results/gpu")
     with writer.locked(gpu), writer.locked(cpu), refused, writer.locked(gpu):
@@ -96,14 +93,6 @@ def test_a_backup_by_hard_links_is_no_change(file, path, tmp_path):
     assert runs.read(path.parent).finished
 
 
-def test_a_new_file_is_named_by_its_time_and_run(tmp_path):
-    name = writer.new_file(tmp_path, "57df38dac757").name
-    time, _, run = name.partition("-")
-    assert run == "57df38dac757.jsonl"
-    assert len(time) == len("20261121T082930.125000Z")
-    assert time[8] + time[-1] == "TZ"
-
-
 @pytest.fixture
 def clock(monkeypatch):
     """The time of day as runs begin, a microsecond later each time that it is asked for."""
@@ -112,23 +101,21 @@ def clock(monkeypatch):
 
 
 @pytest.mark.usefixtures("clock")
-def test_two_runs_of_one_second_stand_in_the_order_of_time(tmp_path):
-    begun = [writer.new_file(tmp_path, run) for run in ("f", "a", "c")]
-    for path in begun:
-        path.touch()
-    assert runs.files(tmp_path) == begun
-
-
-@pytest.mark.usefixtures("clock")
-def test_a_run_after_the_clock_went_back_stands_last(tmp_path):
-    later = tmp_path / "20990101T000000.000000Z-a.jsonl"
-    later.touch()
-    begun = [later]
-    for run in ("b", "c"):
+@pytest.mark.parametrize(
+    ("older", "first"),
+    [([], "20261121T082930.000000Z-f.jsonl"),
+     # the clock went back
+     (["20990101T000000.000000Z-a.jsonl"], "20990101T000001.000000Z-f.jsonl")],
+)  # fmt: skip
+def test_runs_stand_in_the_order_of_time(tmp_path, older, first):
+    begun = [tmp_path / name for name in older]
+    for each in begun:
+        each.touch()
+    for run in ("f", "a", "c"):
         begun.append(writer.new_file(tmp_path, run))
         begun[-1].touch()
     assert runs.files(tmp_path) == begun
-    assert begun[1].name == "20990101T000001.000000Z-b.jsonl"
+    assert begun[len(older)].name == first
 
 
 # --- a disk that fails ----------------------------------------------------------------------------

@@ -6,7 +6,6 @@ const MAIN = document.getElementById("main");
 const WORDS = JSON.parse(document.getElementById("words").textContent);
 const LANGUAGE = document.getElementById("language");
 const THEME = document.getElementById("theme");
-const OTHERS = new Set(["direction", "case", "kind", "who", "row", "part"]);
 const NAMED = ["title", "aria-label", "data-label", "data-x", "data-ratio"];
 let turn = 0;
 
@@ -50,7 +49,7 @@ async function show() {
     fields.set("one", MAIN.dataset.one);
     fields.set("other", MAIN.dataset.other);
   }
-  const whole = [...fields].filter(([name]) => !OTHERS.has(name)).sort().join("&");
+  const whole = [partOf(fields), fields.get("one"), fields.get("other")].join("&");
   const fresh = MAIN.dataset.shown !== whole;
   if (fresh) {
     const content = await fragment(partOf(fields));
