@@ -36,7 +36,7 @@ EVERY = 5
 LARGE = 100_000
 """Bytes of a case that the interpreter takes a second for, or gigabytes where views are far."""
 SOON = 1.0
-"""Seconds of work that a kernel without an end is given: it is asked in several cases, and again."""
+"""Seconds of work that a kernel without an end is given; it takes them all in several cases."""
 NAMED = 0.9
 """The least share of kernels whose mistake a line names."""
 
