@@ -1,7 +1,7 @@
 """The harness's random choices: functions of a seed that is drawn anew each time, and of a key.
 
 What is drawn for a graded case depends on the seed and on a key such as (solution, case, purpose),
-never on the order in which threads come to it, so that a second try draws the same as the first.
+never on the order in which threads come to it, so that a case that is asked again gets the same.
 Timed calls, which come one after the other, take numbers of SOURCE as they come. No option sets the
 seed, and no solution's process gets it; tests replace SOURCE.
 """

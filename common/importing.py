@@ -1,6 +1,6 @@
 """The packages that grading needs, and the import of torch.
 
-The harness imports it, and so does the base that fork servers are forked from.
+The harness imports it, and so does the fork server, from which each worker is forked.
 """
 
 from __future__ import annotations

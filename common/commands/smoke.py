@@ -44,7 +44,7 @@ def compiler(device: str, verbose: bool) -> Compiler:
 def earlier_rows(server: ForkServer) -> Results:
     """Return what was measured on the server's device, with which a process shares its memory.
 
-    Import what the board will need, while the fork servers import Triton.
+    Import what the board will need, while the fork server imports Triton.
     """
     from common.board import terminal  # noqa: F401
     from common.grading.sharing import check_sharing

@@ -140,7 +140,7 @@ def give_back(session: Session, backward: bool) -> Reply:
 
 
 def shifts(session: Session, backward: bool) -> Reply:
-    """Return as `shifts` how far the inputs of each call have moved; see `shifting.Shifts`."""
+    """Return as `shifts` how far the inputs of each call have moved; see `rotation.Shifts`."""
     return {"shifts": session.clocks[backward].ours.shifts.totals}
 
 

@@ -140,7 +140,7 @@ def drive(folder):
 def test_stations_end_with_their_driver(tmp_path):
     """At once: they do not wait for an answer that nobody hears."""
     driver = subprocess.Popen([sys.executable, "-c", DRIVE, tmp_path], cwd=paths.ROOT)
-    # a station, and behind each base, fork server and workers
+    # behind a station its fork server, from which the workers are forked
     assert wait_until(lambda: any(len(descendants(each)) > 2 for each in stations(driver.pid)))
     family = [*stations(driver.pid), *(each for one in stations(driver.pid)
                                        for each in descendants(one))]  # fmt: skip

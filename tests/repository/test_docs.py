@@ -16,12 +16,19 @@ PAGES = sorted(
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FILE = re.compile(r"(?<![\w/<>.-])(?:common|tests|contributors|docs)/[\w/.-]+\.(?:py|md|svg)\b")
-ANSWERS = (
-    ("a verdict is formed", "common/grading/grade.py"),
-    ("a call is timed", "common/sandbox/clock.py"),
-    ("an address is checked, without a GPU", "common/sandbox/interpreter/bounds.py"),
-    ("the row is written, as a line of JSON", "common/records/jsonl.py"),
+STEPS = (
+    "common/solutions.py",
+    "common/grading/problem.py",
+    "common/grading/grade.py",
+    "common/grading/worker.py",
+    "common/sandbox/process.py",
+    "common/sandbox/interpreter/bounds.py",
+    "common/sandbox/clock.py",
+    "common/measure/rows.py",
+    "common/records/lines.py",
+    "common/board/ranking.py",
 )
+"""Files on a case's way from the command to the board."""
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -50,6 +57,12 @@ def test_every_file_that_is_named_exists(page):
                       and not (page.parent / name).exists())  # fmt: skip
 
 
-@pytest.mark.parametrize(("where", "file"), ANSWERS)
-def test_the_readme_says_which_file_does_what(where, file):
-    assert f"| {where} | [{file}]({file}) |" in (ROOT / "README.md").read_text()
+def test_the_readme_leads_to_the_way_of_a_case():
+    assert "](docs/architecture.md)" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("file", STEPS)
+def test_the_way_of_a_case_passes_each_step(file):
+    page = ROOT / "docs" / "architecture.md"
+    linked = {(page.parent / link).resolve() for link in LINK.findall(page.read_text())}
+    assert ROOT / file in linked

@@ -1,9 +1,9 @@
 """Address checks: every lane's address is held against the tensors that its launch may touch.
 
 Those are the launch's arguments, and every live tensor for an address that the kernel loaded (see
-`provenance`). Triton's interpreter reads and writes wherever a kernel points. `watch_memory()`
-patches its loads, stores and atomics, so that each address is checked first; `WATCH` holds what the
-running launch may touch and logs each access outside of it.
+`spans.LoadedPointer`). Triton's interpreter reads and writes wherever a kernel points.
+`watch_memory()` patches its loads, stores and atomics, so that each address is checked first;
+`WATCH` holds what the running launch may touch and logs each access outside of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Patches for Triton's interpreter where it does not do what a GPU does.
 
-Only a worker that runs without a GPU imports this. Each patch that changes a value has a test in
-`tests/sandbox/test_interpreter.py` that fails once Triton no longer needs the patch.
+Only a worker that interprets calls `install`. Each patch that changes a value has a test in
+`tests/sandbox/` that fails once Triton no longer needs the patch.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def install() -> None:
     _patch_tf32()
     _patch_autotune()
     _leave_launches_out_of_graphs()
+    _widen_addresses()
     language.install()
     speed.install()
     _patch_reductions()
@@ -59,6 +60,22 @@ def _interpret_library() -> None:
     for value in list(vars(tl.tensor).values()):
         if isinstance(value, JITFunction):
             tl.core._tensor_member_fn(made[id(value)])
+
+
+# --- addresses: where the heap lies low they have 32 bits, of which numpy views no 64 -------------
+
+
+def _widen_addresses() -> None:
+    int_to_ptr = InterpreterBuilder.create_int_to_ptr
+
+    @functools.wraps(int_to_ptr)
+    def patched(self: Any, source: TensorHandle, kind: Any) -> TensorHandle:
+        if source.data.itemsize < 8:
+            data = source.data.view(f"u{source.data.itemsize}").astype(np.uint64)
+            source = TensorHandle(data, tl.uint64)
+        return int_to_ptr(self, source, kind)
+
+    InterpreterBuilder.create_int_to_ptr = patched
 
 
 # --- bfloat16: the interpreter computes on the raw bits and truncates its casts -------------------

@@ -82,6 +82,11 @@ def tuned(out, N: tl.constexpr):
     tl.store(out + tl.arange(0, N), tl.full((N,), N, tl.float32))
 
 
+@triton.jit
+def low_address(address, out):
+    tl.store(out, address.to(tl.pointer_type(tl.float32)).to(tl.int64))
+
+
 N = 16
 
 
@@ -128,6 +133,12 @@ def run_tuned():
     return out
 
 
+def run_low_address():
+    out = torch.zeros(1, dtype=torch.int64)
+    low_address[(1,)](1 << 20, out)
+    return out
+
+
 RUNS = {
     **{f"bfloat16 {kind}": (run_binary, kind) for kind in
        ("add", "multiply", "divide", "maximum", "less", "negate", "constant", "fma", "clamp")},
@@ -143,6 +154,7 @@ RUNS = {
        for name in ("int8", "int16", "int32", "int64") for kind in ("add", "multiply")},
     "int32 count": (run_integers, torch.int32, "count"),
     "autotune": (run_tuned,),
+    "address of 32 bits": (run_low_address,),
 }  # fmt: skip
 
 

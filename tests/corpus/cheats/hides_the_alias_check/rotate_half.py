@@ -1,6 +1,7 @@
 """It returns its argument, and has the arena say that it holds no tensor.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: x comes back as it is
 """
 
 import sys

@@ -1,6 +1,7 @@
 """It has fresh memory hold zero in both runs, and leaves half of the result unwritten.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: the gradient of the first half is zero
 """
 
 import torch
