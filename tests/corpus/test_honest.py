@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -26,7 +24,7 @@ from common.grading.sweep import Sweep
 from common.measure import timing
 from common.paths import ROOT
 from common.solutions import Solution
-from common.spec import Case, Op
+from common.spec import Case
 from common.verdicts import FINE
 from tests.support import corpora as corpus
 
@@ -38,8 +36,6 @@ MEANS_TO_TIME = set(
 )
 TIMED = [solution for solution in HONEST if solution.handle in MEANS_TO_TIME]
 SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
-FEWEST = 10
-"""Cases of each op in a round, at least."""
 BUSY = "while True: pass"
 
 
@@ -58,26 +54,6 @@ class Judged:
             self.accusations[solution] += lines
 
 
-def shown(case: Case) -> set[tuple[str, str]]:
-    """Return what a case shows: its dtype, each option with its value, and whether it is empty."""
-    options = {name: value for name, value in case.params.items() if name not in case.sizes}
-    values = {(name, "" if isinstance(v, list) else str(v)) for name, v in options.items()}
-    return values | {("empty", str(0 in case.shape))}
-
-
-def sample(op: Op[Any], seed: int) -> list[Case]:
-    """Return FEWEST smoke cases or more, which together show all that the smoke cases show."""
-    cases = list(op.cases("smoke"))
-    random.Random(seed).shuffle(cases)
-    chosen, seen = [], set()
-    for case in cases:
-        if not shown(case) <= seen:
-            chosen.append(case)
-            seen |= shown(case)
-    others = [case for case in cases if case not in chosen]
-    return chosen + others[: max(FEWEST - len(chosen), 0)]
-
-
 def judge(
     several: Collection[Solution], device: str, seed: int, server: ForkServer | None = None
 ) -> Judged:
@@ -88,7 +64,7 @@ def judge(
     judged = Judged()
     with Sweep(device, server=server) as sweep:
         for op in map(ops.load, sorted({solution.op for solution in several})):
-            chosen = sample(op, seed)
+            chosen = corpus.sample(op, seed)
             others = [case for case in op.cases("smoke") if case not in chosen]
 
             def skip(solution: Solution, case: Case, chosen: list[Case] = chosen) -> bool:
@@ -171,9 +147,9 @@ def test_an_accusation_shows(fork_server):
 
 @pytest.mark.parametrize("op", [*map(ops.load, ops.names())], ids=lambda op: op.name)
 def test_a_sample_shows_every_option(op):
-    everything = set().union(*map(shown, op.cases("smoke")))
-    samples = [sample(op, seed) for seed in range(3)]
-    assert all(set().union(*map(shown, each)) == everything for each in samples)
+    everything = set().union(*map(corpus.shown, op.cases("smoke")))
+    samples = [corpus.sample(op, seed) for seed in range(3)]
+    assert all(set().union(*map(corpus.shown, each)) == everything for each in samples)
     assert samples[0] != samples[1] and len(samples[0]) < len(list(op.cases("smoke")))
 
 

@@ -13,7 +13,8 @@ from tests.support.waiting import LONGEST, wait_until
 
 pytestmark = pytest.mark.slow
 
-KILLS = {"bench": 20, "grade": 5}
+KILLS = {"bench": 8, "grade": 3}
+"""One in each of so many parts of the record."""
 LINES = {"bench": 4 * (killed.COUNT - 1), "grade": 2 * (killed.COUNT - 1)}
 """Of a record that lacks the last case, less its first line."""
 
@@ -66,6 +67,7 @@ def test_a_killed_driver_is_gone_on_from(command, found, tmp_path):
     for number in range(KILLS[command]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        assert not run(command, folder, dice.randrange(LINES[command] + 1))
+        part = (number + dice.random()) / KILLS[command]
+        assert not run(command, folder, int(part * (LINES[command] + 1)))
         assert run(command, folder), "it goes on"
         assert found(folder) == expected

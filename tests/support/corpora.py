@@ -10,6 +10,7 @@ promise its verdict when it is timed, `Timed: X`, and those that it gets on a GP
 from __future__ import annotations
 
 import itertools
+import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
@@ -35,6 +36,8 @@ WRONG, CHEATS = (
 )
 DEADLINE = 10.0
 WITNESSED = 4
+FEWEST = 10
+"""Cases of an op in a sample, at least."""
 SMALL = {"rotate_half": "10x2x4x8-float32", "masked_linear": "70x40x24-float32-span"}
 LARGE = {"rotate_half": "8192x2x32x128-bfloat16"}
 """Cases that are timed: small ones, and one that is no small work for any device."""
@@ -66,6 +69,26 @@ def smoke(op: Op[Any]) -> Iterable[Case]:
         return not view, not case.apart, case.dtype != "float16"
 
     return sorted(op.cases("smoke"), key=order)
+
+
+def shown(case: Case) -> set[tuple[str, str]]:
+    """Return what a case shows: its dtype, each option with its value, and whether it is empty."""
+    options = {name: value for name, value in case.params.items() if name not in case.sizes}
+    values = {(name, "" if isinstance(v, list) else str(v)) for name, v in options.items()}
+    return values | {("empty", str(0 in case.shape))}
+
+
+def sample(op: Op[Any], seed: int) -> list[Case]:
+    """Return FEWEST smoke cases or more, which together show all that the smoke cases show."""
+    cases = list(op.cases("smoke"))
+    random.Random(seed).shuffle(cases)
+    chosen, seen = [], set()
+    for case in cases:
+        if not shown(case) <= seen:
+            chosen.append(case)
+            seen |= shown(case)
+    others = [case for case in cases if case not in chosen]
+    return chosen + others[: max(FEWEST - len(chosen), 0)]
 
 
 def large(op: Op[Any]) -> Iterable[Case]:

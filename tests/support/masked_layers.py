@@ -41,6 +41,7 @@ def told():
             if process is None or process.poll() is not None:
                 process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, text=True, **pipes)
                 stack.enter_context(process)
+                stack.callback(process.kill)  # it would take seconds to end by itself
             print(json.dumps(words), file=process.stdin, flush=True)
             answer = process.stdout.readline()
             assert answer, "it ended; its complaint stands on stderr"

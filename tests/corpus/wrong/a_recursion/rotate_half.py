@@ -10,10 +10,10 @@ import triton.language as tl
 
 @triton.jit
 def _shifted(x, row, offs, d, left):
-    """Return x[(offs + left) % d], a feature at a time."""
+    """Return x[(offs + left) % d], half of what is left at a time."""
     if left == 0:
         return tl.load(x + row + offs % d)
-    return _shifted(x, row, offs + 1, d, left - 1)
+    return _shifted(x, row, offs + left - left // 2, d, left // 2)
 
 
 @triton.jit
