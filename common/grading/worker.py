@@ -194,7 +194,9 @@ class Worker:
 
     def _share(self) -> None:
         assert self._arena
-        self._exchange(wire.Share(ticket=self._arena.ticket()), self._arena.fds)
+        reply = self._exchange(wire.Share(ticket=self._arena.ticket()), self._arena.fds)
+        if reply.get("verdict"):
+            raise Died.told(reply)
 
     def _exchange(self, request: Request, fds: Sequence[int] = ()) -> Reply:
         assert self._connection

@@ -72,8 +72,8 @@ REQUESTS: Mapping[type[wire.Request], Callable[..., Reply]] = MappingProxyType(
 )
 """The function that answers each request, called with the session and the request's fields.
 
-Only `Share` is not here: it comes with a file descriptor, and memory that cannot be mapped ends the
-process. `Count` has its own modules, which few processes need.
+Only `Share` is not here: it comes with a file descriptor. `Count` has its own modules, which few
+processes need.
 """
 
 
@@ -130,8 +130,11 @@ def _answer(
 ) -> bytes:
     answer = wire.Answer(request.token, {})
     if isinstance(request, wire.Share):
-        given_back = session.share(request.ticket, fds[0] if fds else None)
-        answer.reply = {"given_back": given_back}
+        try:
+            given_back = session.share(request.ticket, fds[0] if fds else None)
+            answer.reply = {"given_back": given_back}
+        except (OSError, RuntimeError) as error:  # the GPU has no memory left for its context, say
+            answer.reply, answer.ended = judge(error), True
         return msgspec.json.encode(answer)
     fields = msgspec.structs.asdict(request)
     del fields["token"]

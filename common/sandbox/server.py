@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 
 import msgspec
 
@@ -39,9 +40,15 @@ def run(control: socket.socket) -> None:
                 gc.freeze()
                 if not (pid := os.fork()):
                     control.close()
-                    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                        process.become_worker(socket.socket(fileno=fds[0]), server, wanted)
-                    os._exit(0)
+                    code = 1
+                    try:
+                        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                            process.become_worker(socket.socket(fileno=fds[0]), server, wanted)
+                        code = 0
+                    except BaseException:
+                        traceback.print_exc()
+                    finally:
+                        os._exit(code)  # as a fork it must not go on as the server
                 workers.add(pid)
                 os.close(fds[0])
                 send(control, Forked(pid))
