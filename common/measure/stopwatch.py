@@ -3,12 +3,17 @@
 The process takes the samples, so Python in it can forge them. Beside each of its turns the harness
 therefore asks for a run of calls, whose number it alone draws, and measures it from request to
 reply. The calls of a round have an input each, and all inputs change before the round, so that no
-call can return an earlier one's results; a run of the changes alone is subtracted. A run that does
-not wait for the GPU takes the calls' host time. One that waits takes their host time or their GPU
+call can return an earlier one's results; a run of the changes alone, measured next, is subtracted.
+A run that does not wait for the GPU takes the calls' host time. One that waits takes their host time or their GPU
 time, whichever is longer, since calls that follow each other wait for the slower of the two.
 
 A call may take three tenths longer by the stopwatch than the process reports. For example, runs of
 2.4, 1.9 and 2.1 ms for 90 calls are fine where 20 us are reported: 1.9 ms / 90 is 21 us.
+
+Two runs that follow each other meet the same machine, the shortest of all runs perhaps not: on a host
+whose speed changes, the shortest changes may be of a fast second and the shortest calls of a slow
+one. So a call takes the shortest run less the shortest changes, or the median difference of two
+runs that follow each other, whichever is less.
 
 On a busy machine a run is stretched. One in which the process or the harness waited for a core
 counts by the processor time that the process took, and only where no run was free of that. And
@@ -23,6 +28,7 @@ nothing to hide, and its calls are not held against its report.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -44,6 +50,11 @@ QUIET = 0.02
 """The share of a run for which the process and the harness may have waited for a core."""
 
 
+def is_quiet(run: Elapsed) -> bool:
+    """Return whether neither the process nor the harness waited for a core for long."""
+    return run.waited <= QUIET * run.wall
+
+
 @dataclass
 class Least:
     """The least seconds of runs, divided by their calls."""
@@ -55,7 +66,7 @@ class Least:
 
     def take(self, run: Elapsed, calls: int) -> None:
         """Take a run into account."""
-        if run.waited <= QUIET * run.wall:
+        if is_quiet(run):
             self.wall = min(self.wall, run.wall / calls)
         self.busy = min(self.busy, run.busy / calls)
 
@@ -72,15 +83,29 @@ class Shortest:
 
     whole: Least = field(default_factory=Least)
     changes: Least = field(default_factory=Least)
+    walls: list[float] = field(default_factory=list)
+    """By how many seconds a run took longer than the changes next to it, where both were quiet."""
+    busies: list[float] = field(default_factory=list)
+    """The same of the processor, of all runs."""
+
+    def take(self, whole: Elapsed, changes: Elapsed, calls: int) -> None:
+        """Take a run and the one of its changes alone into account."""
+        self.whole.take(whole, calls)
+        self.changes.take(changes, calls)
+        if is_quiet(whole) and is_quiet(changes):
+            self.walls.append((whole.wall - changes.wall) / calls)
+        self.busies.append((whole.busy - changes.busy) / calls)
 
     @property
     def call(self) -> float:
         """Return the microseconds of a call; infinity before both kinds of runs."""
         if max(self.whole.wall, self.changes.wall) < math.inf:
-            return 1e6 * (self.whole.wall - self.changes.wall)
-        if max(self.whole.busy, self.changes.busy) < math.inf:
-            return 1e6 * (self.whole.busy - self.changes.busy)
-        return math.inf
+            least, paired = self.whole.wall - self.changes.wall, self.walls
+        elif max(self.whole.busy, self.changes.busy) < math.inf:
+            least, paired = self.whole.busy - self.changes.busy, self.busies
+        else:
+            return math.inf
+        return 1e6 * min(least, statistics.median(paired) if paired else math.inf)
 
 
 class Stopwatch:
@@ -119,12 +144,12 @@ class Stopwatch:
 
     def _run(self, shortest: Shortest, reported: float, wait: bool) -> None:
         rounds = math.ceil(RUN / max(reported, 1.0) / self._timed.inputs) + below(2)
-        calls = rounds * self._timed.inputs
-
-        for least, run in ((shortest.whole, True), (shortest.changes, False)):
-            took = self._timed.run_on("solution", rounds, renew=True, run=run, wait=wait)
-            self._spent += took.wall
-            least.take(took, calls)
+        whole, changes = (
+            self._timed.run_on("solution", rounds, renew=True, run=run, wait=wait)
+            for run in (True, False)
+        )
+        self._spent += whole.wall + changes.wall
+        shortest.take(whole, changes, rounds * self._timed.inputs)
 
     def forged(self, reported: float, eager: Callable[[], Stopwatch]) -> str | None:
         """Return why the calls cannot take the reported microseconds; None if they can.

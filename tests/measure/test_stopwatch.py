@@ -80,6 +80,25 @@ def test_runs_that_were_disturbed_accuse_nobody():
     assert forged(Stopwatch(Process(20e-6, hiccups=[0.1, 0.0] * 99), "host"), 20.0) is not None
 
 
+class Slowing(Process):
+    """A process on a host that is slow in all runs but the first changes: one fast second."""
+
+    def run_on(self, name, rounds, renew, run=True, wait=True):
+        took = super().run_on(name, rounds, renew, run, wait)
+        slower = 1 if len(self.runs) == 2 else 1.5
+        return Elapsed(slower * took.wall, slower * took.busy, took.waited)
+
+
+@pytest.mark.parametrize("waits", [0.0, 0.1])
+def test_a_host_whose_speed_changes_accuses_nobody(waits):
+    """Else changes of 200 us in the fast second seem to leave 120 us of the slow ones to a call."""
+    honest = Slowing(20e-6, change=200e-6, waits=[waits] * 99)
+    assert forged(Stopwatch(honest, "host"), 30.0, change=200e-6) is None
+    forging = Slowing(20e-6, change=200e-6, waits=[waits] * 99)
+    why = forged(Stopwatch(forging, "host"), 20.0, change=200e-6)
+    assert "takes 30 us at least" in why
+
+
 def test_on_a_busy_machine_a_run_counts_by_the_processor():
     busy = {"waits": [0.1] * 999}
     assert forged(Stopwatch(Process(20e-6, **busy), "host"), 20.0 / 1.29) is None
