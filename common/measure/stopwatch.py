@@ -3,17 +3,17 @@
 The process takes the samples, so Python in it can forge them. Beside each of its turns the harness
 therefore asks for a run of calls, whose number it alone draws, and measures it from request to
 reply. The calls of a round have an input each, and all inputs change before the round, so that no
-call can return an earlier one's results; a run of the changes alone, measured next, is subtracted.
-A run that does not wait for the GPU takes the calls' host time. One that waits takes their host time or their GPU
-time, whichever is longer, since calls that follow each other wait for the slower of the two.
+call can return an earlier one's results; a run of the changes alone, which follows, is subtracted.
+A run that does not wait for the GPU takes the calls' host time. One that waits takes their host
+time or their GPU time, whichever is longer, since calls that follow each other wait for the slower
+of the two.
 
 A call may take three tenths longer by the stopwatch than the process reports. For example, runs of
 2.4, 1.9 and 2.1 ms for 90 calls are fine where 20 us are reported: 1.9 ms / 90 is 21 us.
 
-Two runs that follow each other meet the same machine, the shortest of all runs perhaps not: on a host
-whose speed changes, the shortest changes may be of a fast second and the shortest calls of a slow
-one. So a call takes the shortest run less the shortest changes, or the median difference of two
-runs that follow each other, whichever is less.
+The speed of a host may change: then the shortest changes are of a fast second, and the shortest
+calls of a slow one. So a call takes the difference of these, or the median difference of two runs
+that follow each other, whichever is less.
 
 On a busy machine a run is stretched. One in which the process or the harness waited for a core
 counts by the processor time that the process took, and only where no run was free of that. And
