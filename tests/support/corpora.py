@@ -201,7 +201,7 @@ def harmed(solution: Solution, counts: Counts) -> list[str]:
 
 
 def table(corpus: Iterable[Solution], counts: Counts) -> str:
-    """Return the table of a corpus and its verdicts, as docs/grading.md shows it."""
+    """Return the table of a corpus and its verdicts, as docs/corpora.md shows it."""
     lines = ["| kernel | what it does | forward | backward |", "|---|---|---|---|"]
     for solution in corpus:
         failed = [set(counts[solution, each]) - FINE for each in DIRECTIONS]
@@ -225,7 +225,7 @@ def table(corpus: Iterable[Solution], counts: Counts) -> str:
     return "\n".join(lines)
 
 
-def in_the_docs(name: str, text: str, write: bool, page: str = "grading") -> bool:
+def in_the_docs(name: str, text: str, write: bool, page: str = "corpora") -> bool:
     """Return whether a page of docs/ holds this table; with `write`, write it there."""
     path = ROOT / "docs" / f"{page}.md"
     before, start, rest = path.read_text().partition(f"<!-- {name} -->\n")
