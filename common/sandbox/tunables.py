@@ -1,4 +1,4 @@
-"""The configurations that a solution leaves to the harness's search; see CONTRIBUTING.md."""
+"""The configurations that a solution leaves to the harness's search; see docs/tuning.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The search of a folder's declared configurations, shape by shape, over the board's calls.
 
-A solution declares its choices (`TUNED`, see CONTRIBUTING.md); `points.py` keeps the trials. Each
+A solution declares its choices (`TUNED`, see docs/tuning.md); `points.py` keeps the trials. Each
 trial times the whole call in the solution's own process, so that a configuration that does not
 compile, crashes or hangs costs one line, and the fastest has to pass the grader.
 """
@@ -69,13 +69,13 @@ def declared_by(solution: Solution, answer: Reply) -> list[Kernel]:
     """Return the kernels in the answer of the solution's process.
 
     Raises:
-        UserError: The solution's TUNED is not as CONTRIBUTING.md describes it.
+        UserError: The solution's TUNED is not as docs/tuning.md describes it.
     """
     try:
         return [Kernel.of(**kernel) for kernel in answer["kernels"]]
     except (TypeError, ValueError, KeyError) as error:
         raise UserError(
-            f"{solution.name}: TUNED is not as CONTRIBUTING.md describes it: {error}"
+            f"{solution.name}: TUNED is not as docs/tuning.md describes it: {error}"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The kernel and its adapter, as CONTRIBUTING.md prints them, are a right solution."""
+"""The kernel and its adapter, as docs/public-kernels.md prints them, are a right solution."""
 
 import re
 from collections import defaultdict
@@ -17,9 +17,8 @@ FILE = re.compile(r"`(\w+\.py)`, .*:\n\n((?: {4}.*\n|\n)+)")
 
 
 def test_the_example_answers_what_it_says(tmp_path, fork_server):
-    page = (ROOT / "CONTRIBUTING.md").read_text()
-    section = page.partition("## From a public kernel to a row")[2].partition("\n## ")[0]
-    for name, code in FILE.findall(section):
+    page = (ROOT / "docs" / "public-kernels.md").read_text()
+    for name, code in FILE.findall(page):
         (tmp_path / name).write_text(dedent(code))
     solution, op = Solution(tmp_path / "rope.py", "rope"), ops.load("rope")
     verdicts = defaultdict(set)
