@@ -6,7 +6,6 @@ gradient, and room for the results. A slot is sent as plain JSON.
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import math
 import mmap
@@ -18,6 +17,8 @@ from typing import Any, TypeVar
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+
+from common.wire import Ticket
 
 Key = TypeVar("Key", bound=Hashable)
 ALIGNMENT = 512
@@ -115,25 +116,25 @@ class Arena:
         """The open files that go with the ticket."""
         return [] if self.fd is None else [self.fd]
 
-    def ticket(self) -> dict[str, Any]:
+    def ticket(self) -> Ticket:
         """Return the data by which a worker maps the same memory, beside `fds`."""
         if self.fd is not None:
-            return {"nbytes": self.nbytes}
+            return Ticket(self.nbytes)
         parts = self._map.untyped_storage()._share_cuda_()
         self.lent.append(parts[4:6])
-        return {"nbytes": self.nbytes, "cuda": [_encode(part) for part in parts]}
+        return Ticket(self.nbytes, parts)
 
     @classmethod
-    def mapped(cls, ticket: dict[str, Any], fd: int | None) -> Arena:
+    def mapped(cls, ticket: Ticket, fd: int | None) -> Arena:
         """Map the harness's memory, in a worker, by the ticket and the file descriptor."""
         arena = cls.__new__(cls)
-        arena.nbytes, arena.fd = ticket["nbytes"], fd
+        arena.nbytes, arena.fd = ticket.nbytes, fd
         if fd is not None:
             arena._map = mmap.mmap(fd, arena.nbytes)
         else:
-            handle = [_decode(part) for part in ticket["cuda"]]
+            assert ticket.cuda
             torch.cuda.init()
-            storage = torch.UntypedStorage._new_shared_cuda(*handle)
+            storage = torch.UntypedStorage._new_shared_cuda(*ticket.cuda)
             arena._map = torch.empty(0, dtype=torch.uint8, device="cuda").set_(storage)
         return arena
 
@@ -264,11 +265,3 @@ def is_shifted(memory: torch.Tensor, tensor: torch.Tensor, shift: int) -> bool:
     start = shift % max(len(drawn), 1)
     rest = len(drawn) - start
     return torch.equal(found[:rest], drawn[start:]) and torch.equal(found[rest:], drawn[:start])
-
-
-def _encode(part: Any) -> Any:
-    return {"bytes": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
-
-
-def _decode(part: Any) -> Any:
-    return base64.b64decode(part["bytes"]) if isinstance(part, dict) else part

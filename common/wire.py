@@ -79,16 +79,18 @@ class Request(Struct, kw_only=True, tag_field="request"):
     """What the answer must repeat."""
 
 
+class Ticket(Struct):
+    """The data by which a process maps memory of the harness, beside the open file on a CPU."""
+
+    nbytes: int
+    cuda: tuple[int, bytes, int, int, bytes, int, bytes, bool] | None = None
+    """What torch shares of a GPU's storage."""
+
+
 class Share(Request, tag="share"):
     """Map the memory whose file or handle comes with this, in place of the one before."""
 
-    ticket: Reply | None
-
-
-class Limit(Request, tag="limit"):
-    """See `process.limit`."""
-
-    nbytes: int
+    ticket: Ticket | None
 
 
 class Load(Request, tag="load"):
@@ -96,6 +98,7 @@ class Load(Request, tag="load"):
 
     path: str
     op: str
+    memory: int | None = None
 
 
 class Settle(Request, tag="settle"):
@@ -120,7 +123,6 @@ class Backward(Request, tag="backward"):
     upstream: Reply
     results: dict[str, Reply]
     attempt: str = ""
-    retain: bool = False
 
 
 class Deliver(Request, tag="deliver"):
@@ -253,7 +255,7 @@ class Count(Request, tag="count"):
 
 
 AnyRequest = (
-    Share | Limit | Load | Settle
+    Share | Load | Settle
     | Forward | Backward | Deliver | Conflicts
     | BeginTiming | GetReady | GiveBack | Shifts | Turn | Turns | Capture | RunOn | Probe | Trace
     | Tunable | Force | Lookups | Launches | Count

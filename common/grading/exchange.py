@@ -270,25 +270,18 @@ class Exchange:
     def _slots(self, attempt: Attempt, names: Iterable[str]) -> Reply:
         return {name: self.slots[attempt].results[name].json() for name in names}
 
-    def backward(self, attempt: Attempt, retain: bool = False) -> Reply:
-        """Have an output differentiated and the gradients written to this attempt's place.
-
-        With `retain`, its graph can be differentiated once more; see `second_backward`.
-        """
-        reply = self._ask_backward(attempt, retain)
-        if not reply.get("verdict") and None not in reply.values():
-            self._take("backward", attempt)
-        return reply
-
-    def _ask_backward(self, attempt: Attempt, retain: bool) -> Reply:
-        return self.worker.ask(
+    def backward(self, attempt: Attempt) -> Reply:
+        """Have an output differentiated and the gradients written to this attempt's place."""
+        reply = self.worker.ask(
             wire.Backward(
                 attempt=attempt.name,
                 upstream=self.slots[attempt].inputs["upstream"].json(),
                 results=self._slots(attempt, self.names("backward", attempt)),
-                retain=retain,
             )
         )
+        if not reply.get("verdict") and None not in reply.values():
+            self._take("backward", attempt)
+        return reply
 
     def _take(self, direction: Direction, attempt: Attempt) -> None:
         """Copy results at once: their memory stays the process's to write."""
@@ -309,17 +302,6 @@ class Exchange:
         slot = self._slots(attempt, [name])[name]
         reply = self.worker.ask(wire.Deliver(attempt=attempt.name, name=name, result=slot))
         return reply if reply.get("verdict") else self._present(name, attempt)
-
-    def second_backward(self, attempt: Attempt) -> dict[str, torch.Tensor | None] | Reply:
-        """Return the gradients of a second backward of one graph, or the failure of that request.
-
-        Results that were delivered stay as they are.
-        """
-        reply = self._ask_backward(attempt, False)
-        if "verdict" in reply:
-            return reply
-        names = self.names("backward", attempt)
-        return {name: self._present(name, attempt) if reply.get(name) else None for name in names}
 
     def conflict(self, attempt: Attempt, direction: Direction) -> str:
         """Return two programs that conflict, "" for none; the call's results are dropped."""

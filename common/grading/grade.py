@@ -20,7 +20,7 @@ from common.grading.plan import Attempt, Do, If, Round, plan_of
 from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import NO_REPLY, Worker
 from common.spec import DIRECTIONS, Direction
-from common.verdicts import ENDED, FINE, UNFINISHED, VERDICTS, Verdict
+from common.verdicts import ENDED, FINE, VERDICTS, Verdict
 from common.wire import Reply
 
 ORDER = list(VERDICTS)
@@ -71,8 +71,6 @@ class Run:
         """Those whose outputs live: of the round's calls."""
         self._ready: set[Attempt] = set()
         """Those whose output can be differentiated."""
-        self._retained: Attempt | None = None
-        """The attempt whose graph can be differentiated once more."""
         self._errors: dict[Direction, list[float | None]] = {}
         """The error of each result that was compared, in units of eager's own."""
 
@@ -96,30 +94,23 @@ class Run:
                 return True
             case If.ANSWERED:
                 return self.exchange.answered["forward"].issuperset(self._asked)
-            case If.RIGHT:
-                return not any(self.findings.values())
             case If.FORWARD_RIGHT:
-                return not self.findings["forward"] and not self._ended_in_backward
-
-    @property
-    def _ended_in_backward(self) -> bool:
-        return bool(ENDED & {found.verdict for found in self.findings["backward"]})
+                ended = ENDED & {found.verdict for found in self.findings["backward"]}
+                return not self.findings["forward"] and not ended
 
     def _take(self, do: Do, attempt: Attempt) -> bool:
         """Take a step; return False where a request failed."""
-        if attempt.spare and self._ended_in_backward:
-            return True
         match do:
             case Do.FORWARD:
                 return self._forward(attempt)
-            case Do.BACKWARD | Do.RETAIN:
-                return attempt not in self._ready or self._backward(attempt, do is Do.RETAIN)
+            case Do.BACKWARD:
+                if attempt in self._ready:
+                    reply, _ = self._ask("backward", attempt)
+                    return "verdict" not in reply
             case Do.OUTPUT:
                 self._look_again(attempt, "forward")
             case Do.GRADIENTS:
                 self._look_again(attempt, "backward")
-            case Do.SECOND_BACKWARD:
-                self._note_second_backward(attempt)
             case Do.COMPARE:
                 (self._compare_alone if attempt.further else self._compare)(attempt)
         return True
@@ -144,29 +135,10 @@ class Run:
             found.append(failure)
             return False
         differentiable = bool(reply.get("differentiable"))
-        if not attempt.further:
-            self.worker.differentiable.add(differentiable)
         if not differentiable:
             reason = f"{NO_GRADIENT.reason} {attempt.mode.text}"
             found.append(Finding("INCORRECT_NUMERICAL", reason) if attempt.further else NO_GRADIENT)
         return differentiable
-
-    def _backward(self, attempt: Attempt, retain: bool) -> bool:
-        """Ask a backward, again without its graph kept where keeping it raises.
-
-        Code that torch.compile made may do that, and is right all the same. Where the process
-        ended, as with a lost CUDA context, the failure counts: its graph is gone.
-        """
-        count = len(self.findings["backward"])
-        reply, _ = self._ask("backward", attempt, retain=retain)
-        failed = reply.get("verdict") == "RUNTIME_ERROR"
-        if retain and failed and self.worker.alive:
-            del self.findings["backward"][count:]
-            self.notes.append(f"a backward with retain_graph=True fails: {reply['reason']}")
-            reply, _ = self._ask("backward", attempt)
-        elif retain:
-            self._retained = attempt
-        return not reply.get("verdict")
 
     def _look_again(self, attempt: Attempt, direction: Direction) -> None:
         """Find a result of one call that changed when the next was made."""
@@ -179,24 +151,6 @@ class Run:
             else:
                 result = self.exchange.result(name, attempt)
                 self.findings[direction] += altered(name, result, later)
-
-    def _note_second_backward(self, attempt: Attempt) -> None:
-        """Differentiate one graph a second time; note how it fails. Tampering is a finding."""
-        if self._retained is not attempt:
-            return
-        found = self.exchange.second_backward(attempt)
-        what = "a second backward of the same graph"
-        if "verdict" in found:
-            failure = _failure_in_words(found)
-            if failure.verdict == "TAMPERED":
-                self.findings["backward"].append(failure)
-            self.notes.append(f"{what} fails, {failure.verdict}: {failure.reason}")
-            return
-        self.notes += [
-            f"{what} gives another gradient of {name}"
-            for name, gradient in found.items()
-            if gradient is None or differing(name, self.exchange.result(name, attempt), gradient)
-        ]
 
     def repeat(self) -> None:
         """Ask for the latest attempt once more, in its own place, if nothing is wrong so far."""
@@ -216,8 +170,8 @@ class Run:
     ) -> tuple[Reply, Finding | None]:
         """Return the reply to one request, and the finding that it leads to before any comparison.
 
-        Where forward fails, backward has the same finding, unless the solution has no gradients and
-        so leaves backward unsupported. A further mode's forward counts for itself.
+        Where forward fails, backward has the same finding. A further mode's forward counts for
+        itself.
         """
         forward = direction == "forward"
         ask = self.exchange.forward if forward else self.exchange.backward
@@ -231,8 +185,7 @@ class Run:
         if failure:
             self._add(direction, failure, attempt)
             if forward and reply.get("verdict") and not attempt.further:
-                lacking = self.worker.differentiable == {False} and failure.verdict in UNFINISHED
-                self.findings["backward"].append(NO_GRADIENT if lacking else failure)
+                self.findings["backward"].append(failure)
         return reply, failure
 
     def _add(self, direction: Direction, failure: Finding, attempt: Attempt) -> None:

@@ -60,9 +60,7 @@ def forward(
     return _deliver(session, made, OUTPUT, result) | {"differentiable": output.requires_grad}
 
 
-def backward(
-    session: Session, upstream: Reply, results: Reply, attempt: str = "", retain: bool = False
-) -> Reply:
+def backward(session: Session, upstream: Reply, results: Reply, attempt: str = "") -> Reply:
     """Copy the gradients of a call into their slots.
 
     Args:
@@ -70,7 +68,6 @@ def backward(
         upstream: The slot of the upstream gradient.
         results: The slot of each gradient, by input.
         attempt: The name of the call.
-        retain: Keep the graph for a second backward.
 
     Returns:
         By input the gradient's shape and dtype, or None where autograd gives no gradient.
@@ -79,14 +76,11 @@ def backward(
     wanted = [call.inputs[name] for name in results]
     gradient = session.tensor(upstream)
     with checks(session, call):
-        gradients = torch.autograd.grad(
-            call.results[OUTPUT], wanted, gradient, allow_unused=True, retain_graph=retain
-        )
+        gradients = torch.autograd.grad(call.results[OUTPUT], wanted, gradient, allow_unused=True)
         for each in gradients:
             if each is not None:
                 check_class(each)
-        if not retain:
-            del call.results[OUTPUT]
+        del call.results[OUTPUT]
     call.results |= dict(zip(results, gradients, strict=True))
     return {
         name: None if grad is None else _deliver(session, call, name, results[name])

@@ -39,15 +39,8 @@ def settle(session: Session) -> Reply:
     return {}
 
 
-def limit(session: Session, nbytes: int) -> Reply:
-    """Take no more than so many bytes of the GPU's memory."""
-    backend.limit(nbytes)
-    return {}
-
-
 REQUESTS: Mapping[type[wire.Request], Callable[..., Reply]] = MappingProxyType(
     {
-        wire.Limit: limit,
         wire.Settle: settle,
         wire.Load: Session.load,
         wire.Forward: graded.forward,

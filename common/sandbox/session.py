@@ -20,7 +20,7 @@ from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
 from common.sandbox.seal import Seal
 from common.spec import Op
-from common.wire import Reply
+from common.wire import Reply, Ticket
 
 OPS = {name: ops.load(name) for name in ops.names()}
 """Every op, imported before any solution: an op imported later could be one that it replaced."""
@@ -64,15 +64,20 @@ class Session:
         self._versions: dict[str, int] = {}
         """The versions of the latest call's tensors, by name."""
 
-    def load(self, path: str, op: str) -> Reply:
-        """Import the solution's file; see `contract.load` for the verdicts that it raises."""
+    def load(self, path: str, op: str, memory: int | None = None) -> Reply:
+        """Import the solution's file; see `contract.load` for the verdicts that it raises.
+
+        With `memory`, torch takes no more than so many bytes of the GPU's from then on.
+        """
+        if memory:
+            backend.limit(memory)
         self.op = OPS[op]
         self.function = contract.load(Path(path), self.op)
         self.module = contract.loaded(Path(path))
         self.prepare = contract.preparation(Path(path))
         return {}
 
-    def share(self, ticket: Reply | None, fd: int | None) -> bool:
+    def share(self, ticket: Ticket | None, fd: int | None) -> bool:
         """Map memory of the harness in place of the memory mapped before; none without a ticket.
 
         Return whether the memory mapped before is given back: a solution may have kept an argument.

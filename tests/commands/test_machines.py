@@ -17,6 +17,7 @@ from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 from common.processes import VISIBLE
 from common.solutions import discover
+from common.wire import Ticket
 from tests.support.study import one_line
 
 # --- which GPU ------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ def test_memory_that_another_process_maps_passes(fork_server):
 
 def test_memory_that_another_process_cannot_map_is_one_line(fork_server, monkeypatch):
     """The process dies of it, and the next one starts from the same server."""
-    lost = {"nbytes": 1, "cuda": ["no handle"]}
+    lost = Ticket(1, (0, b"no handle", 1, 0, b"", 0, b"", False))
     monkeypatch.setattr(Arena, "ticket", lambda arena: lost)
     monkeypatch.setattr(Arena, "fds", [])
     with pytest.raises(UserError) as caught:
@@ -169,7 +170,7 @@ def test_a_sweep_on_a_gpu_probes_first_and_one_without_does_not(monkeypatch):
         raise UserError("no sharing")
 
     monkeypatch.setattr(sweep, "ForkServer", Server)
-    monkeypatch.setattr(sharing, "check_sharing", refuse)
+    monkeypatch.setattr(sweep, "check_sharing", refuse)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
     Sweep("cpu")
     with pytest.raises(UserError, match="no sharing"):

@@ -12,7 +12,7 @@ import torch
 from common import ops
 from common.arena import Arena
 from common.draws import Draws
-from common.errors import Kind, kind_of
+from common.errors import Kind
 from common.grading.compare import Finding, _stayed
 from common.grading.exchange import Exchange
 from common.grading.grade import Run, grade
@@ -224,7 +224,6 @@ def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward
     replies = {"forward": forward or right, "backward": backward}
     worker = SimpleNamespace(
         solution=SimpleNamespace(name="somebody/rope"),
-        differentiable=set(),
         arena=lambda nbytes: Arena("cpu", nbytes),
         ask=lambda request: replies[request.__struct_config__.tag],
     )
@@ -315,17 +314,3 @@ def test_two_programs_that_conflict_are_named(programs, verdict, words):
 def test_on_a_gpu_the_command_is_named(programs, verdict, kind, named):
     words = f" ({COMMAND} names {named})" if named else ""
     assert programs(verdict, kind, device="cuda") == words
-
-
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [
-        ("CUDA error: an illegal memory access was encountered", Kind.ILLEGAL_ACCESS),
-        ("Inplace update to inference tensor outside InferenceMode is not allowed",
-         Kind.INFERENCE_THREAD),
-        ("an error", Kind.NONE),
-    ],
-)  # fmt: skip
-def test_the_words_of_torch_tell_the_kind(words, kind):
-    assert kind_of(RuntimeError(words)) is kind
-    assert kind_of(ValueError(words)) is Kind.NONE
