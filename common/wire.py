@@ -62,6 +62,33 @@ class Reaped(Struct):
 # --- to and from a solution's process -------------------------------------------------------------
 
 
+class Slot(Struct, frozen=True):
+    """The place of one tensor in an arena: a storage of `nbytes` at `start`, and the view of it."""
+
+    start: int
+    nbytes: int
+    dtype: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0
+
+
+class Arguments(Struct):
+    """The arguments of a call, with the slots of its tensors."""
+
+    tensors: dict[str, Slot]
+    optional: list[str]
+    """The tensors that are options."""
+    options: dict[str, Any]
+    """The others that differ from their default."""
+    differentiable: list[str]
+    changing: dict[str, int]
+    """The inputs whose elements may change places, and how many must stay together."""
+    upstream: Slot
+    kept: list[str] = []
+    """The inputs that hold what they held in the call before, in the same memory."""
+
+
 class Answer(Struct):
     """The answer to any request."""
 
@@ -108,8 +135,8 @@ class Settle(Request, tag="settle"):
 class Forward(Request, tag="forward"):
     """See `graded.forward`."""
 
-    call: Reply
-    result: Reply
+    call: Arguments
+    result: Slot
     poison: float | None
     backwards: bool = False
     attempt: str = ""
@@ -120,8 +147,8 @@ class Forward(Request, tag="forward"):
 class Backward(Request, tag="backward"):
     """See `graded.backward`."""
 
-    upstream: Reply
-    results: dict[str, Reply]
+    upstream: Slot
+    results: dict[str, Slot]
     attempt: str = ""
 
 
@@ -130,22 +157,22 @@ class Deliver(Request, tag="deliver"):
 
     attempt: str
     name: str
-    result: Reply
+    result: Slot
 
 
 class Conflicts(Request, tag="conflicts"):
     """See `graded.conflicts`."""
 
-    call: Reply
-    upstream: Reply
+    call: Arguments
+    upstream: Slot
     names: list[str]
 
 
 class BeginTiming(Request, tag="begin_timing"):
     """See `timed.begin_timing`."""
 
-    calls: list[Reply]
-    results: list[Reply]
+    calls: list[Arguments]
+    results: list[Slot]
     backward: bool
     limits: Reply | None = None
     choices: list[Any] | None = None
@@ -220,7 +247,7 @@ class Probe(Request, tag="probe"):
 class Trace(Request, tag="trace"):
     """See `timed.trace_calls`."""
 
-    call: Reply
+    call: Arguments
     backward: bool
 
 
@@ -237,7 +264,7 @@ class Force(Request, tag="force"):
 class Lookups(Request, tag="lookups"):
     """See `tunables.lookups`."""
 
-    call: Reply
+    call: Arguments
     choices: list[Any]
 
 

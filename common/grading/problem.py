@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from common.arena import slot_like
+from common.arena import is_far
 from common.draws import Draws
 from common.grading import oracle
 from common.grading.tolerance import FEW_ELEMENTS, Budget, budget_of, larger
@@ -111,7 +111,7 @@ class Problem:
     def far(self) -> bool:
         """Return whether the elements of an input lie gigabytes apart."""
         tensors = call_tensors(self.arguments, self.upstream).values()
-        return any(slot_like(tensor, 0).far for tensor in tensors)
+        return any(map(is_far, tensors))
 
     @cached_property
     def _redrawn(self) -> Problem:

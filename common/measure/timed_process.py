@@ -13,17 +13,17 @@ from typing import Any
 import torch
 
 from common import wire
-from common.arena import Arena, Slot, is_shifted
+from common.arena import Arena, is_shifted
 from common.draws import below, entropy
 from common.errors import Kind
-from common.grading.exchange import call_json, reserve
+from common.grading.exchange import call_of, reserve
 from common.grading.problem import OUTPUT, Drawn, call_tensors
 from common.grading.worker import Worker
 from common.measure.cores import Elapsed, look
 from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
 from common.verdicts import Failure
-from common.wire import Reply
+from common.wire import Arguments, Reply, Slot
 
 FORWARD_ALONE = ("no_grad", "graph")
 """The contestants that have no gradients."""
@@ -61,8 +61,7 @@ class LaidCalls:
     """Those of each call by name, the upstream gradient's too."""
     results: dict[str, Slot]
     """The memory that the results of one call at a time are kept in."""
-    calls: list[Reply]
-    """Their JSON."""
+    calls: list[Arguments]
 
     def changed(self, shifts: list[int]) -> str | None:
         """Describe the first input that is not what was drawn, moved by its call's shift."""
@@ -70,7 +69,7 @@ class LaidCalls:
             self.seeds, self.inputs, self.calls, shifts, strict=True
         ):
             for name, tensor in call_tensors(*self.draw(seed)).items():
-                distance = shift * call["changing"].get(name, 0)
+                distance = shift * call.changing.get(name, 0)
                 if not is_shifted(self.arena.bytes_of(slots[name]), tensor, distance):
                     return f"{name} changed in a timed call"
         return None
@@ -89,10 +88,10 @@ def lay_calls(
     def drawn(seed: int) -> Drawn:
         return draw(op, case, seed, device)
 
-    def lay(call: Drawn, slots: dict[str, Slot]) -> Reply:
+    def lay(call: Drawn, slots: dict[str, Slot]) -> Arguments:
         for name, tensor in call_tensors(*call).items():
             arena.put(slots[name], tensor)
-        return call_json(op, call[0], slots)
+        return call_of(op, call[0], slots)
 
     seeds = [entropy() for _ in range(count)]
     first = drawn(seeds[0])
@@ -157,7 +156,7 @@ class TimedProcess:
         reply = self._ask(
             wire.BeginTiming(
                 calls=laid.calls,
-                results=[slot.json() for slot in laid.results.values()],
+                results=list(laid.results.values()),
                 limits=limits,
                 choices=choices,
                 beside=beside,
@@ -289,7 +288,7 @@ class TimedProcess:
         index = kept["call"]
         names = [name for name in laid.results if name == OUTPUT or kind not in FORWARD_ALONE]
         results = {name: self._copied(laid.arena.tensor(laid.results[name])) for name in names}
-        changing = laid.calls[index]["changing"]
+        changing = laid.calls[index].changing
         found = Kept(laid.seeds[index], changing, kept["shift"], results)
         self.kept.setdefault(kind, [])[place : place + 1] = [found]
 

@@ -14,7 +14,7 @@ from common.sandbox import backend
 from common.sandbox.failures import Refused
 from common.sandbox.poison import Poison
 from common.sandbox.session import Call, Session, check_class
-from common.wire import OUTPUT, POISONS, Reply
+from common.wire import OUTPUT, POISONS, Arguments, Reply, Slot
 
 GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = MappingProxyType(
     {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
@@ -24,8 +24,8 @@ GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] =
 
 def forward(
     session: Session,
-    call: Reply,
-    result: Reply,
+    call: Arguments,
+    result: Slot,
     poison: float | None,
     backwards: bool = False,
     attempt: str = "",
@@ -36,7 +36,7 @@ def forward(
 
     Args:
         session: The solution's session; keeps the call for `backward`.
-        call: The arguments; see `grading.exchange.call_json`.
+        call: The arguments; see `wire.Arguments`.
         result: The slot of the output.
         poison: What fresh memory holds; None stands for NaN, which JSON lacks.
         backwards: Under the interpreter, run the programs of a launch from the last to the first.
@@ -60,7 +60,9 @@ def forward(
     return _deliver(session, made, OUTPUT, result) | {"differentiable": output.requires_grad}
 
 
-def backward(session: Session, upstream: Reply, results: Reply, attempt: str = "") -> Reply:
+def backward(
+    session: Session, upstream: Slot, results: Mapping[str, Slot], attempt: str = ""
+) -> Reply:
     """Copy the gradients of a call into their slots.
 
     Args:
@@ -88,12 +90,12 @@ def backward(session: Session, upstream: Reply, results: Reply, attempt: str = "
     }
 
 
-def deliver(session: Session, attempt: str, name: str, result: Reply) -> Reply:
+def deliver(session: Session, attempt: str, name: str, result: Slot) -> Reply:
     """Copy a result of an earlier call into its slot once more, as it is by now."""
     return _deliver(session, session.calls[attempt], name, result)
 
 
-def conflicts(session: Session, call: Reply, upstream: Reply, names: Sequence[str]) -> Reply:
+def conflicts(session: Session, call: Arguments, upstream: Slot, names: Sequence[str]) -> Reply:
     """Call the solution once more, without a GPU, and name two programs that conflict.
 
     Args:
@@ -147,7 +149,7 @@ def checks(session: Session, call: Call) -> Iterator[None]:
             raise Refused("OUT_OF_BOUNDS", fault) from None
 
 
-def _deliver(session: Session, call: Call, name: str, result: Reply) -> Reply:
+def _deliver(session: Session, call: Call, name: str, result: Slot) -> Reply:
     """Copy a result into its slot if it has the slot's shape and dtype; return both.
 
     Raises:

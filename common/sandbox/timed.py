@@ -17,7 +17,7 @@ from common.sandbox.rotation import Changing, Rotation, TimedCall, peak_memory
 from common.sandbox.session import Session
 from common.sandbox.tunables import force
 from common.spec import ByClock
-from common.wire import Reply
+from common.wire import Arguments, Reply, Slot
 
 WAKING = 4
 """Samples of the probe that do not count, half a millisecond of launches or a copy each."""
@@ -25,8 +25,8 @@ WAKING = 4
 
 def begin_timing(
     session: Session,
-    calls: list[Reply],
-    results: list[Reply],
+    calls: list[Arguments],
+    results: list[Slot],
     backward: bool,
     limits: Reply | None = None,
     choices: list[Any] | None = None,
@@ -69,7 +69,7 @@ def begin_timing(
     return {"peak_memory": peak_memory(ours), "slow": clock.slow}
 
 
-def _timed_call(session: Session, call: Reply, changes: bool) -> TimedCall:
+def _timed_call(session: Session, call: Arguments, changes: bool) -> TimedCall:
     """Return one input of the rotation.
 
     The inputs of a prepared call never change and its results are not kept: the result of a peer's
@@ -78,13 +78,13 @@ def _timed_call(session: Session, call: Reply, changes: bool) -> TimedCall:
     forward, wanted, upstream = session.prepared(call, session.function, session.prepare)
     if not changes:
         return TimedCall(forward, wanted, upstream)
-    inputs = [name for name in call["tensors"] if name not in call["optional"]]
+    inputs = [name for name in call.tensors if name not in call.optional]
     by_name = dict(zip(inputs, forward.args, strict=True))
     tensors = {**by_name, **forward.keywords, "upstream": upstream}
-    slots = {**call["tensors"], "upstream": call["upstream"]}
+    slots = {**call.tensors, "upstream": call.upstream}
     changing = [
         Changing(tensors[name], session.elements(slots[name]), unit)
-        for name, unit in call["changing"].items()
+        for name, unit in call.changing.items()
     ]
     return TimedCall(forward, wanted, upstream, changing)
 
@@ -205,7 +205,7 @@ def _probes(session: Session) -> Probes:
     return session.probes
 
 
-def trace_calls(session: Session, call: Reply, backward: bool) -> Reply:
+def trace_calls(session: Session, call: Arguments, backward: bool) -> Reply:
     """Return a Chrome trace of a few calls, as JSON text."""
     prepared = session.prepared(call, session.function, session.prepare)
     run = contestants.as_run(prepared, backward)

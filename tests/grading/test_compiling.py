@@ -283,9 +283,9 @@ def test_a_worker_of_a_target_runs_no_kernel(target):
     worker = Worker(target, house)
     drawn = draw(OP, CASE, 5, "cpu")
     slots = compiling.laid(OP, CASE, drawn, worker)
-    call = compiling.call_json(OP, drawn[0], slots.inputs)
+    call = compiling.call_of(OP, drawn[0], slots.inputs)
     place = slots.results["output"]
-    assert not worker.ask(wire.Forward(call=call, result=place.json(), poison=7.0)).get("verdict")
+    assert not worker.ask(wire.Forward(call=call, result=place, poison=7.0)).get("verdict")
     assert (worker._arena.tensor(place) == 7.0).all()
     worker.close()
 

@@ -21,7 +21,7 @@ from common.grading.problem import OUTPUT, make_problem
 from common.grading.sweep import Sweep
 from common.solutions import Solution
 from common.wire import GUARDS
-from tests.support.asking import CHOOSE, chosen
+from tests.support.asking import CHOOSE, chosen, written
 
 ROPE = ops.load("rope")
 CASES = {case.name: case for case in ROPE.cases("smoke")}
@@ -75,12 +75,8 @@ def two_faults(tmp_path_factory, fork_server):
     root = tmp_path_factory.mktemp("faults")
     solutions = {}
     for index, (name, (body, _)) in enumerate(FAULTS.items()):
-        path = root / f"fault{index}" / "rope.py"
-        path.parent.mkdir()
-        path.write_text(
-            f"import torch\n\ndef rope(t, freqs):\n    with torch.no_grad():\n        {body}\n"
-        )
-        solutions[Solution(path, "rope")] = name
+        text = f"import torch\n\ndef rope(t, freqs):\n    with torch.no_grad():\n        {body}\n"
+        solutions[written(root, text, "rope", f"fault{index}")] = name
     with Sweep("cpu", server=fork_server) as sweep:
         graded = sweep.grade(ROPE, [CASE], solutions)
         return {solutions[each.solution]: each.verdicts["forward"] for each in graded}
@@ -103,11 +99,8 @@ def grade_source(tmp_path, fork_server):
     """Return a function from the source of a rope to its verdicts on a case."""
 
     def start(source, case=CASE):
-        path = tmp_path / "somebody" / "rope.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(source)
         with Sweep("cpu", server=fork_server) as sweep:
-            (found,) = sweep.grade(ROPE, [case], [Solution(path, "rope")])
+            (found,) = sweep.grade(ROPE, [case], [written(tmp_path, source, "rope")])
         return found.verdicts
 
     return start

@@ -16,6 +16,7 @@ from common.grading import memory, sweep, tiers
 from common.grading.memory import CONTEXT, GIB, IDLE, Footprint, Memory, Room
 from common.grading.sweep import Sweep
 from common.solutions import Solution
+from tests.support.asking import written
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))[:4]
@@ -195,11 +196,8 @@ class PretendedGPU:
 def test_scarce_memory_changes_no_verdict(tmp_path, fork_server, monkeypatch, total, most, overlap):
     """Only the order of the solutions: one goes through all cases after the other."""
     monkeypatch.setattr(sweep, "cores", lambda: 3)  # all solutions at once on one case
-    several = []
-    for name in ("first", "second", "third"):
-        several.append(Solution(tmp_path / name / "rotate_half.py", "rotate_half"))
-        several[-1].path.parent.mkdir()
-        several[-1].path.write_text(RIGHT)
+    names = "first", "second", "third"
+    several = [written(tmp_path, RIGHT, handle=name) for name in names]
     gpu = PretendedGPU(total)
     with Sweep("cpu", overlap=overlap, server=fork_server, memory=Memory(gpu.free)) as one:
         gpu.sweep = one

@@ -1,4 +1,4 @@
-"""The plan of a case: calls that live at once, a second backward, further modes."""
+"""The plan of a case: calls that live at once, further modes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from common.grading import oracle, problem
 from common.grading.problem import OUTPUT, Problem, make_problem
 from common.grading.sweep import Sweep
 from common.ops._draw import draw
-from common.solutions import Solution
+from tests.support.asking import written
 
 ROPE, HALF = ops.load("rope"), ops.load("rotate_half")
 CASE = next(case for case in ROPE.cases("smoke") if case.name == "sbhd-7x2x3x16-float32")
@@ -76,10 +76,9 @@ def solved(monkeypatch):
     ("body", "computed"), [("raise NotImplementedError", False), ("return x.clone()", True)]
 )
 def test_an_unsupported_case_needs_no_oracle(tmp_path, fork_server, solved, body, computed):
-    path = tmp_path / "rotate_half.py"
-    path.write_text(f"def rotate_half(x, *, interleaved=False):\n    {body}\n")
+    solution = written(tmp_path, f"def rotate_half(x, *, interleaved=False):\n    {body}\n")
     with Sweep("cpu", server=fork_server) as sweep:
-        found = list(sweep.grade(HALF, CASES, [Solution(path, "rotate_half")]))
+        found = list(sweep.grade(HALF, CASES, [solution]))
     assert len(found) == len(CASES)
     assert bool(solved) == computed
     assert all(bool(each.problem.budgets) == computed for each in found)

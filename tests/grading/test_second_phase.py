@@ -14,8 +14,8 @@ from common.grading import sweep as sweeps
 from common.grading.memory import Room
 from common.grading.plan import OTHER_EVERY
 from common.grading.sweep import LIVES, Graded, Sweep, TooLarge
-from common.solutions import Solution
 from common.verdicts import ALONE
+from tests.support import asking
 
 HALF = ops.load("rotate_half")
 PLAIN = [case for case in HALF.cases("smoke") if not (case.interleaved or case.span)][:12]
@@ -60,14 +60,7 @@ LATE = "no answer within 1 s of its own work"
 @pytest.fixture
 def written(tmp_path):
     """Return a function that writes a solution with this line."""
-
-    def write(name, line):
-        path = tmp_path / name / "rotate_half.py"
-        path.parent.mkdir()
-        path.write_text(SOURCE.format(line=line))
-        return Solution(path, "rotate_half")
-
-    return write
+    return lambda name, line: asking.written(tmp_path, SOURCE.format(line=line), handle=name)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from common import ops, wire
 from common.grading import grade, sweep, tiers
 from common.grading.sweep import Sweep
 from common.solutions import Solution
+from tests.support.asking import written
 from tests.support.waiting import LONGEST, wait_until
 
 HALF = ops.load("rotate_half")
@@ -157,11 +158,10 @@ def test_what_differs_but_seldom_shows_in_many_answers(
 ):
     """The ninth call differs."""
     monkeypatch.setattr(grade, "LONGEST_REPEATS", longest)
-    path = tmp_path / "rotate_half.py"
-    path.write_text(SELDOM.format(later=later))
+    solution = written(tmp_path, SELDOM.format(later=later))
     case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
     with Sweep("cpu", server=fork_server) as one:
-        (found,) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=repeats)
+        (found,) = one.grade(HALF, [case], [solution], repeats=repeats)
     assert found.verdicts["forward"].verdict == verdict
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from common import wire
-from common.arena import Arena, lay_out
+from common.arena import Arena, end_of, lay_out
 from common.grading import worker as workers_file
 from common.grading.worker import Died, Worker
 from tests.support.asking import HALF, RIGHT, ask
@@ -210,7 +210,7 @@ def test_an_empty_tensor_lies_where_the_arena_does():
     """Also where a solution has set torch's default device."""
     empty = torch.empty(0, 3)
     slot = lay_out([("empty", empty)])["empty"]
-    arena = Arena("cpu", slot.end)
+    arena = Arena("cpu", end_of(slot))
     with torch.device("meta"):
         seen = arena.tensor(slot)
     arena.close()
@@ -221,7 +221,7 @@ def test_a_view_stays_the_view_it_was():
     base = torch.arange(24.0).view(4, 6)
     for view in (base[:, 1:4], base.T, base[::2, ::3], base[1:1], base.flatten()[3:]):
         slots = lay_out([("view", view)])
-        arena = Arena("cpu", slots["view"].end)
+        arena = Arena("cpu", end_of(slots["view"]))
         arena.bytes_of(slots["view"]).copy_(base.view(-1).view(torch.uint8))
         seen = arena.tensor(slots["view"])
         assert torch.equal(seen, view)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from common import ops
-from common.arena import Arena, lay_out, shifted
-from common.grading.exchange import call_json
+from common.arena import Arena, end_of, lay_out, shifted
+from common.grading.exchange import call_of
 from common.grading.problem import call_tensors
 from common.measure.timed_process import (
     KEPT,
@@ -80,7 +80,7 @@ def test_inputs_lie_in_the_arena_alone_and_are_drawn_again(op):
             assert torch.equal(laid.arena.tensor(slots[name]), tensor)
     assert laid.changed([0, 0, 0]) is None
     for call, slots in zip(laid.calls, laid.inputs, strict=True):
-        for name, unit in call["changing"].items():
+        for name, unit in call.changing.items():
             memory = laid.arena.bytes_of(slots[name])
             width = getattr(torch, slots[name].dtype).itemsize
             memory.copy_(memory.view(-1, width).roll(-5 * unit, 0).view(-1))
@@ -91,7 +91,7 @@ def test_inputs_lie_in_the_arena_alone_and_are_drawn_again(op):
 def test_the_results_of_all_calls_have_one_place():
     laid, bare = (lay_calls(HALF, CASE, "cpu", Worker(), 3, each) for each in (RESULTS, {}))
     (slot,) = laid.results.values()
-    assert laid.arena.nbytes - bare.arena.nbytes == slot.end - slot.start
+    assert laid.arena.nbytes - bare.arena.nbytes == end_of(slot) - slot.start
 
 
 def test_an_input_that_was_changed_is_named():
@@ -115,7 +115,7 @@ def test_every_input_changes_and_rows_stay_whole(name, changing):
     op = ops.load(name)
     arguments, upstream = draw(op, next(op.cases("smoke")), 0, "cpu")
     slots = lay_out(call_tensors(arguments, upstream).items())
-    assert call_json(op, arguments, slots)["changing"] == changing
+    assert call_of(op, arguments, slots).changing == changing
 
 
 # --- its requests ---------------------------------------------------------------------------------
