@@ -89,6 +89,14 @@ class Arguments(Struct):
     """The inputs that hold what they held in the call before, in the same memory."""
 
 
+class Result(Struct):
+    """A result that was delivered, in the reply to `Forward` and, by name, to `Backward`."""
+
+    shape: list[int]
+    dtype: str
+    differentiable: bool = False
+
+
 class Answer(Struct):
     """The answer to any request."""
 

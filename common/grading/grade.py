@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import torch
 
 from common.errors import Kind
@@ -21,9 +22,11 @@ from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import NO_REPLY, Worker
 from common.spec import DIRECTIONS, Direction
 from common.verdicts import ENDED, FINE, VERDICTS, Verdict
-from common.wire import Reply
+from common.wire import Reply, Result
 
 ORDER = list(VERDICTS)
+Described = dict[str, Result | None]
+"""Results by name as a reply describes them; None for a gradient that autograd does not give."""
 LONGEST_REPEATS = 5.0
 """Seconds after which a case is not answered again; calls of 20 ms and less reach all repeats."""
 FEW = 1 << 14
@@ -104,9 +107,7 @@ class Run:
             case Do.FORWARD:
                 return self._forward(attempt)
             case Do.BACKWARD:
-                if attempt in self._ready:
-                    reply, _ = self._ask("backward", attempt)
-                    return "verdict" not in reply
+                return attempt not in self._ready or self._ask("backward", attempt)[0] is not None
             case Do.OUTPUT:
                 self._look_again(attempt, "forward")
             case Do.GRADIENTS:
@@ -118,15 +119,17 @@ class Run:
     def _forward(self, attempt: Attempt) -> bool:
         if not attempt.further:
             self._asked.append(attempt)
-        reply, failure = self._ask("forward", attempt, alive=self._alive)
-        if reply.get("verdict"):
+        results, failure = self._ask("forward", attempt, alive=self._alive)
+        if results is None:
             return False
         self._alive.append(attempt)
-        if self._has_backward(attempt, reply, failure):
+        if self._has_backward(attempt, results[OUTPUT], failure):
             self._ready.add(attempt)
         return True
 
-    def _has_backward(self, attempt: Attempt, reply: Reply, failure: Finding | None) -> bool:
+    def _has_backward(
+        self, attempt: Attempt, output: Result | None, failure: Finding | None
+    ) -> bool:
         """Return whether the output can be differentiated; if not, add that to the findings."""
         found = self.findings["backward"]
         if not self.exchange.names("backward", attempt) or (attempt.further and found):
@@ -134,7 +137,7 @@ class Run:
         if failure and failure.verdict in ("INCORRECT_SHAPE", "INCORRECT_DTYPE"):
             found.append(failure)
             return False
-        differentiable = bool(reply.get("differentiable"))
+        differentiable = output is not None and output.differentiable
         if not differentiable:
             reason = f"{NO_GRADIENT.reason} {attempt.mode.text}"
             found.append(Finding("INCORRECT_NUMERICAL", reason) if attempt.further else NO_GRADIENT)
@@ -167,26 +170,25 @@ class Run:
 
     def _ask(
         self, direction: Direction, attempt: Attempt, **how: Any
-    ) -> tuple[Reply, Finding | None]:
-        """Return the reply to one request, and the finding that it leads to before any comparison.
+    ) -> tuple[Described | None, Finding | None]:
+        """Return the results of one request, and the finding that it leads to before comparisons.
 
+        There are no results where the request failed.
         Where forward fails, backward has the same finding. A further mode's forward counts for
         itself.
         """
         forward = direction == "forward"
         ask = self.exchange.forward if forward else self.exchange.backward
         reply = ask(attempt, **how)
-        results: dict[str, Reply | None] = {OUTPUT: reply} if forward else reply
-        if not _is_reply(reply, results, self.exchange.names(direction, attempt)):
-            reply = {"verdict": "CRASHED", "reason": NO_REPLY}
-        failure = self._failure(reply, results)
+        results = _described(reply, direction, self.exchange.names(direction, attempt))
+        failure = _failure_in_words(reply) if results is None else self._failure(results)
         if failure and attempt.further:
             failure = failure._replace(reason=f"{failure.reason}, {attempt.mode.text}")
         if failure:
             self._add(direction, failure, attempt)
-            if forward and reply.get("verdict") and not attempt.further:
+            if forward and results is None and not attempt.further:
                 self.findings["backward"].append(failure)
-        return reply, failure
+        return results, failure
 
     def _add(self, direction: Direction, failure: Finding, attempt: Attempt) -> None:
         """Add a failure to the findings; what a further mode leaves unsupported is noted alone.
@@ -199,10 +201,8 @@ class Run:
         else:
             self.findings[direction].append(failure)
 
-    def _failure(self, reply: Reply, results: dict[str, Reply | None]) -> Finding | None:
-        """Return the first failure in the reply, the memory, or a result's shape and dtype."""
-        if reply.get("verdict"):
-            return _failure_in_words(reply)
+    def _failure(self, results: Described) -> Finding | None:
+        """Return the first failure in the memory, or in a result's shape and dtype."""
         if overrun := self.exchange.memory.overrun():
             return Finding("OUT_OF_BOUNDS", overrun)
         if changed := self.exchange.memory.changed():
@@ -211,11 +211,11 @@ class Run:
             if result is None:
                 return Finding("INCORRECT_NUMERICAL", f"{label(name)} is None, not even zeros")
             size, dtype = list(self.problem.shapes[name]), self.problem.case.dtype
-            if result["shape"] != size:
-                reason = f"{label(name)} has shape {result['shape']}, expected {size}"
+            if result.shape != size:
+                reason = f"{label(name)} has shape {result.shape}, expected {size}"
                 return Finding("INCORRECT_SHAPE", reason)
-            if result["dtype"] != dtype:
-                reason = f"{label(name)} is {result['dtype']}, expected {dtype}"
+            if result.dtype != dtype:
+                reason = f"{label(name)} is {result.dtype}, expected {dtype}"
                 return Finding("INCORRECT_DTYPE", reason)
         return None
 
@@ -309,30 +309,19 @@ class Run:
 # --- the form of a reply --------------------------------------------------------------------------
 
 
-def _is_reply(reply: Reply, results: dict[str, Reply | None], names: Iterable[str]) -> bool:
-    """Return whether the reply is a failure in words, or describes each result that was asked for.
+def _described(reply: Reply, direction: Direction, names: Iterable[str]) -> Described | None:
+    """Return each result that was asked for as the reply describes it; None for a failure.
 
     Only a comparison can pass: a process that says `PASSED` of itself sent no reply.
     """
-    if "verdict" in reply:
-        return _is_failure(reply)
-    return results.keys() == set(names) and all(map(_is_result, results.values()))
-
-
-def _is_failure(reply: Reply) -> bool:
-    failures = [verdict for verdict in VERDICTS if verdict != "PASSED"]
-    return reply["verdict"] in failures and "reason" in reply
-
-
-def _is_result(result: Any) -> bool:
-    return result is None or (
-        isinstance(result, dict)
-        and isinstance(result.get("shape"), list)
-        and isinstance(result.get("dtype"), str)
-    )
+    try:
+        found = msgspec.convert({OUTPUT: reply} if direction == "forward" else reply, Described)
+    except msgspec.ValidationError:
+        return None
+    return found if found.keys() == set(names) else None
 
 
 def _failure_in_words(reply: Reply) -> Finding:
-    if not _is_failure(reply):
-        return Finding("CRASHED", NO_REPLY)
-    return Finding(reply["verdict"], reply["reason"], kind=Kind(reply.get("kind", "")))
+    if reply.get("verdict") in ORDER[1:] and "reason" in reply:
+        return Finding(reply["verdict"], reply["reason"], kind=Kind(reply.get("kind", "")))
+    return Finding("CRASHED", NO_REPLY)

@@ -153,10 +153,6 @@ def _context_is_lost() -> bool:
 
 def _hide() -> None:
     """Forget the harness's modules: a solution that imports one gets a copy that nobody uses."""
-    for name in list(filter(_is_ours, sys.modules)):
+    for name in [each for each in sys.modules if each.partition(".")[0] == "common"]:
         del sys.modules[name]
     sys.modules["__main__"] = ModuleType("__main__")
-
-
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] == "common"

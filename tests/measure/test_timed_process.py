@@ -187,7 +187,7 @@ def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
     kept, slots = Counter(), {"output": SimpleNamespace(nbytes=nbytes)}
     for _ in range(RUNS):
         memory, worker = Memory(), SimpleNamespace(solution=SimpleNamespace(peer=True))
-        calls = [{"changing": {}}]
+        calls = [SimpleNamespace(changing={})]
         laid = LaidCalls(draw=None, arena=memory, seeds=[3], inputs=[], results=slots, calls=calls)
         process = TimedProcess.__new__(TimedProcess)
         process._laid, process._worker, process.frugal = laid, worker, False
