@@ -34,7 +34,7 @@ MAY = {
     "source": "",
     "wire": "",
     "stats": "",
-    "arena": "",
+    "arena": "wire",
     "verdicts": "errors spec",
     "solutions": "digest errors paths printable",
     "ops": f"{SHARED}",

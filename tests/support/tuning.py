@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from common import wire
@@ -81,7 +82,9 @@ class FakeClock:
             raise KeyboardInterrupt
         self.calls.append((direction, choices))
         # forward alone, as a clock would have it: nothing takes a gradient
-        call = laid.calls[0] if direction == "backward" else laid.calls[0] | {"differentiable": []}
+        call = laid.calls[0]
+        if direction == "forward":
+            call = msgspec.structs.replace(call, differentiable=[])
         reply = worker.ask(wire.Lookups(call=call, choices=choices))
         if reply.get("verdict"):
             return reply
