@@ -12,7 +12,6 @@ import io
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -26,7 +25,6 @@ from common.grading.sweep import Graded
 from common.grading.tiers import no_bfloat16, repeats, tier_cases
 from common.measure.machine import digests_of, place
 from common.measure.rows import Measured, Measurement, record_of
-from common.paths import ROOT
 from common.records.lines import Record
 from common.records.runs import Place
 from common.records.writer import Samples
@@ -37,43 +35,18 @@ from common.verdicts import Verdict
 # --- what is asked --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Source:
-    """A solution's file, relative to the repository where it lies in there."""
-
-    path: str
-    op: str
-
-    @classmethod
-    def of(cls, solution: Solution) -> Source:
-        """Return the source of a solution."""
-        inside = solution.path.is_relative_to(ROOT)
-        path = solution.path.relative_to(ROOT) if inside else solution.path
-        return cls(str(path), solution.op)
-
-    @property
-    def solution(self) -> Solution:
-        """Return the solution, in this process's copy of the repository."""
-        return Solution(ROOT / Path(self.path), self.op)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """The options that all tasks of one command have in common."""
 
     command: Literal["bench", "grade"]
     device: Literal["cpu", "cuda"]
-    sources: tuple[Source, ...]
+    solutions: tuple[Solution, ...]
     tier: Tier
     sample: int | None = None
     memory: int | None = None
     """Bytes of each GPU's memory that may be taken; None for all that is free."""
     verbose: bool = False
-
-    @property
-    def solutions(self) -> list[Solution]:
-        """Return the solutions."""
-        return [source.solution for source in self.sources]
 
 
 @dataclass(frozen=True)

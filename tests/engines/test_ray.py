@@ -14,7 +14,7 @@ import pytest
 
 from common import paths
 from common.engines import ray_engine
-from common.engines.benching import Note, Recorded, bench
+from common.engines.benching import Recorded, bench
 from common.engines.engine import Here, Task
 from common.engines.ray_engine import OWN, SIZES, RayEngine, Remote
 from common.errors import UserError
@@ -134,7 +134,7 @@ def test_a_killed_station_starts_again_and_each_row_comes_once(
         events = list(bench(RayEngine(job, cluster.address), Selection(), {}))
     cluster.remove_node(made)
     (recorded,) = (each for each in events if isinstance(each, Recorded))
-    (line,) = (each.line for each in events if isinstance(each, Note))
+    (line,) = (each for each in events if isinstance(each, str))
     assert line.endswith("was lost: its process or its node has ended")
     rows = [(row.key, row.verdict) for row in runs.read(recorded.path.parent).rows]
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "alone")

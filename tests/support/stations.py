@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from common.engines.engine import Job, Ready, Source, TooLarge, Verdicts
+from common.engines.engine import Job, Ready, TooLarge, Verdicts
 from common.errors import UserError
+from common.paths import ROOT
 from common.records.runs import Place
+from common.solutions import Solution
 from common.verdicts import Verdict
 from tests.support.fake_ray import Fleet, RayError, RayTaskError
 
@@ -14,7 +16,7 @@ SOLUTIONS = ("ada/rope", "bob/rope")
 JOB = Job(
     command="grade",
     device="cpu",
-    sources=tuple(Source(f"contributors/{name}.py", "rope") for name in SOLUTIONS),
+    solutions=tuple(Solution(ROOT / f"contributors/{name}.py", "rope") for name in SOLUTIONS),
     tier="smoke",
 )
 
