@@ -19,10 +19,8 @@ from common.measure.timed_process import (
     Failed,
     LaidCalls,
     TimedProcess,
-    is_samples,
-    is_shifts,
     lay_calls,
-    names_a_call,
+    probe,
 )
 from common.ops._draw import draw
 from tests.support.asking import workers
@@ -56,11 +54,11 @@ class Worker:
     def ask(self, request):
         name = request.__struct_config__.tag
         self.asked.append(name)
-        self.directions.add(request.backward)
+        self.directions.add(getattr(request, "backward", None))
         samples = [1.0] * getattr(request, "rounds", 0)
         if name == "turns":
             return {"samples": dict.fromkeys(request.names, samples), "probes": []}
-        if name in ("turn", "run_on"):
+        if name in ("turn", "run_on") and name not in self.replies:
             return {"samples": samples, "kept": {"call": 1, "shift": 3}}
         return self.replies.get(name, {})
 
@@ -201,9 +199,8 @@ def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
     assert min(kept.values()) > RUNS * most / 6 / 2, "each turn has the same chance"
 
 
-@pytest.mark.parametrize("said", [None, [0], [0, 0.0], [0, True], [0, "1"]])
+@pytest.mark.parametrize("said", [None, [0], [0, 0.5], [0, True], [0, "1"]])
 def test_shifts_that_are_none_are_tampering(said):
-    assert not is_shifts(said, 2)
     process, _ = timed(Worker(shifts={"shifts": said}))
     process.turn("solution", "gpu")(1)
     with pytest.raises(Failed, match="does not say how far"):
@@ -218,15 +215,27 @@ def test_a_peak_that_is_no_size_is_tampering(said):
         timed(Worker(begin_timing={"peak_memory": said}))
 
 
+KEPT_CALL = {"call": 1, "shift": 0}
+SAMPLES = {"samples": [1.5, 2.0], "kept": KEPT_CALL}
+INF, NAN = float("inf"), float("nan")
+
+
 @pytest.mark.parametrize(
-    "samples", [[float("nan"), 1.0], [-1.0, 1.0], ["1", 1.0], [0.0, 1.0], [1.0], [], None, 1.0]
+    "samples", [[NAN, 1.0], [INF, 1.0], [-1.0, 1.0], ["1", 1.0], [0.0, 1.0], [1.0], [], None, 1.0]
 )
-def test_what_is_no_sample_is_seen(samples):
-    assert not is_samples(samples, 2)
-    assert is_samples([1.5, 2.0], 2)
+def test_what_is_no_sample_is_tampering(samples):
+    worker = Worker(turn=SAMPLES | {"samples": samples}, probe={"samples": samples})
+    with pytest.raises(Failed, match="no list of the samples") as failed:
+        timed(worker)[0].turn("solution", "gpu")(2)
+    assert failed.value.verdict == "TAMPERED"
+    with pytest.raises(Failed, match="the probe has no samples") as failed:
+        probe(worker, "gpu", 2)
+    assert failed.value.verdict == "CRASHED"
+    assert timed(Worker(turn=SAMPLES))[0].turn("solution", "gpu")(2) == [1.5, 2.0]
 
 
 @pytest.mark.parametrize("kept", [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {}, None, 1])
-def test_what_names_no_call_is_seen(kept):
-    assert not names_a_call(kept, 2)
-    assert names_a_call({"call": 1, "shift": 0}, 2)
+def test_what_names_no_call_is_tampering(kept):
+    with pytest.raises(Failed, match="it names no call") as failed:
+        timed(Worker(turn=SAMPLES | {"kept": kept}))[0].turn("solution", "gpu")(2)
+    assert failed.value.verdict == "TAMPERED"

@@ -132,11 +132,12 @@ def test_interrupted_and_resumed_gives_the_same_bytes(alice, whole, stops):
 
 @pytest.mark.parametrize("events", [1, 3, 8, 20])
 @pytest.mark.slow
-def test_leaving_the_under_waybetween_two_events_loses_nothing(alice, whole, events):
+def test_leaving_between_two_events_loses_nothing(alice, whole, events, monkeypatch):
     """As Ctrl-C does while the command draws an event."""
     (solution,) = discover(alice.write().folder.parent)
     clock = FakeClock(by_block)
-    under_way = search.tune([solution], "cpu", clock, deadline=DEADLINE, server=alice.server)
+    monkeypatch.setattr(search, "time_forced", clock)
+    under_way = search.tune([solution], "cpu", deadline=DEADLINE, server=alice.server)
     for _ in range(events):
         next(under_way)
     under_way.close()
