@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -166,13 +167,14 @@ class Station:
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
         """Yield the answers to tasks, each for a solution and a case."""
+        found: Iterable[Graded | sweep.TooLarge | list[Measured]]
         if self._job.command == "grade":
-            found = (each for task in tasks for each in self._graded(task))
-            yield from map(_verdicts, self._compiler.behind(found))
-            return
-        for task in tasks:
-            for row in self._measured(task):
-                yield self._rows(row) if isinstance(row, list) else _too_large(row)
+            again = repeats(self._job.tier, self._job.device)
+            graded = (self._sweep.grade(*self._of(task), task.skips, again) for task in tasks)
+            found = self._compiler.behind(itertools.chain.from_iterable(graded))
+        else:
+            found = itertools.chain.from_iterable(map(self._measured, tasks))
+        yield from map(self._answer, found)
 
     def crashed(self, task: Task, reason: str) -> Iterator[Answer]:
         """Yield CRASHED for each solution and case of a task, and run none."""
@@ -197,10 +199,6 @@ class Station:
         chosen = [each for each in self._solutions if each.op == task.op and each.name in named]
         return op, [cases[name] for name in task.due], chosen
 
-    def _graded(self, task: Task) -> Iterator[Graded | sweep.TooLarge]:
-        again = repeats(self._job.tier, self._job.device)
-        return self._sweep.grade(*self._of(task), task.skips, again)
-
     def _measured(self, task: Task) -> Iterator[list[Measured] | sweep.TooLarge]:
         if self._measurement is None:
             self._measurement = Measurement(
@@ -213,8 +211,12 @@ class Station:
     def _digests(self) -> dict[Solution, tuple[str, str]]:
         return digests_of(self._solutions)
 
-    def _rows(self, found: Sequence[Measured]) -> Rows:
-        """Return the rows with the node and the device."""
+    def _answer(self, found: Graded | sweep.TooLarge | list[Measured]) -> Answer:
+        """Return what was found as an answer; rows with the node and the device."""
+        if isinstance(found, sweep.TooLarge):
+            return TooLarge(found.op.name, found.case.name, found.reason)
+        if isinstance(found, Graded):
+            return Verdicts(tuple(found.verdicts.values()))
         where = {"node": self.place.node, "device": self.place.uuid}
         rows = tuple(msgspec.structs.replace(each.row, **where) for each in found)
         return Rows(rows, tuple(each.samples for each in found))
@@ -233,16 +235,6 @@ class Station:
             for direction in DIRECTIONS
         )  # fmt: skip
         return Rows(tuple(rows), (None,) * len(DIRECTIONS))
-
-
-def _verdicts(found: Graded | sweep.TooLarge) -> Answer:
-    if isinstance(found, sweep.TooLarge):
-        return _too_large(found)
-    return Verdicts(tuple(found.verdicts.values()))
-
-
-def _too_large(found: sweep.TooLarge) -> TooLarge:
-    return TooLarge(found.op.name, found.case.name, found.reason)
 
 
 # --- engines --------------------------------------------------------------------------------------

@@ -262,14 +262,12 @@ def _time(
     patience: float,
     frugal: bool,
 ) -> Reply:
-    case = problem.case
-    work = problem.op.timed_work(case, direction)
     with device.watched(device.reader(problem.device)) as readings:
         laid = _laid(problem, worker, direction)
         timed = TimedProcess(worker, laid, direction, frugal=frugal)
-        baseline.begin(problem, direction, work, frugal)
-        shared = baseline.on_one_core(worker) if case.ranked_by == "host" else nullcontext()
-        with shared:
+        baseline.begin(problem, direction, frugal)
+        by_host = problem.case.ranked_by == "host"
+        with baseline.on_one_core(worker) if by_host else nullcontext():
             times = _times(timed, baseline, problem, direction, patience)
         long = _sustained(timed, baseline, times.get("gpu", {}), patience)
     gpu, notes = times.get("gpu", {}), []

@@ -42,7 +42,7 @@ def test_what_an_earlier_run_did_is_planned_no_more():
 
 def test_a_row_tells_its_node_and_device():
     place = SimpleNamespace(node="n1", uuid="GPU-a")
-    found = Station._rows(SimpleNamespace(place=place), [Measured(row(), None, None)])
+    found = Station._answer(SimpleNamespace(place=place), [Measured(row(), None, None)])
     assert [(each.node, each.device) for each in found.rows] == [("n1", "GPU-a")]
 
 

@@ -146,7 +146,7 @@ HONEST = {
         test_nodes.test_stations_have_cores_of_their_own,
     ),
     "a row tells node and device": (
-        Station, "_rows", "**where", "",
+        Station, "_answer", "**where", "",
         test_one_device.test_a_row_tells_its_node_and_device,
     ),
     "a case's row from another device says so": (
