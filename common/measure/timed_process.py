@@ -181,12 +181,8 @@ class TimedProcess:
         """Return a function that takes samples of one contestant; see `sandbox.clock.Clock`."""
 
         def take(rounds: int) -> list[float]:
-            reply = self._ask(
-                wire.Turn(
-                    name=name, clock=clock, rounds=rounds, burst=burst, backward=self._backward
-                )
-            )
-            samples: Times = _read(reply.get("samples"), Times, NO_SAMPLES, rounds)
+            said, reply = self._turns([name], clock=clock, rounds=rounds, burst=burst, look=0)
+            samples: Times = _read(said[name], Times, NO_SAMPLES, rounds)
             self._keep(name if name in FORWARD_ALONE else "sample", reply)
             self._at = name
             self._give_back()
@@ -261,13 +257,18 @@ class TimedProcess:
             names: The contestants, in their order.
             how: See `sandbox.timed.take_turns`.
         """
-        reply = self._ask(wire.Turns(names=list(names), **how, backward=self._backward))
+        samples, reply = self._turns(names, **how)
         self._at = names[-1]
         self._give_back()
-        samples: Any = reply.get("samples")
+        return samples, reply["probes"]
+
+    def _turns(self, names: Sequence[str], **how: Any) -> tuple[dict[str, Any], Reply]:
+        """Return what the process says of each contestant's samples, and its whole reply."""
+        reply = self._ask(wire.Turns(names=list(names), **how, backward=self._backward))
+        samples: dict[str, Any] = _read(reply.get("samples"), dict[str, Any], NO_SAMPLES)
         if list(samples) != list(names):
             raise Failed("TAMPERED", NO_SAMPLES)
-        return samples, reply["probes"]
+        return samples, reply
 
     def _ask(self, request: wire.Request) -> Reply:
         reply = self._worker.ask(request)

@@ -55,11 +55,12 @@ class Worker:
         name = request.__struct_config__.tag
         self.asked.append(name)
         self.directions.add(getattr(request, "backward", None))
-        samples = [1.0] * getattr(request, "rounds", 0)
+        kept = {"kept": {"call": 1, "shift": 3}}
+        if name == "run_on":
+            return kept
         if name == "turns":
-            return {"samples": dict.fromkeys(request.names, samples), "probes": []}
-        if name in ("turn", "run_on") and name not in self.replies:
-            return {"samples": samples, "kept": {"call": 1, "shift": 3}}
+            samples = dict.fromkeys(request.names, [1.0] * request.rounds)
+            return {"samples": samples, "probes": []} | kept | self.replies.get(name, {})
         return self.replies.get(name, {})
 
 
@@ -119,7 +120,7 @@ def test_every_input_changes_and_rows_stay_whole(name, changing):
 # --- its requests ---------------------------------------------------------------------------------
 
 
-SOLUTIONS_TURN = ("turn", lambda process: process.turn("solution", "gpu")(1))
+SOLUTIONS_TURN = ("turns", lambda process: process.turn("solution", "gpu")(1))
 ITS_RUN = ("run_on", lambda process: process.run_on("solution", 1))
 NO_WAIT = ("run_on", lambda process: process.run_on("solution", 1, wait=False))
 EAGERS_TURNS = (
@@ -215,8 +216,6 @@ def test_a_peak_that_is_no_size_is_tampering(said):
         timed(Worker(begin_timing={"peak_memory": said}))
 
 
-KEPT_CALL = {"call": 1, "shift": 0}
-SAMPLES = {"samples": [1.5, 2.0], "kept": KEPT_CALL}
 INF, NAN = float("inf"), float("nan")
 
 
@@ -224,18 +223,22 @@ INF, NAN = float("inf"), float("nan")
     "samples", [[NAN, 1.0], [INF, 1.0], [-1.0, 1.0], ["1", 1.0], [0.0, 1.0], [1.0], [], None, 1.0]
 )
 def test_what_is_no_sample_is_tampering(samples):
-    worker = Worker(turn=SAMPLES | {"samples": samples}, probe={"samples": samples})
+    worker = Worker(turns={"samples": {"solution": samples}}, probe={"samples": samples})
     with pytest.raises(Failed, match="no list of the samples") as failed:
         timed(worker)[0].turn("solution", "gpu")(2)
     assert failed.value.verdict == "TAMPERED"
     with pytest.raises(Failed, match="the probe has no samples") as failed:
         probe(worker, "gpu", 2)
     assert failed.value.verdict == "CRASHED"
-    assert timed(Worker(turn=SAMPLES))[0].turn("solution", "gpu")(2) == [1.5, 2.0]
+    for said in (samples, {"eager": [1.0, 1.0]}, {}):
+        with pytest.raises(Failed, match="no list of the samples"):
+            timed(Worker(turns={"samples": said}))[0].turn("solution", "gpu")(2)
+    right = Worker(turns={"samples": {"solution": [1.5, 2.0]}})
+    assert timed(right)[0].turn("solution", "gpu")(2) == [1.5, 2.0]
 
 
 @pytest.mark.parametrize("kept", [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {}, None, 1])
 def test_what_names_no_call_is_tampering(kept):
     with pytest.raises(Failed, match="it names no call") as failed:
-        timed(Worker(turn=SAMPLES | {"kept": kept}))[0].turn("solution", "gpu")(2)
+        timed(Worker(turns={"kept": kept}))[0].turn("solution", "gpu")(2)
     assert failed.value.verdict == "TAMPERED"
