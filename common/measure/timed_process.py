@@ -35,8 +35,8 @@ larger ones one turn. Who computes one call of sixteen passes one comparison of 
 SUSTAINED, TRIAL = 0.5, 0.03
 """Seconds of a sustained run, and of the run before it if a call takes as long as its samples of
 GPU time."""
-Size = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-"""Bytes, as a record holds them."""
+Size = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None
+"""Bytes, as a record holds them, if they are known."""
 Times = list[Annotated[float, Meta(gt=0, le=sys.float_info.max)]]
 """Samples in microseconds."""
 Turn = Callable[[int], list[float]]
@@ -169,7 +169,7 @@ class TimedProcess:
             )
         )
         said = reply.get("peak_memory")
-        self.peak_memory = _read(said, Size | None, "what it reports is no size of memory")
+        self.peak_memory = _read(said, Size, "what it reports is no size of memory")
         """The bytes that a call takes beyond inputs and results, as the process says; None on a
         CPU."""
         self.slow = reply.get("slow") is True

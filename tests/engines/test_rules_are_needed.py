@@ -129,7 +129,7 @@ FAULTS = {
 HONEST = {
     "all solutions answer a case on one device": (
         Engine, "tasks", "tuple(name for name in names[op]", "tuple(name for name in names[op][:1]",
-        test_several_devices.test_all_solutions_answer_a_case_on_one_device,
+        test_several_devices.test_every_case_is_done_once_and_by_all_stations,
     ),
     "a timed station has its GPU alone": (
         options, "chosen", 'and command == "bench"', "and False",

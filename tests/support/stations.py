@@ -41,7 +41,7 @@ class Station:
         self.name, self.loses, self.cases = name, loses, cases(count)
         self.place = {"device": "cpu", "name": kind, "versions": {"torch": "2"}} | place
         self.starts, self.asked, self.ended = 0, Counter(), False
-        self.tasks, self.starts_again = [], True
+        self.tasks, self.reasons, self.starts_again = [], [], True
         self.too_large = self.fault = None
         self.says = True
 
@@ -69,6 +69,7 @@ class Station:
 
     def crashed(self, task, reason):
         ((case, (solution,)),) = task.due.items()
+        self.reasons.append(reason)
         return [verdicts(solution, case, "CRASHED", reason)]
 
     def close(self):

@@ -11,7 +11,7 @@ import pytest
 from common.measure import machine
 from common.solutions import discover
 from common.tuning import search
-from common.tuning.points import SCHEMA, fastest
+from common.tuning.points import SCHEMA
 from tests.support.tuning import DEADLINE, DEVICE, SOLUTION, FakeClock, Folder, by_block
 
 pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
@@ -93,10 +93,6 @@ def test_within_a_hundredth_the_earliest_declared_is_taken(alice, faster, block)
     times = {1: 100.0, 2: 100.0 * faster, 4: 100.0 * faster}
     alice.write().run(lambda shape, block: times[block] if shape[0] == "turn" else 0.0)
     assert alice.blocks["turn"] == {80: block, 512: block}
-
-
-def test_of_nothing_timed_nothing_is_fastest():
-    assert fastest([]) is None
 
 
 def test_the_default_is_measured_though_the_space_leaves_it_out(alice):
