@@ -206,16 +206,6 @@ class Shifts(Request, tag="shifts"):
     backward: bool
 
 
-class Turn(Request, tag="turn"):
-    """See `timed.take_turn`."""
-
-    name: str
-    clock: str
-    rounds: int
-    burst: int
-    backward: bool
-
-
 class Turns(Request, tag="turns"):
     """See `timed.take_turns`."""
 
@@ -292,7 +282,7 @@ class Count(Request, tag="count"):
 AnyRequest = (
     Share | Load | Settle
     | Forward | Backward | Deliver | Conflicts
-    | BeginTiming | GetReady | GiveBack | Shifts | Turn | Turns | Capture | RunOn | Probe | Trace
+    | BeginTiming | GetReady | GiveBack | Shifts | Turns | Capture | RunOn | Probe | Trace
     | Tunable | Force | Lookups | Launches | Count
 )  # fmt: skip
 

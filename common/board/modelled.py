@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -236,7 +237,7 @@ Amount = Callable[[Counted], float]
 def _times(cases: Iterable[Counted], amount: Amount, least: Amount) -> str:
     """Return how many times the least it is, or a dash where there is none of it."""
     ratios = [amount(case) / least(case) for case in cases if amount(case) and least(case)]
-    return f"{stats.geometric_mean(ratios):.2f}" if ratios else "–"
+    return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "–"
 
 
 def moved(case: Counted) -> int:

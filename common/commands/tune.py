@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 def draw(events: Generator[Event]) -> list[Found] | None:
     """Draw the events as bars and lines; return the results, or None if there was no search."""
-    from common.tuning.search import CaseStarted, ConfigTimed, Found, Notice
+    from common.tuning.search import CaseStarted, ConfigTimed, Found
 
     found: list[Found] | None = None
     with Steps("cases", 0) as steps:
@@ -59,8 +59,8 @@ def draw(events: Generator[Event]) -> list[Found] | None:
                         steps.done(f"{solution.name} {case.name}")
                 case ConfigTimed(task, done, total):
                     steps.doing(f"{task.shape}: {done} of {total} configurations")
-                case Notice(line):
-                    steps.say(line)
+                case str():
+                    steps.say(event)
                 case Found() if found is not None:
                     found.append(event)
     return found

@@ -51,7 +51,6 @@ REQUESTS: Mapping[type[wire.Request], Callable[..., Reply]] = MappingProxyType(
         wire.GetReady: timed.get_ready,
         wire.GiveBack: timed.give_back,
         wire.Shifts: timed.shifts,
-        wire.Turn: timed.take_turn,
         wire.Turns: timed.take_turns,
         wire.Capture: timed.capture,
         wire.RunOn: timed.run_on,

@@ -108,20 +108,6 @@ def check_sample(session: Session, output: torch.Tensor) -> None:
     session.check_output(output)
 
 
-def take_turn(
-    session: Session, name: str, clock: ByClock, rounds: int, burst: int, backward: bool
-) -> Reply:
-    """Take samples of one contestant; see `Clock.turn`.
-
-    Returns:
-        `samples` in microseconds, and as `kept` the call whose results lie in the slots and the
-        shift of its inputs; None where no results are kept.
-    """
-    timed = session.clocks[backward]
-    samples = timed.turn(name, clock, rounds, burst)
-    return {"samples": samples, "kept": timed.ours.delivered()}
-
-
 def get_ready(session: Session, name: str, backward: bool) -> Reply:
     """Wait for the GPU and warm up what is cold, so that the next request is a contestant's alone.
 
@@ -153,19 +139,23 @@ def take_turns(
     look: int,
     backward: bool,
 ) -> Reply:
-    """Take samples of several contestants, in their order, with the probe between their turns.
+    """Take samples of contestants, in their order, with the probe between their turns.
+
+    See `Clock.turn`.
 
     Returns:
-        `samples` by name, and `probes`: `look` samples of the probe before the first turn and
-        after each; none where `look` is 0.
+        `samples` in microseconds by name; as `probes`, `look` samples of the probe before the first
+        turn and after each, none where `look` is 0; and as `kept` the call of the last turn whose
+        results lie in the slots and the shift of its inputs, None where no results are kept.
     """
+    timed, kept = session.clocks[backward], None
     samples, probes = {}, [_probe(session, clock, look)] if look else []
     for name in names:
-        turn = take_turn(session, name, clock, rounds, burst, backward)
-        samples[name] = turn["samples"]
+        samples[name] = timed.turn(name, clock, rounds, burst)
+        kept = timed.ours.delivered()
         if look:
             probes.append(_probes(session).take(clock, look))
-    return {"samples": samples, "probes": probes}
+    return {"samples": samples, "probes": probes, "kept": kept}
 
 
 def capture(session: Session, backward: bool) -> Reply:
@@ -183,7 +173,7 @@ def run_on(
     frugal: bool,
     backward: bool,
 ) -> Reply:
-    """Make calls round after round; see `Clock.run_on`, and `take_turn` for `kept`."""
+    """Make calls round after round; see `Clock.run_on`, and `take_turns` for `kept`."""
     timed = session.clocks[backward]
     timed.run_on(name, rounds, renew, run, wait, frugal)
     return {"kept": timed.ours.delivered()}

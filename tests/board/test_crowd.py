@@ -120,10 +120,7 @@ def test_some_devices_of_many_are_drawn(results):
 
 @pytest.mark.slow
 def test_a_board_of_100_000_rows_draws_the_best_of_them(tmp_path):
-    """Drawn in full, a tenth of these rows took 30 s.
-
-    `python -m tests.generators.crowding` measures the time and the memory.
-    """
+    """Drawn in full, a tenth of these rows took 30 s."""
     root = crowd.tree(tmp_path / "tree", solutions=1000)
     ran = subprocess.run([sys.executable, "-m", "common", "leaderboard"], cwd=root,
                          env=environment(), capture_output=True, text=True,

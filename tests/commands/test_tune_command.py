@@ -96,7 +96,8 @@ def on_a_gpu(alice, monkeypatch):
             assert memory is None
             assert device == "cuda"
             clock = FakeClock(by_block, stop)
-            return whole(chosen, "cpu", clock, deadline=DEADLINE, quiet=quiet, server=alice.server)
+            patch.setattr(search, "time_forced", clock)
+            return whole(chosen, "cpu", deadline=DEADLINE, quiet=quiet, server=alice.server)
 
         with monkeypatch.context() as patch:
             patch.setattr(search, "tune", faked)

@@ -19,10 +19,8 @@ from common.measure.timed_process import (
     Failed,
     LaidCalls,
     TimedProcess,
-    is_samples,
-    is_shifts,
     lay_calls,
-    names_a_call,
+    probe,
 )
 from common.ops._draw import draw
 from tests.support.asking import workers
@@ -56,12 +54,13 @@ class Worker:
     def ask(self, request):
         name = request.__struct_config__.tag
         self.asked.append(name)
-        self.directions.add(request.backward)
-        samples = [1.0] * getattr(request, "rounds", 0)
+        self.directions.add(getattr(request, "backward", None))
+        kept = {"kept": {"call": 1, "shift": 3}}
+        if name == "run_on":
+            return kept
         if name == "turns":
-            return {"samples": dict.fromkeys(request.names, samples), "probes": []}
-        if name in ("turn", "run_on"):
-            return {"samples": samples, "kept": {"call": 1, "shift": 3}}
+            samples = dict.fromkeys(request.names, [1.0] * request.rounds)
+            return {"samples": samples, "probes": []} | kept | self.replies.get(name, {})
         return self.replies.get(name, {})
 
 
@@ -121,7 +120,7 @@ def test_every_input_changes_and_rows_stay_whole(name, changing):
 # --- its requests ---------------------------------------------------------------------------------
 
 
-SOLUTIONS_TURN = ("turn", lambda process: process.turn("solution", "gpu")(1))
+SOLUTIONS_TURN = ("turns", lambda process: process.turn("solution", "gpu")(1))
 ITS_RUN = ("run_on", lambda process: process.run_on("solution", 1))
 NO_WAIT = ("run_on", lambda process: process.run_on("solution", 1, wait=False))
 EAGERS_TURNS = (
@@ -201,9 +200,8 @@ def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
     assert min(kept.values()) > RUNS * most / 6 / 2, "each turn has the same chance"
 
 
-@pytest.mark.parametrize("said", [None, [0], [0, 0.0], [0, True], [0, "1"]])
+@pytest.mark.parametrize("said", [None, [0], [0, 0.5], [0, True], [0, "1"]])
 def test_shifts_that_are_none_are_tampering(said):
-    assert not is_shifts(said, 2)
     process, _ = timed(Worker(shifts={"shifts": said}))
     process.turn("solution", "gpu")(1)
     with pytest.raises(Failed, match="does not say how far"):
@@ -218,15 +216,29 @@ def test_a_peak_that_is_no_size_is_tampering(said):
         timed(Worker(begin_timing={"peak_memory": said}))
 
 
+INF, NAN = float("inf"), float("nan")
+
+
 @pytest.mark.parametrize(
-    "samples", [[float("nan"), 1.0], [-1.0, 1.0], ["1", 1.0], [0.0, 1.0], [1.0], [], None, 1.0]
+    "samples", [[NAN, 1.0], [INF, 1.0], [-1.0, 1.0], ["1", 1.0], [0.0, 1.0], [1.0], [], None, 1.0]
 )
-def test_what_is_no_sample_is_seen(samples):
-    assert not is_samples(samples, 2)
-    assert is_samples([1.5, 2.0], 2)
+def test_what_is_no_sample_is_tampering(samples):
+    worker = Worker(turns={"samples": {"solution": samples}}, probe={"samples": samples})
+    with pytest.raises(Failed, match="no list of the samples") as failed:
+        timed(worker)[0].turn("solution", "gpu")(2)
+    assert failed.value.verdict == "TAMPERED"
+    with pytest.raises(Failed, match="the probe has no samples") as failed:
+        probe(worker, "gpu", 2)
+    assert failed.value.verdict == "CRASHED"
+    for said in (samples, {"eager": [1.0, 1.0]}, {}):
+        with pytest.raises(Failed, match="no list of the samples"):
+            timed(Worker(turns={"samples": said}))[0].turn("solution", "gpu")(2)
+    right = Worker(turns={"samples": {"solution": [1.5, 2.0]}})
+    assert timed(right)[0].turn("solution", "gpu")(2) == [1.5, 2.0]
 
 
 @pytest.mark.parametrize("kept", [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {}, None, 1])
-def test_what_names_no_call_is_seen(kept):
-    assert not names_a_call(kept, 2)
-    assert names_a_call({"call": 1, "shift": 0}, 2)
+def test_what_names_no_call_is_tampering(kept):
+    with pytest.raises(Failed, match="it names no call") as failed:
+        timed(Worker(turns={"kept": kept}))[0].turn("solution", "gpu")(2)
+    assert failed.value.verdict == "TAMPERED"
