@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +35,6 @@ Pair = tuple[Summary, Summary]
 """The solution's time and eager's."""
 Floats = npt.NDArray[np.float64]
 NO_TIMES = (math.nan,) * 6
-Places = Mapping[tuple[str, str, str], int]
-"""The place of each op, track and solution."""
 
 
 @dataclass(frozen=True)
@@ -149,12 +146,10 @@ class Track:
         return row if row and (row.clock == self.clock or not row.gpu) else None
 
 
-def rank(records: Iterable[Record], places: Places = MappingProxyType({})) -> list[Track]:
-    """Return every track of every op: ranked entries first, then those that do not cover it.
+def rank(records: Iterable[Record]) -> list[Track]:
+    """Return every track of every op, from the latest rows.
 
-    Args:
-        records: The latest rows.
-        places: The places among all, where the rows are of some solutions alone.
+    Ranked entries stand first, then those that do not cover the track.
     """
     rows = list(records)
     apart = eager_apart(rows)
@@ -163,7 +158,7 @@ def rank(records: Iterable[Record], places: Places = MappingProxyType({})) -> li
         solutions = tracks[row.op, row.track]
         solutions.setdefault(row.solution, {})[row.case, row.direction] = row
     ranked = [
-        _track(op, name, solutions, apart, places)
+        _track(op, name, solutions, apart)
         for (op, name), solutions in sorted(tracks.items(), key=_place)
     ]
     answering = {(row.op, row.solution) for row in rows if row.verdict != "UNSUPPORTED"}
@@ -207,15 +202,15 @@ def _track(
     name: str,
     solutions: dict[str, dict[Cell, Record]],
     apart: Collection[tuple[str, ...]],
-    places: Places,
 ) -> Track:
     cells = tuple(dict.fromkeys(cell for found in solutions.values() for cell in found))
     timings = np.array([[_timing(found.get(c)) for c in cells] for found in solutions.values()])
     clock = int(timings[..., 0].max())
     entries = [_entry(name, found, cells, clock, apart) for name, found in solutions.items()]
-    best = {number: replace(entries[number], score=score,
-                            rank=places.get((op, name, entries[number].solution), place))
-            for number, (score, place) in _ranked(timings).items()}  # fmt: skip
+    best = {
+        number: replace(entries[number], score=score, rank=place)
+        for number, (score, place) in _ranked(timings).items()
+    }
     others = sorted(
         (entry for number, entry in enumerate(entries) if number not in best),
         key=lambda entry: (-entry.covered, entry.peer, entry.solution),

@@ -6,13 +6,11 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from common.board.ranking import (
     LIMITS,
     Cell,
     Entry,
-    Places,
     Score,
     Track,
     median,
@@ -62,14 +60,12 @@ def place(op: str) -> tuple[int, str]:
     return (OPS.index(op) if op in OPS else len(OPS), op)
 
 
-def tracks_by_op(
-    rows: Iterable[Record], places: Places = MappingProxyType({})
-) -> list[tuple[str, list[Track]]]:
+def tracks_by_op(rows: Iterable[Record]) -> list[tuple[str, list[Track]]]:
     """Rank the rows, and return the ops in the order of `OPS`, each with its tracks.
 
-    An op's main track is the first. See `rank` for the places.
+    An op's main track is the first.
     """
-    tracks = sorted(rank(rows, places), key=lambda track: place(track.op))
+    tracks = sorted(rank(rows), key=lambda track: place(track.op))
     return [(op, list(found)) for op, found in itertools.groupby(tracks, lambda track: track.op)]
 
 

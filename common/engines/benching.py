@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from common import ops, paths
+from common import ops
 from common.engines.engine import Answer, Engine, Rows, TooLarge
 from common.errors import UserError
 from common.grading import counting
@@ -17,7 +17,6 @@ from common.grading.counting import Count
 from common.grading.sweep import eager_of
 from common.measure.machine import digests_of
 from common.measure.recording import Recording, recording
-from common.records import runs
 from common.records.lines import SCHEMA, Counted, LeftOut, Memory, Record, Selection, Steps
 from common.solutions import Solution
 from common.spec import DIRECTIONS
@@ -80,7 +79,6 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
         UserError: The tier has no cases, another run is writing, a solution changed the record, or
             no device is left.
     """
-    runs.name_old_files(paths.RESULTS)
     solutions = engine.job.solutions
     with contextlib.ExitStack() as files:  # closed once the solutions have ended
         with engine:

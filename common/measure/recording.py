@@ -50,7 +50,7 @@ class Recording:
             writer.mend(self.path, self.done)
         self._begun, self._lines = time.monotonic(), RunWriter(self.path)
         if not found:
-            self._lines.begin(self.run)
+            self._lines.write(self.run)
         self.rows([msgspec.structs.replace(row, run=self.run.run) for row in unchanged])
 
     def rows(self, rows: Sequence[Record], samples: Sequence[Samples | None] = ()) -> None:
@@ -61,12 +61,12 @@ class Recording:
         """Write and return the line on a case that does not fit."""
         tier, run = self.run.selection.tier, self.run.run
         line = LeftOut(schema=SCHEMA, run=run, op=op, case=case, tier=tier, reason=reason)
-        self._lines.left_out(line)
+        self._lines.write(line)
         return line
 
     def counted(self, line: Counted) -> None:
         """Write the counted work of a case."""
-        self._lines.counted(line)
+        self._lines.write(line)
 
     def end(self, memory: lines.Memory | None) -> None:
         """Write the last line, with the run's GPU memory."""

@@ -137,7 +137,7 @@ def test_the_terminal_shows_markup_as_text_and_that_nothing_was_timed():
 
 def test_a_track_needs_records_alone(tmp_path):
     writer = RunWriter(tmp_path / "a-gpu" / "20261121T082930Z-r1.jsonl")
-    writer.begin(RUN)
+    writer.write(RUN)
     writer.rows(ROWS)
     writer.close()
     (results,) = runs.read_all(tmp_path)

@@ -37,9 +37,9 @@ def shown(rows, lines, *of):
 def test_cases_left_out_and_memory_are_read_as_written(tmp_path, memory, peak):
     """Without a GPU no memory is written."""
     file = RunWriter(tmp_path / NAME)
-    file.begin(RUN)
+    file.write(RUN)
     file.rows([row(peak_memory=peak)])
-    file.left_out(WIDE)
+    file.write(WIDE)
     file.end(RUN.run, memory)
     file.close()
     results = runs.read(tmp_path)

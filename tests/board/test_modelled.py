@@ -144,9 +144,9 @@ def both(repository, recorded):
     text = recorded.read_text().replace('"A GPU"', '"NVIDIA H200"')
     recorded.write_text(text)
     writer = RunWriter(repository / "results" / "cpu" / "20261121T082931Z-r2.jsonl")
-    writer.begin(replace(CPU, run="r2"))
+    writer.write(replace(CPU, run="r2"))
     writer.rows([twin("house/rope", run="r2")])
-    writer.counted(counted("house/rope", launch(), run="r2"))
+    writer.write(counted("house/rope", launch(), run="r2"))
     writer.end("r2")
     writer.close()
 

@@ -1,21 +1,15 @@
 """The scale of a sweep: what its driver's work costs here, and simulated devices that sleep.
 
-    python -m tests.generators.scaling            # the tables of docs/scale.md, in Markdown
-    python -m tests.generators.scaling --board    # the board's too, whose rows take a gigabyte
+    python -m tests.generators.scaling    # the tables of docs/scale.md, in Markdown
 
 The costs of the driver are measured. The devices are simulated, event by event: a case lasts as
 long as one of the committed record did, drawn around its mean, and the driver takes one answer
 after the other.
 """
 
-import argparse
-import contextlib
 import heapq
 import os
 import random
-import re
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -31,12 +25,8 @@ from tests.support import crowd
 
 DEVICES = (1, 10, 100, 1000)
 SOLUTIONS = (1, 100, 10_000)
-BOARDS = ((100, 1), (1000, 1), (10_000, 1), (10, 1000))
-"""Solutions and devices; each pair has 100 rows a solution and device."""
 SPREAD = 0.5
 """The deviation of the logarithm of a case's time."""
-PAUSE = 0.1
-"""Seconds between two looks at a board's memory."""
 SYNC, SYNCS = "a row synced to the disk, by the wall", 200
 KEPT = 10_000
 """The rows of the record that costs are measured with."""
@@ -65,7 +55,7 @@ def costs(folder):
     begun, row, *_ = runs.lines(path)
     raw, sampled = msgspec.json.encode(row), recorded_samples()
     file = RunWriter(folder / "record" / "20260101-r.jsonl")
-    file.begin(begun)
+    file.write(begun)
     waiting = iter(sampled)
     steps = {
         "a worker's answer decoded": (lambda: msgspec.json.decode(raw, type=Record), KEPT, 1),
@@ -130,33 +120,6 @@ def simulate(devices, cases, seconds, driver, seed=0):
     return free, sum(lasting) / (devices * free)
 
 
-# --- board ----------------------------------------------------------------------------------------
-
-
-def board(root):
-    """The wall time, the processor's time and the peak memory of a board's processes: s, s, MB."""
-    began = time.perf_counter()
-    child = subprocess.Popen([sys.executable, "-m", "common", "leaderboard"], cwd=root,
-                             stdout=subprocess.DEVNULL)  # fmt: skip
-    peak, ended = 0, 0
-    while not ended:
-        time.sleep(PAUSE)
-        peak = max(peak, memory(child.pid))
-        ended, code, used = os.wait4(child.pid, os.WNOHANG)
-    assert code == 0
-    return time.perf_counter() - began, used.ru_utime + used.ru_stime, peak >> 10
-
-
-def memory(process):
-    """The KiB of a process and of its children; what several share counts once."""
-    folder = Path("/proc", str(process))
-    with contextlib.suppress(OSError):  # it ends
-        own = re.search(r"^Pss: +(\d+)", (folder / "smaps_rollup").read_text(), re.MULTILINE)
-        children = (folder / "task" / str(process) / "children").read_text().split()
-        return (int(own[1]) if own else 0) + sum(map(memory, children))
-    return 0
-
-
 def table(header, rows):
     """Print a table in Markdown; numbers stand at the right."""
     rules = ["---", *["---:"] * (len(header) - 1)]
@@ -198,18 +161,5 @@ def _cell(seconds, efficiency):
     return f"{duration(seconds)}, {efficiency:.0%}"
 
 
-def boards():
-    rows = []
-    for solutions, devices in BOARDS:
-        with tempfile.TemporaryDirectory() as folder:
-            root = crowd.tree(Path(folder) / "tree", solutions, devices)
-            wall, used, memory = board(root)
-        rows.append((f"{solutions:,} × {devices:,}", f"{solutions * devices * ROWS:,}",
-                     duration(wall), duration(used), f"{memory:,} MB"))  # fmt: skip
-    table(("solutions × devices", "rows", "by the wall", "processor", "memory at most"), rows)
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--board", action="store_true", help="draw boards of up to a million rows")
-    boards() if parser.parse_args().board else main()
+    main()

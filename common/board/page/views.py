@@ -254,14 +254,13 @@ def rankings(
     """
     rows = [row for row in section.rows if row.track == track.name]
     cases = list(dict.fromkeys(case for case, _ in track.cells))
-    places = {(track.op, track.name, e.solution): e.rank for e in track.entries if e.rank}
     for direction in (ALL, *track.directions):
         for case in (ALL, *cases):
             chosen = [
                 row for row in rows if direction in (ALL, row.direction) and case in (ALL, row.case)
             ]
             if chosen:
-                (of_choice,) = rank(chosen, {} if direction or case else places)
+                (of_choice,) = rank(chosen)
                 yield Ranking(direction, case, shown, of_choice, about)
 
 
