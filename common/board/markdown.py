@@ -98,7 +98,7 @@ def _device(device: Device, about: Mapping[str, About]) -> list[str]:
     texts = [f"## {escaped(device.name)}", f"{versions}.", *_peak(run.peak), *_memory(results)]
     for section in device.sections:
         texts += _section(section, about)
-    plots = sweeps.files(results, sweeps.rows_of(results, about))
+    plots = sweeps.files(results, sweeps.plots(sweeps.rows_of(results, about)))
     texts += [f"![{title}]({path})" for path, title in plots.items()]
     texts += map(escaped, lines_of(results.left_out("plot")))
     absent = [f"- {peer}: {reason}" for peer, reason in results.absent.items()]

@@ -131,7 +131,7 @@ def _modelled(boards: Sequence[Results], about: Mapping[str, About], only: str |
         gpu = GPUS.get(results.runs[-1].device_name) if results.timed else None
         rows = [row for row in results.latest() if row.solution in about]
         if gpu and (pairs := modelled.pairs(rows, counts, gpu)):
-            terminal.show_modelled(pairs, gpu, console, only or "")
+            terminal.show_tables(modelled.tables(pairs, gpu), console, only or "")
             shown = True
     if not shown:
         raise UserError(
@@ -143,12 +143,12 @@ def _modelled(boards: Sequence[Results], about: Mapping[str, About], only: str |
 def _side_by_side(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
     """Show how many times as fast as eager each solution is on each device."""
     from common.board import terminal
-    from common.board.devices import devices
+    from common.board.devices import devices, side_by_side
 
     found = devices([results for results in boards if results.timed], about)
     if len(found) < 2:
         raise UserError("fewer than two GPUs have records: run bench on another one")
-    terminal.show_devices(found, about, terminal.console(), only or "")
+    terminal.show_tables(side_by_side(found, about), terminal.console(), only or "")
     return 0
 
 

@@ -1,10 +1,9 @@
 """The time and the memory that a board of many solutions takes, from records to the page.
 
-    python -m tests.generators.crowding                        # 100,000 rows of one device
-    python -m tests.generators.crowding --solutions 10000      # a million
+    python -m tests.generators.crowding    # 10,000 rows of one device
 
 It prints the seconds by the wall, those of the processor, of all processes together, and the most
-memory of one of them. docs/scale.md has what two cores took.
+memory of one of them. docs/scale.md has what a core took.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from tests.support import crowd
 def main():
     """Make a crowd, draw its board, and print a line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--solutions", type=int, default=1000)
+    parser.add_argument("--solutions", type=int, default=100)
     parser.add_argument("--devices", type=int, default=1)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
