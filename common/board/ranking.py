@@ -162,26 +162,16 @@ def rank(records: Iterable[Record]) -> list[Track]:
     for row in rows:
         solutions = tracks[row.op, row.track]
         solutions.setdefault(row.solution, {})[row.case, row.direction] = row
-    ranked = [
-        _track(op, name, solutions, apart)
+    answering = {(row.op, row.solution) for row in rows if row.verdict != "UNSUPPORTED"}
+    return [
+        _track(op, name, solutions, apart, {name for of, name in answering if of == op})
         for (op, name), solutions in sorted(tracks.items(), key=_place)
     ]
-    answering = {(row.op, row.solution) for row in rows if row.verdict != "UNSUPPORTED"}
-    return [_with_silent(track, answering) for track in ranked]
 
 
 def _place(track: tuple[tuple[str, str], object]) -> tuple[str, int, str]:
     (op, name), _ = track
     return op, TRACKS.index(name) if name in TRACKS else len(TRACKS), name
-
-
-def _with_silent(track: Track, answering: Collection[tuple[str, str]]) -> Track:
-    """Mark the entries of the solutions that answer nothing."""
-    entries = (
-        replace(entry, silent=(track.op, entry.solution) not in answering)
-        for entry in track.entries
-    )
-    return replace(track, entries=tuple(entries))
 
 
 def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
@@ -207,11 +197,15 @@ def _track(
     name: str,
     solutions: dict[str, dict[Cell, Record]],
     apart: Collection[tuple[str, ...]],
+    answering: Collection[str],
 ) -> Track:
     cells = tuple(dict.fromkeys(cell for found in solutions.values() for cell in found))
     timed = [row for found in solutions.values() for row in found.values() if row.gpu]
     clock = max((row.clock for row in timed), default=0)
-    entries = [_entry(name, found, cells, clock, apart) for name, found in solutions.items()]
+    entries = [
+        _entry(solution, found, cells, clock, apart, silent=solution not in answering)
+        for solution, found in solutions.items()
+    ]
     scores = {
         entry.solution: combined([pair(entry.cells[cell]) for cell in cells])
         for entry in entries
@@ -235,6 +229,7 @@ def _entry(
     cells: Sequence[Cell],
     clock: int,
     apart: Collection[tuple[str, ...]],
+    silent: bool,
 ) -> Entry:
     """Return an entry without score and rank; rows of an earlier clock do not count."""
 
@@ -245,7 +240,7 @@ def _entry(
     missing = tuple(cell for cell in cells if not counts(cell))
     peer = next(iter(found.values())).peer
     disturbed = frozenset(cell for cell, row in found.items() if row.id in apart)
-    return Entry(solution, peer, found, missing, apart=disturbed)
+    return Entry(solution, peer, found, missing, apart=disturbed, silent=silent)
 
 
 def combined(times: Sequence[Pair]) -> Estimate:

@@ -21,17 +21,16 @@ from common.paths import RESULTS
 from common.records import runs
 from common.records.lines import End, Record
 from common.records.writer import RunWriter, read_samples
-from tests.support import crowd
 
 DEVICES = (1, 10, 100, 1000)
 SOLUTIONS = (1, 100, 10_000)
 SPREAD = 0.5
 """The deviation of the logarithm of a case's time."""
 SYNC, SYNCS = "a row synced to the disk, by the wall", 200
-KEPT = 10_000
-"""The rows of the record that costs are measured with."""
-CASES = crowd.CASES
-ROWS = 2 * CASES
+RECORD = RESULTS / "nvidia-h200"
+"""The record that costs are measured with."""
+CASES = 50
+"""Of a solution."""
 
 
 # --- costs ----------------------------------------------------------------------------------------
@@ -50,23 +49,20 @@ def seconds_a_row():
 
 def costs(folder):
     """The seconds of each step of the driver, a row; and the bytes that it holds of a row."""
-    crowd.tree(folder / "tree", solutions=KEPT // ROWS)
-    (path,) = (folder / "tree" / "results").glob("*/*.jsonl")
-    begun, row, *_ = runs.lines(path)
+    begun, row, *_ = runs.lines(runs.files(RECORD)[-1])
+    kept = len(runs.read(RECORD).rows)
     raw, sampled = msgspec.json.encode(row), recorded_samples()
     file = RunWriter(folder / "record" / "20260101-r.jsonl")
     file.write(begun)
     waiting = iter(sampled)
     steps = {
-        "a worker's answer decoded": (lambda: msgspec.json.decode(raw, type=Record), KEPT, 1),
+        "a worker's answer decoded": (lambda: msgspec.json.decode(raw, type=Record), kept, 1),
         "a row written, with its raw samples":
             (lambda: file.rows([row], [next(waiting)]), len(sampled), 1),
         "the run's end, which compresses the samples":
             (lambda: file.end(begun.run), 1, len(sampled)),
-        "a run begun beside older ones":
-            (lambda: RunWriter(path.parent / "2-s.jsonl").close(), 1, KEPT),
-        "a record merged, read in full": (lambda: runs.read(path.parent), 1, KEPT),
-        "a record read and ranked": (lambda: rank(runs.read(path.parent).latest()), 1, KEPT),
+        "a record merged, read in full": (lambda: runs.read(RECORD), 1, kept),
+        "a record read and ranked": (lambda: rank(runs.read(RECORD).latest()), 1, kept),
     }  # fmt: skip
     found = {name: measured(call, calls) / rows for name, (call, calls, rows) in steps.items()}
     found[SYNC] = measured(synced(folder / "synced", raw), SYNCS, time.perf_counter)
