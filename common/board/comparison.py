@@ -148,14 +148,14 @@ def _latest_two(op: str, runs: Iterable[Run], measured: Mapping[str, Rows]) -> C
     for earlier in before:
         old = measured[earlier.run]
         if shared := [(old[key], new[key]) for key in new if key in old]:
-            both = (rank(rows) for rows in zip(*shared, strict=True))
+            once, again = rank(row for row, _ in shared), rank(row for _, row in shared)
             return Comparison(
                 op,
                 earlier,
                 later,
-                harness=any(row.harness != again.harness for row, again in shared),
-                clock=any(row.clock != again.clock for row, again in shared),
-                tracks=tuple(map(_both, *both)),
+                harness=any(row.harness != newer.harness for row, newer in shared),
+                clock=any(row.clock != newer.clock for row, newer in shared),
+                tracks=tuple(map(_both, once, again)),
             )
     return None
 

@@ -206,8 +206,8 @@ def _swept(sweep: Sweep, ours: Sequence[Record]) -> Plot:
 
 def _bandwidth(sweep: Sweep, rows: Iterable[Record]) -> Panel:
     def rate(row: Record, name: str) -> Estimate | None:
-        time = row.gpu.get(name)
-        return time and Estimate.of(time).rate(row.bytes / 1e3)  # bytes a microsecond, in GB/s
+        amount = row.bytes / 1e3  # bytes a microsecond, in GB/s
+        return Estimate.of(row.gpu[name]).rate(amount) if name in row.gpu else None
 
     return _panel(sweep, "forward", "GB/s", _timed(rows, "forward"), rate)
 
