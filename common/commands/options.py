@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -235,13 +235,11 @@ def about(names: Container[str] | None = None) -> dict[str, About]:
     Args:
         names: The solutions' names; None for all.
     """
-    return about_of(
-        each for each in solutions.everyone(installed=False) if names is None or each.name in names
-    )
-
-
-def about_of(found: Iterable[Solution]) -> dict[str, About]:
-    """Return note and digest of these solutions by their names."""
     from common.board.table import About
 
-    return {each.name: About(each.note, each.digest) for each in found}
+    everyone = solutions.everyone(installed=False)
+    return {
+        each.name: About(each.note, each.digest)
+        for each in everyone
+        if names is None or each.name in names
+    }

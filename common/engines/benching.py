@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from common import ops, paths
+from common import ops
 from common.engines.engine import Answer, Engine, Rows, TooLarge
 from common.errors import UserError
 from common.grading import counting
@@ -72,7 +72,6 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
         UserError: The tier has no cases, another run is writing, a solution changed the record, or
             no device is left.
     """
-    runs.name_old_files(paths.RESULTS)
     solutions = engine.job.solutions
     with contextlib.ExitStack() as files:  # closed once the solutions have ended
         with engine:
@@ -120,7 +119,7 @@ def _written(begun: Recording, found: Sequence[Answer]) -> Iterator[Taken | Left
             line = LeftOut(
                 schema=SCHEMA, run=run, op=each.op, case=each.case, tier=tier, reason=each.reason
             )
-            begun.lines.left_out(line)
+            begun.lines.write(line)
             yield line
 
 
@@ -132,7 +131,7 @@ def _counted(begun: Recording, solutions: Sequence[Solution]) -> Iterator[Counte
     eager = [eager_of(ops.load(op)) for op in sorted({each.op for each in solutions})]
     everyone = list(dict.fromkeys([*solutions, *eager]))
     for counted in counts(everyone, run.run, digests_of(everyone)):
-        begun.lines.counted(counted)
+        begun.lines.write(counted)
         yield counted
 
 
@@ -251,7 +250,7 @@ def recording(
         with contextlib.closing(RunWriter(path)) as lines:
             begun = Recording(run or fresh, path, lines, kept, skipped, run is not None)
             if not run:
-                lines.begin(fresh)
+                lines.write(fresh)
                 lines.rows([msgspec.structs.replace(row, run=fresh.run) for row in kept])
             yield begun
 
