@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,15 +62,13 @@ def check(
 
     The boards' `about` is asked for the names that they may show.
     """
-    with (
-        contextlib.closing(smoke.fork_server(device, verbose)) as server,
-        smoke.compiler(device, verbose) as compiler,
-    ):
+    with smoke.started(device, verbose) as (server, compiler):
         compiler.prepare(chosen)
         from common.commands.report import TierReport
 
-        reports = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
-        smoke_report, board_report = reports
+        smoke_report, board_report = (
+            TierReport(tier, verbose, picture) for tier in ("smoke", "board")
+        )
         earlier = smoke.earlier_rows(server)
         known = about({row.solution for row in earlier.rows} | {each.name for each in chosen})
         found = smoke.compiled(smoke.grade(chosen, server, memory), compiler)
@@ -110,8 +107,7 @@ def _measure_board(
     memory: int | None,
 ) -> list[Record]:
     """Return the rows of the board's cases, timed for a shorter time than `bench` does."""
-    from common.grading.memory import Memory
-    from common.grading.sweep import Sweep, TooLarge
+    from common.grading.sweep import TooLarge
     from common.grading.tiers import tier_cases
     from common.measure.rows import Measurement
 
@@ -119,11 +115,7 @@ def _measure_board(
     count = sum(2 * len(cases) * smoke.solutions_of(op.name, chosen) for op, cases in due)
     rows: list[Record] = []
     digests = {each: (each.digest, "") for each in chosen}  # the harness's is for records
-    budget = Memory.of(server.device, memory)
-    with (
-        Sweep(server.device, server=server, memory=budget) as sweep,
-        Steps("rows", count) as steps,
-    ):
+    with smoke.sweep_of(server, memory) as sweep, Steps("rows", count) as steps:
         rows_of = Measurement(sweep, digests, patience=PATIENCE, through=compiler.behind)
         for measured in rows_of.measure(chosen, due):
             if isinstance(measured, TooLarge):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from common import ops, solutions
-from common.commands.report import SHOWN, Coverage, TierReport
+from common.commands.report import SHOWN, TierReport, coverage
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.verdicts import ENDED, Picture, Verdict
@@ -111,7 +111,7 @@ def test_reasons_that_differ_in_a_last_count_are_the_same(capsys):
         report.add(ROPE, case, [
             Verdict("a/rope", "rope", case.name, "forward", "UNWRITTEN_OUTPUT", reason)
         ])  # fmt: skip
-    (group,) = report.groups("a/rope")
+    (group,) = report.groups()
     assert {each.reason.partition(" (")[0].rpartition(": ")[2] for each in group.smallest} == {
         "every element", "in part",
     }  # fmt: skip
@@ -274,39 +274,25 @@ def both(solution: str, case: int, *verdicts: str, reason: str = "tomorrow") -> 
     return [Verdict(solution, "rope", f"case {case}", d, v, reason) for d, v in directions]
 
 
-def cover(*answers: tuple[str, str]) -> Coverage:
-    coverage = Coverage()
-    for case, verdicts in enumerate(answers):
-        coverage.add(both("alice/rope", case, *verdicts))
-    return coverage
-
-
 NONE = ("UNSUPPORTED", "UNSUPPORTED")
 FORWARD = ("PASSED", "UNSUPPORTED")
 FAILED = ("CRASHED", "CRASHED")
+SILENT = "alice/rope answers no case: it leaves all 3 unsupported"
+FEW = "alice/rope answers 1 of 11 cases, fewer than a tenth"
 
 
-def test_no_answer_at_all():
-    coverage = cover(*[NONE] * 3)
-    assert coverage.silent == {"alice/rope"}
-    assert list(coverage.lines()) == ["alice/rope answers no case: it leaves all 3 unsupported"]
-
-
-@pytest.mark.parametrize("answer", [FORWARD, FAILED])
-def test_one_direction_or_a_failure_is_an_answer(answer):
-    coverage = cover(answer, *[NONE] * 10)
-    assert not coverage.silent
-    assert list(coverage.lines()) == ["alice/rope answers 1 of 11 cases, fewer than a tenth"]
-
-
-def test_a_tenth_is_not_few():
-    assert not list(cover(FORWARD, *[NONE] * 9).lines())
-
-
-def test_each_solution_counts_for_itself():
-    coverage = cover(FORWARD)
-    coverage.add(both("bob/rope", 0, *NONE))
-    assert coverage.silent == {"bob/rope"}
+@pytest.mark.parametrize(
+    ("answers", "line"),
+    [([NONE] * 3, SILENT), ([FORWARD, *[NONE] * 10], FEW), ([FAILED, *[NONE] * 10], FEW),
+     ([FORWARD, *[NONE] * 9], None)],
+    ids=["no answer", "one direction is an answer", "a failure is an answer", "a tenth"],
+)  # fmt: skip
+def test_who_answers_nothing_or_little_is_said(answers, line):
+    found = [each for case, verdicts in enumerate(answers)
+             for each in both("alice/rope", case, *verdicts)]  # fmt: skip
+    assert coverage(found) == ({"alice/rope"} if line == SILENT else set(), [line] * bool(line))
+    bob = both("bob/rope", 0, *NONE)
+    assert "bob/rope" in coverage([*found, *bob])[0], "each counts for itself"
 
 
 def answered(*several: list[Verdict]) -> TierReport:

@@ -184,12 +184,13 @@ def test_a_save_ends_the_round_under_way_even_where_a_kernel_hangs(alice, tmp_pa
     monkeypatch.setitem(worker.DEADLINE, "cpu", 100 * LONGEST)
     alice.save("rotate_half.py", hangs(tmp_path / "called"))
     alice.saves.get()
-    saves = iter(alice.saves.get, None)
+    saves = iter(alice.saves.get, None)  # without an end, as those of a folder
     followed = threading.Thread(target=alice.watch.follow, args=[saves], daemon=True)
     followed.start()
     assert wait_until((tmp_path / "called").exists)
     alice.save("rotate_half.py", RIGHT)
-    alice.saves.put(None)
+    wait_until(lambda: alice.watch.passes)
+    alice.watch.end()
     followed.join(LONGEST)
     assert not followed.is_alive()
     out = alice.capsys.readouterr().out
