@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from common.solutions import Solution
 
 NOTHING = "nothing is recorded yet: run bench first (nox -s bench leaderboard)"
+READMES = ("README.md", "README.ko.md")
+"""In English and in Korean; both show the same board."""
+
 WAYS = {
     "--compare": "the latest two runs side by side; writes nothing",
     "--devices": "each device's speeds side by side; writes nothing",
@@ -29,8 +32,6 @@ WAYS = {
     "--csv": "print the boards as a table for scripts; writes nothing",
     "--serve": "draw the page and show it at a local address",
 }
-READMES = ("README.md", "README.ko.md")
-"""In English and in Korean; both show the same board."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,19 +49,14 @@ def run(options: argparse.Namespace) -> int:
     """Show the board from the records; write LEADERBOARD.md, the README's board, plots and page."""
     if not any((options.compare, options.devices, options.model, options.json, options.csv)):
         return _draw(options)
-    boards, about, only = _recorded(options), shared.about(), options.only or ""
+    boards, about = _recorded(options), shared.about()
     if options.compare:
-        _compare(boards, about, only)
-    elif options.devices:
-        _side_by_side(boards, about, only)
-    elif options.model:
-        _modelled(boards, about, only)
-    else:
-        from common.board import columns, devices
-
-        rows = columns.rows(devices.devices(boards, about), about, only)
-        print(columns.as_json(rows) if options.json else columns.as_csv(rows), end="")
-    return 0
+        return _compare([results.of_op(options.op) for results in boards], about, options.only)
+    if options.devices:
+        return _side_by_side([results.of_op(options.op) for results in boards], about, options.only)
+    if options.model:
+        return _modelled([results.of_op(options.op) for results in boards], about, options.only)
+    return _export([results.of_op(options.op) for results in boards], about, options)
 
 
 def _draw(options: argparse.Namespace) -> int:
@@ -96,7 +92,7 @@ def _draw(options: argparse.Namespace) -> int:
 
 
 def _recorded(options: argparse.Namespace) -> list[Results]:
-    """Return the records of the op, or of all, in the order of boards.
+    """Return the records in the order of boards.
 
     Raises:
         UserError: There are none, or no such op or solution.
@@ -107,7 +103,7 @@ def _recorded(options: argparse.Namespace) -> list[Results]:
     _selected(solutions.everyone(installed=False), options)
     if not (boards := runs.read_all()):
         raise UserError(NOTHING)
-    return [results.of_op(options.op) for results in ordered(boards)]
+    return ordered(boards)
 
 
 def _selected(everyone: Sequence[Solution], options: argparse.Namespace) -> Sequence[Solution]:
@@ -121,7 +117,7 @@ def _selected(everyone: Sequence[Solution], options: argparse.Namespace) -> Sequ
     return everyone
 
 
-def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str) -> None:
+def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
     """Show how far the latest two runs of each device agree."""
     from common.board import comparison, terminal
 
@@ -131,10 +127,11 @@ def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str) -
     console = terminal.console()
     for results, found in timed:
         if found:
-            terminal.show_comparisons(results, found, console, only)
+            terminal.show_comparisons(results, found, console, only or "")
+    return 0
 
 
-def _modelled(boards: Sequence[Results], about: Mapping[str, About], only: str) -> None:
+def _modelled(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
     """Show the times that the model gives beside those that were measured on each GPU it knows."""
     from common.board import modelled, terminal
     from common.board.model import GPUS
@@ -145,15 +142,16 @@ def _modelled(boards: Sequence[Results], about: Mapping[str, About], only: str) 
         gpu = GPUS.get(results.runs[-1].device_name) if results.timed else None
         rows = [row for row in results.latest() if row.solution in about]
         if gpu and (pairs := modelled.pairs(rows, counts, gpu)):
-            terminal.show_modelled(pairs, gpu, console, only)
+            terminal.show_modelled(pairs, gpu, console, only or "")
             shown = True
     if not shown:
         raise UserError(
             f"no row of {', '.join(GPUS)} is counted: count without a GPU (bench --device cpu)"
         )
+    return 0
 
 
-def _side_by_side(boards: Sequence[Results], about: Mapping[str, About], only: str) -> None:
+def _side_by_side(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
     """Show how many times as fast as eager each solution is on each device."""
     from common.board import terminal
     from common.board.devices import devices
@@ -161,7 +159,20 @@ def _side_by_side(boards: Sequence[Results], about: Mapping[str, About], only: s
     found = devices([results for results in boards if results.timed], about)
     if len(found) < 2:
         raise UserError("fewer than two GPUs have records: run bench on another one")
-    terminal.show_devices(found, about, terminal.console(), only)
+    terminal.show_devices(found, about, terminal.console(), only or "")
+    return 0
+
+
+def _export(
+    boards: Sequence[Results], about: Mapping[str, About], options: argparse.Namespace
+) -> int:
+    """Print the boards as data."""
+    from common.board import columns
+    from common.board.devices import devices
+
+    rows = columns.rows(devices(boards, about), about, options.only or "")
+    print(columns.as_json(rows) if options.json else columns.as_csv(rows), end="")
+    return 0
 
 
 def _serve(boards: Sequence[Results], everyone: Sequence[Solution]) -> int:

@@ -140,17 +140,11 @@ def test_what_failed_is_said_and_not_traced(on_a_gpu, capsys, tmp_path):
     assert [path.stem[-7:] for path in tmp_path.rglob("*.json")] == ["forward"]
 
 
-@pytest.mark.parametrize(
-    ("reply", "says"),
-    [
-        ({"trace": "{torn"}, "no JSON"),
-        ({"verdict": "CRASHED", "reason": "the process ended by SIGSEGV"}, "ended by SIGSEGV"),
-    ],
-)
-def test_a_trace_that_is_none_is_said(on_a_gpu, monkeypatch, capsys, tmp_path, reply, says):
+def test_a_trace_that_is_none_is_said(on_a_gpu, monkeypatch, capsys, tmp_path):
+    reply = {"verdict": "CRASHED", "reason": "the process ended by SIGSEGV"}
     monkeypatch.setattr(timed_process, "trace_case", lambda *_: reply)
     profile.profile([HOUSE], "cuda", verbose=False)
-    assert says in capsys.readouterr().out
+    assert "ended by SIGSEGV" in capsys.readouterr().out
     assert not list(tmp_path.rglob("*.json"))
 
 

@@ -17,13 +17,24 @@ CASES = [case for case in ROPE.cases("smoke") if not case.span]
 PICTURE = Picture("position", "feature", (1, 1), ("··", "██"), ())
 
 
-def answers(report, fails, name="a/rope", reason="output wrong: {}", **fields):
-    """Add an answer to each case, which fails where `fails` says so."""
+def answers(
+    report,
+    fails=lambda case: True,
+    name="a/rope",
+    reason="output wrong: {}",
+    verdict="INCORRECT_NUMERICAL",
+    directions=("forward",),
+    **fields,
+):
+    """Add an answer to each case, which fails where `fails` says so; return the report."""
     for case in CASES:
+        several = [(name, "rope", case.name, each) for each in directions]
         said = reason.format(case.name)
-        bad = Verdict(name, "rope", case.name, "forward", "INCORRECT_NUMERICAL", said, **fields)
-        good = Verdict(name, "rope", case.name, "forward", "PASSED")
-        report.add(ROPE, case, [bad if fails(case) else good])
+        bad = [Verdict(*each, verdict, said, **fields) for each in several]
+        report.add(
+            ROPE, case, bad if fails(case) else [Verdict(*each, "PASSED") for each in several]
+        )
+    return report
 
 
 def few_heads(case):
@@ -79,9 +90,7 @@ def test_the_summary_says_when_it_fails_then_the_smallest_cases(capsys):
 
 
 def test_each_failure_is_shown_once_where_all_are_asked_for(capsys):
-    report = TierReport("smoke", verbose=True)
-    answers(report, few_heads)
-    report.end()
+    answers(TierReport("smoke", verbose=True), few_heads).end()
     out = capsys.readouterr().out
     for case in filter(few_heads, CASES):
         assert out.count(f"output wrong: {case.name}\n") == 1
@@ -89,13 +98,9 @@ def test_each_failure_is_shown_once_where_all_are_asked_for(capsys):
 
 
 def test_a_file_that_does_not_import_is_said_once(capsys):
+    both = ("forward", "backward")
     report = TierReport("smoke", verbose=False)
-    for case in CASES:
-        report.add(ROPE, case, [
-            Verdict("a/rope", "rope", case.name, each, "COMPILE_ERROR", "no module named x")
-            for each in ("forward", "backward")
-        ])  # fmt: skip
-    report.end()
+    answers(report, reason="no module named x", verdict="COMPILE_ERROR", directions=both).end()
     assert capsys.readouterr().out.splitlines() == [
         f"a/rope {CASES[0].name} forward and backward: COMPILE_ERROR",
         "    no module named x",
@@ -121,7 +126,7 @@ def test_what_neither_cause_nor_property_explains_is_compared_with_other_cases()
     report = TierReport("smoke", verbose=False)
     answers(report, lambda case: case is CASES[7])
     answers(report, few_heads, name="b/rope")
-    answers(report, lambda case: True, name="c/rope")
+    answers(report, name="c/rope")
     ((group, case),) = report.unexplained([])
     assert (group.solution, case) == ("a/rope", CASES[7]), "b's has a property, and c's needs none"
     assert not list(report.unexplained([("a/rope", "forward")])), "its cause is known"
@@ -129,17 +134,12 @@ def test_what_neither_cause_nor_property_explains_is_compared_with_other_cases()
 
 @pytest.mark.parametrize("verdict", sorted(ENDED | {"COMPILE_ERROR"}))
 def test_ended_processes_are_not_asked_again(verdict):
-    report = TierReport("smoke", verbose=False)
-    for case in CASES:
-        found = verdict if case is CASES[7] else "PASSED"
-        report.add(ROPE, case, [Verdict("a/rope", "rope", case.name, "forward", found)])
+    report = answers(TierReport("smoke", False), lambda case: case is CASES[7], verdict=verdict)
     assert not list(report.unexplained([]))
 
 
 def test_one_failing_case_is_said_once(capsys):
-    report = TierReport("smoke", verbose=False)
-    answers(report, lambda case: case is CASES[7])
-    report.end()
+    answers(TierReport("smoke", verbose=False), lambda case: case is CASES[7]).end()
     assert capsys.readouterr().out.count(CASES[7].name) == 2, "its name and its reason"
 
 
@@ -157,12 +157,7 @@ def test_solutions_verdicts_and_directions_are_told_apart(capsys):
 @pytest.mark.parametrize(("directions", "told"), [(("forward",), False), (("backward",), True)])
 def test_the_upstream_gradient_explains_no_forward(directions, told, capsys):
     report = TierReport("smoke", verbose=False)
-    for case in CASES:
-        verdict = "INCORRECT_NUMERICAL" if case.upstream == "expanded" else "PASSED"
-        report.add(ROPE, case, [
-            Verdict("a/rope", "rope", case.name, each, verdict, case.name) for each in directions
-        ])  # fmt: skip
-    report.end()
+    answers(report, lambda case: case.upstream == "expanded", directions=directions).end()
     assert ("fails where upstream is expanded" in capsys.readouterr().out) == told
 
 
@@ -182,88 +177,38 @@ def test_the_share_that_passes_is_said_with_the_commonest_reasons():
 
 
 def test_the_share_of_who_supports_all_has_no_reason():
-    report = TierReport("smoke", verbose=False)
-    answers(report, lambda case: False)
+    report = answers(TierReport("smoke", verbose=False), lambda case: False)
     assert report.share == f"{len(CASES)} of {len(CASES)} verdicts"
 
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_picture_follows_where_it_is_asked_for(asked, capsys):
-    report = TierReport("smoke", verbose=False, picture=asked)
-    answers(report, few_heads, picture=PICTURE)
-    report.end()
+    answers(TierReport("smoke", verbose=False, picture=asked), few_heads, picture=PICTURE).end()
     assert ("position 0 ··\n" in capsys.readouterr().out) == asked
 
 
 # --- with solutions -------------------------------------------------------------------------------
 
 
-WRONG = {
-    solution.handle: solution
-    for solution in solutions.discover(ROOT / "tests" / "corpus" / "wrong")
-}
-
-
-@pytest.fixture
-def reported(fork_server, capsys):
-    """Return a function that grades a wrong kernel on smoke cases and returns the report."""
-
-    def report(handle, only):
-        solution = WRONG[handle]
-        op, found = ops.load(solution.op), TierReport("smoke", verbose=False, picture=True)
-        cases = [case for case in op.cases("smoke") if not case.span and only(case)]
-        with Sweep("cpu", server=fork_server) as sweep:
-            for graded in sweep.grade(op, cases, [solution]):
-                found.add(op, graded.case, list(graded.verdicts.values()))
-        found.end()
-        return capsys.readouterr().out
-
-    return report
-
-
-def plain(case):
-    """Return whether a solution answers the rope case that takes no further option."""
-    return case.track_of("forward") not in ("extended", "interleaved")
-
-
 @pytest.mark.slow
-def test_what_is_left_out_is_named_with_the_cases_that_have_it(reported):
-    out = reported("dropped_pass_through", lambda case: plain(case) and case.h < 4 and case.d < 60)
+def test_what_is_left_out_is_named_with_the_cases_that_have_it(fork_server, capsys):
+    everyone = solutions.discover(ROOT / "tests" / "corpus" / "wrong")
+    (solution,) = (each for each in everyone if each.handle == "dropped_pass_through")
+    report = TierReport("smoke", verbose=False, picture=True)
+    cases = [case for case in CASES if case.h < 4 and case.d < 60
+             and case.track_of("forward") not in ("extended", "interleaved")]  # fmt: skip
+    with Sweep("cpu", server=fork_server) as sweep:
+        for graded in sweep.grade(ROPE, cases, [solution]):
+            report.add(ROPE, graded.case, list(graded.verdicts.values()))
+    report.end()
+    out = capsys.readouterr().out
     assert re.search(
         r"rope forward: INCORRECT_NUMERICAL in \d+ of \d+ cases\n"
         r"    fails where d ≠ d2 \((\d+) of \1\), passes where d = d2 \((\d+) of \2\)\n"
         r"    \S+: output wrong: features .* \(what passes through\)",
         out,
     )
-    picture = "position 0 " + 12 * "·" + 7 * "█"
-    assert picture in out, "and the picture shows it"
-
-
-@pytest.mark.slow
-def test_one_batch_alone_is_right(reported):
-    out = reported("first_batch_only", lambda case: plain(case) and case.b < 4)
-    for direction, result in (("forward", "output"), ("backward", "the gradient of t")):
-        assert re.search(
-            rf"{direction}: INCORRECT_NUMERICAL in \d+ of \d+ cases\n"
-            r"    fails where b (?:> 1|= 2) \((\d+) of \1\), passes where b = 1 \((\d+) of \2\)\n"
-            rf"    \S+: {result} wrong: .*batch 1 of 2",
-            out,
-        )
-
-
-@pytest.mark.slow
-def test_a_mistake_in_every_case_is_said_so(reported):
-    out = reported("sine_sign_swapped", lambda case: case.s < 4 and plain(case))
-    assert "forward: INCORRECT_NUMERICAL in every case that has an element (" in out
-
-
-@pytest.mark.parametrize("verbose", [False, True])
-def test_check_shows_notes_where_it_shows_each_case(verbose, capsys):
-    passed = Verdict("a/rope", "rope", "7x2", "backward", "PASSED", notes=("a second one fails",))
-    op = ops.load("rope")
-    TierReport("smoke", verbose).add(op, next(op.cases("smoke")), [passed])
-    shown = "a/rope 7x2 backward, a note: a second one fails\n"
-    assert capsys.readouterr().out == (shown if verbose else "")
+    assert "position 0 " + 12 * "·" + 7 * "█" in out, "and the picture shows it"
 
 
 # --- coverage -------------------------------------------------------------------------------------
@@ -295,26 +240,15 @@ def test_who_answers_nothing_or_little_is_said(answers, line):
     assert "bob/rope" in coverage([*found, *bob])[0], "each counts for itself"
 
 
-def answered(*several: list[Verdict]) -> TierReport:
-    op = ops.load("rope")
+def test_check_fails_without_an_answer_and_counts_cases_not_directions(capsys):
     report = TierReport("smoke", verbose=False)
-    for case, found in zip(op.cases("smoke"), several, strict=False):
-        report.add(op, case, found)
+    for number, case in enumerate(CASES[:2]):
+        report.add(ROPE, case, both("alice/rope", number, *NONE, reason="bshd"))
     report.end()
-    return report
-
-
-def test_check_fails_without_an_answer(capsys):
-    report = answered(*(both("alice/rope", case, *NONE) for case in range(2)))
     assert report.failed
     assert "alice/rope answers no case: it leaves all 2 unsupported" in capsys.readouterr().out
-
-
-def test_check_counts_cases_not_directions(capsys):
-    report = answered(
-        *(both("alice/rope", case, *NONE, reason="bshd") for case in range(2)),
-        both("alice/rope", 2, *FORWARD, reason="the output has no grad_fn"),
-    )
+    report.add(ROPE, CASES[2], both("alice/rope", 2, *FORWARD, reason="the output has no grad_fn"))
+    report.end()
     out = capsys.readouterr().out
     assert not report.failed
     assert "    unsupported: bshd (2 cases)\n" in out
@@ -322,11 +256,13 @@ def test_check_counts_cases_not_directions(capsys):
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_check_shows_what_was_asked_where_it_shows_each_failure(verbose, capsys):
+def test_check_shows_notes_and_what_was_asked_where_it_shows_each_failure(verbose, capsys):
     failed = Verdict(
         "a/rope", "rope", "7x2", "forward", "NONDETERMINISTIC", "it differs",
-        plan="forward of first\ncomparison of first",
+        notes=("a second one fails",), plan="forward of first\ncomparison of first",
     )  # fmt: skip
     TierReport("smoke", verbose).add(ROPE, CASES[0], [failed])
-    asked = ["    asked forward of first", "    asked comparison of first"] if verbose else []
-    assert capsys.readouterr().out.splitlines()[1:] == ["    it differs", *asked]
+    note = ["a/rope 7x2 forward, a note: a second one fails"] * verbose
+    asked = ["    asked forward of first", "    asked comparison of first"] * verbose
+    said = ["a/rope 7x2 forward: NONDETERMINISTIC", "    it differs"]
+    assert capsys.readouterr().out.splitlines() == [*note, *said, *asked]

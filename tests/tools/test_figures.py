@@ -57,7 +57,7 @@ def of_copy(target, step=1, block=1024, **options):
 
 @pytest.mark.slow
 def test_a_copy_of_whole_rows_is_wide_and_takes_no_shared_memory(target):
-    found = of_copy(target, num_warps=8)
+    found = of_copy(target, block=2048, num_warps=8)
     assert (found["wide"], found["warps"], found["shared"]) == (1, 8, 0)
     assert of_copy(target, step=3)["wide"] == 0, "its accesses are strided"
 
