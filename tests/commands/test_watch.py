@@ -214,13 +214,16 @@ def test_an_interrupted_server_forks_nothing_until_it_resumes(server):
 # --- the command ----------------------------------------------------------------------------------
 
 
-class Command:
-    """`check --watch` of a folder, in a process of its own."""
+@pytest.fixture
+def command(repository):
+    """Start `check --watch` of a folder, and kill it where a test did not end it.
 
-    def __init__(self, repository, handle):
-        self.file = repository / "contributors" / handle / "rotate_half.py"
-        self.new = repository.parent / f"{handle}.py"
-        self.process = subprocess.Popen(
+    Return the process, and a function that says whether a line with these words comes.
+    """
+    started = []
+
+    def command(handle):
+        process = subprocess.Popen(
             [sys.executable, "-m", "common", "check", handle, "--watch"],
             cwd=repository,
             env=environment(),
@@ -228,72 +231,63 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.lines = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
+        started.append(process)
+        lines = queue.SimpleQueue()
 
-    def _read(self):
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put("")
+        def read():
+            for line in process.stdout:
+                lines.put(line)
+            lines.put("")
 
-    def says(self, words, seconds=LONGEST):
-        """Whether a line with these words comes."""
-        while line := self.lines.get(timeout=seconds):
-            if words in line:
-                return True
-        return False
+        def says(words, seconds=LONGEST):
+            while line := lines.get(timeout=seconds):
+                if words in line:
+                    return True
+            return False
 
-    def save(self, text):
-        """Put another file in the solution's place, which is one change, until that is seen."""
-
-        def look():
-            self.new.write_text(text)
-            self.new.replace(self.file)
-            with contextlib.suppress(queue.Empty):
-                return self.says("saved: rotate_half.py", LONGEST / 10)
-
-        assert wait_until(look)
-
-    def end(self):
-        """Press Ctrl-C; return the exit code and what stands on stderr."""
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(LONGEST), self.process.stderr.read()
-
-
-@pytest.fixture
-def command(repository):
-    """Start `check --watch`, and kill it where a test did not end it."""
-    started = []
-
-    def command(handle):
-        started.append(Command(repository, handle))
-        return started[-1]
+        threading.Thread(target=read, daemon=True).start()
+        return process, says
 
     yield command
     for each in started:
-        each.process.kill()
+        each.kill()
+
+
+def interrupted(process):
+    """Press Ctrl-C; return the exit code and what stands on stderr."""
+    process.send_signal(signal.SIGINT)
+    return process.wait(LONGEST), process.stderr.read()
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it_with_the_state_of_the_last_round(command, by_hand):
+def test_ctrl_c_ends_it_with_the_state_of_the_last_round(command, repository, by_hand):
     by_hand("watched", RIGHT)
-    watched = command("watched")
-    assert watched.says("Next: nox -s check -- watched")
-    watched.save(WRONG)
-    assert watched.says("INCORRECT_NUMERICAL") and watched.says("The next save is graded")
-    watched.save(RIGHT)
-    assert watched.says("Next: nox -s check -- watched")
-    code, errors = watched.end()
+    process, says = command("watched")
+
+    def save(text):
+        """Put another file in the solution's place, which is one change, until that is seen."""
+        new = repository.parent / "watched.py"
+        new.write_text(text)
+        new.replace(repository / "contributors" / "watched" / "rotate_half.py")
+        with contextlib.suppress(queue.Empty):
+            return says("saved: rotate_half.py", LONGEST / 10)
+
+    assert says("Next: nox -s check -- watched")
+    assert wait_until(lambda: save(WRONG))
+    assert says("INCORRECT_NUMERICAL") and says("The next save is graded")
+    assert wait_until(lambda: save(RIGHT))
+    assert says("Next: nox -s check -- watched")
+    code, errors = interrupted(process)
     assert code == 0 and "Traceback" not in errors
 
 
 @pytest.mark.slow
 def test_ctrl_c_amid_a_hanging_round_ends_it_with_1(command, by_hand, tmp_path):
     by_hand("hanging", hangs(tmp_path / "called"))
-    hanging = command("hanging")
-    assert hanging.says("Watching contributors/hanging: ")
+    process, says = command("hanging")
+    assert says("Watching contributors/hanging: ")
     assert wait_until((tmp_path / "called").exists)
-    assert hanging.end() == (1, "")
+    assert interrupted(process) == (1, "")
 
 
 @pytest.mark.parametrize(

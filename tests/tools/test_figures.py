@@ -46,27 +46,21 @@ def compiled(kernel, pointers, constants, target, dtype="fp32", **options):
     ]
 
 
-@pytest.fixture(params=PROCESSORS)
-def target(request):
-    return request.param
-
-
 def of_copy(target, step=1, block=1024, **options):
     return compiled(copy, ("x", "y"), {"step": step, "BLOCK": block}, target, **options)
 
 
+@pytest.mark.parametrize("target", PROCESSORS)
 @pytest.mark.slow
-def test_a_copy_of_whole_rows_is_wide_and_takes_no_shared_memory(target):
-    found = of_copy(target, block=2048, num_warps=8)
-    assert (found["wide"], found["warps"], found["shared"]) == (1, 8, 0)
-    assert of_copy(target, step=3)["wide"] == 0, "its accesses are strided"
-
-
-@pytest.mark.slow
-def test_a_longer_kernel_has_more_instructions_and_registers(target):
-    short, long = of_copy(target), of_copy(target, block=16384)
-    assert long["instructions"] > 2 * short["instructions"]
+def test_figures_are_those_that_the_kernel_must_have(target):
+    short, strided = of_copy(target, block=2048, num_warps=8), of_copy(target, step=3)
+    assert (short["wide"], short["warps"], short["shared"], short["tensor"]) == (1, 8, 0, 0)
+    assert strided["wide"] == 0
+    long = of_copy(target, block=16384)
+    assert long["instructions"] > 2 * strided["instructions"]
     assert long["registers"] > 2 * short["registers"]
+    found = compiled(product, ("a", "b", "c"), {"N": 64}, target, "fp16")
+    assert found["tensor"] > 0 and found["shared"] > 0
 
 
 @pytest.mark.slow
@@ -75,14 +69,6 @@ def test_registers_that_do_not_fit_are_local_memory():
     bound = of_copy("sm_90", block=16384, maxnreg=24)
     assert free["local"] == 0
     assert bound["registers"] <= 24 and bound["local"] > 100
-
-
-@pytest.mark.slow
-def test_a_product_takes_the_tensor_cores_of_its_target(target):
-    found = compiled(product, ("a", "b", "c"), {"N": 64}, target, "fp16")
-    assert found["tensor"] > 0
-    assert of_copy(target)["tensor"] == 0
-    assert found["shared"] > 0
 
 
 @pytest.mark.parametrize(
@@ -152,6 +138,7 @@ def test_figures_do_not_depend_on_company(target):
     each = [figures.figures([one], target)[0] for one in every]
     assert figures.figures(every, target) == each
     assert len({str(one) for one in each}) == len(every)
+    assert figures.figures([], target) == []
 
 
 @pytest.mark.parametrize(
@@ -172,7 +159,3 @@ def test_an_instruction_is_read_without_its_schedule(line, instruction):
     """As the disassemblers of CUDA 13.1 and of CUDA 12.8 write it."""
     text = f"        /*00f0*/                   {line}\n        /*0100*/    NOP;\n"
     assert figures.INSTRUCTION.findall(text) == [("00f0", instruction), ("0100", "NOP")]
-
-
-def test_no_kernel_has_no_figures():
-    assert figures.figures([], "sm_90") == []
