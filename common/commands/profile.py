@@ -175,7 +175,7 @@ def _write_traces(
         worker = sweep.worker(solution)  # which writes no file
         reply = timed_process.trace_case(op, case, sweep.device, worker, direction)
         if "trace" not in reply:
-            print(f"no trace of {case.name} {DIRECTION[direction]}: {reply['reason']}")
+            print(f"no trace of {case.name} {DIRECTION[direction]}: {reply.get('reason', '')}")
             continue
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{case.name}-{direction}.json").write_text(reply["trace"])
