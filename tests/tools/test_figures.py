@@ -57,7 +57,7 @@ def test_figures_are_those_that_the_kernel_must_have(target):
     assert (short["wide"], short["warps"], short["shared"], short["tensor"]) == (1, 8, 0, 0)
     assert strided["wide"] == 0
     long = of_copy(target, block=16384)
-    assert long["instructions"] > 2 * strided["instructions"]
+    assert long["instructions"] > 2 * short["instructions"]
     assert long["registers"] > 2 * short["registers"]
     found = compiled(product, ("a", "b", "c"), {"N": 64}, target, "fp16")
     assert found["tensor"] > 0 and found["shared"] > 0
