@@ -23,6 +23,15 @@ NOTHING = "nothing is recorded yet: run bench first (nox -s bench leaderboard)"
 READMES = ("README.md", "README.ko.md")
 """In English and in Korean; both show the same board."""
 
+WAYS = {
+    "--compare": "the latest two runs side by side; writes nothing",
+    "--devices": "each device's speeds side by side; writes nothing",
+    "--model": "modelled beside measured times; writes nothing",
+    "--json": "print the boards as a list of objects; writes nothing",
+    "--csv": "print the boards as a table for scripts; writes nothing",
+    "--serve": "draw the page and show it at a local address",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `bench`'s options, since nox hands both commands the same, and other ways to show it.
@@ -31,24 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """
     bench.add_arguments(parser)
     beside = parser.add_mutually_exclusive_group()
-    beside.add_argument(
-        "--compare", action="store_true", help="the latest two runs side by side; writes nothing"
-    )
-    beside.add_argument(
-        "--devices", action="store_true", help="each device's speeds side by side; writes nothing"
-    )
-    beside.add_argument(
-        "--model", action="store_true", help="modelled beside measured times; writes nothing"
-    )
-    beside.add_argument(
-        "--json", action="store_true", help="print the boards as a list of objects; writes nothing"
-    )
-    beside.add_argument(
-        "--csv", action="store_true", help="print the boards as a table for scripts; writes nothing"
-    )
-    beside.add_argument(
-        "--serve", action="store_true", help="draw the page and show it at a local address"
-    )
+    for option, help in WAYS.items():
+        beside.add_argument(option, action="store_true", help=help)
 
 
 def run(options: argparse.Namespace) -> int:
