@@ -30,7 +30,7 @@ from common.sandbox.hollow import (
     board_case,
     tensors_of,
     true_call,
-    written_at,
+    written_by,
 )
 from common.sandbox.interpreter.bounds import WATCH, Launch, begin_launch
 from common.sandbox.interpreter.language import annotated
@@ -106,7 +106,7 @@ def _work(
 ) -> Reply:
     packet = func._overloadpacket
     written = sum({_place(each): _bytes(each) for each in outputs}.values())
-    changed = {id(args[at]) for at in written_at(func) if at < len(args)}
+    changed = {*map(id, written_by(func, args, kwargs))}
     read = {_place(t): _bytes(t) for t in inputs if not (id(t) in changed and _replaces(packet))}
     if packet in GATHERS:
         read[_place(inputs[0])] = min(written, _bytes(inputs[0]))

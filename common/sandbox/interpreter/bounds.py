@@ -289,7 +289,7 @@ def _launch(run: Callable[..., None], executor: Any, *args: Any, **options: Any)
             with np.errstate(all="ignore"):  # a GPU does not warn of a NaN either
                 run(executor, **annotated(executor.fn, arguments))
             if isinstance(launch.tape, tape.Tape):
-                WATCH.tapes.keep(key, launch.tape, launch.patched)
+                WATCH.tapes.keep(key, launch.tape)
         finally:
             if WATCH.launch is not launch:
                 WATCH.log.add("the kernel replaced what its launch may touch")
