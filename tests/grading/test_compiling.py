@@ -15,7 +15,6 @@ from common.grading.sweep import Graded, TooLarge
 from common.grading.worker import Worker
 from common.ops._draw import draw
 from common.paths import ROOT
-from common.sandbox.compiled.target import TARGETS
 from common.verdicts import Verdict
 from tests.support.waiting import LONGEST
 
@@ -270,11 +269,6 @@ def test_a_fault_is_an_earlier_cause_than_a_wrong_value(verdict, after):
     ours = after == verdict
     assert got["backward"].reason == ("its own" if ours else "of the compiler")
     assert got["backward"].error == (1.0 if ours else None)
-
-
-def test_only_cuda_and_hip_are_targets():
-    assert {each.backend for each in TARGETS.values()} == {"cuda", "hip"}
-    assert TARGET in TARGETS
 
 
 def test_a_worker_of_a_target_runs_no_kernel(target):
