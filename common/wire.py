@@ -62,7 +62,7 @@ class Reaped(Struct):
 # --- to and from a solution's process -------------------------------------------------------------
 
 
-class Slot(Struct, frozen=True):
+class Slot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The place of one tensor in an arena: a storage of `nbytes` at `start`, and the view of it."""
 
     start: int

@@ -15,6 +15,7 @@ from common.commands import gpus
 from common.errors import UserError
 from common.importing import require
 from common.paths import PEERS, ROOT
+from common.processes import VISIBLE
 from common.solutions import Solution
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
     kind, _, number = (options.device or "").partition(":")
     if kind == "cpu" or (not kind and not gpus.driver()):
         return "cpu"
-    listed = os.environ.get(gpus.VISIBLE)
+    listed = os.environ.get(VISIBLE)
     if number:
         gpus.see_only(int(number))
     import torch
@@ -219,9 +220,9 @@ def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
         raise UserError("torch finds no GPU: leave --device out, or give cpu")
     # NVML counts those that are visible now; CUDA has read the choice and keeps it
     if listed is None:
-        del os.environ[gpus.VISIBLE]
+        del os.environ[VISIBLE]
     else:
-        os.environ[gpus.VISIBLE] = listed
+        os.environ[VISIBLE] = listed
     raise gpus.missing(int(number), torch.cuda.device_count())
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from common import ops
+from common import ops, paths
 from common.engines.engine import Answer, Engine, Rows, TooLarge
 from common.errors import UserError
 from common.grading import counting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -66,7 +67,7 @@ class Compilation:
         parts = []
         for solution, target in itertools.product(todo, targets):
             name = f"{solution.name}-{target}"
-            kept = Kept("figures", name, lambda solution=solution: solution.digest)
+            kept = Kept("figures", name, functools.partial(getattr, solution, "digest"))
             known = {case for case, found in kept.found.items() if not shown or _are_there(found)}
             missing = [case for case in todo[solution] if case.name not in known]
             parts.append((solution, todo[solution], target, kept, missing))
