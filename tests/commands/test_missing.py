@@ -214,8 +214,9 @@ def test_bench_measures_what_is_missing_and_no_more(study, by_hand, repository):
     by_hand("bob", RIGHT)
     second = study("bench", *words, "--only", "alice,bob,house", timeout=300)
     *_, newest = sorted((repository / "results" / "cpu").glob("*.jsonl"))
+    text = newest.read_text()
     shutil.rmtree(repository / "results")
-    text = newest.read_text() if second.code == 0 else second.err
+    assert second.code == 0, second.err
     assert text.count('"kind":"row"') == text.count('"solution":"bob/rotate_half","op"')
     assert '"only":"bob/rotate_half"' in text
 
