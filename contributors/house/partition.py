@@ -94,7 +94,8 @@ def _partition_kernel(
 ):  # fmt: skip
     """Give BLOCK tokens their rows: in a whole tile by the tile's rank, else by the token's.
 
-    The ends stand behind the order.     Each program counts the whole mask for itself, since that takes less time than a second launch.
+    The ends go behind the order's rows. Each program counts the whole mask for itself, since that
+    takes less time than a second launch.
     Bytes: (tokens / BLOCK) * tokens, nearly all of them from L2, and 4 * rows written.
     """
     if PDL:  # the next kernel may begin, and waits where it needs the plan

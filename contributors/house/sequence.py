@@ -98,7 +98,7 @@ class Direction:
                 addresses.append(address)
                 strides = None if each.is_contiguous() else each.stride()
                 layouts.append((each.shape, strides, each.dtype, each.is_cuda))
-        odd = joined & 15 and tuple(address and address & 15 for address in addresses)
+        odd = joined & 15 and tuple([bool(address and address & 15) for address in addresses])
         apart = tuple([addresses[second] - addresses[first] for first, second in self._pairs])
         sequence, uneven = self._kept(forms.forced, (*how, *apart), odd, tuple(layouts))
         if uneven:
@@ -174,8 +174,10 @@ class Sequence:
         self._zeros = [results.index(each) for each in self._zeros]
         self._direct &= all(plan.direct for plan, _ in self._steps)
         self._kernels = list(dict.fromkeys(plan.kernel for plan, _ in self._steps))
-        known = [None, "stream", *self.inputs, *results, "buffer"]
+        known = [None, "stream", *self.inputs, *results]
         self._behind, size = [], 0
+        if self._temporary:
+            known.append("buffer")
         for each in self._temporary:
             self._behind.append((known.index("buffer"), size))
             known.append(each)
@@ -219,8 +221,9 @@ class Sequence:
             self._ready[device] = self._prepare(tensors, results)
             return results
         table[1] = torch._C._cuda_getCurrentRawStream(device)
-        buffer = new_empty(self._size)
-        table.append(buffer.data_ptr())
+        if self._size:
+            buffer = new_empty(self._size)
+            table.append(buffer.data_ptr())
         for place, distance in self._behind:
             table.append(table[place] + distance)
         for call, arguments_of, pick in ready:
