@@ -4,13 +4,15 @@ The plans are made up and launch nothing; that planned launches of the masked la
 same, a GPU shows (tests/contributors/test_house_masked_on_gpu.py).
 """
 
-from types import SimpleNamespace
-
 import forms
 import launch
 import pytest
 import torch
 from sequence import Direction, alike
+
+
+class Kernel:
+    debug, pre_run_hooks = False, ()
 
 
 class Noted:
@@ -20,7 +22,7 @@ class Noted:
 
     def __init__(self, launches, can_prepare=True):
         self.launches, self.can_prepare = launches, can_prepare
-        self.kernel = SimpleNamespace(debug=False, pre_run_hooks=())
+        self.kernel = Kernel()
 
     def launch(self, tensors):
         self.launches.append(
