@@ -30,7 +30,7 @@ def _backward_down(s, tokens, tile, of_up, of_down, g, x, w2, u2, gates, packed,
     [2, width, inner], or None.
     """
     plan = Sorted.of(tokens, tile, order)
-    g, *x = pack(s, plan, Rows(g), *([kept(x, packed)] if of_up else []))
+    g, *x = pack(s, plan, Rows(g), *([kept(plan, x, packed)] if of_up else []))
     d_gates, hidden = down_gradient(s, g, (w2, u2), gates, plan)
     d_down = weight_gradients(s, g, Rows(hidden, SORTED), plan) if of_down else None
     new = x[0].packed if x and packed is None else None
@@ -42,7 +42,7 @@ def _backward_up(s, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, packe
     """Plan d_x and the gradients of w1 and w3, u1 and u3 [2, 2, inner, width], or None."""
     plan, d_gates = Sorted.of(tokens, tile, order), Rows(d_gates, SORTED)
     d_x = product(s, d_gates, (w1, u1, w3, u3), plan) if of_x else None
-    d_up = weight_gradients(s, d_gates, kept(x, packed), plan) if of_up else None
+    d_up = weight_gradients(s, d_gates, kept(plan, x, packed), plan) if of_up else None
     return d_x, d_up
 
 

@@ -24,7 +24,7 @@ def _backward(s, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
     """Plan d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
     plan = Sorted.of(tokens, tile, order)
     if of_weights:
-        g, x = pack(s, plan, Rows(g), kept(x, packed))
+        g, x = pack(s, plan, Rows(g), kept(plan, x, packed))
     else:
         g = rows_for(s, plan, g, w_v.shape[1])
     d_x = product(s, g, (w_v, w_t), plan) if of_x else None

@@ -136,9 +136,9 @@ def rows_for(s, plan, matrix, columns):
     return pack(s, plan, rows)[0] if columns >= 8192 else rows
 
 
-def kept(matrix, packed):
-    """Return a factor of which there may be a copy."""
-    return Rows(matrix) if packed is None else Rows(matrix, PIECES, packed)
+def kept(plan, matrix, packed):
+    """Return a factor of which there may be a packed copy."""
+    return Rows(by_rows(plan, matrix), GATHERED if packed is None else PIECES, packed)
 
 
 def tiles_of_rows(matrix, how, rows, height, width, form):
