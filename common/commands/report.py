@@ -53,6 +53,18 @@ class Answer:
             yield tuple(directions), self.verdicts[directions[0]]
 
     @property
+    def outcome(self) -> str:
+        """The verdict, or that of each direction where they differ."""
+        several = {direction: found.verdict for direction, found in self.verdicts.items()}
+        if len(set(several.values())) == 1:
+            return next(iter(several.values()))
+        return " and ".join(f"{direction} {verdict}" for direction, verdict in several.items())
+
+    def has(self, verdict: str) -> bool:
+        """Return whether it is the verdict of a direction."""
+        return any(found.verdict == verdict for found in self.verdicts.values())
+
+    @property
     def empty(self) -> bool:
         """Whether the output has no element, so that no mistake shows."""
         return math.prod(self.op.output(self.case)) == 0
@@ -176,22 +188,41 @@ class TierReport:
         return not all(found.fine for found in verdicts) or bool(coverage(verdicts)[0])
 
     @property
-    def share(self) -> str:
-        """The share of verdicts that are passes, and why others are none; "" if there is no pass.
+    def asked(self) -> set[tuple[str, str]]:
+        """The names of solution and case of all answers."""
+        return set(self._answers)
 
-        For example `20 of 246 verdicts; 226 not supported: interleaved, does not take cp_size`.
+    @property
+    def failures(self) -> set[tuple[str, str]]:
+        """The names of solution and case of the answers that fail."""
+        return {key for key, answer in self._answers.items() if any(answer.failures)}
+
+    @property
+    def share(self) -> str:
+        """The share of cases that pass, if in part, and why others do not; "" if there is no pass.
+
+        For example `10 of 123 cases; 113 not supported: interleaved, does not take cp_size`, and
+        `10 of 123 cases; 123 not supported or in part: ...` where some of the passes lack backward.
         """
-        verdicts = list(self._verdicts())
-        passed = sum(found.verdict == "PASSED" for found in verdicts)
-        reasons = Counter(
-            printable(found.reason) for found in verdicts if found.verdict == "UNSUPPORTED"
-        )
-        share = f"{passed} of {len(verdicts)} verdicts" if passed else ""
-        if not (passed and reasons):
+        several = list(self._answers.values())
+        passed = sum(answer.has("PASSED") for answer in several)
+        lacking = [answer for answer in several if answer.has("UNSUPPORTED")]
+        share = f"{passed} of {len(several)} cases" if passed else ""
+        if not (passed and lacking):
             return share
+        reasons = Counter(
+            reason
+            for answer in lacking
+            for reason in {
+                printable(found.reason)
+                for found in answer.verdicts.values()
+                if found.verdict == "UNSUPPORTED"
+            }
+        )
         shown = [reason for reason, _ in reasons.most_common(REASONS)]
         more = ["..."] * (len(reasons) > REASONS)
-        return f"{share}; {reasons.total()} not supported: {', '.join(shown + more)}"
+        partly = " or in part" * any(answer.has("PASSED") for answer in lacking)
+        return f"{share}; {len(lacking)} not supported{partly}: {', '.join(shown + more)}"
 
     def _verdicts(self) -> Iterator[Verdict]:
         for answer in self._answers.values():
@@ -249,22 +280,22 @@ class TierReport:
         )
 
     def end(self) -> None:
-        """Print a summary of each group, the number of each verdict, and what is not answered."""
+        """Print a summary of each group, the cases of each verdict, and what is not answered."""
         groups, verdicts = self.groups(), list(self._verdicts())
         for group in groups:
             self._summarize(group)
         for solution in dict.fromkeys(found.solution for found in verdicts):
             ours = [found for found in verdicts if found.solution == solution]
-            counted = Counter(found.verdict for found in ours).most_common()
+            outcomes = [each.outcome for key, each in self._answers.items() if key[0] == solution]
+            counted = ", ".join(f"{n} {name}" for name, n in Counter(outcomes).most_common())
             hidden = any(
                 len(group.failing) > len(group.smallest)
                 for group in groups
                 if group.solution == solution
             )
             more = " (--verbose shows each)" if hidden and not self._verbose else ""
-            print(
-                f"{solution}, {self.tier}: {', '.join(f'{n} {name}' for name, n in counted)}{more}"
-            )
+            cases = f"{len(outcomes)} case{'s' * (len(outcomes) > 1)}"
+            print(f"{solution}, {self.tier}: {counted} of {cases}{more}")
             left_out = dict.fromkeys(
                 (found.case, found.reason) for found in ours if found.verdict == "UNSUPPORTED"
             )

@@ -78,7 +78,8 @@ def test_the_first_failure_is_shown_at_once_and_the_summary_says_when_it_fails(c
         f"a/rope forward: INCORRECT_NUMERICAL in {n} of {len(CASES)} cases",
         f"    fails where h > 1 ({n} of {n}), passes where h = 1 ({m} of {m})",
         *(f"    {case.name}: output wrong: {case.name}" for case in smallest),
-        f"a/rope, smoke: {n} INCORRECT_NUMERICAL, {len(CASES) - n} PASSED (--verbose shows each)",
+        f"a/rope, smoke: {n} INCORRECT_NUMERICAL, {len(CASES) - n} PASSED of {len(CASES)} cases"
+        " (--verbose shows each)",
     ], "cases without an element count on neither side"
 
 
@@ -97,7 +98,7 @@ def test_a_file_that_does_not_import_is_said_once(capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"a/rope {CASES[0].name} forward and backward: COMPILE_ERROR",
         "    no module named x",
-        f"a/rope, smoke: {2 * len(CASES)} COMPILE_ERROR (--verbose shows each)",
+        f"a/rope, smoke: {len(CASES)} COMPILE_ERROR of {len(CASES)} cases (--verbose shows each)",
     ]
 
 
@@ -156,7 +157,7 @@ def test_the_upstream_gradient_explains_no_forward(directions, told, capsys):
 
 def test_the_share_that_passes_is_said_with_the_commonest_reasons():
     report = answers(TierReport("smoke", verbose=False), lambda case: False)
-    assert report.share == f"{len(CASES)} of {len(CASES)} verdicts"
+    assert report.share == f"{len(CASES)} of {len(CASES)} cases"
     report = TierReport("smoke", verbose=False)
     reasons = ["thd", *["interleaved"] * 3, *["does not take cp_size"] * 2, "d < 8"]
     for case, reason in zip(CASES, reasons, strict=False):
@@ -165,7 +166,7 @@ def test_the_share_that_passes_is_said_with_the_commonest_reasons():
     assert report.share == ""
     for case in CASES[len(reasons) :]:
         report.add(ROPE, case, [Verdict("a/rope", "rope", case.name, "forward", "PASSED")])
-    right = f"{len(CASES) - 7} of {len(CASES)} verdicts"
+    right = f"{len(CASES) - 7} of {len(CASES)} cases"
     why = "interleaved, does not take cp_size, thd, ..."
     assert report.share == f"{right}; 7 not supported: {why}"
 
@@ -240,6 +241,10 @@ def test_check_fails_without_an_answer_and_counts_cases_not_directions(capsys):
     report.end()
     out = capsys.readouterr().out
     assert not report.failed
+    assert (
+        report.share == "1 of 3 cases; 3 not supported or in part: bshd, the output has no grad_fn"
+    )
+    assert "smoke: 2 UNSUPPORTED, 1 forward PASSED and backward UNSUPPORTED of 3 cases\n" in out
     assert "    unsupported: bshd (2 cases)\n" in out
     assert "    unsupported: the output has no grad_fn (1 case)\n" in out
 
