@@ -122,7 +122,9 @@ def show_tables(tables: Iterable[Table], console: Console, only: str = "") -> No
     for whole in tables:
         shown = fitted(whole, console.width)
         console.print()
-        console.print(draw(shown, only, console.width >= WHOLE_NOTES))
+        drawing = draw(shown, only, console.width >= WHOLE_NOTES)
+        drawing.expand &= console.is_terminal  # a pipe gets no blanks up to a width it has not
+        console.print(drawing)
         left_out = [name for name in whole.header if name not in shown.header]
         if left_out:
             console.print(Text(f"too narrow for: {', '.join(left_out)}", style="dim"))

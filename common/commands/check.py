@@ -13,6 +13,7 @@ from common.commands import smoke
 from common.commands.smoke import Names
 from common.commands.steps import Steps
 from common.kept import Kept
+from common.printable import wrapped
 from common.solutions import OURS, Solution, imported, python_files
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
     board_report.end()
     if not board_report.failed:
         right = f"All that is answered is right, in {smoke_report.share}"
-        print(f"{right}. Next: nox -s bench leaderboard -- --only {handle}")
+        print(wrapped(f"{right}. Next: nox -s bench leaderboard -- --only {handle}"))
     return not board_report.failed
 
 

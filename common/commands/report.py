@@ -15,7 +15,7 @@ from rich.text import Text
 from common import paths
 from common.board import terminal
 from common.grading.when import when
-from common.printable import printable
+from common.printable import printable, wrapped
 from common.source import is_code
 from common.spec import Case, Direction, Fact, Op
 from common.verdicts import BEFORE_LAUNCH, ENDED, RIGHT, SOME, WRONG, Picture, Verdict
@@ -295,12 +295,13 @@ class TierReport:
             )
             more = " (--verbose shows each)" if hidden and not self._verbose else ""
             cases = f"{len(outcomes)} case{'s' * (len(outcomes) > 1)}"
-            print(f"{solution}, {self.tier}: {counted} of {cases}{more}")
+            print(wrapped(f"{solution}, {self.tier}: {counted} of {cases}{more}"))
             left_out = dict.fromkeys(
                 (found.case, found.reason) for found in ours if found.verdict == "UNSUPPORTED"
             )
             for reason, n in Counter(reason for _, reason in left_out).most_common():
-                print(f"    unsupported: {printable(reason)} ({n} case{'s' * (n > 1)})")
+                line = f"unsupported: {printable(reason)} ({n} case{'s' * (n > 1)})"
+                print(wrapped(line, MARGIN))
         for line in coverage(verdicts)[1]:
             print(line)
 
@@ -309,11 +310,10 @@ class TierReport:
         when, failures = group.when, group.smallest
         if not when and len(failures) == 1:
             return
-        print(
-            f"{group.solution} {' and '.join(group.directions)}: {group.verdict} in {group.count}"
-        )
+        directions = " and ".join(group.directions)
+        print(wrapped(f"{group.solution} {directions}: {group.verdict} in {group.count}"))
         if when:
-            print(f"    {when}")
+            print(wrapped(when, MARGIN))
         for found in () if self._verbose else failures:
             self._show(f"{found.case}: {found.reason}", found)
 
@@ -321,10 +321,16 @@ class TierReport:
         """Print a line on a failure, and its picture where one is asked for."""
         folder = paths.CONTRIBUTORS / found.solution.partition("/")[0]
         plan = [f"asked {each}" for each in found.plan.splitlines()] if self._verbose else []
-        for each in (line, *excerpt(found.reason, folder), *plan):
-            print(f"    {printable(each)}", flush=True)
+        print(wrapped(printable(line), MARGIN), flush=True)
+        for each in (*excerpt(found.reason, folder), *plan):
+            print(f"{MARGIN}{printable(each)}", flush=True)
         if self._picture and found.picture:
-            terminal.console().print(drawn(found.picture), soft_wrap=True)
+            console = terminal.console()
+            with (
+                console.capture() as captured
+            ):  # it would print over the bar, where `print` does not
+                console.print(drawn(found.picture), soft_wrap=True)
+            print(captured.get(), end="", flush=True)
 
 
 # --- places in the source -------------------------------------------------------------------------

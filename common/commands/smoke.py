@@ -15,6 +15,7 @@ from common.commands import options as shared
 from common.commands.steps import Steps
 from common.errors import UserError, did_you_mean
 from common.importing import import_torch
+from common.printable import wrapped
 from common.solutions import Solution
 
 if TYPE_CHECKING:
@@ -189,11 +190,11 @@ def take_all(
     report.end()
     told = list(causes(kept))
     for cause in told:
-        print(cause, flush=True)
+        print(wrapped(str(cause)), flush=True)
     if stop:
         return
     for contrast in told_apart(kept, report, told, server, memory):
-        print(contrast, flush=True)
+        print(wrapped(str(contrast)), flush=True)
 
 
 def told_apart(

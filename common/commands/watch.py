@@ -21,6 +21,7 @@ from common.commands import smoke
 from common.commands.report import TierReport
 from common.commands.smoke import Names
 from common.errors import ServerEnded, UserError
+from common.printable import wrapped
 from common.solutions import Solution, is_hidden, python_files
 from common.verdicts import FINE
 
@@ -208,7 +209,7 @@ class Watch:
         else:
             after = f"All that is answered is right, in {share}."
             after += f" Next: nox -s check -- {self._options.only}"
-        print(f"{took}. {after}", flush=True)
+        print(wrapped(f"{took}. {after}"), flush=True)
 
     def _taken(self, cases: Iterable[Graded], asked: set[Names]) -> Iterator[Graded]:
         """Yield the cases of a round, and end it where a file is saved meanwhile.

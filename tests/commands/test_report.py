@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
 from common import ops, solutions
 from common.commands.report import SHOWN, TierReport, coverage
+from common.commands.steps import Steps
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.verdicts import ENDED, Picture, Verdict
@@ -175,6 +177,33 @@ def test_the_share_that_passes_is_said_with_the_commonest_reasons():
 def test_a_picture_follows_where_it_is_asked_for(asked, capsys):
     answers(TierReport("smoke", verbose=False, picture=asked), few_heads, picture=PICTURE).end()
     assert ("position 0 ··\n" in capsys.readouterr().out) == asked
+
+
+def narrow(monkeypatch):
+    """Make stdout and stderr a terminal of 80 columns."""
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_a_picture_stands_above_a_bar_as_each_line_does(monkeypatch, capsys):
+    narrow(monkeypatch)
+    report = TierReport("smoke", verbose=False, picture=True)
+    with Steps("cases", 2):
+        answers(report, few_heads, picture=PICTURE)
+    out, err = capsys.readouterr()
+    assert out == "" and "position 0" in err, "what passed the bar by left a remnant of it"
+
+
+def test_a_narrow_terminal_breaks_no_word(monkeypatch, capsys):
+    narrow(monkeypatch)
+    name = "sbhd-8192x2x32x128-bfloat16-interleaved-paired"
+    reason = f"output wrong in {name} and beside it, {name} and {name}: {{}}"
+    answers(TierReport("smoke", verbose=False), few_heads, reason=reason).end()
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith("    ") and name in line for line in lines) >= 3
 
 
 # --- with solutions -------------------------------------------------------------------------------
