@@ -47,6 +47,18 @@ def test_each_target_and_kernel_has_a_row_and_the_name_stands_once():
     ]  # fmt: skip
 
 
+def test_a_summary_has_a_line_a_kernel_by_direction_and_what_spills_or_fails_first():
+    lines = [line(direction="forward"), line("b", "gfx942", registers=42, direction="forward"),
+             line(direction="backward", local=16), ended("b", "sm_90"),
+             line(kernel="", verdict="COMPILE_ERROR", reason="too large")]  # fmt: skip
+    table = compiled.summary(lines)
+    rows = [(row[0], row[1], row[2], row[3]) for row in table.rows]
+    assert rows == [("rope: copy", "backward", "30", "16"), ("rope: copy", "forward", "30–42", "0")]
+    assert compiled.ends(lines, unsupported=False) == ["alice/rope: COMPILE_ERROR: too large (a)"]
+    (other,) = compiled.ends(lines, unsupported=True)
+    assert other.startswith("alice/rope: UNSUPPORTED: interleaved (b")
+
+
 def test_a_footnote_names_the_targets_where_only_some_refuse():
     lines = [line(), line(target="gfx942"), ended("b", "sm_90"), ended("b", "gfx942"),
              ended("c", "gfx942", "no stages"), ended("d", "gfx942", "no stages")]  # fmt: skip

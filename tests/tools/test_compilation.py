@@ -71,6 +71,9 @@ def test_kernels_are_compiled_at_the_true_shape_for_each_target(ask):
         ("kernel", "sm_90"), ("kernel", "gfx942"),
     ]  # fmt: skip
     assert all(line.figures["warps"] == 2 for line in found)
+    assert {line.direction for line in found} == {"forward"} and "direction" not in compile._row(
+        found[0]
+    )
     elements = float(math.prod(plain.shape))
     assert f"{elements:e}".rstrip("0")[:5] in compile._text("ttir", "kernel", found)
     assert "LDG" in compile._text("sass", "kernel", found)
