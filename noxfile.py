@@ -7,6 +7,7 @@ that nox makes for a session stays empty.
 """
 
 import functools
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -145,3 +146,10 @@ def lint(session: nox.Session) -> None:
     session.run(python, "-m", "mypy", external=True)
     schema = ("-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows")
     session.run(python, *schema, *map(str, WORKFLOWS), external=True)
+
+
+if sys.argv[1:2] in (["-s"], ["--session"], ["--sessions"]):
+    for word in itertools.takewhile(lambda word: not word.startswith("-"), sys.argv[2:]):
+        if word not in globals():  # nox would only say that it is no session
+            hint = f"nox -s {sys.argv[2]} -- {word}"
+            print(f"{word} is no session; did you mean {hint}?", file=sys.stderr)

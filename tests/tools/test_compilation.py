@@ -66,7 +66,7 @@ def ask(monkeypatch, tmp_path):
 def test_kernels_are_compiled_at_the_true_shape_for_each_target(ask):
     large = max(CASES, key=lambda case: ops.load("rotate_half").work(case, "forward").bytes)
     plain = next(case for case in CASES if not case.interleaved and case.shape == large.shape)
-    found = ask(SOURCE.replace("WARPS", "2"), [PLAIN], ["sm_90", "gfx942"])
+    found = ask(SOURCE.replace("WARPS", "2"), [plain], ["sm_90", "gfx942"])
     assert [(line.kernel, line.target) for line in found] == [
         ("kernel", "sm_90"), ("kernel", "gfx942"),
     ]  # fmt: skip
