@@ -6,7 +6,7 @@ import ast
 import importlib.util
 import re
 import symtable
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
