@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from common.commands import options as shared
-from common.errors import ServerEnded, UserError, is_out_of_memory
+from common.errors import ServerEnded, UserError, did_you_mean, is_out_of_memory
 
 COMMANDS = (
     "list", "grade", "check", "bench", "leaderboard", "compile", "sanitize", "tune", "profile",
@@ -34,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         given = list(sys.argv[1:] if arguments is None else arguments)
         options, unknown = _parser(given).parse_known_args(given)
         if unknown:
-            options.command.error(f"unrecognized arguments: {' '.join(unknown)}")
+            known = options.command._option_string_actions
+            close = did_you_mean(unknown[0].partition("=")[0], known)
+            options.command.error(f"unrecognized arguments: {' '.join(unknown)}{close}")
         shared.name_left_out()
         sys.exit(options.run(options))
     except KeyboardInterrupt:
@@ -91,6 +93,9 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of the command that is given, or of all where none is."""
+    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
+        close = did_you_mean(given[0], COMMANDS)
+        raise UserError(f"no command {given[0]}: there are {', '.join(COMMANDS)}{close}")
     parser = _Parser(
         prog="python -m common", description="Grade, time and rank the study's solutions."
     )

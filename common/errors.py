@@ -1,8 +1,10 @@
 """The exceptions for mistakes of the user, and what is behind a failure where others may be."""
 
+import difflib
 import enum
 import errno
 import re
+from collections.abc import Iterable
 
 
 class UserError(Exception):
@@ -11,6 +13,12 @@ class UserError(Exception):
     Its text is one line that says what is wrong and what to do. The command line prints it and
     exits with code 2.
     """
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean rope?` where one of the known words is close, otherwise nothing."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 class ServerEnded(Exception):

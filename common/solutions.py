@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from common.digest import digest
-from common.errors import UserError
+from common.errors import UserError, did_you_mean
 from common.paths import CONTRIBUTORS, OPS, PEERS
 from common.printable import printable
 
@@ -297,7 +297,8 @@ def select(
     """
     solutions = list(solutions)
     if op is not None and op not in op_names():
-        raise UserError(f"unknown op {op!r}: there are {', '.join(op_names())}")
+        there = ", ".join(op_names())
+        raise UserError(f"unknown op {op!r}: there are {there}{did_you_mean(op, op_names())}")
     if only is not None:
         for each in only.split(","):
             if not any(is_among(s.name, each) for s in solutions):
@@ -329,5 +330,6 @@ def _unknown(only: str, solutions: Iterable[Solution]) -> str:
         lacks = f"has no solution, only {files}" if files else "has no solution"
         wanted = f"name a file OP.py or OP_NAME.py, where OP is {' or '.join(op_names())}"
         return f"contributors/{folder.name} {lacks}: {wanted}"
-    names: Iterator[str] = (s.name if "/" in only else s.handle for s in solutions)
-    return f"unknown solution {only!r}: there are {', '.join(sorted(set(names)))}"
+    names = sorted({s.name if "/" in only else s.handle for s in solutions})
+    close = did_you_mean(only, names)
+    return f"unknown solution {only!r}: there are {', '.join(names)}{close}"

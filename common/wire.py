@@ -6,6 +6,7 @@ solution's process answers requests.
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,9 @@ Reply = dict[str, Any]
 """What a request returned, with `verdict` and `reason` if it failed."""
 EVERY = "every"
 """In the place of a target: kernels are compiled whole, for the target that a request names."""
+
+STACK = signal.SIGUSR1
+"""The signal at which a solution's process writes its stack to the socket, whatever it is at."""
 
 
 class Struct(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -33,6 +33,39 @@ def tables(lines: Iterable[Compiled]) -> list[Table]:
     ]
 
 
+def summary(lines: Iterable[Compiled]) -> Table:
+    """Return a row for each kernel of a direction over all cases and targets; most local first."""
+    of: dict[tuple[str, str, str], list[Compiled]] = defaultdict(list)
+    for line in lines:
+        if line.kernel:
+            of[line.solution, line.kernel, line.direction or ""].append(line)
+    several = len({solution.partition("/")[0] for solution, *_ in of}) > 1
+
+    def local(several: Iterable[Compiled]) -> float:
+        return max(line.figures.get("local") or 0 for line in several)
+
+    rows = tuple(
+        (
+            f"{solution if several else solution.partition('/')[2]}: {kernel}",
+            direction,
+            *(cell(name, (line.figures.get(name) for line in found)) for name in COLUMNS),
+        )
+        for (solution, kernel, direction), found in sorted(
+            of.items(), key=lambda each: -local(each[1])
+        )
+    )
+    return Table("", ("kernel", "first in", *COLUMNS.values()), rows)
+
+
+def ends(lines: Sequence[Compiled], unsupported: bool) -> list[str]:
+    """Return a line for each reason for which calls failed, or were not supported."""
+    of: dict[str, list[Compiled]] = defaultdict(list)
+    for line in lines:
+        if not line.reason or (line.verdict == "UNSUPPORTED") == unsupported:
+            of[line.solution].append(line)
+    return [f"{solution}: {end}" for solution, found in of.items() for end in _ends(found)]
+
+
 def cell(column: str, values: Iterable[float | None]) -> str:
     """Return the least and the greatest of a figure over some kernels, or a dash."""
     known = sorted({value for value in values if value is not None})

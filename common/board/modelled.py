@@ -17,7 +17,10 @@ from common.board.ranking import ranked_times
 from common.board.table import DIRECTION, About, Table, named, place
 from common.records.lines import Counted, Launch, Record, Summary
 from common.records.runs import Results
+from common.solutions import is_among
 
+MODELLED = " modelled"
+"""What follows the name of a solution whose times are modelled, among measured ones."""
 G = TypeVar("G")
 Key = tuple[str, str, str, str]
 """The op, case, direction and solution."""
@@ -139,6 +142,35 @@ def stand_in(results: Results) -> tuple[Results, str]:
         return results, ""
     gpu = GPUS[DEFAULT]
     return replace(results, rows=_rows(results, gpu)), gpu.name
+
+
+def placed(
+    results: Results, boards: Iterable[Results], about: Mapping[str, About], only: str
+) -> tuple[Results, Mapping[str, About]]:
+    """Return a GPU's results and the solutions' facts, with those of `only` that it has not timed.
+
+    These stand under a name of their own, with the times that the model gives for the GPU.
+
+    Args:
+        results: The results of the GPU.
+        boards: All that is recorded, with the counted work of a run without a GPU.
+        about: The facts of all solutions.
+        only: The handles or solutions, with commas.
+    """
+    gpu = GPUS.get(results.runs[-1].device_name) if results.timed else None
+    if not gpu:
+        return results, about
+    rows = [row for row in results.latest() if row.gpu]
+    like = {(row.op, row.case, row.direction): row for row in rows}
+    timed, added, named = {row.solution for row in rows}, [], dict(about)
+    for row in (row for each in boards if not each.timed for row in _rows(each, gpu)):
+        measured = like.get((row.op, row.case, row.direction))
+        if measured and is_among(row.solution, only) and row.solution not in timed:
+            name = row.solution + MODELLED
+            named[name] = about.get(row.solution, About("", row.sources))
+            same = {"track": measured.track, "clock": measured.clock}
+            added.append(msgspec.structs.replace(row, solution=name, **same))
+    return replace(results, rows=[*results.rows, *added]), named
 
 
 def _rows(results: Results, gpu: Gpu) -> list[Record]:

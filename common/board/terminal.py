@@ -44,6 +44,10 @@ def console() -> Console:
     return found if found.is_terminal else Console(width=PIPE_WIDTH)
 
 
+PLACED = (
+    "What is called modelled was not timed on that GPU: its place among measured ones is by the"
+    " time that a model gives from its counted work; docs/model.md says how far to trust it."
+)
 MODELLED = (
     "The boards below rank by the time that a model gives for {} from the counted work of each case"
     " at its true shape; docs/model.md says how far to trust it."
@@ -53,10 +57,12 @@ MODELLED = (
 def show(results: Results, about: Mapping[str, About], console: Console, only: str = "") -> None:
     """Print the device and the versions, then a table for each track.
 
-    Where nothing was timed, the tables rank by modelled times. The rows of the handle or solution
-    `only` stand out.
+    Where nothing was timed, the tables rank by modelled times. Of the handle or solution `only` the
+    tables have its rows and their neighbours; without such a row, nothing is printed.
     """
     run = results.runs[-1]
+    if only and not any(_is_of(row.solution, only) for row in results.latest()):
+        return
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     console.print(Text.assemble((f"\n{run.device_name}", "bold"), (f"  {versions}", "dim")))
     if not results.timed:
@@ -70,15 +76,38 @@ def show(results: Results, about: Mapping[str, About], console: Console, only: s
     if gpu:
         console.print(MODELLED.format(gpu))
     for section in sections(results, about):
+        if only and not any(_is_of(row.solution, only) for row in section.rows):
+            continue
         for track in section.tracks:
-            show_track(track, about, results.timed or bool(gpu), console, only, label)
+            near = _near(track, only) if only else track
+            if not near.entries:
+                continue
+            show_track(near, about, results.timed or bool(gpu), console, only, label)
         for line in section.left_out:
             console.print(Text(f"{section.op}: {line}", style="dim"))
     if gpu:
-        counts = modelled.latest([results]).values()
+        every = modelled.latest([results]).values()
+        counts = [each for each in every if not only or _is_of(each.solution, only)]
         show_tables(modelled.work_tables(counts, about), console, only)
+    if only:
+        if any(name.endswith(modelled.MODELLED) for name in about):
+            console.print(PLACED)
+        return
     for peer, reason in results.absent.items():
         console.print(Text(f"absent: {peer}, {reason}", style="dim"))
+
+
+def _is_of(solution: str, only: str) -> bool:
+    """Return whether a solution is one of `only`, measured or modelled."""
+    return is_among(solution.removesuffix(modelled.MODELLED), only)
+
+
+def _near(track: Track, only: str) -> Track:
+    """Return the track with the entries of `only`, and with the ones above and below each."""
+    mine = [at for at, entry in enumerate(track.entries) if _is_of(entry.solution, only)]
+    near = {at + step for at in mine for step in (-1, 0, 1)}
+    kept = tuple(entry for at, entry in enumerate(track.entries) if at in near)
+    return replace(track, entries=kept)
 
 
 def show_track(
@@ -122,7 +151,9 @@ def show_tables(tables: Iterable[Table], console: Console, only: str = "") -> No
     for whole in tables:
         shown = fitted(whole, console.width)
         console.print()
-        console.print(draw(shown, only, console.width >= WHOLE_NOTES))
+        drawing = draw(shown, only, console.width >= WHOLE_NOTES)
+        drawing.expand &= console.is_terminal  # a pipe gets no blanks up to a width it has not
+        console.print(drawing)
         left_out = [name for name in whole.header if name not in shown.header]
         if left_out:
             console.print(Text(f"too narrow for: {', '.join(left_out)}", style="dim"))
@@ -172,7 +203,7 @@ def draw(drawn: Table, only: str = "", whole: bool = False) -> Drawing:
             Text(printable(cell), no_wrap=not (whole and _is_note(name)), overflow="ellipsis")
             for name, cell in zip(drawn.header, row, strict=True)
         ]
-        mine = is_among(row[place].strip("()" + table.MARKS), only)
+        mine = _is_of(row[place].strip("()" + table.MARKS), only)
         peer = row[place].startswith("(")
         drawing.add_row(*texts, style="bold green" if mine else "dim" * peer)
     return drawing

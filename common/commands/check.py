@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.commands import options as shared
 from common.commands import smoke
+from common.commands.smoke import Names
 from common.commands.steps import Steps
+from common.kept import Kept
+from common.printable import wrapped
 from common.solutions import OURS, Solution, imported, python_files
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from common.grading.fork_server import ForkServer
     from common.records.lines import Record
     from common.records.runs import Results
+    from common.spec import Case
 
 PATIENCE = 0.3
 """The share of the time that `bench` takes for a row; a row of `check` is kept nowhere."""
@@ -29,7 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.running_arguments(parser)
     shared.handle_argument(parser)
     parser.add_argument("--picture", action="store_true", help="draw the wrong elements")
-    parser.add_argument(
+    parser.add_argument("-x", "--exitfirst", action="store_true", help="end at the first failure")
+    parser.add_argument("--case", metavar="NAME", help="only this case, of smoke or the board")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
+        "--lf",
+        "--last-failed",
+        action="store_true",
+        dest="last_failed",
+        help="only the cases that failed last; all where none did",
+    )
+    either.add_argument(
         "--watch", action="store_true", help="grade the smoke cases again after each save"
     )
 
@@ -49,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace) -> bool:
-    """Print failures as they are found, then the folder's places; return whether none failed."""
-    memory = options.memory
+    """Print failures as they are found, or the folder's places; return whether none failed."""
+    handle, memory, stop = chosen[0].handle, options.memory, options.exitfirst
     with smoke.started(device, options.verbose) as (server, compiler):
         compiler.prepare(chosen)
         from common.commands.report import TierReport
@@ -60,20 +75,42 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
         )
         earlier = smoke.earlier_rows(server)
         about = shared.about({row.solution for row in earlier.rows} | {s.name for s in chosen})
-        found = smoke.compiled(smoke.grade(chosen, server, memory), compiler)
-        smoke.take_all(found, smoke_report, server, memory)
-        rows = _measure_board(chosen, server, compiler, board_report, memory)
+        kept = Kept("failed", handle, str)
+        failed = {(name, case) for name, case in kept.found.get("cases", ())}
+        if options.case:
+            only = smoke.named(options.case, chosen, device, ("smoke", "board"))
+        else:
+            names = {solution.name for solution in chosen}
+            only = {each for each in failed if options.last_failed and each[0] in names}
+        rows: list[Record] = []
+        try:
+            with (
+                closing(smoke.grade(chosen, server, memory, only=only)) as cases,
+                closing(smoke.compiled(cases, compiler)) as found,
+            ):
+                smoke.take_all(found, smoke_report, server, memory, stop)
+            # its cause is the last thing to read, and the board's cases would repeat it
+            if not (smoke_report.failures or (smoke_report.failed and not only)):
+                rows = _measure_board(chosen, server, compiler, board_report, memory, only, stop)
+        finally:
+            for report in (smoke_report, board_report):
+                failed = failed - report.asked | report.failures
+            kept.found = {"cases": sorted(failed)}
+            kept.save()
+    if only:
+        board_report.end()
+        return not (smoke_report.failures or board_report.failures)
+    if smoke_report.failed:
+        return False
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
         return False
     _show_places(rows, earlier, device, about)
-    if not (failed := smoke_report.failed or board_report.failed):
-        handle = chosen[0].handle
+    board_report.end()
+    if not board_report.failed:
         right = f"All that is answered is right, in {smoke_report.share}"
-        print(f"{right}. Next: nox -s bench leaderboard -- --only {handle}")
-    elif not board_report.failed:
-        print("The board's cases do not show what smoke found: fix it, it is wrong all the same.")
-    return not failed
+        print(wrapped(f"{right}. Next: nox -s bench leaderboard -- --only {handle}"))
+    return not board_report.failed
 
 
 def imports_of_ours(folder: Path) -> Iterator[str]:
@@ -94,19 +131,28 @@ def _measure_board(
     compiler: Compiler,
     report: TierReport,
     memory: int | None,
+    only: Collection[Names] = (),
+    stop: bool = False,
 ) -> list[Record]:
-    """Return the rows of the board's cases, timed for a shorter time than `bench` does."""
+    """Return the rows of the board's cases, timed for a shorter time than `bench` does.
+
+    With `stop`, those up to the first failure.
+    """
     from common.grading.sweep import TooLarge
     from common.grading.tiers import tier_cases
     from common.measure.rows import Measurement
 
     due = list(tier_cases(chosen, "board", server.device, budget=memory))
-    count = sum(2 * len(cases) * smoke.solutions_of(op.name, chosen) for op, cases in due)
+    count = 2 * smoke.count(chosen, due, only)
+
+    def skip(solution: Solution, case: Case) -> bool:
+        return not smoke.is_asked(solution, case, only)
+
     rows: list[Record] = []
     digests = {each: (each.digest, "") for each in chosen}  # the harness's is for records
     with smoke.sweep_of(server, memory) as sweep, Steps("rows", count) as steps:
         rows_of = Measurement(sweep, digests, patience=PATIENCE, through=compiler.behind)
-        for measured in rows_of.measure(chosen, due):
+        for measured in rows_of.measure(chosen, due, skip):
             if isinstance(measured, TooLarge):
                 case = measured.case.name
                 steps.say(shared.left_out(measured.op.name, case, measured.reason))
@@ -117,7 +163,8 @@ def _measure_board(
             for each in measured:
                 rows.append(each.row)
                 steps.done(f"{each.row.solution} {each.row.case}")
-    report.end()
+            if stop and report.failures:
+                break
     return rows
 
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from common.spec import Case
 
 STAGES = ("ttir", "ttgir", "llir", "ptx", "sass", "amdgcn")
+SPARE = ("warps", "instr", "wide", "mma")
+"""The columns of the short table that only a console of so many columns has room for:"""
+ROOMY = 120
 Todo = Mapping[Solution, Sequence["Case"]]
 
 
@@ -39,7 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--diff", nargs=2, metavar="HANDLE[/FILE]", help="with --show: two solutions side by side"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
-    parser.add_argument("--verbose", action="store_true", help="show the solutions' own output")
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="show each form of a kernel for each target, and the solutions' own output",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,8 +73,10 @@ def run(options: argparse.Namespace) -> int:
     if options.show:
         stage, kernel = options.show
         _print_stage(stage, kernel, found, options.diff)
-    else:
+    elif options.verbose:
         _print_tables(found)
+    else:
+        _print_summary(found)
     if written:
         written.write_text(json.dumps([_row(each) for each in found], indent=1) + "\n")
     return 0
@@ -125,17 +134,46 @@ def _write(found: Sequence[Compiled]) -> None:
         schema=SCHEMA, run=uuid.uuid4().hex[:12], device="cpu", device_name="none",
         versions=machine.versions(), absent={},
     )  # fmt: skip
-    lines = [msgspec.structs.replace(line, files={}) for line in found]
+    lines = [msgspec.structs.replace(line, files={}, direction=None) for line in found]
     writer.supersede(paths.RESULTS / "compiled", run, lines)
 
 
 def _row(line: Compiled) -> dict[str, object]:
-    """Return the line as JSON data, without where its files lie here."""
-    names = [name for name in line.__struct_fields__ if name not in ("schema", "run", "files")]
+    """Return the line as JSON data, as a record has it."""
+    apart = {"schema", "run", "files", "direction"}
+    names = [name for name in line.__struct_fields__ if name not in apart]
     return {name: getattr(line, name) for name in names}
 
 
 # --- tables ---------------------------------------------------------------------------------------
+
+
+def _print_summary(found: Sequence[Compiled]) -> None:
+    """Print one table, a row for each kernel: what fails stands above it, what spills first."""
+    from rich import box
+    from rich.table import Table
+
+    from common.board import compiled, terminal
+
+    console = terminal.console()
+    for line in compiled.ends(found, unsupported=False):
+        console.print(line, style="red", markup=False, highlight=False)
+    whole = compiled.summary(found)
+    shown = [name for name in whole.header if console.width >= ROOMY or name not in SPARE]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in shown:
+        text = name in ("kernel", "first in")
+        table.add_column(name, justify="left" if text else "right", overflow="fold")
+    for row in whole.rows:
+        cells = dict(zip(whole.header, row, strict=True))
+        table.add_row(
+            *(cells[name] for name in shown),
+            style="yellow" if cells["local"] not in ("0", "–") else "",
+        )
+    console.print(table)
+    ranges = "From the least to the greatest over cases and targets; --verbose shows each."
+    for line in (*compiled.ends(found, unsupported=True), ranges):
+        console.print(line, style="dim", markup=False, highlight=False)
 
 
 def _print_tables(found: Iterable[Compiled]) -> None:
@@ -148,7 +186,9 @@ def _print_tables(found: Iterable[Compiled]) -> None:
             console.print(f"\n{solution}", style="bold")
         before = solution
         several = f"{len(cases)} cases, the first " if len(cases) > 1 else ""
-        console.print(f"\n{kernel or 'stopped'}: {several}{cases[0][0].case}", highlight=False)
+        direction = f" ({cases[0][0].direction})" if kernel else ""
+        title = f"\n{kernel or 'stopped'}{direction}: {several}{cases[0][0].case}"
+        console.print(title, highlight=False)
         console.print(_table(cases[0]))
 
 

@@ -68,7 +68,7 @@ def _draw(
     only: str | None,
 ) -> int:
     """Draw the boards of all that is recorded, and print those of the chosen op."""
-    from common.board import terminal
+    from common.board import modelled, terminal
 
     # a record that nothing was timed for stays on its machine
     timed = [results for results in boards if results.timed]
@@ -78,7 +78,10 @@ def _draw(
         page = _draw_page(boards)
         console = terminal.console()
         for results in of_op:
-            terminal.show(results, about, console, only or "")
+            shown, named = (
+                modelled.placed(results, of_op, about, only) if only else (results, about)
+            )
+            terminal.show(shown, named, console, only or "")
     console.print(f"the page: {page}", style="dim")
     return 0
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from common import paths
 from common.board import terminal
 from common.grading.when import when
-from common.printable import printable
+from common.printable import printable, wrapped
 from common.source import is_code
 from common.spec import Case, Direction, Fact, Op
 from common.verdicts import BEFORE_LAUNCH, ENDED, RIGHT, SOME, WRONG, Picture, Verdict
@@ -51,6 +51,18 @@ class Answer:
                 several[found.verdict, found.reason].append(direction)
         for directions in several.values():
             yield tuple(directions), self.verdicts[directions[0]]
+
+    @property
+    def outcome(self) -> str:
+        """The verdict, or that of each direction where they differ."""
+        several = {direction: found.verdict for direction, found in self.verdicts.items()}
+        if len(set(several.values())) == 1:
+            return next(iter(several.values()))
+        return " and ".join(f"{direction} {verdict}" for direction, verdict in several.items())
+
+    def has(self, verdict: str) -> bool:
+        """Return whether it is the verdict of a direction."""
+        return any(found.verdict == verdict for found in self.verdicts.values())
 
     @property
     def empty(self) -> bool:
@@ -176,22 +188,41 @@ class TierReport:
         return not all(found.fine for found in verdicts) or bool(coverage(verdicts)[0])
 
     @property
-    def share(self) -> str:
-        """The share of verdicts that are passes, and why others are none; "" if there is no pass.
+    def asked(self) -> set[tuple[str, str]]:
+        """The names of solution and case of all answers."""
+        return set(self._answers)
 
-        For example `20 of 246 verdicts; 226 not supported: interleaved, does not take cp_size`.
+    @property
+    def failures(self) -> set[tuple[str, str]]:
+        """The names of solution and case of the answers that fail."""
+        return {key for key, answer in self._answers.items() if any(answer.failures)}
+
+    @property
+    def share(self) -> str:
+        """The share of cases that pass, if in part, and why others do not; "" if there is no pass.
+
+        For example `10 of 123 cases; 113 not supported: interleaved, does not take cp_size`, and
+        `10 of 123 cases; 123 not supported or in part: ...` where some of the passes lack backward.
         """
-        verdicts = list(self._verdicts())
-        passed = sum(found.verdict == "PASSED" for found in verdicts)
-        reasons = Counter(
-            printable(found.reason) for found in verdicts if found.verdict == "UNSUPPORTED"
-        )
-        share = f"{passed} of {len(verdicts)} verdicts" if passed else ""
-        if not (passed and reasons):
+        several = list(self._answers.values())
+        passed = sum(answer.has("PASSED") for answer in several)
+        lacking = [answer for answer in several if answer.has("UNSUPPORTED")]
+        share = f"{passed} of {len(several)} cases" if passed else ""
+        if not (passed and lacking):
             return share
+        reasons = Counter(
+            reason
+            for answer in lacking
+            for reason in {
+                printable(found.reason)
+                for found in answer.verdicts.values()
+                if found.verdict == "UNSUPPORTED"
+            }
+        )
         shown = [reason for reason, _ in reasons.most_common(REASONS)]
         more = ["..."] * (len(reasons) > REASONS)
-        return f"{share}; {reasons.total()} not supported: {', '.join(shown + more)}"
+        partly = " or in part" * any(answer.has("PASSED") for answer in lacking)
+        return f"{share}; {len(lacking)} not supported{partly}: {', '.join(shown + more)}"
 
     def _verdicts(self) -> Iterator[Verdict]:
         for answer in self._answers.values():
@@ -249,27 +280,28 @@ class TierReport:
         )
 
     def end(self) -> None:
-        """Print a summary of each group, the number of each verdict, and what is not answered."""
+        """Print a summary of each group, the cases of each verdict, and what is not answered."""
         groups, verdicts = self.groups(), list(self._verdicts())
         for group in groups:
             self._summarize(group)
         for solution in dict.fromkeys(found.solution for found in verdicts):
             ours = [found for found in verdicts if found.solution == solution]
-            counted = Counter(found.verdict for found in ours).most_common()
+            outcomes = [each.outcome for key, each in self._answers.items() if key[0] == solution]
+            counted = ", ".join(f"{n} {name}" for name, n in Counter(outcomes).most_common())
             hidden = any(
                 len(group.failing) > len(group.smallest)
                 for group in groups
                 if group.solution == solution
             )
             more = " (--verbose shows each)" if hidden and not self._verbose else ""
-            print(
-                f"{solution}, {self.tier}: {', '.join(f'{n} {name}' for name, n in counted)}{more}"
-            )
+            cases = f"{len(outcomes)} case{'s' * (len(outcomes) > 1)}"
+            print(wrapped(f"{solution}, {self.tier}: {counted} of {cases}{more}"))
             left_out = dict.fromkeys(
                 (found.case, found.reason) for found in ours if found.verdict == "UNSUPPORTED"
             )
             for reason, n in Counter(reason for _, reason in left_out).most_common():
-                print(f"    unsupported: {printable(reason)} ({n} case{'s' * (n > 1)})")
+                line = f"unsupported: {printable(reason)} ({n} case{'s' * (n > 1)})"
+                print(wrapped(line, MARGIN))
         for line in coverage(verdicts)[1]:
             print(line)
 
@@ -278,11 +310,10 @@ class TierReport:
         when, failures = group.when, group.smallest
         if not when and len(failures) == 1:
             return
-        print(
-            f"{group.solution} {' and '.join(group.directions)}: {group.verdict} in {group.count}"
-        )
+        directions = " and ".join(group.directions)
+        print(wrapped(f"{group.solution} {directions}: {group.verdict} in {group.count}"))
         if when:
-            print(f"    {when}")
+            print(wrapped(when, MARGIN))
         for found in () if self._verbose else failures:
             self._show(f"{found.case}: {found.reason}", found)
 
@@ -290,10 +321,16 @@ class TierReport:
         """Print a line on a failure, and its picture where one is asked for."""
         folder = paths.CONTRIBUTORS / found.solution.partition("/")[0]
         plan = [f"asked {each}" for each in found.plan.splitlines()] if self._verbose else []
-        for each in (line, *excerpt(found.reason, folder), *plan):
-            print(f"    {printable(each)}", flush=True)
+        print(wrapped(printable(line), MARGIN), flush=True)
+        for each in (*excerpt(found.reason, folder), *plan):
+            print(f"{MARGIN}{printable(each)}", flush=True)
         if self._picture and found.picture:
-            terminal.console().print(drawn(found.picture), soft_wrap=True)
+            console = terminal.console()
+            with (
+                console.capture() as captured
+            ):  # it would print over the bar, where `print` does not
+                console.print(drawn(found.picture), soft_wrap=True)
+            print(captured.get(), end="", flush=True)
 
 
 # --- places in the source -------------------------------------------------------------------------

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from common import paths
 from common.commands import options as shared
 from common.commands.steps import Steps
+from common.errors import UserError, did_you_mean
 from common.importing import import_torch
+from common.printable import wrapped
 from common.solutions import Solution
 
 if TYPE_CHECKING:
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
     from common.grading.sweep import Graded, Sweep
     from common.grading.what import Cause, Contrast
     from common.records.runs import Results
-    from common.spec import Case, Direction
+    from common.spec import Case, Direction, Op, Tier
+
+Names = tuple[str, str]
+"""Of a solution and of a case."""
 
 
 @contextlib.contextmanager
@@ -66,7 +71,8 @@ def grade(
     chosen: Sequence[Solution],
     server: ForkServer,
     memory: int | None,
-    first: Collection[tuple[str, str]] = (),
+    first: Collection[Names] = (),
+    only: Collection[Names] = (),
 ) -> Generator[Graded]:
     """Grade the smoke cases, several at once: on a GPU most of their time is compilation.
 
@@ -74,7 +80,8 @@ def grade(
         chosen: The solutions.
         server: The fork server.
         memory: The bytes of a GPU's memory to take at most.
-        first: Names of a solution and of a case each; these are asked before all others.
+        first: These are asked before all others.
+        only: No others are asked; all by default.
     """
     from common.grading import grade as grading
     from common.grading.sweep import TooLarge
@@ -82,15 +89,15 @@ def grade(
 
     keeping = functools.partial(grading.grade, keep=True)
     due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
-    count = sum(len(cases) * solutions_of(op.name, chosen) for op, cases in due)
     with (
         sweep_of(server, memory, overlap=True, grade=keeping) as sweep,
-        Steps("smoke cases", count) as steps,
+        Steps("smoke cases", count(chosen, due, only)) as steps,
     ):
         for early, (op, cases) in itertools.product((True, False), due):
 
             def skip(solution: Solution, case: Case, early: bool = early) -> bool:
-                return ((solution.name, case.name) in first) != early
+                later = ((solution.name, case.name) in first) != early
+                return later or not is_asked(solution, case, only)
 
             for graded in sweep.grade(op, cases, chosen, skip):
                 if isinstance(graded, TooLarge):
@@ -99,6 +106,45 @@ def grade(
                     continue
                 yield graded
                 steps.done(f"{graded.solution.name} {graded.case.name}")
+
+
+def named(case: str, chosen: Iterable[Solution], device: str, tiers: Sequence[Tier]) -> set[Names]:
+    """Return the solutions' names, each with the case's.
+
+    Raises:
+        UserError: No op of the solutions has such a case in the tiers.
+    """
+    from common import ops
+
+    every = [
+        each.name
+        for op in map(ops.load, sorted({solution.op for solution in chosen}))
+        for tier in tiers
+        for each in op.tier(tier, device)
+    ]
+    if case not in every:
+        raise UserError(f"no case {case} of {' or '.join(tiers)}{did_you_mean(case, every)}")
+    return {(solution.name, case) for solution in chosen}
+
+
+def is_asked(solution: Solution, case: Case, only: Collection[Names]) -> bool:
+    """Return whether a solution is asked a case, where none is named or only those."""
+    return not only or (solution.name, case.name) in only
+
+
+def count(
+    chosen: Iterable[Solution],
+    due: Iterable[tuple[Op[Any], Sequence[Case]]],
+    only: Collection[Names],
+) -> int:
+    """Return how many cases all solutions together are asked."""
+    return sum(
+        is_asked(solution, case, only)
+        for op, cases in due
+        for solution in chosen
+        if solution.op == op.name
+        for case in cases
+    )
 
 
 def compiled(found: Iterable[Graded], compiler: Compiler) -> Generator[Graded]:
@@ -118,7 +164,11 @@ def compiled(found: Iterable[Graded], compiler: Compiler) -> Generator[Graded]:
 
 
 def take_all(
-    found: Iterable[Graded], report: TierReport, server: ForkServer, memory: int | None = None
+    found: Iterable[Graded],
+    report: TierReport,
+    server: ForkServer,
+    memory: int | None = None,
+    stop: bool = False,
 ) -> None:
     """Report cases as they are graded, then what they have in common.
 
@@ -127,6 +177,7 @@ def take_all(
         report: The report.
         server: The fork server, which has solutions answer further cases where some fail.
         memory: The bytes of a GPU's memory that these take at most.
+        stop: Whether to take no case after the first failure.
     """
     from common.grading.what import causes
 
@@ -134,12 +185,16 @@ def take_all(
     for graded in found:
         report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
         kept.append(graded)
+        if stop and report.failures:
+            break
     report.end()
     told = list(causes(kept))
     for cause in told:
-        print(cause, flush=True)
+        print(wrapped(str(cause)), flush=True)
+    if stop:
+        return
     for contrast in told_apart(kept, report, told, server, memory):
-        print(contrast, flush=True)
+        print(wrapped(str(contrast)), flush=True)
 
 
 def told_apart(

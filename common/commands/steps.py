@@ -47,8 +47,10 @@ class Steps:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop showing."""
+        """Stop showing; a bar that is full goes by what was counted, not by the last step."""
         self._end.set()
+        if self._done == self._total:
+            self._bars.update(self._task.id, description=self._unit)
         self._bars.stop()
 
     def done(self, text: str, kept: bool = False, verdicts: Iterable[str] = ()) -> None:
@@ -77,7 +79,7 @@ class Steps:
 
     def say(self, line: str) -> None:
         """Print a line on stderr, above the bar."""
-        self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._bars.console.print(line, markup=False, highlight=False, soft_wrap=self._bars.disable)
 
     def total(self, steps: int) -> None:
         """Set the number of steps, once it is known."""

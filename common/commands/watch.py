@@ -19,7 +19,9 @@ from common import paths
 from common.commands import options as shared
 from common.commands import smoke
 from common.commands.report import TierReport
+from common.commands.smoke import Names
 from common.errors import ServerEnded, UserError
+from common.printable import wrapped
 from common.solutions import Solution, is_hidden, python_files
 from common.verdicts import FINE
 
@@ -32,8 +34,6 @@ SUFFIXES = (".py", ".json")
 """The files that a solution consists of: itself, its helpers and its configurations."""
 STEP = 50
 """Milliseconds without a further save after which a save is complete."""
-Names = tuple[str, str]
-"""Of a solution and of a case."""
 
 
 class Saved(Exception):
@@ -189,12 +189,15 @@ class Watch:
         """Grade the solutions; say how many cases were asked, what passes, and what to do next."""
         report = TierReport("smoke", self._options.verbose, self._options.picture)
         start, asked, before = time.monotonic(), set[Names](), frozenset(self._failed)
-        memory = self._options.memory
+        memory, case = self._options.memory, self._options.case
+        only = smoke.named(case, chosen, self._server.device, ["smoke"]) if case else ()
         with (
-            closing(smoke.grade(chosen, self._server, memory, before)) as cases,
+            closing(smoke.grade(chosen, self._server, memory, before, only)) as cases,
             closing(smoke.compiled(cases, self._compiler)) as found,
         ):
-            smoke.take_all(self._taken(found, asked), report, self._server, memory)
+            smoke.take_all(
+                self._taken(found, asked), report, self._server, memory, self._options.exitfirst
+            )
         self.passes = not report.failed
         took = f"{len(asked)} smoke cases in {time.monotonic() - start:.1f} s"
         if mended := before & asked - self._failed:
@@ -206,7 +209,7 @@ class Watch:
         else:
             after = f"All that is answered is right, in {share}."
             after += f" Next: nox -s check -- {self._options.only}"
-        print(f"{took}. {after}", flush=True)
+        print(wrapped(f"{took}. {after}"), flush=True)
 
     def _taken(self, cases: Iterable[Graded], asked: set[Names]) -> Iterator[Graded]:
         """Yield the cases of a round, and end it where a file is saved meanwhile.

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import os
+import re
 import secrets
 import signal
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -36,6 +39,8 @@ POLL = 0.25
 """Seconds between two looks at the process's work while its reply is awaited."""
 LARGEST_REPLY = 4 << 20
 """Bytes of one reply."""
+STACK_TIME = 1.0
+"""Seconds in which a process that is late writes its stack."""
 NO_REPLY = "the process wrote something other than a reply"
 """The reason where a line from the process has not the form of one."""
 
@@ -213,6 +218,9 @@ class Worker:
     def _died(self, error: Exception) -> Exception:
         """End the process, from which no answer came; return the exception that says why."""
         verdict, reason = _cause(error)
+        if verdict == "TIMEOUT" and self._connection:
+            place = _place(_stack(self._connection, self.pid), self.solution.path.parent)
+            reason += f": it was at {place}" if place else ""
         try:
             code = self._stop()
         except ServerEnded as ended:
@@ -309,6 +317,26 @@ def _receive(
         if len(received) > LARGEST_REPLY:
             raise ValueError(f"more than {LARGEST_REPLY >> 20} MiB without an end")
     return bytes(received)
+
+
+def _stack(connection: socket.socket, pid: int) -> str:
+    """Return the stack of a process that is late, innermost call first; "" if it writes none."""
+    received, end = bytearray(), time.monotonic() + STACK_TIME
+    with contextlib.suppress(OSError):
+        os.kill(pid, wire.STACK)
+        connection.settimeout(POLL)
+        while time.monotonic() < end and (chunk := connection.recv(1 << 16)):
+            received += chunk
+    return received.decode(errors="replace")
+
+
+def _place(stack: str, folder: Path) -> str:
+    """Return the innermost line of the folder's files in a stack of faulthandler's, or ""."""
+    below = str(folder).encode("ascii", "backslashreplace").decode() + os.sep
+    for path, line in re.findall(r'^  File "(.+)", line (\d+) in', stack, re.MULTILINE):
+        if path.startswith(below):
+            return f"line {line} of {Path(path).name}"
+    return ""
 
 
 def _cause(error: Exception) -> tuple[str, str]:

@@ -318,7 +318,9 @@ class Compiled(Line, frozen=True, kw_only=True, tag="compiled"):
     figures: dict[str, float | None] = msgspec.field(default_factory=dict)
     """See `figures` in `tools/figures.py`."""
     files: dict[str, str] = msgspec.field(default_factory=dict)
-    """The kernel's files in Triton's cache, by ending."""
+    """The kernel's files in Triton's cache, by ending; no record has them."""
+    direction: Direction | None = None
+    """The direction that launched it first; no record has it."""
     verdict: str = "PASSED"
     reason: str = ""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import os
 import resource
 import signal
@@ -105,6 +106,7 @@ def serve(
     seal = Seal(parts())
     session, check = Session(seal), seal.check  # a solution can replace what the session has
     decode = msgspec.json.Decoder(wire.AnyRequest).decode
+    faulthandler.register(wire.STACK, connection)
     _hide()
     while True:
         line, fds = wire.receive(connection)

@@ -23,7 +23,7 @@ from common.verdicts import ENDED
 from common.wire import EVERY, Reply
 
 Fields = Mapping[str, Any]
-"""Of a line `Compiled`: the kernel's name, files and figures, or the verdict with its reason."""
+"""Of a line `Compiled`: the kernel's name, files, direction and figures, or verdict and reason."""
 
 
 class Compilation:
@@ -135,7 +135,7 @@ def _fields(reply: Reply, figures_of: Mapping[str, Mapping[str, float | None]]) 
     for kernel in reply.get("kernels", []):
         yield {
             "kernel": kernel["name"], "figures": figures_of[kernel["hash"]],
-            "files": kernel["files"],
+            "files": kernel["files"], "direction": kernel["direction"],
         }  # fmt: skip
     if ended := reply if reply.get("verdict") else reply.get("stopped"):
         yield {"kernel": "", "verdict": ended["verdict"], "reason": ended["reason"]}

@@ -16,7 +16,8 @@ FIGURES = {"registers": 30, "local": 0, "shared": 2048, "warps": 4, "instruction
 
 
 def line(case="a", target="sm_90", kernel="copy", solution="alice/rope", **changed):
-    reason = {name: changed.pop(name) for name in ("verdict", "reason") if name in changed}
+    apart = ("verdict", "reason", "direction")
+    reason = {name: changed.pop(name) for name in apart if name in changed}
     return Compiled(
         schema=SCHEMA, run="", solution=solution, op=solution.partition("/")[2], case=case,
         target=target, sources="1", kernel=kernel, figures=FIGURES | changed, **reason,
@@ -45,6 +46,20 @@ def test_each_target_and_kernel_has_a_row_and_the_name_stands_once():
     assert [row[:2] for row in table.rows] == [
         ("copy", "sm_90"), ("", "gfx942"), ("add", "sm_90"), ("", "gfx942"),
     ]  # fmt: skip
+
+
+def test_a_summary_has_a_line_a_kernel_by_direction_and_what_spills_or_fails_first():
+    lines = [line(direction="forward"), line("b", "gfx942", registers=42, direction="forward"),
+             line(direction="backward", local=16), ended("b", "sm_90"),
+             line(kernel="", verdict="COMPILE_ERROR", reason="too large")]  # fmt: skip
+    table = compiled.summary(lines)
+    rows = [(row[0], row[1], row[2], row[3]) for row in table.rows]
+    assert rows == [("rope: copy", "backward", "30", "16"), ("rope: copy", "forward", "30–42", "0")]
+    assert compiled.ends(lines, unsupported=False) == [
+        "alice/rope: COMPILE_ERROR: too large (a, sm_90)"
+    ]
+    (other,) = compiled.ends(lines, unsupported=True)
+    assert other.startswith("alice/rope: UNSUPPORTED: interleaved (b")
 
 
 def test_a_footnote_names_the_targets_where_only_some_refuse():

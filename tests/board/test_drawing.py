@@ -66,6 +66,12 @@ def test_a_long_heading_has_lines_and_a_table_without_rows_can_be_drawn():
     assert draw(Table("rope", ("solution", "earlier", "of its cases"), ())).row_count == 0
 
 
+def test_a_table_fills_a_terminal_and_no_pipe():
+    pipe, wide = fitted(160), printed(160, terminal.show_tables, [board()], force_terminal=True)
+    assert max(map(len, pipe.splitlines())) < 140, "there is nothing to fill"
+    assert "─" * 160 in wide
+
+
 def test_a_title_stands_at_its_own_table_and_apart_from_the_last_one():
     blank, title, *heading, rule, first, _, _ = fitted(80).split("\n")[:-1]
     assert (blank, title.strip()) == ("", "rope: core")

@@ -69,6 +69,24 @@ def replace_results(results, **fields):
     )
 
 
+def test_one_contributor_sees_the_neighbours_and_where_the_model_places_what_no_gpu_has_timed():
+    """Alice has counted work alone; the leader and the last are no neighbours of hers."""
+    speeds = {"bob/rope": 30.0, "carol/rope": 120.0, "dave/rope": 500.0, "erin/rope": 900.0}
+    gpu = replace(RUN, device_name=H200.name)
+    timed = [row(name, us=[us], eager=1000.0) for name, us in speeds.items()]
+    other = row("bob/rotate_half", op="rotate_half")
+    board = Results(path=None, runs=[gpu], rows=[*timed, other], counted=[])
+    about = {name: About(name, "s1") for name in ("alice/rope", "bob/rotate_half", *speeds)}
+    results, named = modelled.placed(board, [board, UNTIMED], about, "alice")
+    text = printed(160, terminal.show, results, named, only="alice")
+    names = [line.split()[1] for line in text.splitlines() if "/rope" in line]
+    at = names.index("alice/rope")
+    assert len(names) == 3 and at == 1 and "alice/rope modelled" in text
+    assert "What is called modelled was not timed" in text and "rotate_half" not in text
+    assert modelled.placed(board, [UNTIMED], about, "bob")[0].rows == board.rows, "it is timed"
+    assert printed(160, terminal.show, board, about, only="alice") == ""
+
+
 def shown(results):
     return printed(160, terminal.show, results, ABOUT)
 

@@ -110,7 +110,7 @@ def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch, ca
         def __init__(self, sweep, digests, patience, through):
             asked.append((patience, through))
 
-        def measure(self, solutions, cases):
+        def measure(self, solutions, cases, skip):
             asked.append((solutions, [op.name for op, _ in cases]))
             yield [rows.Measured(each, None, graded) for each in (row(), late)]
 

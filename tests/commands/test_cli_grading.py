@@ -18,8 +18,15 @@ def test_check_says_what_is_wrong_and_where(study, by_hand):
     assert "output wrong: features 0 to 3 of 8 (the first half), every first index" in ran.out
     assert "at [0, 0, 0, 0] expected " in ran.out
     assert "forward: INCORRECT_NUMERICAL in every case that has an element" in ran.out
-    assert "rotate_half: core" in ran.out
-    assert "Next:" not in ran.out
+    assert "rotate_half: core" not in ran.out, "the board's cases would repeat it"
+    told = "alice/rotate_half forward and backward: this is what comes of: nothing is negated"
+    assert ran.out.splitlines()[-1].startswith(told), "the cause is the last line"
+    case = "10x2x4x8-float32"
+    ran = study("check", "alice", "--last-failed", "-x")
+    assert ran.code == 1 and ran.out.splitlines()[-1].endswith(": 1 INCORRECT_NUMERICAL of 1 case")
+    ran = study("check", "alice", "--case", case)
+    assert ran.code == 1 and ran.out.startswith(f"alice/rotate_half {case} forward: INCORRECT")
+    assert f"no case {case}4" in study("check", "alice", "--case", f"{case}4").err
 
 
 @pytest.mark.slow

@@ -144,7 +144,7 @@ def test_reports_of_one_place_are_one(printed):
     reason = "program ({}): reads x + {} of 8, line 8 of rope.py: tl.arange(0, d)"
     out = printed(*(reason.format(n, n) for n in range(3)))
     assert out.count("\n    ".join(["", *CARETS]) + "\n") == 1
-    assert "3 RUNTIME_ERROR (--verbose shows each)" in out
+    assert "3 RUNTIME_ERROR of 3 cases (--verbose shows each)" in out
 
 
 def test_reports_of_several_places_and_of_none_are_several(printed):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
 from common import ops, solutions
 from common.commands.report import SHOWN, TierReport, coverage
+from common.commands.steps import Steps
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.verdicts import ENDED, Picture, Verdict
@@ -78,7 +80,8 @@ def test_the_first_failure_is_shown_at_once_and_the_summary_says_when_it_fails(c
         f"a/rope forward: INCORRECT_NUMERICAL in {n} of {len(CASES)} cases",
         f"    fails where h > 1 ({n} of {n}), passes where h = 1 ({m} of {m})",
         *(f"    {case.name}: output wrong: {case.name}" for case in smallest),
-        f"a/rope, smoke: {n} INCORRECT_NUMERICAL, {len(CASES) - n} PASSED (--verbose shows each)",
+        f"a/rope, smoke: {n} INCORRECT_NUMERICAL, {len(CASES) - n} PASSED of {len(CASES)} cases"
+        " (--verbose shows each)",
     ], "cases without an element count on neither side"
 
 
@@ -97,7 +100,7 @@ def test_a_file_that_does_not_import_is_said_once(capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"a/rope {CASES[0].name} forward and backward: COMPILE_ERROR",
         "    no module named x",
-        f"a/rope, smoke: {2 * len(CASES)} COMPILE_ERROR (--verbose shows each)",
+        f"a/rope, smoke: {len(CASES)} COMPILE_ERROR of {len(CASES)} cases (--verbose shows each)",
     ]
 
 
@@ -156,7 +159,7 @@ def test_the_upstream_gradient_explains_no_forward(directions, told, capsys):
 
 def test_the_share_that_passes_is_said_with_the_commonest_reasons():
     report = answers(TierReport("smoke", verbose=False), lambda case: False)
-    assert report.share == f"{len(CASES)} of {len(CASES)} verdicts"
+    assert report.share == f"{len(CASES)} of {len(CASES)} cases"
     report = TierReport("smoke", verbose=False)
     reasons = ["thd", *["interleaved"] * 3, *["does not take cp_size"] * 2, "d < 8"]
     for case, reason in zip(CASES, reasons, strict=False):
@@ -165,7 +168,7 @@ def test_the_share_that_passes_is_said_with_the_commonest_reasons():
     assert report.share == ""
     for case in CASES[len(reasons) :]:
         report.add(ROPE, case, [Verdict("a/rope", "rope", case.name, "forward", "PASSED")])
-    right = f"{len(CASES) - 7} of {len(CASES)} verdicts"
+    right = f"{len(CASES) - 7} of {len(CASES)} cases"
     why = "interleaved, does not take cp_size, thd, ..."
     assert report.share == f"{right}; 7 not supported: {why}"
 
@@ -174,6 +177,33 @@ def test_the_share_that_passes_is_said_with_the_commonest_reasons():
 def test_a_picture_follows_where_it_is_asked_for(asked, capsys):
     answers(TierReport("smoke", verbose=False, picture=asked), few_heads, picture=PICTURE).end()
     assert ("position 0 ··\n" in capsys.readouterr().out) == asked
+
+
+def narrow(monkeypatch):
+    """Make stdout and stderr a terminal of 80 columns."""
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_a_picture_stands_above_a_bar_as_each_line_does(monkeypatch, capsys):
+    narrow(monkeypatch)
+    report = TierReport("smoke", verbose=False, picture=True)
+    with Steps("cases", 2):
+        answers(report, few_heads, picture=PICTURE)
+    out, err = capsys.readouterr()
+    assert out == "" and "position 0" in err, "what passed the bar by left a remnant of it"
+
+
+def test_a_narrow_terminal_breaks_no_word(monkeypatch, capsys):
+    narrow(monkeypatch)
+    name = "sbhd-8192x2x32x128-bfloat16-interleaved-paired"
+    reason = f"output wrong in {name} and beside it, {name} and {name}: {{}}"
+    answers(TierReport("smoke", verbose=False), few_heads, reason=reason).end()
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith("    ") and name in line for line in lines) >= 3
 
 
 # --- with solutions -------------------------------------------------------------------------------
@@ -240,6 +270,10 @@ def test_check_fails_without_an_answer_and_counts_cases_not_directions(capsys):
     report.end()
     out = capsys.readouterr().out
     assert not report.failed
+    assert (
+        report.share == "1 of 3 cases; 3 not supported or in part: bshd, the output has no grad_fn"
+    )
+    assert "smoke: 2 UNSUPPORTED, 1 forward PASSED and backward UNSUPPORTED of 3 cases\n" in out
     assert "    unsupported: bshd (2 cases)\n" in out
     assert "    unsupported: the output has no grad_fn (1 case)\n" in out
 

@@ -94,6 +94,17 @@ def test_a_terminal_has_a_bar_with_the_time_left_instead(clock, monkeypatch, cap
     assert "study:" not in err
 
 
+def test_a_full_bar_goes_by_what_it_counted(clock, monkeypatch, capsys):
+    """Two bars of the same cases once ended with the same name, the last case's."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    for total, last in ((1, "cases"), (2, "house/rope")):
+        with Steps("cases", total, now=clock[1]) as steps:
+            steps.done("house/rope")
+        shown = capsys.readouterr().err.rpartition("\x1b[2K")[2]
+        assert shown.startswith(f"{last} "), "where it was interrupted, by the last step"
+
+
 @pytest.mark.parametrize("width", ["60", "80", "120", "160"])
 def test_a_long_name_leaves_room_for_the_count_and_the_time_left(clock, monkeypatch, capsys, width):
     """At 80 columns the name of a case once took the bar, the count and both times."""

@@ -55,7 +55,9 @@ class Watched:
     def __init__(self, root, server, capsys, device):
         self.folder, self.capsys, self.saves = root / "alice", capsys, queue.SimpleQueue()
         self.folder.mkdir()
-        options = argparse.Namespace(only="alice", verbose=False, picture=False, memory=None)
+        options = argparse.Namespace(
+            only="alice", verbose=False, picture=False, memory=None, case=None, exitfirst=False
+        )
         self.compiler = Compiler(device)
         self.watch = watch.Watch(
             server, self.compiler, lambda: select(discover(root), None, "alice"), options
@@ -105,7 +107,7 @@ def test_what_passes_says_so_at_once_and_what_to_do_next(alice):
     lines = alice.round()
     assert lines[0].endswith(": PASSED")
     assert "alice/rotate_half, smoke: " in lines[1]
-    told = r"All that is answered is right, in \d+ of \d+ verdicts; \d+ not supported: interleaved"
+    told = r"All that is answered is right, in \d+ of \d+ cases; \d+ not supported: interleaved"
     assert re.search(rf"{told}\. Next: nox -s check -- alice$", lines[-1]), lines[-1]
     assert alice.watch.passes
 
@@ -114,7 +116,7 @@ def test_what_passes_says_so_at_once_and_what_to_do_next(alice):
 def test_what_failed_last_is_asked_first_and_forgotten_once_it_passes(alice, monkeypatch):
     asked = []
     graded = smoke.grade
-    monkeypatch.setattr(smoke, "grade", lambda *args: asked.append(args[-1]) or graded(*args))
+    monkeypatch.setattr(smoke, "grade", lambda *args: asked.append(args[3]) or graded(*args))
     alice.save("rotate_half.py", WRONG)
     lines = alice.round()
     assert "INCORRECT_NUMERICAL" in lines[0]

@@ -36,8 +36,7 @@ def end(grad=None):
 def forever():
     with RUNS.open("a") as file:
         file.write("x" if BESIDE.exists() else "X")
-    while True:
-        pass
+    while True: pass
 
 def lack():
     raise torch.OutOfMemoryError(
@@ -54,7 +53,8 @@ def rotate_half(x):
 """It notes an x where it ends beside others, an X where it ends alone."""
 KILLED = f"the process ended by SIGKILL, {ALONE}"
 LACKS = "out of memory: asked for 10.00 GiB, 8.50 GiB of 15.99 GiB free"
-LATE = "no answer within 1 s of its own work"
+LOOP = f"it was at line {SOURCE.splitlines().index('    while True: pass') + 1} of rotate_half.py"
+LATE = f"no answer within 1 s of its own work: {LOOP}"
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_who_is_late_beside_nobody_is_not_asked_again(written, fork_server):
     endless = written("endless", "forever()")
     with Sweep("cpu", deadline=0.5, overlap=False, server=fork_server) as one:
         found = list(one.grade(HALF, PLAIN[:4], [endless]))
-    reason = "no answer within 0.5 s of its own work"
+    reason = f"no answer within 0.5 s of its own work: {LOOP}"
     assert [each.case for each in found] == PLAIN[:4]
     assert [each.verdicts["forward"].reason for each in found] == [
         *[reason] * LIVES, *[f"not run again after {LIVES} such ends: {reason}"] * 2,

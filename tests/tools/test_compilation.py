@@ -66,11 +66,14 @@ def ask(monkeypatch, tmp_path):
 def test_kernels_are_compiled_at_the_true_shape_for_each_target(ask):
     large = max(CASES, key=lambda case: ops.load("rotate_half").work(case, "forward").bytes)
     plain = next(case for case in CASES if not case.interleaved and case.shape == large.shape)
-    found = ask(SOURCE.replace("WARPS", "2"), [PLAIN], ["sm_90", "gfx942"])
+    found = ask(SOURCE.replace("WARPS", "2"), [plain], ["sm_90", "gfx942"])
     assert [(line.kernel, line.target) for line in found] == [
         ("kernel", "sm_90"), ("kernel", "gfx942"),
     ]  # fmt: skip
     assert all(line.figures["warps"] == 2 for line in found)
+    assert {line.direction for line in found} == {"forward"} and "direction" not in compile._row(
+        found[0]
+    )
     elements = float(math.prod(plain.shape))
     assert f"{elements:e}".rstrip("0")[:5] in compile._text("ttir", "kernel", found)
     assert "LDG" in compile._text("sass", "kernel", found)

@@ -1,4 +1,4 @@
-"""The reference in eager torch, the unit of every speed."""
+"""Eager torch against itself: what two processes differ by."""
 
 from common.ops.rotate_half import reference as rotate_half
 

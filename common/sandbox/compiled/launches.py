@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,8 +27,9 @@ def launches(session: Session, name: str, case: str) -> Reply:
         case: The name of one of the board's cases.
 
     Returns:
-        Each kernel's hash, name and files by ending in `kernels`; in `stopped` the verdict and the
-        reason with which the call ended early, if it did.
+        Each kernel's hash, name, files by ending and the direction that launched it first in
+        `kernels`; in `stopped` the verdict and the reason with which the call ended early, if it
+        did.
     """
     assert session.op is not None and session.function is not None
     target.install(name)
@@ -35,21 +37,25 @@ def launches(session: Session, name: str, case: str) -> Reply:
 
     def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:
         files = {path.rpartition(".")[2]: path for path in metadata_group.values()}
-        found[metadata["hash"]] = {"hash": metadata["hash"], "name": src.name, "files": files}
+        found[metadata["hash"]] = {
+            "hash": metadata["hash"], "name": src.name, "files": files, "direction": directions[-1],
+        }  # fmt: skip
 
     knobs.compilation.listener = compiled
+    directions = ["forward"]
     try:
-        _call(session, case)
+        _call(session, case, lambda: directions.append("backward"))
         reply: Reply = {}
     except Exception as error:
         reply = judge(error)
     return {"kernels": list(found.values()), "stopped": reply}
 
 
-def _call(session: Session, case: str) -> None:
-    """Call forward and backward on tensors of which the large ones hold nothing."""
+def _call(session: Session, case: str, between: Callable[[], None]) -> None:
+    """Call forward, `between`, and backward on tensors of which the large ones hold nothing."""
     call = true_call(session, board_case(session, case), SEED)
     with Hollow(call.small):
         output = call.forward()
         if isinstance(output, torch.Tensor) and output.requires_grad:
+            between()
             call.backward(output)
