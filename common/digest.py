@@ -7,36 +7,25 @@ import functools
 import hashlib
 import io
 import tokenize
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 Place = tuple[int, int]
 """A row, counted from 1, and a column."""
 
 
-def digest(paths: Iterable[Path]) -> str:
+def digest(paths: Iterable[Path], words: bool = False) -> str:
     """Return twelve hexadecimal digits that change when a file's name or code does.
 
     Comments, docstrings and blank lines of Python do not count: a row that was measured before a
-    docstring was rewritten still belongs to its source.
+    docstring was rewritten still belongs to its source. With `words` they do, in a hundredth of the
+    time: for what can be found again, and is wanted at once.
     """
-    return _digest(
-        paths, lambda path, content: code_of(content) if path.suffix == ".py" else content
-    )
-
-
-def digest_with_words(paths: Iterable[Path]) -> str:
-    """Return twelve hexadecimal digits that change when anything does, in a hundredth of the time.
-
-    It is for what can be found again, and is wanted at once.
-    """
-    return _digest(paths, lambda path, raw: raw)
-
-
-def _digest(paths: Iterable[Path], counts: Callable[[Path, bytes], bytes]) -> str:
     total = hashlib.sha256()
     for path in sorted(set(paths)):
-        content = counts(path, path.read_bytes())
+        content = path.read_bytes()
+        if path.suffix == ".py" and not words:
+            content = code_of(content)
         total.update(f"{path.name}\0{len(content)}\0".encode() + content)
     return total.hexdigest()[:12]
 
