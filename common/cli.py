@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from common import solutions
 from common.commands import options as shared
 from common.errors import ServerEnded, UserError, is_out_of_memory
 
@@ -36,8 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         options, unknown = _parser(given).parse_known_args(given)
         if unknown:
             options.command.error(f"unrecognized arguments: {' '.join(unknown)}")
-        for name, reason in solutions.left_out().items():
-            _complain(f"contributors/{name} is left out: {reason}")
+        shared.name_left_out()
         sys.exit(options.run(options))
     except KeyboardInterrupt:
         kept = "what bench, tune or grade --json recorded is kept: the same command goes on from it"
