@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -37,13 +36,9 @@ def folders(base: str) -> list[str]:
     return sorted(name for name in there if name != "_template")
 
 
-def faults(names: list[str]) -> Iterator[str]:
-    """Yield a line for each folder that commands would leave out, or would for one of these."""
-    unfit, touched = left_out(ROOT), {name.casefold() for name in names}
-    unfit |= {name: NO_HANDLE for name in names if name not in unfit and not is_handle(name)}
-    for name, reason in sorted(unfit.items()):
-        if name.casefold() in touched:
-            yield f"contributors/{name if name.isprintable() else ascii(name)}: {reason}"
+def unfit(names: list[str]) -> dict[str, str]:
+    """Return why a folder is none that a command takes, by its name; also those of others."""
+    return left_out(ROOT) | {name: NO_HANDLE for name in names if not is_handle(name)}
 
 
 def drawn(base: str) -> list[str]:
@@ -84,23 +79,25 @@ def main(base: str, summary: Path) -> int:
     names = folders(base)
     if not names:
         tell("No contributor's folder is touched.\n")
-    for line in faults(names):
-        tell(f"\nNo command takes this folder:\n\n    {line}\n")
-        failed = True
+    touched, reasons = {name.casefold() for name in names}, unfit(names)
+    for name, reason in sorted(reasons.items()):
+        if name.casefold() in touched:  # it, or the one that would hide it on some disks
+            shown = name if name.isprintable() else ascii(name)
+            tell(f"\nNo command takes this folder:\n\n    contributors/{shown}: {reason}\n")
+            failed = True
     if names and (files := drawn(base)):
         tell("\nThe main branch draws these files; take back what is drawn here:\n\n")
         tell(f"    git checkout {base} -- {' '.join(files)}\n")
         failed = True
-    unfit = left_out(ROOT)
+    solutions = discover(ROOT)
     for name in names:
-        ops = sorted({each.op for each in discover(ROOT) if each.handle == name})
-        if name in unfit or not is_handle(name):
+        if name in reasons:
             continue
         tell(f"\n## {name}\n")
         if not session("check", name):
             failed = True
             continue
-        for op in ops:
+        for op in sorted({each.op for each in solutions if each.handle == name}):
             if session("bench", "--device", "cpu", "--op", op):
                 session("leaderboard", "--op", op, "--only", name)
     return int(failed)
