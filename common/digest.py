@@ -14,15 +14,17 @@ Place = tuple[int, int]
 """A row, counted from 1, and a column."""
 
 
-def digest(paths: Iterable[Path]) -> str:
+def digest(paths: Iterable[Path], read: Callable[[Path], bytes] = Path.read_bytes) -> str:
     """Return twelve hexadecimal digits that change when a file's name or code does.
 
     Comments, docstrings and blank lines of Python do not count: a row that was measured before a
     docstring was rewritten still belongs to its source.
+
+    Args:
+        paths: The files.
+        read: Return the content of one of them.
     """
-    return _digest(
-        paths, lambda path, content: code_of(content) if path.suffix == ".py" else content
-    )
+    return _digest(paths, lambda path: code_of(read(path)) if path.suffix == ".py" else read(path))
 
 
 def digest_with_words(paths: Iterable[Path]) -> str:
@@ -30,13 +32,13 @@ def digest_with_words(paths: Iterable[Path]) -> str:
 
     It is for what can be found again, and is wanted at once.
     """
-    return _digest(paths, lambda path, raw: raw)
+    return _digest(paths, Path.read_bytes)
 
 
-def _digest(paths: Iterable[Path], counts: Callable[[Path, bytes], bytes]) -> str:
+def _digest(paths: Iterable[Path], counts: Callable[[Path], bytes]) -> str:
     total = hashlib.sha256()
     for path in sorted(set(paths)):
-        content = counts(path, path.read_bytes())
+        content = counts(path)
         total.update(f"{path.name}\0{len(content)}\0".encode() + content)
     return total.hexdigest()[:12]
 

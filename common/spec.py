@@ -196,7 +196,7 @@ Fact = bool | int | float | str
 """A property of a case that tells failing cases from passing ones, such as its number of heads."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Op(Generic[C]):
     """An operation and all that the harness needs to grade it; see any file of `common/ops`."""
 
@@ -227,6 +227,8 @@ class Op(Generic[C]):
     """Return the sizes, options and layouts of a case by the names that the signature gives them;
     a size is an `int`. `upstream` is the layout of the upstream gradient."""
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
+    order: int = 1000
+    """The place of the op on boards and in the README, by number and then by name."""
     movable: tuple[str, ...] = ()
     """Further arguments whose slices along the first dimension may change places, which gives a
     case of the same kind."""

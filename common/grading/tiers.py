@@ -44,9 +44,9 @@ def tier_cases(
     """
     if tier in LARGE and device == "cpu":
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
-    for op in map(ops.load, sorted({solution.op for solution in solutions})):
+    for op in ops.whole(solution.op for solution in solutions):
         memory = Memory.of(device, budget).budget
-        every = [case for case in op.tier(tier, device) if _has(case, device)]
+        every = [case for case in ops.cases(op, tier, device) if _has(case, device)]
         cases = [case for case in every if not case.span or _holds(memory, op, case)]
         if not cases:  # only the ops of the seeds' plots have any in the tier `plot`
             continue

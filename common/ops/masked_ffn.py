@@ -120,6 +120,7 @@ def axes(case: MaskedCase, arguments: Mapping[str, Any]) -> Axes:
 
 OP = Op(
     name="masked_ffn",
+    order=4,
     interface=MaskedFFN,
     reference=reference,
     differentiable=("x", *WEIGHTS),

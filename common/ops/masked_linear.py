@@ -95,6 +95,7 @@ def axes(case: MaskedCase, arguments: Mapping[str, Any]) -> Axes:
 
 OP = Op(
     name="masked_linear",
+    order=3,
     interface=MaskedLinear,
     reference=reference,
     differentiable=("x", *WEIGHTS),

@@ -232,6 +232,7 @@ def work(case: RopeCase, direction: Direction) -> Work:
 
 OP = Op(
     name="rope",
+    order=1,
     interface=Rope,
     reference=reference,
     differentiable=("t",),

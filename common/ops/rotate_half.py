@@ -194,6 +194,7 @@ def facts(case: RotateHalfCase) -> dict[str, Fact]:
 
 OP = Op(
     name="rotate_half",
+    order=2,
     interface=RotateHalf,
     reference=reference,
     differentiable=("x",),

@@ -23,7 +23,7 @@ from common.spec import Op
 from common.wire import Reply
 
 OPS = {name: ops.load(name) for name in ops.names()}
-"""Every op, imported before any solution: an op imported later could be one that it replaced."""
+"""Every op whose file is whole, imported before any solution, which could replace a later one."""
 
 RENEWALS = 1 << 20
 """The versions left to a timed input, which changes in place between calls."""
@@ -66,6 +66,8 @@ class Session:
 
     def load(self, path: str, op: str) -> Reply:
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""
+        if op not in OPS:
+            raise Refused("COMPILE_ERROR", f"common/ops/{op}.py is not whole")
         self.op = OPS[op]
         self.function = contract.load(Path(path), self.op)
         self.module = contract.loaded(Path(path))
