@@ -142,4 +142,6 @@ OP = Op(
     facts=functools.partial(facts, widths=("width", "intermediate"), weights=WEIGHTS),
     slack=_masked.MASKED_SLACK,
     movable=("mask",),
+    table=_masked.table(len(WEIGHTS)),
+    layouts=functools.partial(_masked.layouts, weights=WEIGHTS),
 )
