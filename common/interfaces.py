@@ -76,7 +76,9 @@ def read(op: str) -> Interface:
     """
     path = OPS / f"{op}.py"
     try:
-        return _parsed(op, path.read_text(encoding="utf-8"))
+        if (found := _parsed(op, path.read_text(encoding="utf-8"))) is None:
+            raise UserError(f"{shown(path)} defines no OP: see rotate_half.py")
+        return found
     except SyntaxError as error:
         raise UserError(f"{shown(path)}, line {error.lineno}: {error.msg}") from None
     except (ValueError, OSError, RecursionError) as error:
@@ -106,8 +108,13 @@ def shown(path: Path) -> str:
 
 
 @functools.cache
-def _parsed(op: str, source: str) -> Interface:
+def _parsed(op: str, source: str) -> Interface | None:
+    """Return the interface; None where nothing is called OP."""
     tree = ast.parse(source)
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    call = next((node.value for node in assigned if "OP" in map(ast.unparse, _targets(node))), None)
+    if call is None:
+        return None
     calls = [each for node in tree.body if _is_protocol(node) for each in _calls(node)]
     if not calls:
         raise ValueError("no typing.Protocol with a `__call__` states the signature of solutions")
@@ -117,7 +124,11 @@ def _parsed(op: str, source: str) -> Interface:
         for option, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
     inputs = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][1:]
-    return Interface(op, tuple(inputs), tuple(options), _order(tree))
+    return Interface(op, tuple(inputs), tuple(options), _order(call))
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
 
 
 def _is_protocol(node: ast.stmt) -> bool:
@@ -138,11 +149,10 @@ def _literal(default: ast.expr | None) -> str:
     return ast.unparse(default) if default else "..."
 
 
-def _order(tree: ast.Module) -> int:
+def _order(call: ast.expr) -> int:
     """Return the number that `OP = ...(..., order=1)` states."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
-            for keyword in node.value.keywords:
-                if keyword.arg == "order" and isinstance(keyword.value, ast.Constant):
-                    return int(keyword.value.value)  # type: ignore[arg-type]
+    stated = call.keywords if isinstance(call, ast.Call) else []
+    for keyword in stated:
+        if keyword.arg == "order" and isinstance(keyword.value, ast.Constant):
+            return int(str(keyword.value.value))
     return LAST

@@ -76,6 +76,10 @@ def _loaded(name: str) -> Op[Any] | str:
     """Return the op, or what is wrong with its file."""
     from common.ops._whole import checked
 
+    try:
+        interfaces.read(name)
+    except UserError as error:
+        return str(error)
     return checked(name, lambda: importlib.import_module(f"common.ops.{name}"))
 
 

@@ -90,15 +90,11 @@ def _line(error: BaseException) -> str:
 def _imported(name: str, load: Callable[[], ModuleType]) -> Op[Any]:
     try:
         module = load()
-    except SyntaxError as error:
-        raise _Fault(f", line {error.lineno}: {error.msg}") from None
     except Exception as error:
         entries = traceback.extract_tb(error.__traceback__)
         lines = [each.lineno for each in entries if each.filename == str(OPS / f"{name}.py")]
         where = f", line {lines[-1]}" if lines else ""
         raise _Fault(f"{where}: {type(error).__name__}: {_line(error)}") from None
-    if not hasattr(module, "OP"):
-        raise _Fault(" defines no OP: see rotate_half.py")
     if not isinstance(module.OP, Op):
         raise _Fault(f": OP is of {type(module.OP).__name__}, not of common.spec.Op")
     return module.OP
