@@ -6,18 +6,18 @@ gradient, and room for the results. A slot is sent as plain JSON.
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import math
 import mmap
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+
+from common.wire import Slot, Ticket
 
 Key = TypeVar("Key", bound=Hashable)
 ALIGNMENT = 512
@@ -28,31 +28,18 @@ FAR = 1024
 whose rows lie 2 GB apart has pages for these rows, and none for the memory between them."""
 
 
-@dataclass(frozen=True)
-class Slot:
-    """The place of one tensor: a storage of `nbytes` at `start`, and the view of it."""
+def end_of(slot: Slot) -> int:
+    """Return the place behind a slot and its guard band, where the next slot may start."""
+    return slot.start + -(-slot.nbytes // ALIGNMENT) * ALIGNMENT + BAND
 
-    start: int
-    nbytes: int
-    dtype: str
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int = 0
 
-    @property
-    def end(self) -> int:
-        """The place behind the slot and its guard band, where the next slot may start."""
-        return self.start + -(-self.nbytes // ALIGNMENT) * ALIGNMENT + BAND
+def is_far(tensor: torch.Tensor) -> bool:
+    """Return whether elements lie so far apart that the memory between them is left alone."""
+    return _is_far(tensor.untyped_storage().nbytes(), tensor.numel(), tensor.itemsize)
 
-    @property
-    def far(self) -> bool:
-        """Whether the elements lie so far apart that the memory between them is left alone."""
-        itemsize: int = getattr(torch, self.dtype).itemsize
-        return self.nbytes > FAR * max(math.prod(self.size), 1) * itemsize
 
-    def json(self) -> dict[str, Any]:
-        """Return the slot as plain data."""
-        return asdict(self)
+def _is_far(nbytes: int, elements: int, itemsize: int) -> bool:
+    return nbytes > FAR * max(elements, 1) * itemsize
 
 
 def slot_like(tensor: torch.Tensor, start: int) -> Slot:
@@ -73,7 +60,7 @@ def lay_out(tensors: Iterable[tuple[Key, torch.Tensor]]) -> dict[Key, Slot]:
     start = BAND
     for key, tensor in tensors:
         slots[key] = slot_like(tensor, start)
-        start = slots[key].end
+        start = end_of(slots[key])
     return slots
 
 
@@ -115,25 +102,25 @@ class Arena:
         """The open files that go with the ticket."""
         return [] if self.fd is None else [self.fd]
 
-    def ticket(self) -> dict[str, Any]:
+    def ticket(self) -> Ticket:
         """Return the data by which a worker maps the same memory, beside `fds`."""
         if self.fd is not None:
-            return {"nbytes": self.nbytes}
+            return Ticket(self.nbytes)
         parts = self._map.untyped_storage()._share_cuda_()
         self.lent.append(parts[4:6])
-        return {"nbytes": self.nbytes, "cuda": [_encode(part) for part in parts]}
+        return Ticket(self.nbytes, parts)
 
     @classmethod
-    def mapped(cls, ticket: dict[str, Any], fd: int | None) -> Arena:
+    def mapped(cls, ticket: Ticket, fd: int | None) -> Arena:
         """Map the harness's memory, in a worker, by the ticket and the file descriptor."""
         arena = cls.__new__(cls)
-        arena.nbytes, arena.fd = ticket["nbytes"], fd
+        arena.nbytes, arena.fd = ticket.nbytes, fd
         if fd is not None:
             arena._map = mmap.mmap(fd, arena.nbytes)
         else:
-            handle = [_decode(part) for part in ticket["cuda"]]
+            assert ticket.cuda
             torch.cuda.init()
-            storage = torch.UntypedStorage._new_shared_cuda(*handle)
+            storage = torch.UntypedStorage._new_shared_cuda(*ticket.cuda)
             arena._map = torch.empty(0, dtype=torch.uint8, device="cuda").set_(storage)
         return arena
 
@@ -143,7 +130,9 @@ class Arena:
 
     def content(self, slot: Slot) -> torch.Tensor:
         """Return what a copy of the slot's tensor consists of; see `content`."""
-        return integers(self.tensor(slot)) if slot.far else self.bytes_of(slot)
+        itemsize = getattr(torch, slot.dtype).itemsize
+        far = _is_far(slot.nbytes, math.prod(slot.size), itemsize)
+        return integers(self.tensor(slot)) if far else self.bytes_of(slot)
 
     def tensor(self, slot: Slot) -> torch.Tensor:
         """Return the slot's tensor, as the view that the slot was made for."""
@@ -174,7 +163,7 @@ class Arena:
 
     def band_after(self, slot: Slot) -> torch.Tensor:
         """Return the guard band behind the slot, as uint8."""
-        return self._raw(slot.start + slot.nbytes, slot.end)
+        return self._raw(slot.start + slot.nbytes, end_of(slot))
 
     def band_before_all(self) -> torch.Tensor:
         """Return the guard band before the first slot, as uint8."""
@@ -230,7 +219,7 @@ def content(tensor: torch.Tensor) -> torch.Tensor:
 
     Where the elements lie far apart (see `FAR`) these are the elements alone, in its shape.
     """
-    return integers(tensor) if slot_like(tensor, 0).far else storage_bytes(tensor)
+    return integers(tensor) if is_far(tensor) else storage_bytes(tensor)
 
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -264,11 +253,3 @@ def is_shifted(memory: torch.Tensor, tensor: torch.Tensor, shift: int) -> bool:
     start = shift % max(len(drawn), 1)
     rest = len(drawn) - start
     return torch.equal(found[:rest], drawn[start:]) and torch.equal(found[rest:], drawn[:start])
-
-
-def _encode(part: Any) -> Any:
-    return {"bytes": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
-
-
-def _decode(part: Any) -> Any:
-    return base64.b64decode(part["bytes"]) if isinstance(part, dict) else part

@@ -14,31 +14,20 @@ Place = tuple[int, int]
 """A row, counted from 1, and a column."""
 
 
-def digest(paths: Iterable[Path], read: Callable[[Path], bytes] = Path.read_bytes) -> str:
+def digest(
+    paths: Iterable[Path], words: bool = False, read: Callable[[Path], bytes] = Path.read_bytes
+) -> str:
     """Return twelve hexadecimal digits that change when a file's name or code does.
 
     Comments, docstrings and blank lines of Python do not count: a row that was measured before a
-    docstring was rewritten still belongs to its source.
-
-    Args:
-        paths: The files.
-        read: Return the content of one of them.
+    docstring was rewritten still belongs to its source. With `words` they do, in a hundredth of the
+    time: for what can be found again, and is wanted at once. `read` returns the content of a path.
     """
-    return _digest(paths, lambda path: code_of(read(path)) if path.suffix == ".py" else read(path))
-
-
-def digest_with_words(paths: Iterable[Path]) -> str:
-    """Return twelve hexadecimal digits that change when anything does, in a hundredth of the time.
-
-    It is for what can be found again, and is wanted at once.
-    """
-    return _digest(paths, Path.read_bytes)
-
-
-def _digest(paths: Iterable[Path], counts: Callable[[Path], bytes]) -> str:
     total = hashlib.sha256()
     for path in sorted(set(paths)):
-        content = counts(path)
+        content = read(path)
+        if path.suffix == ".py" and not words:
+            content = code_of(content)
         total.update(f"{path.name}\0{len(content)}\0".encode() + content)
     return total.hexdigest()[:12]
 

@@ -12,13 +12,12 @@ import functools
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from common import files
-from common.digest import digest_with_words
+from common.digest import digest
 from common.paths import CACHE, COMMON
 
 PACKAGES = ("torch", "triton", "numpy", "pygments")
@@ -71,7 +70,7 @@ def foundation() -> str:
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions.append(f"{name} {metadata.version(name)}")
-    return " ".join([digest_with_words(COMMON.rglob("*.py")), *versions])
+    return " ".join([digest(COMMON.rglob("*.py"), words=True), *versions])
 
 
 @functools.cache
@@ -83,19 +82,15 @@ def _complain(reason: str) -> None:
 def bound(largest: int = LARGEST) -> None:
     """Remove the oldest entries of each folder of the cache, until it holds no more bytes."""
     for folder in CACHE.glob("*/"):
-        taken = 0
-        for _, size, entry in sorted(_entries(folder), reverse=True):
-            taken += size
-            if taken > largest:
-                if entry.is_dir():
-                    shutil.rmtree(entry, ignore_errors=True)  # another run removes it too
-                else:
-                    entry.unlink(missing_ok=True)
-
-
-def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield each entry with the time of its latest change and its bytes."""
-    for entry in folder.iterdir():
-        with contextlib.suppress(OSError):  # another run removes it
-            files = [entry, *entry.rglob("*")]
-            yield entry.stat().st_mtime, sum(file.stat().st_size for file in files), entry
+        entries = []
+        for entry in folder.iterdir():
+            with contextlib.suppress(OSError):  # another run removes it
+                taken = sum(file.stat().st_size for file in (entry, *entry.rglob("*")))
+                entries.append((entry.stat().st_mtime, taken, entry))
+        total = 0
+        for _, taken, entry in sorted(entries, reverse=True):
+            total += taken
+            if total > largest and entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)  # another run removes it too
+            elif total > largest:
+                entry.unlink(missing_ok=True)

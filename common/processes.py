@@ -19,12 +19,6 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The GPUs that a process may see: numbers, or UUIDs of GPUs or of MIG's slices."""
 
 
-EXITING = 0x4
-"""The flag of a process at its end, PF_EXITING of Linux's `sched.h`."""
-LONGEST_END = 0.2
-"""Seconds in which a process that closed its socket must reach its end, or is ended."""
-
-
 def cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
@@ -40,16 +34,6 @@ def parents() -> Iterator[tuple[int, int]]:
         yield int(stat.parent.name), parent
 
 
-def resident(pid: int) -> int:
-    """Return the bytes of memory that a process holds, without those it shares with others."""
-    try:
-        with open(f"/proc/{pid}/statm") as statm:
-            _, pages, shared, *_ = map(int, statm.read().split())
-    except OSError:
-        return 0
-    return (pages - shared) * os.sysconf("SC_PAGE_SIZE")
-
-
 def processor_time(pid: int) -> float:
     """Return the seconds that the threads of a process have run, without its children's.
 
@@ -62,26 +46,6 @@ def processor_time(pid: int) -> float:
         return time.clock_gettime(clock.value)
     except OSError:
         return 0.0
-
-
-def ends_by_itself(pid: int) -> bool:
-    """Return whether a process whose socket is closed is at its end or past it, whoever ended it.
-
-    Linux closes a socket once the process is at its end; of other kernels that is not known.
-    """
-    start = time.monotonic()
-    while not (ending := _is_ending(pid)) and time.monotonic() - start < LONGEST_END:
-        time.sleep(LONGEST_END / 10)
-    return ending
-
-
-def _is_ending(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-    except OSError:
-        return True
-    return fields[0] in "ZX" or bool(int(fields[6]) & EXITING)
 
 
 @contextmanager

@@ -68,12 +68,12 @@ class Solution:
     @property
     def digest(self) -> str:
         """The digest of the solution with its helpers and configurations."""
-        return digest([*self._sources(), *self.path.parent.glob("configs/*.json")], _content)
+        return digest([*self._sources(), *self.path.parent.glob("configs/*.json")], read=_content)
 
     @property
     def source_digest(self) -> str:
         """The digest of the solution with its helpers, which configurations are measured for."""
-        return digest(self._sources(), _content)
+        return digest(self._sources(), read=_content)
 
     def _sources(self) -> list[Path]:
         folder = self.path.parent

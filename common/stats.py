@@ -1,4 +1,4 @@
-"""Medians and their intervals, geometric means and ranks, for the clock, the board and plots."""
+"""Medians, their intervals, and ranks, for the clock, the board and plots."""
 
 from __future__ import annotations
 
@@ -29,11 +29,6 @@ def interval(samples: Sequence[float], seed: int = 0) -> tuple[float, float]:
     drawn = values[generator.integers(0, len(values), (RESAMPLES, len(values)))]
     low, high = np.percentile(np.median(drawn, axis=1), TAILS)
     return float(low), float(high)
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of positive values, in which 2 and 1/2 cancel out."""
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 class Interval(Protocol):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from common.errors import Kind
 from common.spec import Direction
@@ -14,67 +13,30 @@ if TYPE_CHECKING:
     import torch
 
 
-class Trait(enum.Flag):
-    """What follows from a verdict, beside its place among the causes."""
-
-    NONE = 0
-    FINE = enum.auto()
-    """It is no failure."""
-    BEFORE_LAUNCH = enum.auto()
-    """It was reached before any kernel ran, and stays whatever the kernels compile to."""
-    UNFINISHED = enum.auto()
-    """The call did not return, which says nothing of a backward that may not exist."""
-    ENDED = enum.auto()
-    """The process has ended, or answers nothing more: a further case would cost a process."""
-
-
-class Meaning(NamedTuple):
-    """What a verdict says, and what follows from it."""
-
-    words: str
-    traits: Trait = Trait.NONE
-
-
 VERDICTS = {
-    "PASSED": Meaning("the result is right, twice, bit for bit the same", Trait.FINE),
-    "UNSUPPORTED": Meaning(
-        "the solution says that it does not support the case", Trait.FINE | Trait.BEFORE_LAUNCH
-    ),
-    "COMPILE_ERROR": Meaning(
-        "it does not import, has another signature, or a kernel does not compile",
-        Trait.BEFORE_LAUNCH,
-    ),
-    "RUNTIME_ERROR": Meaning("the call raised an exception", Trait.UNFINISHED),
-    "CRASHED": Meaning("the solution's process ended", Trait.UNFINISHED | Trait.ENDED),
-    "TIMEOUT": Meaning(
-        "the solution's process gave no answer in time", Trait.UNFINISHED | Trait.ENDED
-    ),
-    "TAMPERED": Meaning(
-        "the clock, the checker or torch was changed, or a result was replayed", Trait.ENDED
-    ),
-    "IMPOSSIBLE_SPEED": Meaning("the time is below what the device can do"),
-    "OUT_OF_BOUNDS": Meaning("an access left its tensor", Trait.UNFINISHED),
-    "MUTATED_INPUT": Meaning("an argument changed"),
-    "UNWRITTEN_OUTPUT": Meaning("fresh memory reached the result"),
-    "INCORRECT_SHAPE": Meaning("a result has another shape"),
-    "INCORRECT_DTYPE": Meaning("a result has another dtype"),
-    "INCORRECT_NUMERICAL": Meaning("a value is outside of the numeric rule"),
-    "NONDETERMINISTIC": Meaning("two runs on the same inputs differ"),
+    "PASSED": "the result is right, twice, bit for bit the same",
+    "UNSUPPORTED": "the solution says that it does not support the case",
+    "COMPILE_ERROR": "it does not import, has another signature, or a kernel does not compile",
+    "RUNTIME_ERROR": "the call raised an exception",
+    "CRASHED": "the solution's process ended",
+    "TIMEOUT": "the solution's process gave no answer in time",
+    "TAMPERED": "the clock, the checker or torch was changed, or a result was replayed",
+    "IMPOSSIBLE_SPEED": "the time is below what the device can do",
+    "OUT_OF_BOUNDS": "an access left its tensor",
+    "MUTATED_INPUT": "an argument changed",
+    "UNWRITTEN_OUTPUT": "fresh memory reached the result",
+    "INCORRECT_SHAPE": "a result has another shape",
+    "INCORRECT_DTYPE": "a result has another dtype",
+    "INCORRECT_NUMERICAL": "a value is outside of the numeric rule",
+    "NONDETERMINISTIC": "two runs on the same inputs differ",
 }
 """Each verdict with its meaning. Of several failures, the first in this order is the verdict."""
-
-
-def having(trait: Trait) -> frozenset[str]:
-    """Return the verdicts that have a trait."""
-    return frozenset(name for name, meaning in VERDICTS.items() if trait in meaning.traits)
-
-
-FINE = having(Trait.FINE)
-BEFORE_LAUNCH = having(Trait.BEFORE_LAUNCH)
-UNFINISHED = having(Trait.UNFINISHED)
-ENDED = having(Trait.ENDED)
-
-
+FINE = frozenset({"PASSED", "UNSUPPORTED"})
+"""No failures."""
+BEFORE_LAUNCH = frozenset({"UNSUPPORTED", "COMPILE_ERROR"})
+"""Reached before any kernel ran: they stay whatever the kernels compile to."""
+ENDED = frozenset({"CRASHED", "TIMEOUT", "TAMPERED"})
+"""The process has ended, or answers nothing more: a further case would cost a process."""
 ALONE = "also with nothing beside it"
 """What follows the reason of a SIGKILL that came again while nothing else ran."""
 
@@ -132,7 +94,7 @@ class Verdict:
     error: float | None = None
     """The solution's error in units of eager's own: rms, or the largest one on small tensors."""
     notes: tuple[str, ...] = ()
-    """Lines on what decides nothing, such as a second backward of one graph that fails."""
+    """Lines on what decides nothing, such as a further mode that is not supported."""
     kind: Kind = field(default=Kind.NONE, repr=False)
     picture: Picture | None = field(default=None, repr=False)
     """The wrong elements, where the verdict speaks of some and not of all."""

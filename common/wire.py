@@ -62,6 +62,41 @@ class Reaped(Struct):
 # --- to and from a solution's process -------------------------------------------------------------
 
 
+class Slot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The place of one tensor in an arena: a storage of `nbytes` at `start`, and the view of it."""
+
+    start: int
+    nbytes: int
+    dtype: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0
+
+
+class Arguments(Struct):
+    """The arguments of a call, with the slots of its tensors."""
+
+    tensors: dict[str, Slot]
+    optional: list[str]
+    """The tensors that are options."""
+    options: dict[str, Any]
+    """The others that differ from their default."""
+    differentiable: list[str]
+    changing: dict[str, int]
+    """The inputs whose elements may change places, and how many must stay together."""
+    upstream: Slot
+    kept: list[str] = []
+    """The inputs that hold what they held in the call before, in the same memory."""
+
+
+class Result(Struct):
+    """A result that was delivered, in the reply to `Forward` and, by name, to `Backward`."""
+
+    shape: list[int]
+    dtype: str
+    differentiable: bool = False
+
+
 class Answer(Struct):
     """The answer to any request."""
 
@@ -79,16 +114,18 @@ class Request(Struct, kw_only=True, tag_field="request"):
     """What the answer must repeat."""
 
 
+class Ticket(Struct):
+    """The data by which a process maps memory of the harness, beside the open file on a CPU."""
+
+    nbytes: int
+    cuda: tuple[int, bytes, int, int, bytes, int, bytes, bool] | None = None
+    """What torch shares of a GPU's storage."""
+
+
 class Share(Request, tag="share"):
     """Map the memory whose file or handle comes with this, in place of the one before."""
 
-    ticket: Reply | None
-
-
-class Limit(Request, tag="limit"):
-    """See `process.limit`."""
-
-    nbytes: int
+    ticket: Ticket | None
 
 
 class Load(Request, tag="load"):
@@ -96,6 +133,7 @@ class Load(Request, tag="load"):
 
     path: str
     op: str
+    memory: int | None = None
 
 
 class Settle(Request, tag="settle"):
@@ -105,8 +143,8 @@ class Settle(Request, tag="settle"):
 class Forward(Request, tag="forward"):
     """See `graded.forward`."""
 
-    call: Reply
-    result: Reply
+    call: Arguments
+    result: Slot
     poison: float | None
     backwards: bool = False
     attempt: str = ""
@@ -117,10 +155,9 @@ class Forward(Request, tag="forward"):
 class Backward(Request, tag="backward"):
     """See `graded.backward`."""
 
-    upstream: Reply
-    results: dict[str, Reply]
+    upstream: Slot
+    results: dict[str, Slot]
     attempt: str = ""
-    retain: bool = False
 
 
 class Deliver(Request, tag="deliver"):
@@ -128,22 +165,22 @@ class Deliver(Request, tag="deliver"):
 
     attempt: str
     name: str
-    result: Reply
+    result: Slot
 
 
 class Conflicts(Request, tag="conflicts"):
     """See `graded.conflicts`."""
 
-    call: Reply
-    upstream: Reply
+    call: Arguments
+    upstream: Slot
     names: list[str]
 
 
 class BeginTiming(Request, tag="begin_timing"):
     """See `timed.begin_timing`."""
 
-    calls: list[Reply]
-    results: list[Reply]
+    calls: list[Arguments]
+    results: list[Slot]
     backward: bool
     limits: Reply | None = None
     choices: list[Any] | None = None
@@ -166,16 +203,6 @@ class GiveBack(Request, tag="give_back"):
 class Shifts(Request, tag="shifts"):
     """See `timed.shifts`."""
 
-    backward: bool
-
-
-class Turn(Request, tag="turn"):
-    """See `timed.take_turn`."""
-
-    name: str
-    clock: str
-    rounds: int
-    burst: int
     backward: bool
 
 
@@ -218,7 +245,7 @@ class Probe(Request, tag="probe"):
 class Trace(Request, tag="trace"):
     """See `timed.trace_calls`."""
 
-    call: Reply
+    call: Arguments
     backward: bool
 
 
@@ -235,7 +262,7 @@ class Force(Request, tag="force"):
 class Lookups(Request, tag="lookups"):
     """See `tunables.lookups`."""
 
-    call: Reply
+    call: Arguments
     choices: list[Any]
 
 
@@ -253,9 +280,9 @@ class Count(Request, tag="count"):
 
 
 AnyRequest = (
-    Share | Limit | Load | Settle
+    Share | Load | Settle
     | Forward | Backward | Deliver | Conflicts
-    | BeginTiming | GetReady | GiveBack | Shifts | Turn | Turns | Capture | RunOn | Probe | Trace
+    | BeginTiming | GetReady | GiveBack | Shifts | Turns | Capture | RunOn | Probe | Trace
     | Tunable | Force | Lookups | Launches | Count
 )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.digest import code_of, digest, digest_with_words
+from common.digest import code_of, digest
 from common.solutions import Solution, discover
 
 SOURCE = '''"""A module."""
@@ -86,9 +86,9 @@ def test_what_is_left_is_the_code():
 def test_with_words_every_byte_counts(tmp_path):
     path = tmp_path / "rope.py"
     path.write_text(SOURCE)
-    before = digest([path]), digest_with_words([path])
+    before = digest([path]), digest([path], words=True)
     path.write_text(SOURCE.replace("the whole of x", "all of x"))
-    assert digest([path]) == before[0] and digest_with_words([path]) != before[1]
+    assert digest([path]) == before[0] and digest([path], words=True) != before[1]
 
 
 @pytest.mark.parametrize("file", [".#rope.py", ".#helper.py", ".ipynb_checkpoints/rope-check.py"])

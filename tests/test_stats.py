@@ -1,9 +1,9 @@
-"""The statistics: medians, their intervals as scipy gives them, geometric means."""
+"""The statistics: medians, and their intervals as scipy gives them."""
 
 import numpy as np
 import pytest
 
-from common.stats import geometric_mean, interval, median
+from common.stats import interval, median
 
 
 def noisy(count, spread, seed=0, digits=None):
@@ -39,30 +39,8 @@ def test_the_interval_is_scipys(samples, seed, expected):
     assert interval(samples, seed) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_same_samples_give_the_same_interval():
-    samples = noisy(30, 2.0)
-    assert interval(samples) == interval(list(samples)) == interval(tuple(samples), 0)
-
-
 def test_one_sample_is_its_own_interval():
-    assert interval([3.25]) == (3.25, 3.25)
-
-
-def test_the_interval_holds_the_median_and_narrows_with_the_samples():
-    widths = []
-    for count in (10, 40, 160):
-        samples = noisy(count, spread=3.0)
-        low, high = interval(samples)
-        assert low <= np.median(samples) <= high
-        widths.append(high - low)
-    assert widths == sorted(widths, reverse=True)
-    assert widths[0] > 2 * widths[-1]
-
-
-def test_the_interval_is_about_as_wide_as_theory_has_it():
-    """The median of n normal values has a deviation of 1.253 sigma / sqrt(n)."""
-    low, high = interval(noisy(400, spread=5.0))
-    assert high - low == pytest.approx(2 * 1.96 * 1.253 * 5.0 / 20, rel=0.4)
+    assert interval([3.25]) == interval((3.25,), 0) == (3.25, 3.25)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +50,3 @@ def test_the_median_is_the_middle_one_or_the_mean_of_two(samples, expected):
     found = median(samples)
     assert found == expected
     assert type(found) is float
-
-
-def test_the_geometric_mean_lets_twice_and_half_cancel_out():
-    assert geometric_mean([2.0, 0.5]) == pytest.approx(1.0)
-    assert geometric_mean([1.0, 10.0, 100.0]) == pytest.approx(10.0)
-    assert geometric_mean([4.0]) == pytest.approx(4.0)

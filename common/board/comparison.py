@@ -17,7 +17,7 @@ from common.records.runs import Results
 STEADY = 0.03
 SHORT = 20.0
 """Microseconds; the clock's own noise is too large a part of a shorter time."""
-Rows = Mapping[tuple[str, ...], Record]
+Rows = dict[tuple[str, ...], Record]
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,6 @@ class Move:
     def change(self) -> float:
         """Return the change of the ratio to eager: 0.03 is three per cent faster than before."""
         return ratio(self.later) / ratio(self.earlier) - 1
-
-    @property
-    def size(self) -> float:
-        """Return the change without its sign."""
-        return abs(self.change)
 
     @property
     def short(self) -> bool:
@@ -137,39 +132,32 @@ def compare(results: Results, known: Container[str]) -> list[Comparison]:
 
     The runs are the latest one, and the last before it that measured any of the same cells.
     """
-    measured: dict[str, dict[str, list[Record]]] = {}
+    measured: dict[str, dict[str, Rows]] = {}
     for row in results.rows:
         if row.tier == "board" and row.run in results.finished and row.solution in known:
-            measured.setdefault(row.op, {}).setdefault(row.run, []).append(row)
+            agreeing = (*row.key, row.track, row.ranked_by)  # in two rows that are compared
+            measured.setdefault(row.op, {}).setdefault(row.run, {})[agreeing] = row
     found = (_latest_two(op, results.runs, measured[op]) for op in sorted(measured))
     return [comparison for comparison in found if comparison]
 
 
-def _latest_two(
-    op: str, runs: Iterable[Run], measured: Mapping[str, Iterable[Record]]
-) -> Comparison | None:
+def _latest_two(op: str, runs: Iterable[Run], measured: Mapping[str, Rows]) -> Comparison | None:
     """Compare the latest run with the last before it that shares a cell, if one does."""
     later, *before = [run for run in runs if run.run in measured][::-1]
-    new = _rows(measured[later.run])
+    new = measured[later.run]
     for earlier in before:
-        old = _rows(measured[earlier.run])
-        if old.keys() & new.keys():
-            return _compared(op, earlier, old, later, new)
+        old = measured[earlier.run]
+        if shared := [(old[key], new[key]) for key in new if key in old]:
+            once, again = rank(row for row, _ in shared), rank(row for _, row in shared)
+            return Comparison(
+                op,
+                earlier,
+                later,
+                harness=any(row.harness != newer.harness for row, newer in shared),
+                clock=any(row.clock != newer.clock for row, newer in shared),
+                tracks=tuple(map(_both, once, again)),
+            )
     return None
-
-
-def _rows(rows: Iterable[Record]) -> Rows:
-    """Return the rows by everything in which two must agree to be compared."""
-    return {(*row.key, row.track, row.ranked_by): row for row in rows}
-
-
-def _compared(op: str, earlier: Run, old: Rows, later: Run, new: Rows) -> Comparison:
-    shared = [key for key in new if key in old]
-    before, after = rank(old[key] for key in shared), rank(new[key] for key in shared)
-    harness = any(old[key].harness != new[key].harness for key in shared)
-    clock = any(old[key].clock != new[key].clock for key in shared)
-    tracks = tuple(_both(*tracks) for tracks in zip(before, after, strict=True))
-    return Comparison(op, earlier, later, harness, clock, tracks)
 
 
 def _both(before: Track, after: Track) -> Both:
@@ -198,7 +186,7 @@ def table_of(both: Both) -> Table:
 
 def _line(pair: Pair) -> tuple[str, ...]:
     change = "–" if pair.change is None else f"{pair.change:+.1%}"
-    furthest = max(pair.moves, key=lambda move: move.size)
+    furthest = max(pair.moves, key=lambda move: abs(move.change))
     name = named(pair.later) + EDITED * pair.edited
     scores = (speed(pair.earlier), speed(pair.later))
     return name, *scores, change, f"{furthest.change:+.1%}", where(furthest.later)
@@ -211,11 +199,11 @@ def _steadiness(moves: Sequence[Move]) -> str:
     shorter = f"; shorter, and not counted: {rest}" if rest else ""
     if not long:
         return f"no row of a case above {SHORT:g} µs was timed in both runs{shorter}"
-    steady = sum(move.size <= STEADY for move in long)
-    furthest = max(long, key=lambda move: move.size)
+    steady = sum(abs(move.change) <= STEADY for move in long)
+    furthest = max(long, key=lambda move: abs(move.change))
     return (
         f"{steady} of {len(long)} rows of cases above {SHORT:g} µs moved by no more than"
-        f" {100 * STEADY:g} %; the largest moved by {100 * furthest.size:.1f} %"
+        f" {100 * STEADY:g} %; the largest moved by {100 * abs(furthest.change):.1f} %"
         f" ({_full(furthest.later)}){shorter}"
     )
 
@@ -261,8 +249,6 @@ def needed(results: Results, known: Container[str]) -> set[tuple[str, ...]]:
         for comparison in compare(results, names)
         for run in (comparison.earlier, comparison.later)
     }
-    return shown | {row.id for row in results.rows if _is_compared(row, compared)}
-
-
-def _is_compared(row: Record, compared: Container[tuple[str, str]]) -> bool:
-    return row.tier == "board" and (row.run, row.op) in compared
+    return shown | {
+        row.id for row in results.rows if row.tier == "board" and (row.run, row.op) in compared
+    }

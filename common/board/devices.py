@@ -1,15 +1,12 @@
-"""Devices on boards: their sections and order, who of a crowd is drawn, side by side; pure."""
+"""Devices on boards: their sections, their order, and their speeds side by side; pure."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
-from common.board.ranking import Entry, Track, rank
+from common.board.ranking import Entry, Track
 from common.board.table import (
     STALE,
     UNRANKED,
@@ -24,11 +21,6 @@ from common.board.table import (
 from common.records.lines import LeftOut, Past, Record
 from common.records.runs import Results
 
-WHOLE, BEST = 5_000, 2_000
-"""Rows of the board's tier, of all devices together: so many are all drawn, of more so many."""
-MOST = 8
-"""The most devices that are drawn: each takes a second of its plots and of the page."""
-
 
 @dataclass(frozen=True)
 class Section:
@@ -39,13 +31,13 @@ class Section:
     """The main track is the first; none where every case is left out."""
     rows: tuple[Record, ...]
     left_out: tuple[str, ...]
-    """A line for each case that does not fit the device, and one on the solutions not shown."""
+    """A line for each case that does not fit the device."""
 
 
 def sections(results: Results, known: Container[str]) -> list[Section]:
     """Return the ops of a device in the order of `OPS`, with the known solutions' latest rows."""
     rows = [row for row in results.latest() if row.solution in known]
-    tracks = dict(tracks_by_op(rows, results.places))
+    tracks = dict(tracks_by_op(rows))
     left_out = results.left_out()
     ops = sorted({*tracks, *(line.op for line in left_out)}, key=place)
     return [
@@ -53,10 +45,7 @@ def sections(results: Results, known: Container[str]) -> list[Section]:
             op,
             tuple(tracks.get(op, ())),
             tuple(row for row in rows if row.op == op),
-            (
-                *lines_of(line for line in left_out if line.op == op),
-                *(line for name, line in results.unshown.items() if name == op),
-            ),
+            tuple(lines_of(line for line in left_out if line.op == op)),
         )
         for op in ops
     ]
@@ -91,11 +80,6 @@ def devices(boards: Iterable[Results], about: Mapping[str, About]) -> list[Devic
     return [Device(results, tuple(sections(results, about))) for results in ordered(boards)]
 
 
-def further(number: int) -> list[str]:
-    """Return a line on the devices that have records and are not drawn, if there are any."""
-    return [f"{number:,} more devices have records: leaderboard --csv has them all."] * bool(number)
-
-
 def ordered(boards: Iterable[Results]) -> list[Results]:
     """Return the device with the newest whole measurement first, and those without times last."""
     return sorted(boards, key=newest, reverse=True)
@@ -125,97 +109,6 @@ def date(results: Results) -> str:
     shown = {row.run for row in results.latest()}
     day = max((results.names.get(run, "") for run in shown), default="")[:8]
     return f"{day[:4]}-{day[4:6]}-{day[6:]}" if day.isdecimal() else ""
-
-
-# --- who of a crowd is drawn ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """The records that are drawn, and what they leave out."""
-
-    boards: list[Results]
-    """In the order of boards."""
-    hidden: Container[str]
-    """The solutions that have records on these devices and are not drawn."""
-    more: int
-    """Further devices."""
-
-
-def drawn(every: Iterable[Results], known: Container[str], always: Iterable[str] = ()) -> Drawn:
-    """Return the records to draw: of everyone or, of thousands, of the best and every library.
-
-    Everyone is ranked, and who is drawn keeps the place among all.
-
-    Args:
-        every: The records of each device.
-        known: The solutions in this tree.
-        always: Solutions whose records are kept, for a terminal, even if they are not drawn.
-    """
-    first: list[tuple[tuple[bool, int, str], Results]] = []
-    number = 0
-    for results in every:  # those that are not drawn are let go
-        number += 1
-        first.append((newest(results), results))
-        first = sorted(first, key=lambda each: each[0], reverse=True)[:MOST]
-    boards = [results for _, results in first]
-    rows = [[row for row in each.latest() if row.solution in known] for each in boards]
-    everyone = {row.solution: row.op for of_one in rows for row in of_one}
-    names, ranked = set(everyone), [list[Track]() for _ in boards]
-    if (size := sum(map(len, rows))) > WHOLE:
-        ranked = [rank(of_one) for of_one in rows]
-        names = set().union(*(_best(tracks, BEST / size) for tracks in ranked))
-    kept = {*names, *always, *(f"eager/{op}" for op in everyone.values())}
-    shown = [
-        replace(each.of(kept), places=_places(tracks), unshown=_unshown(tracks, names))
-        for each, tracks in zip(boards, ranked, strict=True)
-    ]
-    return Drawn(shown, everyone.keys() - names, number - len(boards))
-
-
-def _best(tracks: Iterable[Track], share: float) -> set[str]:
-    """Return the peers, and the best share of each op's solutions.
-
-    They are ordered by their best place in any track, then by coverage.
-    """
-    found: set[str] = set()
-    for _, of_op in itertools.groupby(tracks, lambda track: track.op):
-        entries: dict[str, list[Entry]] = defaultdict(list)
-        for entry in chain.from_iterable(track.entries for track in of_op):
-            entries[entry.solution].append(entry)
-
-        def key(name: str) -> tuple[float, int, str]:
-            found = entries[name]  # noqa: B023
-            best = min(entry.rank or math.inf for entry in found)
-            return best, -sum(entry.covered for entry in found), name
-
-        own = sorted((name for name, found in entries.items() if not found[0].peer), key=key)
-        found |= entries.keys() - set(own[math.ceil(share * len(own)) :])
-    return found
-
-
-def _places(tracks: Iterable[Track]) -> dict[tuple[str, str, str], int]:
-    return {
-        (track.op, track.name, entry.solution): entry.rank
-        for track in tracks
-        for entry in track.entries
-        if entry.rank
-    }
-
-
-def _unshown(tracks: Iterable[Track], names: Container[str]) -> dict[str, str]:
-    """Return a line for each op of which not all solutions are drawn."""
-    ops: dict[str, set[str]] = defaultdict(set)
-    for track in tracks:
-        ops[track.op] |= {entry.solution for entry in track.entries}
-    lines = {}
-    for op, everyone in ops.items():
-        if (number := sum(name in names for name in everyone)) < len(everyone):
-            lines[op] = (
-                f"Shown: {number:,} of {len(everyone):,} solutions, with their places among all;"
-                " on the page, a single case or direction ranks these alone."
-            )
-    return lines
 
 
 # --- side by side ---------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from common.board.devices import (
     Section,
     date,
     devices,
-    further,
     lines_of,
     ordered,
     side_by_side,
@@ -59,11 +58,10 @@ allow, and follows its inputs, which one that was captured with tables of old an
 in a row take the longer of host and GPU time each."""
 
 
-def leaderboard(boards: Iterable[Results], about: Mapping[str, About], more: int = 0) -> str:
+def leaderboard(boards: Iterable[Results], about: Mapping[str, About]) -> str:
     """Return LEADERBOARD.md: every timed device's rankings, times and plots.
 
-    Two devices or more stand side by side at the end. `more` is the number of devices that have
-    records and are not among the boards.
+    Two devices or more stand side by side at the end.
     """
     found = devices(boards, about)
     texts = ["# Leaderboard", "Written by `nox -s leaderboard` from `results/`.", EXPLANATION]
@@ -72,7 +70,7 @@ def leaderboard(boards: Iterable[Results], about: Mapping[str, About], more: int
     if len(found) > 1:
         texts += [f"## {SIDE_BY_SIDE}", PORTABILITY]
         texts += _all_drawn(side_by_side(found, about))
-    return "\n\n".join([*texts, *further(more)]) + "\n"
+    return "\n\n".join(texts) + "\n"
 
 
 def drawn(of: Table) -> list[str]:
@@ -100,7 +98,7 @@ def _device(device: Device, about: Mapping[str, About]) -> list[str]:
     texts = [f"## {escaped(device.name)}", f"{versions}.", *_peak(run.peak), *_memory(results)]
     for section in device.sections:
         texts += _section(section, about)
-    plots = sweeps.files(results, sweeps.rows_of(results, about))
+    plots = sweeps.files(results, sweeps.plots(sweeps.rows_of(results, about)))
     texts += [f"![{title}]({path})" for path, title in plots.items()]
     texts += map(escaped, lines_of(results.left_out("plot")))
     absent = [f"- {peer}: {reason}" for peer, reason in results.absent.items()]
@@ -156,17 +154,14 @@ def _line(cells: Sequence[str]) -> str:
 # --- the README: one device, and a line for each other --------------------------------------------
 
 
-def board(boards: Iterable[Results], about: Mapping[str, About], more: int = 0) -> str:
-    """Return one short table an op of the first device, and a line for each other device.
-
-    `more` is the number of devices that have records and are not among the boards.
-    """
+def board(boards: Iterable[Results], about: Mapping[str, About]) -> str:
+    """Return one short table an op of the first device, and a line for each other device."""
     first, *others = devices(boards, about)
     texts = [f"### {escaped(first.name)}"]
     for section in first.sections:
         texts += drawn(summary(section.tracks, about)) if section.tracks else [f"**{section.op}**"]
         texts += map(escaped, section.left_out)
-    return "\n\n".join([*texts, *_others(others), *further(more)])
+    return "\n\n".join([*texts, *_others(others)])
 
 
 def picture(boards: Iterable[Results], about: Mapping[str, About]) -> str:

@@ -112,10 +112,6 @@ def dense_time(flops: int, dtype: str, gpu: Gpu) -> float:
     return 1e6 * (STEP + flops / gpu.products(dtype))
 
 
-def _time(step: Launch | Operator, gpu: Gpu) -> float:
-    return _launch(step, gpu) if isinstance(step, Launch) else _operator(step, gpu)
-
-
 def _together(*parts: float) -> float:
     """Return the time of parts that overlap: somewhat more than that of the longest."""
     most = max(parts)
@@ -124,13 +120,15 @@ def _together(*parts: float) -> float:
     )
 
 
-def _operator(operator: Operator, gpu: Gpu) -> float:
-    memory = (operator.read + operator.written) / gpu.bandwidth
-    if operator.flops:
-        return _together(operator.flops / gpu.products(operator.dtype), memory)
-    if operator.plain:
+def _time(step: Launch | Operator, gpu: Gpu) -> float:
+    if isinstance(step, Launch):
+        return parts(step, gpu).total if step.programs else 0.0
+    memory = (step.read + step.written) / gpu.bandwidth
+    if step.flops:
+        return _together(step.flops / gpu.products(step.dtype), memory)
+    if step.plain:
         return memory
-    elements = operator.written / SIZES.get(operator.dtype, INDEX)
+    elements = step.written / SIZES.get(step.dtype, INDEX)
     return max(memory, elements / gpu.each_clock(ELEMENTS))
 
 
@@ -172,23 +170,16 @@ def parts(launch: Launch, gpu: Gpu) -> Parts:
     waits = launch.rounds if launch.flops else max(launch.longest_rounds, launch.rounds * waves)
     brings = 0.0 if launch.flops else waves * of_one * processors
     heaviest = launch.longest * processors / programs
+    products = sum(flops / gpu.products(kind) for kind, flops in launch.flops.items())
     return Parts(
         memory=reached / gpu.bandwidth * uneven,
         l2=several / gpu.each_clock(FROM_L2) * uneven,
         l1=again / gpu.each_clock(FROM_L1),
         start=programs / (PROGRAMS * gpu.hertz),
         wait=WAIT * waits + brings,
-        products=_products(launch, gpu) * max(uneven, heaviest),
+        products=products * max(uneven, heaviest),
         ramp=RAMP * of_one * min(at_once * processors, programs),
     )
-
-
-def _launch(launch: Launch, gpu: Gpu) -> float:
-    return parts(launch, gpu).total if launch.programs else 0.0
-
-
-def _products(launch: Launch, gpu: Gpu) -> float:
-    return sum(flops / gpu.products(kind) for kind, flops in launch.flops.items())
 
 
 def resident(launch: Launch) -> int:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import msgspec
 
 from common import stats
 from common.board import model
-from common.board.model import Gpu
+from common.board.model import DEFAULT, GPUS, Gpu
 from common.board.ranking import ranked_times
 from common.board.table import DIRECTION, About, Table, named, place
 from common.records.lines import Counted, Launch, Record, Summary
 from common.records.runs import Results
 
+G = TypeVar("G")
 Key = tuple[str, str, str, str]
 """The op, case, direction and solution."""
-Group = tuple[str, str, str]
-"""The op, case and direction."""
-FEW = 4
-"""Fewer solutions of a case do not make an order."""
-FAR_OFF = 1.5
-"""A modelled time that is off by more is said in `docs/model.md`."""
 
 
 @dataclass(frozen=True)
@@ -75,31 +72,21 @@ def ranked_together(pairs: Iterable[Pair]) -> list[Pair]:
     return [p for p in pairs if p.kernels and not p.row.peer and p.row.ranked_by == "gpu"]
 
 
-def by_op(pairs: Iterable[Pair]) -> dict[str, float]:
-    """Return the rank correlation of modelled and measured times, over all cases of each op."""
-    groups: dict[str, list[Pair]] = {}
-    for pair in ranked_together(pairs):
-        groups.setdefault(pair.row.op, []).append(pair)
-    return {op: _correlation(groups[op]) for op in sorted(groups, key=place)}
+def correlations(pairs: Iterable[Pair], by: Callable[[Pair], G]) -> dict[G, float]:
+    """Return the rank correlation of modelled and measured times in each group of pairs.
 
-
-def by_case(pairs: Iterable[Pair]) -> dict[Group, float]:
-    """Return the rank correlation of the solutions of each case that has FEW or more."""
-    groups: dict[Group, list[Pair]] = {}
-    for pair in ranked_together(pairs):
-        group = pair.row.op, pair.row.case, pair.row.direction
-        groups.setdefault(group, []).append(pair)
-    return {group: _correlation(found) for group, found in groups.items() if len(found) >= FEW}
-
-
-def _correlation(pairs: Sequence[Pair]) -> float:
-    """Return the rank correlation, where measured times that tie have one rank.
-
-    As on the board, a time ties with the fastest of its group if their intervals overlap.
+    Measured times that tie have one rank: as on the board, a time ties with the fastest of its
+    group if their intervals overlap.
     """
-    ordered = sorted(pairs, key=lambda pair: pair.measured)
-    leaders = stats.leaders([ranked_times(pair.row)["solution"] for pair in ordered])
-    return stats.rank_correlation([pair.modelled for pair in ordered], leaders)
+    groups: dict[G, list[Pair]] = {}
+    for pair in ranked_together(pairs):
+        groups.setdefault(by(pair), []).append(pair)
+    found = {}
+    for group, members in groups.items():
+        ordered = sorted(members, key=lambda pair: pair.measured)
+        leaders = stats.leaders([ranked_times(pair.row)["solution"] for pair in ordered])
+        found[group] = stats.rank_correlation([pair.modelled for pair in ordered], leaders)
+    return found
 
 
 HEADER = ("solution", "case", "modelled µs", "measured µs", "ratio")
@@ -115,7 +102,7 @@ def tables(pairs: Sequence[Pair], gpu: Gpu) -> list[Table]:
         groups.setdefault((pair.row.op, pair.row.track, pair.row.direction), []).append(pair)
     notes = {
         op: f"rank correlation of all contributors' kernels of the op: {value:.2f}"
-        for op, value in by_op(pairs).items()
+        for op, value in correlations(pairs, lambda pair: pair.row.op).items()
         if not math.isnan(value)
     }
     return [
@@ -140,24 +127,18 @@ def _table(pairs: Sequence[Pair], title: str, note: str | None) -> Table:
     return Table(title.replace(" (backward alone)", ""), HEADER, lines, (note,) if note else ())
 
 
-def misses(pairs: Iterable[Pair]) -> list[tuple[str, str, float, float]]:
-    """Return the op, the solution and the least and greatest ratio of those that are far off."""
-    ratios: dict[tuple[str, str], list[float]] = {}
-    for pair in pairs:
-        ratios.setdefault((pair.row.op, pair.row.solution), []).append(pair.ratio)
-    return [
-        (op, solution, min(found), max(found))
-        for (op, solution), found in sorted(ratios.items(), key=lambda each: place(each[0][0]))
-        if max(map(abs, map(math.log, found))) > math.log(FAR_OFF)
-    ]
-
-
 # --- in the place of measured times ---------------------------------------------------------------
 
 
-def board(results: Results, gpu: Gpu) -> Results:
-    """Return the results of a run without a GPU, with modelled times in the place of none."""
-    return replace(results, rows=_rows(results, gpu))
+def stand_in(results: Results) -> tuple[Results, str]:
+    """Return the results, and the name of the GPU that their times are modelled for.
+
+    The times are as they were and the name is empty, unless nothing was timed and work was counted.
+    """
+    if results.timed or not results.counted:
+        return results, ""
+    gpu = GPUS[DEFAULT]
+    return replace(results, rows=_rows(results, gpu)), gpu.name
 
 
 def _rows(results: Results, gpu: Gpu) -> list[Record]:
@@ -236,7 +217,7 @@ Amount = Callable[[Counted], float]
 def _times(cases: Iterable[Counted], amount: Amount, least: Amount) -> str:
     """Return how many times the least it is, or a dash where there is none of it."""
     ratios = [amount(case) / least(case) for case in cases if amount(case) and least(case)]
-    return f"{stats.geometric_mean(ratios):.2f}" if ratios else "–"
+    return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "–"
 
 
 def moved(case: Counted) -> int:

@@ -8,16 +8,13 @@ leader's: with scores 2.0 ± 0.1, 1.9 ± 0.1 and 1.8 ± 0.1, two entries are fir
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
 from common import stats
 from common.records.lines import Influences, Record, Summary
@@ -34,19 +31,24 @@ Cell = tuple[str, str]
 """A case and a direction."""
 Pair = tuple[Summary, Summary]
 """The solution's time and eager's."""
-Floats = npt.NDArray[np.float64]
-NO_TIMES = (math.nan,) * 6
-Places = Mapping[tuple[str, str, str], int]
-"""The place of each op, track and solution."""
 
 
 @dataclass(frozen=True)
-class Score:
-    """The speed in units of eager's, with its 95 % interval."""
+class Estimate:
+    """A value with its 95 % interval: a speed in units of eager's, a time or a rate."""
 
     value: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, time: Summary, factor: float = 1.0) -> Estimate:
+        """Return a time in microseconds, in a unit that `factor` converts to."""
+        return cls(time.median * factor, time.low * factor, time.high * factor)
+
+    def rate(self, amount: float) -> Estimate:
+        """Return the rate of an amount in that time."""
+        return Estimate(amount / self.value, amount / self.high, amount / self.low)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Entry:
     cells: dict[Cell, Record]
     missing: tuple[Cell, ...]
     """The track's cells that the solution did not pass, or that an earlier clock measured."""
-    score: Score | None = None
+    score: Estimate | None = None
     rank: int | None = None
     apart: frozenset[Cell] = frozenset()
     """The cells in which eager's time is not that of the run's other rows; see `eager_apart`."""
@@ -149,12 +151,10 @@ class Track:
         return row if row and (row.clock == self.clock or not row.gpu) else None
 
 
-def rank(records: Iterable[Record], places: Places = MappingProxyType({})) -> list[Track]:
-    """Return every track of every op: ranked entries first, then those that do not cover it.
+def rank(records: Iterable[Record]) -> list[Track]:
+    """Return every track of every op, from the latest rows.
 
-    Args:
-        records: The latest rows.
-        places: The places among all, where the rows are of some solutions alone.
+    Ranked entries stand first, then those that do not cover the track.
     """
     rows = list(records)
     apart = eager_apart(rows)
@@ -162,26 +162,16 @@ def rank(records: Iterable[Record], places: Places = MappingProxyType({})) -> li
     for row in rows:
         solutions = tracks[row.op, row.track]
         solutions.setdefault(row.solution, {})[row.case, row.direction] = row
-    ranked = [
-        _track(op, name, solutions, apart, places)
+    answering = {(row.op, row.solution) for row in rows if row.verdict != "UNSUPPORTED"}
+    return [
+        _track(op, name, solutions, apart, {name for of, name in answering if of == op})
         for (op, name), solutions in sorted(tracks.items(), key=_place)
     ]
-    answering = {(row.op, row.solution) for row in rows if row.verdict != "UNSUPPORTED"}
-    return [_with_silent(track, answering) for track in ranked]
 
 
 def _place(track: tuple[tuple[str, str], object]) -> tuple[str, int, str]:
     (op, name), _ = track
     return op, TRACKS.index(name) if name in TRACKS else len(TRACKS), name
-
-
-def _with_silent(track: Track, answering: Collection[tuple[str, str]]) -> Track:
-    """Mark the entries of the solutions that answer nothing."""
-    entries = (
-        replace(entry, silent=(track.op, entry.solution) not in answering)
-        for entry in track.entries
-    )
-    return replace(track, entries=tuple(entries))
 
 
 def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
@@ -207,20 +197,30 @@ def _track(
     name: str,
     solutions: dict[str, dict[Cell, Record]],
     apart: Collection[tuple[str, ...]],
-    places: Places,
+    answering: Collection[str],
 ) -> Track:
     cells = tuple(dict.fromkeys(cell for found in solutions.values() for cell in found))
-    timings = np.array([[_timing(found.get(c)) for c in cells] for found in solutions.values()])
-    clock = int(timings[..., 0].max())
-    entries = [_entry(name, found, cells, clock, apart) for name, found in solutions.items()]
-    best = {number: replace(entries[number], score=score,
-                            rank=places.get((op, name, entries[number].solution), place))
-            for number, (score, place) in _ranked(timings).items()}  # fmt: skip
+    timed = [row for found in solutions.values() for row in found.values() if row.gpu]
+    clock = max((row.clock for row in timed), default=0)
+    entries = [
+        _entry(solution, found, cells, clock, apart, silent=solution not in answering)
+        for solution, found in solutions.items()
+    ]
+    scores = {
+        entry.solution: combined([pair(entry.cells[cell]) for cell in cells])
+        for entry in entries
+        if not entry.missing and all(row.gpu for row in entry.cells.values())
+    }
+    best = sorted(scores, key=lambda name: -scores[name].value)
+    # an entry whose interval overlaps with a leader's shares the leader's place
+    places = dict(zip(best, stats.leaders([scores[name] for name in best]), strict=True))
+    by_name = {entry.solution: entry for entry in entries}
+    ranked = [replace(by_name[n], score=scores[n], rank=at + 1) for n, at in places.items()]
     others = sorted(
-        (entry for number, entry in enumerate(entries) if number not in best),
+        (entry for entry in entries if entry.solution not in scores),
         key=lambda entry: (-entry.covered, entry.peer, entry.solution),
     )
-    return Track(op, name, cells, (*best.values(), *others), clock)
+    return Track(op, name, cells, (*ranked, *others), clock)
 
 
 def _entry(
@@ -229,6 +229,7 @@ def _entry(
     cells: Sequence[Cell],
     clock: int,
     apart: Collection[tuple[str, ...]],
+    silent: bool,
 ) -> Entry:
     """Return an entry without score and rank; rows of an earlier clock do not count."""
 
@@ -239,62 +240,24 @@ def _entry(
     missing = tuple(cell for cell in cells if not counts(cell))
     peer = next(iter(found.values())).peer
     disturbed = frozenset(cell for cell, row in found.items() if row.id in apart)
-    return Entry(solution, peer, found, missing, apart=disturbed)
+    return Entry(solution, peer, found, missing, apart=disturbed, silent=silent)
 
 
-def _timing(row: Record | None) -> tuple[float, ...]:
-    """Return what counts of a cell's row: the clock's version, and the six numbers of its times."""
-    if not row or not row.gpu:
-        return 0, *NO_TIMES
-    return row.clock, *(_numbers(pair(row)) if row.verdict == "PASSED" else NO_TIMES)
-
-
-def combined(times: Sequence[Pair]) -> Score:
-    """Return the score of these times."""
-    (score,) = _scores(np.array([list(map(_numbers, times))]))
-    return score
-
-
-def _ranked(timings: Floats) -> dict[int, tuple[Score, int]]:
-    """Return score and place of those that the latest clock timed in every case, best first.
-
-    Those whose intervals overlap with a leader's share the leader's place; see `stats.leaders`.
-
-    Args:
-        timings: By solution and case, the seven numbers of `_timing`.
-    """
-    latest = timings[..., 0].max(initial=0)
-    counts = (timings[..., 0] == latest) & ~np.isnan(timings[..., 1])
-    whole = np.flatnonzero(counts.all(axis=1)).tolist()
-    found = zip(whole, _scores(timings[whole, :, 1:]), strict=True)
-    best = dict(sorted(found, key=lambda each: -each[1].value))
-    leaders = stats.leaders(list(best.values()))
-    return {each: (best[each], leader + 1) for each, leader in zip(best, leaders, strict=True)}
-
-
-def _scores(times: Floats) -> list[Score]:
-    """Return the score of each of several solutions, whose times stand in the last axis.
+def combined(times: Sequence[Pair]) -> Estimate:
+    """Return the score of these times.
 
     The times are independent, so that the variances of the logarithms add. The interval of a median
     need not be symmetric: each side is combined by itself.
     """
-    mine, low, high, eager, eager_low, eager_high = np.moveaxis(np.log(times), 2, 0)
-    ratio = (eager - mine).mean(axis=1)
-    above = _quadrature(eager_high - eager, mine - low)
-    below = _quadrature(eager - eager_low, high - mine)
-    bounds = np.exp([ratio, ratio - below, ratio + above]).T.tolist()
-    return [Score(*each) for each in bounds]
-
-
-def _quadrature(one: Floats, other: Floats) -> Floats:
-    """Return the deviation of each row's mean, from those of the two sides of its cells."""
-    found: Floats = np.sqrt((one**2 + other**2).sum(axis=1)) / one.shape[1]
-    return found
-
-
-def _numbers(times: Pair) -> tuple[float, ...]:
-    mine, eager = times
-    return mine.median, mine.low, mine.high, eager.median, eager.low, eager.high
+    numbers = [
+        (mine.median, mine.low, mine.high, eager.median, eager.low, eager.high)
+        for mine, eager in times
+    ]
+    mine, low, high, eager, eager_low, eager_high = np.log(np.array(numbers)).T
+    ratio = (eager - mine).mean()
+    above = np.sqrt(((eager_high - eager) ** 2 + (mine - low) ** 2).sum()) / len(times)
+    below = np.sqrt(((eager - eager_low) ** 2 + (high - mine) ** 2).sum()) / len(times)
+    return Estimate(*np.exp([ratio, ratio - below, ratio + above]).tolist())
 
 
 # --- of one row -----------------------------------------------------------------------------------

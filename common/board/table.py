@@ -6,15 +6,13 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from common import interfaces
 from common.board.ranking import (
     LIMITS,
     Cell,
     Entry,
-    Places,
-    Score,
+    Estimate,
     Track,
     median,
     rank,
@@ -63,14 +61,12 @@ def place(op: str) -> tuple[int, str]:
     return (OPS.index(op) if op in OPS else len(OPS), op)
 
 
-def tracks_by_op(
-    rows: Iterable[Record], places: Places = MappingProxyType({})
-) -> list[tuple[str, list[Track]]]:
+def tracks_by_op(rows: Iterable[Record]) -> list[tuple[str, list[Track]]]:
     """Rank the rows, and return the ops in the order of `OPS`, each with its tracks.
 
-    An op's main track is the first. See `rank` for the places.
+    An op's main track is the first.
     """
-    tracks = sorted(rank(rows, places), key=lambda track: place(track.op))
+    tracks = sorted(rank(rows), key=lambda track: place(track.op))
     return [(op, list(found)) for op, found in itertools.groupby(tracks, lambda track: track.op)]
 
 
@@ -119,7 +115,7 @@ def speed(entry: Entry) -> str:
     return f"{of.value:.2f}" + f" ± {half(of):.2f}" * (of.high > of.low)
 
 
-def half(score: Score) -> float:
+def half(score: Estimate) -> float:
     """Return the wider half of the score's interval, which need not be symmetric."""
     return max(score.high - score.value, score.value - score.low)
 
@@ -245,24 +241,19 @@ def _time(entry: Entry, row: Record) -> str:
     if not row.gpu:
         return row.verdict
     disturbed = (row.case, row.direction) in entry.disturbed
-    return f"{median(row):.1f}{DISTURBED * disturbed}{_alone(row)}"
-
-
-def _alone(row: Record) -> str:
-    """Return the time of backward by itself, in parentheses, where GPU time ranks the row."""
-    known = "backward" in row.gpu and row.ranked_by == "gpu"
-    return f" ({median(row, 'backward'):.1f})" if known else ""
+    alone = "backward" in row.gpu and row.ranked_by == "gpu"
+    by_itself = f" ({median(row, 'backward'):.1f})" if alone else ""
+    return f"{median(row):.1f}{DISTURBED * disturbed}{by_itself}"
 
 
 def _limit(track: Track, cells: Sequence[Cell], name: str) -> tuple[str, ...]:
     """Return the row of one limit: the median of the medians taken beside each solution."""
-    return LIMITS[name], *(_median_of_all(track, cell, name) for cell in cells)
-
-
-def _median_of_all(track: Track, cell: Cell, name: str) -> str:
-    rows = filter(None, [track.row(entry, cell) for entry in track.entries])
-    timed = [median(row, name) for row in rows if name in row.gpu and row.ranked_by == "gpu"]
-    return f"{sorted(timed)[len(timed) // 2]:.1f}" if timed else ""
+    found = [LIMITS[name]]
+    for cell in cells:
+        rows = filter(None, [track.row(entry, cell) for entry in track.entries])
+        timed = [median(row, name) for row in rows if name in row.gpu and row.ranked_by == "gpu"]
+        found.append(f"{sorted(timed)[len(timed) // 2]:.1f}" if timed else "")
+    return tuple(found)
 
 
 # --- the parts of a small call --------------------------------------------------------------------

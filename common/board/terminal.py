@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rich import box
@@ -15,9 +15,7 @@ from rich.text import Text
 from common.board import comparison, modelled, table
 from common.board.columns import COLUMNS, LIMIT, NOTE, ranking
 from common.board.comparison import Comparison
-from common.board.devices import Device, sections, side_by_side
-from common.board.model import DEFAULT, GPUS, Gpu
-from common.board.modelled import Pair
+from common.board.devices import sections
 from common.board.ranking import Track
 from common.board.table import About, Table
 from common.printable import printable
@@ -52,39 +50,33 @@ MODELLED = (
 )
 
 
-def show(
-    results: Results,
-    about: Mapping[str, About],
-    console: Console,
-    only: str = "",
-    gpu: Gpu = GPUS[DEFAULT],
-) -> None:
+def show(results: Results, about: Mapping[str, About], console: Console, only: str = "") -> None:
     """Print the device and the versions, then a table for each track.
 
-    Where nothing was timed, the tables rank by the time modelled for `gpu`. The rows of the handle
-    or solution `only` stand out.
+    Where nothing was timed, the tables rank by modelled times. The rows of the handle or solution
+    `only` stand out.
     """
     run = results.runs[-1]
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     console.print(Text.assemble((f"\n{run.device_name}", "bold"), (f"  {versions}", "dim")))
-    label = ""
     if not results.timed:
         console.print(
             "Nothing was timed: there is no GPU. Each case ran as a small twin of itself in"
             " Triton's interpreter, which says which solutions are right and what they cover, not"
             " which are fast."
         )
-    if not results.timed and results.counted:
-        results, label = modelled.board(results, gpu), f", modelled for {gpu.name}"
-        console.print(MODELLED.format(gpu.name))
+    results, gpu = modelled.stand_in(results)
+    label = f", modelled for {gpu}" if gpu else ""
+    if gpu:
+        console.print(MODELLED.format(gpu))
     for section in sections(results, about):
         for track in section.tracks:
-            show_track(track, about, results.timed or bool(label), console, only, label)
+            show_track(track, about, results.timed or bool(gpu), console, only, label)
         for line in section.left_out:
             console.print(Text(f"{section.op}: {line}", style="dim"))
-    if label:
-        for drawn in modelled.work_tables(modelled.latest([results]).values(), about):
-            _print(console, drawn, only)
+    if gpu:
+        counts = modelled.latest([results]).values()
+        show_tables(modelled.work_tables(counts, about), console, only)
     for peer, reason in results.absent.items():
         console.print(Text(f"absent: {peer}, {reason}", style="dim"))
 
@@ -103,13 +95,7 @@ def show_track(
     """
     notes = console.width >= WHOLE_NOTES
     drawn = ranking(track, about, timed, short={LIMIT} if notes else {LIMIT, NOTE})
-    _print(console, replace(drawn, title=drawn.title + label), only)
-
-
-def show_modelled(pairs: Sequence[Pair], gpu: Gpu, console: Console, only: str = "") -> None:
-    """Print modelled times beside measured ones, a table for each op, track and direction."""
-    for drawn in modelled.tables(pairs, gpu):
-        _print(console, drawn, only)
+    show_tables([replace(drawn, title=drawn.title + label)], console, only)
 
 
 def show_comparisons(
@@ -124,30 +110,22 @@ def show_comparisons(
         runs = f"{found.op}: run {found.earlier.run}, then {found.later.run}"
         changed = f"; between them changed {', '.join(found.changed)}"
         console.print(Text(runs + changed * bool(found.changed), style="dim"))
-        for both in found.tracks:
-            _print(console, comparison.table_of(both), only)
+        show_tables(map(comparison.table_of, found.tracks), console, only)
     once = {row.op for row in results.latest()} - {each.op for each in comparisons}
     if once:
         names = ", ".join(sorted(once, key=table.place))
         console.print(f"not in two finished runs: {names}", style="dim")
 
 
-def show_devices(
-    devices: Sequence[Device], about: Mapping[str, About], console: Console, only: str = ""
-) -> None:
-    """Print each solution's speed on every device, a table for each track."""
-    for drawn in side_by_side(devices, about):
-        _print(console, drawn, only)
-
-
-def _print(console: Console, drawn: Table, only: str) -> None:
-    """Print as much of the table as the console is wide, below an empty line."""
-    shown = fitted(drawn, console.width)
-    console.print()
-    console.print(draw(shown, only, console.width >= WHOLE_NOTES))
-    left_out = [name for name in drawn.header if name not in shown.header]
-    if left_out:
-        console.print(Text(f"too narrow for: {', '.join(left_out)}", style="dim"))
+def show_tables(tables: Iterable[Table], console: Console, only: str = "") -> None:
+    """Print as much of each table as the console is wide, below an empty line."""
+    for whole in tables:
+        shown = fitted(whole, console.width)
+        console.print()
+        console.print(draw(shown, only, console.width >= WHOLE_NOTES))
+        left_out = [name for name in whole.header if name not in shown.header]
+        if left_out:
+            console.print(Text(f"too narrow for: {', '.join(left_out)}", style="dim"))
 
 
 # --- a table as it is drawn -----------------------------------------------------------------------
@@ -194,7 +172,9 @@ def draw(drawn: Table, only: str = "", whole: bool = False) -> Drawing:
             Text(printable(cell), no_wrap=not (whole and _is_note(name)), overflow="ellipsis")
             for name, cell in zip(drawn.header, row, strict=True)
         ]
-        drawing.add_row(*texts, style=_style(row[place], only))
+        mine = is_among(row[place].strip("()" + table.MARKS), only)
+        peer = row[place].startswith("(")
+        drawing.add_row(*texts, style="bold green" if mine else "dim" * peer)
     return drawing
 
 
@@ -224,9 +204,3 @@ def _without(drawn: Table, names: Container[str]) -> Table:
     kept = [place for place, each in enumerate(drawn.header) if each not in names]
     header, *rows = (tuple(row[place] for place in kept) for row in (drawn.header, *drawn.rows))
     return Table(drawn.title, header, tuple(rows), drawn.footnotes)
-
-
-def _style(name: str, only: str) -> str:
-    mine = is_among(name.strip("()" + table.MARKS), only)
-    peer = name.startswith("(")
-    return "bold green" if mine else "dim" * peer

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
     chosen, absent = shared.chosen(options), solutions.peers()[1]
     engine = engines.chosen(options, "bench", chosen)
-    from common.engines.benching import Kept, Note, Planned, Recorded, Taken, bench
+    from common.engines.benching import Planned, Recorded, Taken, bench
     from common.records.lines import Counted, LeftOut, Selection
 
     selection, failures = Selection(options.op, options.only, options.tier), _Failures()
@@ -43,16 +43,15 @@ def run(options: argparse.Namespace) -> int:
             match event:
                 case Planned(rows):
                     steps.total(rows)
-                case Note(line):
-                    steps.say(f"study: {line}")
+                case str():
+                    steps.say(f"study: {event}")
                 case LeftOut():
                     steps.say(shared.left_out(event.op, event.case, event.reason))
                     steps.skip(2 * sum(each.op == event.op for each in chosen))
                 case Counted():
                     steps.doing(f"counting {event.solution} {event.case}")
-                case Kept(row) | Taken(row):
-                    said, kept = f"{row.solution} {row.case}", isinstance(event, Kept)
-                    steps.done(said, kept, [row.verdict])
+                case Taken(row, kept):
+                    steps.done(f"{row.solution} {row.case}", kept, [row.verdict])
                     if first := failures.first(row):
                         steps.say(first)
                 case Recorded():

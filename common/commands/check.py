@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,44 +42,31 @@ def run(options: argparse.Namespace) -> int:
 
         return watch.run(options)
     chosen = shared.contributors(options)
-    device = shared.device(options)
-    verbose, picture, memory = options.verbose, options.picture, options.memory
-    passed = check(chosen, device, verbose, shared.about, memory, picture)
+    right = _check(chosen, shared.device(options), options)
     for line in (ours := list(imports_of_ours(chosen[0].path.parent))):
         print(line)
-    return int(not passed or bool(ours))
+    return int(not right or bool(ours))
 
 
-def check(
-    chosen: Sequence[Solution],
-    device: str,
-    verbose: bool,
-    about: Callable[[Container[str]], Mapping[str, About]],
-    memory: int | None = None,
-    picture: bool = False,
-) -> bool:
-    """Print failures as they are found, then the folder's places; return whether none failed.
-
-    The boards' `about` is asked for the names that they may show.
-    """
-    with (
-        contextlib.closing(smoke.fork_server(device, verbose)) as server,
-        smoke.compiler(device, verbose) as compiler,
-    ):
+def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace) -> bool:
+    """Print failures as they are found, then the folder's places; return whether none failed."""
+    memory = options.memory
+    with smoke.started(device, options.verbose) as (server, compiler):
         compiler.prepare(chosen)
         from common.commands.report import TierReport
 
-        reports = (TierReport(tier, verbose, picture) for tier in ("smoke", "board"))
-        smoke_report, board_report = reports
+        smoke_report, board_report = (
+            TierReport(tier, options.verbose, options.picture) for tier in ("smoke", "board")
+        )
         earlier = smoke.earlier_rows(server)
-        known = about({row.solution for row in earlier.rows} | {each.name for each in chosen})
+        about = shared.about({row.solution for row in earlier.rows} | {s.name for s in chosen})
         found = smoke.compiled(smoke.grade(chosen, server, memory), compiler)
         smoke.take_all(found, smoke_report, server, memory)
         rows = _measure_board(chosen, server, compiler, board_report, memory)
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
         return False
-    _show_places(rows, earlier, device, known)
+    _show_places(rows, earlier, device, about)
     if not (failed := smoke_report.failed or board_report.failed):
         handle = chosen[0].handle
         right = f"All that is answered is right, in {smoke_report.share}"
@@ -110,8 +96,7 @@ def _measure_board(
     memory: int | None,
 ) -> list[Record]:
     """Return the rows of the board's cases, timed for a shorter time than `bench` does."""
-    from common.grading.memory import Memory
-    from common.grading.sweep import Sweep, TooLarge
+    from common.grading.sweep import TooLarge
     from common.grading.tiers import tier_cases
     from common.measure.rows import Measurement
 
@@ -119,11 +104,7 @@ def _measure_board(
     count = sum(2 * len(cases) * smoke.solutions_of(op.name, chosen) for op, cases in due)
     rows: list[Record] = []
     digests = {each: (each.digest, "") for each in chosen}  # the harness's is for records
-    budget = Memory.of(server.device, memory)
-    with (
-        Sweep(server.device, server=server, memory=budget) as sweep,
-        Steps("rows", count) as steps,
-    ):
+    with smoke.sweep_of(server, memory) as sweep, Steps("rows", count) as steps:
         rows_of = Measurement(sweep, digests, patience=PATIENCE, through=compiler.behind)
         for measured in rows_of.measure(chosen, due):
             if isinstance(measured, TooLarge):

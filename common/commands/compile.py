@@ -200,23 +200,20 @@ def _print_stage(
         UserError: There is no such kernel.
     """
     several = [line for line in found if kernel in line.kernel and line.files]
-    texts = [
-        _text(stage, kernel, [line for line in several if is_among(line.solution, handle)])
-        for handle in handles or ()
-    ]
     if not handles:
         print(_text(stage, kernel, several))
         return
-    one, other = (text.splitlines() for text in texts)
+    named = ([line for line in several if is_among(line.solution, each)] for each in handles)
+    one, other = (_text(stage, kernel, lines).splitlines() for lines in named)
     print("\n".join(difflib.unified_diff(one, other, handles[0], handles[1], lineterm="")))
 
 
 def _text(stage: str, kernel: str, several: Sequence[Compiled]) -> str:
-    from common.tools.figures import Binary
+    from common.tools.figures import assembly
 
     for line in several:
         if stage == "sass" and Path(line.files.get("cubin", "")).is_file():
-            return Binary(line.files, line.target).assembly
+            return assembly(line.files)
         if stage in line.files and Path(line.files[stage]).is_file():
             return Path(line.files[stage]).read_text()
     raise UserError(f"no kernel {kernel} with {stage} is compiled here")

@@ -85,12 +85,12 @@ def chosen(
     if share and device == "cuda" and command == "bench":
         raise UserError("--stations would disturb a GPU's times: it is for grade")
     seen = gpus.visible() if device == "cuda" and not options.address else []
-    from common.engines.engine import Here, Job, Source
+    from common.engines.engine import Here, Job
 
     job = Job(
         command=command,
         device=device,
-        sources=tuple(map(Source.of, solutions)),
+        solutions=tuple(solutions),
         tier=options.tier,
         sample=getattr(options, "sample", None),
         memory=options.memory,

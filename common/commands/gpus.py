@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
-import sys
-from collections.abc import Mapping
 
 from common.errors import UserError
 from common.processes import VISIBLE
-
-COUNT = "import torch; print(torch.cuda.device_count())"
 
 
 def driver() -> bool:
@@ -34,7 +29,7 @@ def see_only(number: int) -> None:
     listed = os.environ.get(VISIBLE)
     names = None if listed is None else [name for name in listed.split(",") if name]
     if names is not None and number >= len(names):
-        raise UserError(_missing(number, len(names)))
+        raise missing(number, len(names))
     os.environ[VISIBLE] = str(number) if names is None else names[number]
 
 
@@ -53,16 +48,7 @@ def visible() -> list[str]:
     return names[:count] or [str(number) for number in range(count)]
 
 
-def missing(number: int, environment: Mapping[str, str]) -> str:
-    """Return that torch finds no such GPU, and how many it finds in this environment.
-
-    Another process counts them, since CUDA reads the environment once.
-    """
-    command = [sys.executable, "-c", COUNT]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return _missing(number, int(ran.stdout))
-
-
-def _missing(number: int, count: int) -> str:
+def missing(number: int, count: int) -> UserError:
+    """Return that there is no GPU of this number, and how many torch finds."""
     several = "no GPU" if count == 0 else f"{count} GPU{'s' * (count > 1)}, numbered from 0"
-    return f"there is no cuda:{number}: torch finds {several}"
+    return UserError(f"there is no cuda:{number}: torch finds {several}")

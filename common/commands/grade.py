@@ -40,26 +40,26 @@ def run(options: argparse.Namespace) -> int:
     target = options.json and shared.writable(options.json)
     engine = engines.chosen(options, "grade", chosen)
     from common import files
-    from common.commands.report import Coverage
+    from common.commands.report import coverage
     from common.engines.grading import part_of
 
     found: list[Found] = []
-    coverage = Coverage()
     peers = {solution.name for solution in chosen if solution.peer}
     for each in _graded(engine, target):
         found.append(each)
         if not each.kept:
             print(_line(each.verdicts), flush=True)
-        if not options.sample and each.verdicts[0].solution not in peers:
-            coverage.add(each.verdicts)  # who answers nothing of a whole tier has failed
-    for line in coverage.lines():
+    # who answers nothing of a whole tier has failed
+    whole = [v for each in found for v in each.verdicts if not options.sample]
+    silent, lines = coverage(each for each in whole if each.solution not in peers)
+    for line in lines:
         print(line)
     if target:
         rows = _rows(found, engine)
         text = json.dumps(rows, indent=1, allow_nan=False) + "\n"
         files.replace(target, text.encode())
         part_of(target).unlink(missing_ok=True)
-    failed = coverage.silent | {v.solution for each in found for v in each.verdicts if not v.fine}
+    failed = silent | {v.solution for each in found for v in each.verdicts if not v.fine}
     return int(bool(failed - peers))
 
 

@@ -18,11 +18,19 @@ if TYPE_CHECKING:
     from common.board.plots.drawing import Drawing
     from common.board.table import About
     from common.records.runs import Results
-    from common.solutions import Solution
 
 NOTHING = "nothing is recorded yet: run bench first (nox -s bench leaderboard)"
 READMES = ("README.md", "README.ko.md")
 """In English and in Korean; both show the same board."""
+
+WAYS = {
+    "--compare": "the latest two runs side by side; writes nothing",
+    "--devices": "each device's speeds side by side; writes nothing",
+    "--model": "modelled beside measured times; writes nothing",
+    "--json": "print the boards as a list of objects; writes nothing",
+    "--csv": "print the boards as a table for scripts; writes nothing",
+    "--serve": "draw the page and show it at a local address",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,68 +40,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """
     bench.add_arguments(parser)
     beside = parser.add_mutually_exclusive_group()
-    beside.add_argument(
-        "--compare", action="store_true", help="the latest two runs side by side; writes nothing"
-    )
-    beside.add_argument(
-        "--devices", action="store_true", help="each device's speeds side by side; writes nothing"
-    )
-    beside.add_argument(
-        "--model", action="store_true", help="modelled beside measured times; writes nothing"
-    )
-    beside.add_argument(
-        "--json", action="store_true", help="print the boards as a list of objects; writes nothing"
-    )
-    beside.add_argument(
-        "--csv", action="store_true", help="print the boards as a table for scripts; writes nothing"
-    )
-    beside.add_argument(
-        "--serve", action="store_true", help="draw the page and show it at a local address"
-    )
+    for option, help in WAYS.items():
+        beside.add_argument(option, action="store_true", help=help)
 
 
 def run(options: argparse.Namespace) -> int:
     """Show the board from the records; write LEADERBOARD.md, the README's board, plots and page."""
-    if not any((options.compare, options.devices, options.model, options.json, options.csv)):
-        return _draw(options)
     boards, about = _recorded(options), shared.about()
+    of_op = [results.of_op(options.op) for results in boards]
     if options.compare:
-        return _compare([results.of_op(options.op) for results in boards], about, options.only)
+        return _compare(of_op, about, options.only)
     if options.devices:
-        return _side_by_side([results.of_op(options.op) for results in boards], about, options.only)
+        return _side_by_side(of_op, about, options.only)
     if options.model:
-        return _modelled([results.of_op(options.op) for results in boards], about, options.only)
-    return _export([results.of_op(options.op) for results in boards], about, options)
-
-
-def _draw(options: argparse.Namespace) -> int:
-    """Draw the boards: of everyone or, where there are thousands, of the best."""
-    from common.board import devices, terminal
-    from common.records import runs
-
-    everyone = solutions.everyone(installed=False)
-    chosen = _selected(everyone, options)
-    asked = {each.name for each in chosen} if options.only else set()
-    with runs.without_collection():
-        found = devices.drawn(runs.devices(), {each.name for each in everyone}, asked)
-    if not found.boards:
-        raise UserError(NOTHING)
-    shown = [each for each in everyone if each.name not in found.hidden]
-    about = shared.about_of(shown)
+        return _modelled(of_op, about, options.only)
+    if options.json or options.csv:
+        return _export(of_op, about, options)
     if options.serve:
-        return _serve(found.boards, shown)
+        return _serve(boards)
+    return _draw(boards, of_op, about, options.only)
+
+
+def _draw(
+    boards: Sequence[Results],
+    of_op: Sequence[Results],
+    about: Mapping[str, About],
+    only: str | None,
+) -> int:
+    """Draw the boards of all that is recorded, and print those of the chosen op."""
+    from common.board import terminal
+
     # a record that nothing was timed for stays on its machine
-    timed = [results for results in found.boards if results.timed]
+    timed = [results for results in boards if results.timed]
     with _drawn_beside(_plots(timed, about)):
         if timed:
-            _write(timed, about, found.more)
-        page = _draw_page(found.boards, shown)
+            _write(timed, about)
+        page = _draw_page(boards)
         console = terminal.console()
-        about |= shared.about_of(each for each in everyone if each.name in asked - about.keys())
-        for results in found.boards:
-            terminal.show(results.of_op(options.op), about, console, options.only or "")
-    for line in devices.further(found.more):
-        console.print(line)
+        for results in of_op:
+            terminal.show(results, about, console, only or "")
     console.print(f"the page: {page}", style="dim")
     return 0
 
@@ -107,21 +92,11 @@ def _recorded(options: argparse.Namespace) -> list[Results]:
     from common.board.devices import ordered
     from common.records import runs
 
-    _selected(solutions.everyone(installed=False), options)
+    if options.op or options.only:
+        solutions.select(solutions.everyone(installed=False), options.op, options.only)
     if not (boards := runs.read_all()):
         raise UserError(NOTHING)
     return ordered(boards)
-
-
-def _selected(everyone: Sequence[Solution], options: argparse.Namespace) -> Sequence[Solution]:
-    """Return the solutions that the options name.
-
-    Raises:
-        UserError: No such op or solution.
-    """
-    if options.op or options.only:
-        return solutions.select(everyone, options.op, options.only)
-    return everyone
 
 
 def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
@@ -149,7 +124,7 @@ def _modelled(boards: Sequence[Results], about: Mapping[str, About], only: str |
         gpu = GPUS.get(results.runs[-1].device_name) if results.timed else None
         rows = [row for row in results.latest() if row.solution in about]
         if gpu and (pairs := modelled.pairs(rows, counts, gpu)):
-            terminal.show_modelled(pairs, gpu, console, only or "")
+            terminal.show_tables(modelled.tables(pairs, gpu), console, only or "")
             shown = True
     if not shown:
         raise UserError(
@@ -161,12 +136,12 @@ def _modelled(boards: Sequence[Results], about: Mapping[str, About], only: str |
 def _side_by_side(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
     """Show how many times as fast as eager each solution is on each device."""
     from common.board import terminal
-    from common.board.devices import devices
+    from common.board.devices import devices, side_by_side
 
     found = devices([results for results in boards if results.timed], about)
     if len(found) < 2:
         raise UserError("fewer than two GPUs have records: run bench on another one")
-    terminal.show_devices(found, about, terminal.console(), only or "")
+    terminal.show_tables(side_by_side(found, about), terminal.console(), only or "")
     return 0
 
 
@@ -182,12 +157,12 @@ def _export(
     return 0
 
 
-def _serve(boards: Sequence[Results], everyone: Sequence[Solution]) -> int:
+def _serve(boards: Sequence[Results]) -> int:
     """Draw the page and serve it to this machine alone, until Ctrl-C."""
     from functools import partial
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
-    page = paths.ROOT / _draw_page(boards, everyone)
+    page = paths.ROOT / _draw_page(boards)
     handler = partial(SimpleHTTPRequestHandler, directory=str(page.parent))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         print(f"the page: http://127.0.0.1:{server.server_port}/ until Ctrl-C", flush=True)
@@ -221,15 +196,15 @@ def _drawn_beside(plots: Sequence[Drawing]) -> Iterator[None]:
             each.result()
 
 
-def _write(timed: Sequence[Results], about: Mapping[str, About], more: int) -> None:
+def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
     """Write LEADERBOARD.md, the READMEs' board and their picture."""
     from common import files
     from common.board import markdown
     from common.board.plots import overview
 
-    text = markdown.leaderboard(timed, about, more)
+    text = markdown.leaderboard(timed, about)
     files.replace(paths.ROOT / "LEADERBOARD.md", text.encode())
-    board, picture = markdown.board(timed, about, more), markdown.picture(timed, about)
+    board, picture = markdown.board(timed, about), markdown.picture(timed, about)
     for name in READMES:
         markdown.insert(paths.ROOT / name, board)
         markdown.insert(paths.ROOT / name, picture, markdown.PICTURE)
@@ -237,11 +212,12 @@ def _write(timed: Sequence[Results], about: Mapping[str, About], more: int) -> N
         overview.draw(results, about, paths.PLOTS / results.path.name)
 
 
-def _draw_page(boards: Sequence[Results], everyone: Sequence[Solution]) -> Path:
+def _draw_page(boards: Sequence[Results]) -> Path:
     """Write the page, which shows what was recorded without a GPU too, and return its path."""
     from common.board.page import site
     from common.board.page.views import Site
     from common.records import runs
 
+    everyone = solutions.everyone(installed=False)
     compiled = runs.read(paths.RESULTS / "compiled").compiled
     return site.write(Site.of(boards, everyone, compiled), paths.SITE).relative_to(paths.ROOT)

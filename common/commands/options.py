@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +15,7 @@ from common.commands import gpus
 from common.errors import UserError
 from common.importing import require
 from common.paths import PEERS, ROOT
+from common.processes import VISIBLE
 from common.solutions import Solution
 
 if TYPE_CHECKING:
@@ -107,8 +108,7 @@ def chosen(options: argparse.Namespace) -> list[Solution]:
     Raises:
         UserError: There is no such op, handle or file.
     """
-    _name_helpers(options)
-    return solutions.select(solutions.everyone(), options.op, options.only)
+    return _selected(solutions.everyone, options)
 
 
 def contributors(options: argparse.Namespace) -> list[Solution]:
@@ -117,18 +117,18 @@ def contributors(options: argparse.Namespace) -> list[Solution]:
     Raises:
         UserError: There is no such op, handle or file.
     """
-    _name_helpers(options)
-    return solutions.select(solutions.discover(), options.op, options.only)
+    return _selected(solutions.discover, options)
 
 
-def _name_helpers(options: argparse.Namespace) -> None:
-    """Say on stderr which of the selected files are no solutions, though named after an op."""
+def _selected(find: Callable[[], list[Solution]], options: argparse.Namespace) -> list[Solution]:
+    """Return the selected solutions, and say on stderr which selected files are helpers."""
     for each in solutions.discover(helpers=True):
         named = solutions.is_among(each.name, options.only or each.name)
         if named and options.op in (None, each.op) and (importer := each.importer):
             beside = importer.relative_to(each.path.parent)
             line = f"{each.name}.py is a helper: it has no {each.op}, and {beside} imports it"
             print(f"study: {line}", file=sys.stderr)
+    return solutions.select(find(), options.op, options.only)
 
 
 def missing_peers(options: argparse.Namespace, absent: Mapping[str, str]) -> str | None:
@@ -207,16 +207,23 @@ def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
     kind, _, number = (options.device or "").partition(":")
     if kind == "cpu" or (not kind and not gpus.driver()):
         return "cpu"
-    before = dict(os.environ)
+    listed = os.environ.get(VISIBLE)
     if number:
         gpus.see_only(int(number))
     import torch
 
-    available = torch.cuda.is_available()
-    if kind == "cuda" and not available:
-        none = "torch finds no GPU: leave --device out, or give cpu"
-        raise UserError(gpus.missing(int(number), before) if number else none)
-    return "cuda" if available else "cpu"
+    if torch.cuda.is_available():
+        return "cuda"
+    if not kind:
+        return "cpu"
+    if not number:
+        raise UserError("torch finds no GPU: leave --device out, or give cpu")
+    # NVML counts those that are visible now; CUDA has read the choice and keeps it
+    if listed is None:
+        del os.environ[VISIBLE]
+    else:
+        os.environ[VISIBLE] = listed
+    raise gpus.missing(int(number), torch.cuda.device_count())
 
 
 # --- messages -------------------------------------------------------------------------------------
@@ -235,13 +242,11 @@ def about(names: Container[str] | None = None) -> dict[str, About]:
     Args:
         names: The solutions' names; None for all.
     """
-    return about_of(
-        each for each in solutions.everyone(installed=False) if names is None or each.name in names
-    )
-
-
-def about_of(found: Iterable[Solution]) -> dict[str, About]:
-    """Return note and digest of these solutions by their names."""
     from common.board.table import About
 
-    return {each.name: About(each.note, each.digest) for each in found}
+    everyone = solutions.everyone(installed=False)
+    return {
+        each.name: About(each.note, each.digest)
+        for each in everyone
+        if names is None or each.name in names
+    }

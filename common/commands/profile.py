@@ -8,7 +8,6 @@ and Nsight Compute's counters, where it is installed, complete the picture.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -175,11 +174,8 @@ def _write_traces(
     for case, direction in timed:
         worker = sweep.worker(solution)  # which writes no file
         reply = timed_process.trace_case(op, case, sweep.device, worker, direction)
-        try:
-            json.loads(reply["trace"])
-        except (KeyError, TypeError, ValueError):
-            reason = reply.get("reason", "the answer is no JSON")
-            print(f"no trace of {case.name} {DIRECTION[direction]}: {reason}")
+        if "trace" not in reply:
+            print(f"no trace of {case.name} {DIRECTION[direction]}: {reply.get('reason', '')}")
             continue
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{case.name}-{direction}.json").write_text(reply["trace"])

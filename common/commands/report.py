@@ -6,9 +6,9 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.text import Text
 
@@ -53,43 +53,9 @@ class Answer:
             yield tuple(directions), self.verdicts[directions[0]]
 
     @property
-    def unsupported(self) -> set[str]:
-        """The reasons for which the solution leaves a direction out."""
-        several = self.verdicts.values()
-        return {found.reason for found in several if found.verdict == "UNSUPPORTED"}
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """The least bytes and operations of the case."""
-        work = self.op.work(self.case, "forward")
-        return work.bytes, work.flops
-
-    @property
     def empty(self) -> bool:
         """Whether the output has no element, so that no mistake shows."""
         return math.prod(self.op.output(self.case)) == 0
-
-
-class Count(NamedTuple):
-    """The failures of a group among the cases that are answered in its direction."""
-
-    fails: int
-    answered: int
-    elements: int | None
-    """The answered cases that have an element; None where one that has none fails too."""
-
-    @property
-    def everywhere(self) -> bool:
-        """Whether every case fails that is answered and could show the mistake."""
-        return self.fails in (self.answered, self.elements)
-
-    def __str__(self) -> str:
-        """Return the numbers in words."""
-        if self.fails == self.answered:
-            return f"every case ({self.fails})"
-        if self.everywhere:
-            return f"every case that has an element ({self.fails})"
-        return f"{self.fails} of {self.answered} cases"
 
 
 @dataclass(frozen=True)
@@ -99,17 +65,19 @@ class Group:
     solution: str
     directions: tuple[Direction, ...]
     verdict: str
-    answers: list[Answer] = field(default_factory=list)
-
-    @property
-    def hides(self) -> bool:
-        """Whether the report shows fewer failures than there are."""
-        return len(self.answers) > len(self.smallest)
+    failing: Sequence[Answer]
+    everyone: Sequence[Answer]
+    """All answers of the solution in the tier."""
 
     @property
     def by_size(self) -> list[Answer]:
-        """The failing answers, the smallest case first."""
-        return sorted(self.answers, key=lambda each: each.size)
+        """The failing answers, the case that moves and computes least first."""
+
+        def size(answer: Answer) -> tuple[int, int]:
+            work = answer.op.work(answer.case, "forward")
+            return work.bytes, work.flops
+
+        return sorted(self.failing, key=size)
 
     @property
     def smallest(self) -> list[Verdict]:
@@ -120,26 +88,37 @@ class Group:
         several: dict[str, Verdict] = {}
         for answer in self.by_size:
             found = answer.verdicts[self.directions[0]]
-            several.setdefault(place_of(found.reason) or COUNT.sub("", found.reason), found)
+            place = _PLACE.search(found.reason)
+            several.setdefault(place[0] if place else COUNT.sub("", found.reason), found)
         return list(several.values())[:SHOWN]
 
-    def when(self, answers: Iterable[Answer]) -> str:
-        """Return the property that separates the failures from the passes, if there is one.
+    @property
+    def when(self) -> str:
+        """The property that separates the failures from the passes, "" if there is none."""
+        passing = [each for each in self.everyone if self._verdict(each) == "PASSED"]
+        failing, passed = ([self._facts(each) for each in some if not each.empty]
+                           for some in (self.failing, passing))  # fmt: skip
+        return when(failing, passed)
 
-        Args:
-            answers: All answers of the solution in the tier.
-        """
-        passes = [answer for answer in answers if self._verdict(answer) == "PASSED"]
-        both = ([self._facts(each) for each in some if not each.empty]
-                for some in (self.answers, passes))  # fmt: skip
-        return when(*both)
-
-    def count(self, answers: Iterable[Answer]) -> Count:
-        """Return the number of failures, of the cases that are answered in this direction."""
-        answered = [each for each in answers if self._verdict(each) not in ("", "UNSUPPORTED")]
+    @property
+    def everywhere(self) -> str:
+        """How many failures there are, where every case fails that could show the mistake."""
+        fails, answered = len(self.failing), self._answered
+        if fails == len(answered):
+            return f"every case ({fails})"
         elements = sum(not each.empty for each in answered)
-        some_empty = any(each.empty for each in self.answers)
-        return Count(len(self.answers), len(answered), elements if not some_empty else None)
+        if fails == elements and not any(each.empty for each in self.failing):
+            return f"every case that has an element ({fails})"
+        return ""
+
+    @property
+    def count(self) -> str:
+        """The number of failures, of the cases that are answered in this direction, in words."""
+        return self.everywhere or f"{len(self.failing)} of {len(self._answered)} cases"
+
+    @property
+    def _answered(self) -> list[Answer]:
+        return [each for each in self.everyone if self._verdict(each) not in ("", "UNSUPPORTED")]
 
     def _verdict(self, answer: Answer) -> str:
         """Return the verdict in this direction, empty where the case does not ask for it."""
@@ -154,39 +133,25 @@ class Group:
         return facts
 
 
-def _before(earlier: Answer | None, where: Sequence[Direction]) -> str:
-    """Return what follows a verdict that takes the place of the interpreter's."""
-    return f", {earlier.verdicts[where[0]].verdict} in the interpreter" if earlier else ""
+def coverage(found: Iterable[Verdict]) -> tuple[set[str], list[str]]:
+    """Return the solutions that answer no case, and a line on each that answers few or none.
 
-
-class Coverage:
-    """The cases of a tier, by solution, and those that a solution does not call unsupported."""
-
-    def __init__(self) -> None:
-        """Begin without a case."""
-        self._cases: dict[str, set[str]] = defaultdict(set)
-        self._answered: dict[str, set[str]] = defaultdict(set)
-
-    def add(self, found: Sequence[Verdict]) -> None:
-        """Add the verdicts of one case; a failure in either direction is an answer too."""
-        for verdict in found:
-            self._cases[verdict.solution].add(verdict.case)
-            if verdict.verdict != "UNSUPPORTED":
-                self._answered[verdict.solution].add(verdict.case)
-
-    @property
-    def silent(self) -> set[str]:
-        """The solutions that answer no case."""
-        return self._cases.keys() - self._answered.keys()
-
-    def lines(self) -> Iterator[str]:
-        """Yield a line on each solution that answers no case, or fewer than a tenth of them."""
-        for solution, cases in self._cases.items():
-            count = len(self._answered.get(solution, ()))
-            if not count:
-                yield f"{solution} answers no case: it leaves all {len(cases)} unsupported"
-            elif count < FEW * len(cases):
-                yield f"{solution} answers {count} of {len(cases)} cases, fewer than a tenth"
+    A failure in either direction is an answer too.
+    """
+    cases: dict[str, set[str]] = defaultdict(set)
+    answered: dict[str, set[str]] = defaultdict(set)
+    for verdict in found:
+        cases[verdict.solution].add(verdict.case)
+        if verdict.verdict != "UNSUPPORTED":
+            answered[verdict.solution].add(verdict.case)
+    lines = []
+    for solution, asked in cases.items():
+        count = len(answered[solution])
+        if not count:
+            lines.append(f"{solution} answers no case: it leaves all {len(asked)} unsupported")
+        elif count < FEW * len(asked):
+            lines.append(f"{solution} answers {count} of {len(asked)} cases, fewer than a tenth")
+    return {solution for solution in cases if not answered[solution]}, lines
 
 
 class TierReport:
@@ -201,14 +166,14 @@ class TierReport:
             picture: Whether a picture of the wrong elements follows each failure that is shown.
         """
         self.tier, self._verbose, self._picture = tier, verbose, picture
-        self._answers: dict[str, dict[str, Answer]] = defaultdict(dict)
-        self._groups: dict[tuple[str, tuple[Direction, ...], str], Group] = {}
-        self._coverage = Coverage()
+        self._answers: dict[tuple[str, str], Answer] = {}
+        """By the names of solution and case."""
 
     @property
     def failed(self) -> bool:
         """Whether any solution failed, or answered no case."""
-        return bool(self._groups or self._coverage.silent)
+        verdicts = list(self._verdicts())
+        return not all(found.fine for found in verdicts) or bool(coverage(verdicts)[0])
 
     @property
     def share(self) -> str:
@@ -216,8 +181,7 @@ class TierReport:
 
         For example `20 of 246 verdicts; 226 not supported: interleaved, does not take cp_size`.
         """
-        verdicts = [found for answers in self._answers.values() for answer in answers.values()
-                    for found in answer.verdicts.values()]  # fmt: skip
+        verdicts = list(self._verdicts())
         passed = sum(found.verdict == "PASSED" for found in verdicts)
         reasons = Counter(
             printable(found.reason) for found in verdicts if found.verdict == "UNSUPPORTED"
@@ -229,17 +193,19 @@ class TierReport:
         more = ["..."] * (len(reasons) > REASONS)
         return f"{share}; {reasons.total()} not supported: {', '.join(shown + more)}"
 
-    def groups(self, solution: str) -> Iterator[Group]:
-        """Yield the failures of a solution, by verdict and directions."""
-        yield from (each for each in self._groups.values() if each.solution == solution)
+    def _verdicts(self) -> Iterator[Verdict]:
+        for answer in self._answers.values():
+            yield from answer.verdicts.values()
 
-    def when(self, group: Group) -> str:
-        """Return the property that separates a group's failures from the passes, "" for none."""
-        return group.when(self._answers[group.solution].values())
-
-    def everywhere(self, group: Group) -> bool:
-        """Return whether every case that is answered and has an element fails so."""
-        return group.count(self._answers[group.solution].values()).everywhere
+    def groups(self) -> list[Group]:
+        """Return the failures by solution, directions and verdict."""
+        failing: dict[tuple[str, tuple[Direction, ...], str], list[Answer]] = defaultdict(list)
+        everyone: dict[str, list[Answer]] = defaultdict(list)
+        for (solution, _), answer in self._answers.items():
+            everyone[solution].append(answer)
+            for where, found in answer.failures:
+                failing[solution, where, found.verdict].append(answer)
+        return [Group(*key, several, everyone[key[0]]) for key, several in failing.items()]
 
     def unexplained(self, told: Collection[tuple[str, Direction]]) -> Iterator[tuple[Group, Case]]:
         """Yield each group that no property and no cause explains, and its smallest case.
@@ -249,14 +215,10 @@ class TierReport:
         Args:
             told: The solutions and directions whose cause is known.
         """
-        for group in self._groups.values():
+        for group in self.groups():
             known = any((group.solution, each) in told for each in group.directions)
-            if not (
-                known
-                or group.verdict in ENDED | BEFORE_LAUNCH
-                or self.everywhere(group)
-                or self.when(group)
-            ):
+            ended = group.verdict in ENDED | BEFORE_LAUNCH
+            if not (known or ended or group.everywhere or group.when):
                 yield group, group.by_size[0].case
 
     def add(self, op: Op[Any], case: Case, directions: Sequence[Verdict]) -> None:
@@ -264,61 +226,61 @@ class TierReport:
 
         Those of a case that was taken before replace the earlier ones.
         """
+        name = directions[0].solution
         answer = Answer(op, case, {found.direction: found for found in directions})
-        earlier = self._forget(directions[0])
-        self._coverage.add(directions)
+        earlier = self._answers.pop((name, case.name), None)
         for found in directions:
             for note in found.notes if self._verbose else ():
-                print(f"{found.solution} {found.case} {found.direction}, a note: {note}")
-        self._answers[directions[0].solution][case.name] = answer
+                print(f"{name} {found.case} {found.direction}, a note: {note}")
         for where, found in answer.failures:
-            key = found.solution, where, found.verdict
-            group = self._groups.setdefault(key, Group(*key))
-            group.answers.append(answer)
-            if self._verbose or len(group.answers) == 1:
-                print(
-                    f"{found.solution} {found.case} {' and '.join(where)}: {found.verdict}", end=""
-                )
-                print(_before(earlier, where))
+            if self._verbose or not self._has(name, where, found.verdict):
+                before = earlier and earlier.verdicts[where[0]].verdict
+                instead = f", {before} in the interpreter" if before else ""
+                print(f"{name} {found.case} {' and '.join(where)}: {found.verdict}{instead}")
                 self._show(found.reason, found)
+        self._answers[name, case.name] = answer
 
-    def _forget(self, found: Verdict) -> Answer | None:
-        """Return the answer that was taken before to a verdict's case, and forget it."""
-        answer = self._answers[found.solution].pop(found.case, None)
-        for key, group in list(self._groups.items()) if answer else ():
-            if answer in group.answers:
-                group.answers.remove(answer)
-            if not group.answers:
-                del self._groups[key]
-        return answer
+    def _has(self, solution: str, where: tuple[Direction, ...], verdict: str) -> bool:
+        """Return whether a solution has failed so on a case before."""
+        return any(
+            name == solution and (where, verdict) == (directions, found.verdict)
+            for (name, _), answer in self._answers.items()
+            for directions, found in answer.failures
+        )
 
     def end(self) -> None:
         """Print a summary of each group, the number of each verdict, and what is not answered."""
-        for group in self._groups.values():
+        groups, verdicts = self.groups(), list(self._verdicts())
+        for group in groups:
             self._summarize(group)
-        for solution, answers in self._answers.items():
-            verdicts = [found for each in answers.values() for found in each.verdicts.values()]
-            counted = Counter(found.verdict for found in verdicts).most_common()
-            hidden = any(group.hides for group in self.groups(solution))
+        for solution in dict.fromkeys(found.solution for found in verdicts):
+            ours = [found for found in verdicts if found.solution == solution]
+            counted = Counter(found.verdict for found in ours).most_common()
+            hidden = any(
+                len(group.failing) > len(group.smallest)
+                for group in groups
+                if group.solution == solution
+            )
             more = " (--verbose shows each)" if hidden and not self._verbose else ""
             print(
                 f"{solution}, {self.tier}: {', '.join(f'{n} {name}' for name, n in counted)}{more}"
             )
-            for reason, n in Counter(
-                each for one in answers.values() for each in one.unsupported
-            ).most_common():
+            left_out = dict.fromkeys(
+                (found.case, found.reason) for found in ours if found.verdict == "UNSUPPORTED"
+            )
+            for reason, n in Counter(reason for _, reason in left_out).most_common():
                 print(f"    unsupported: {printable(reason)} ({n} case{'s' * (n > 1)})")
-        for line in self._coverage.lines():
+        for line in coverage(verdicts)[1]:
             print(line)
 
     def _summarize(self, group: Group) -> None:
         """Print when a group fails, then its smallest cases, as far as no line has said it yet."""
-        answers = self._answers[group.solution].values()
-        when, failures = group.when(answers), group.smallest
+        when, failures = group.when, group.smallest
         if not when and len(failures) == 1:
             return
-        count = group.count(answers)
-        print(f"{group.solution} {' and '.join(group.directions)}: {group.verdict} in {count}")
+        print(
+            f"{group.solution} {' and '.join(group.directions)}: {group.verdict} in {group.count}"
+        )
         if when:
             print(f"    {when}")
         for found in () if self._verbose else failures:
@@ -337,14 +299,8 @@ class TierReport:
 # --- places in the source -------------------------------------------------------------------------
 
 
-def place_of(reason: str) -> str:
-    """Return the first place that a reason names, such as `line 31 of rope.py`, or ""."""
-    found = _PLACE.search(reason)
-    return found[0] if found else ""
-
-
-def excerpt(reason: str, folder: Path) -> list[str]:
-    """Return the lines that show each place of the reason in the folder's files.
+def excerpt(reason: str, folder: Path) -> Iterator[str]:
+    """Yield the lines that show each place of the reason in the folder's files.
 
     For `ValueError: ..., line 31 of rope.py: tl.arange(0, d)` these are
 
@@ -352,21 +308,17 @@ def excerpt(reason: str, folder: Path) -> list[str]:
         31 |     col = tl.arange(0, d)
            |           ^^^^^^^^^^^^^^^
     """
-    return [line for found in _PLACE.finditer(reason) for line in _lines_of(found, folder)]
-
-
-def _lines_of(found: re.Match[str], folder: Path) -> Iterator[str]:
-    number, name = found.groups()
-    path = folder / name
-    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
-    if not 0 < int(number) <= len(lines):
-        return
-    line = printable(lines[int(number) - 1])
-    named = _common(found.string[found.end() :].removeprefix(": "), line)
-    yield f"{name}:{number}"
-    yield f"{number} | {line}"
-    if named:
-        yield f"{' ' * len(number)} | {' ' * line.index(named)}{'^' * len(named)}"
+    for found in _PLACE.finditer(reason):
+        number, name = found.groups()
+        path = folder / name
+        lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+        if not 0 < int(number) <= len(lines):
+            continue
+        line = printable(lines[int(number) - 1])
+        yield f"{name}:{number}"
+        yield f"{number} | {line}"
+        if named := _common(reason[found.end() :].removeprefix(": "), line):
+            yield f"{' ' * len(number)} | {' ' * line.index(named)}{'^' * len(named)}"
 
 
 def _common(text: str, line: str) -> str:

@@ -53,13 +53,9 @@ def sanitize(
     Raises:
         UserError: A tool is not installed or does not run here.
     """
-    if sanitizers.SYMBOLIC in tools:
-        sanitizers.require_symbolic()
     clean = True
     for op, cases in cases_of:
         for solution in (each for each in chosen if each.op == op.name):
             for tool in tools:
-                symbolic = tool == sanitizers.SYMBOLIC
-                run = sanitizers.sanitize_symbolically if symbolic else sanitizers.sanitize
-                clean = run(tool, solution, cases, verbose) and clean
+                clean = sanitizers.sanitize(tool, solution, cases, verbose) and clean
     return clean

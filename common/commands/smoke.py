@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from common import paths
 from common.commands import options as shared
@@ -19,26 +20,31 @@ if TYPE_CHECKING:
     from common.commands.report import TierReport
     from common.grading.compiling import Compiler
     from common.grading.fork_server import ForkServer
-    from common.grading.sweep import Graded
+    from common.grading.sweep import Graded, Sweep
     from common.grading.what import Cause, Contrast
     from common.records.runs import Results
     from common.spec import Case, Direction
 
 
-def fork_server(device: str, verbose: bool) -> ForkServer:
-    """Return a fork server; while it imports torch, this process does so too."""
+@contextlib.contextmanager
+def started(device: str, verbose: bool) -> Iterator[tuple[ForkServer, Compiler]]:
+    """Start a fork server and a compiler; while the server imports torch, this process does too."""
     from common.grading.fork_server import ForkServer
 
-    server = ForkServer(device, quiet=not verbose)
-    import_torch()
-    return server
+    with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
+        import_torch()
+        from common.grading.compiling import Compiler
+
+        with Compiler(device, quiet=not verbose) as compiler:
+            yield server, compiler
 
 
-def compiler(device: str, verbose: bool) -> Compiler:
-    """Return the compiler of what is graded on a device."""
-    from common.grading.compiling import Compiler
+def sweep_of(server: ForkServer, memory: int | None, **how: Any) -> Sweep:
+    """Return a sweep on the server's device that takes so many bytes of a GPU's memory at most."""
+    from common.grading.memory import Memory
+    from common.grading.sweep import Sweep
 
-    return Compiler(device, quiet=not verbose)
+    return Sweep(server.device, server=server, memory=Memory.of(server.device, memory), **how)
 
 
 def earlier_rows(server: ForkServer) -> Results:
@@ -71,16 +77,14 @@ def grade(
         first: Names of a solution and of a case each; these are asked before all others.
     """
     from common.grading import grade as grading
-    from common.grading.memory import Memory
-    from common.grading.sweep import Sweep, TooLarge
+    from common.grading.sweep import TooLarge
     from common.grading.tiers import tier_cases
 
     keeping = functools.partial(grading.grade, keep=True)
     due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
-    budget = Memory.of(server.device, memory)
     count = sum(len(cases) * solutions_of(op.name, chosen) for op, cases in due)
     with (
-        Sweep(server.device, overlap=True, server=server, memory=budget, grade=keeping) as sweep,
+        sweep_of(server, memory, overlap=True, grade=keeping) as sweep,
         Steps("smoke cases", count) as steps,
     ):
         for early, (op, cases) in itertools.product((True, False), due):
@@ -146,8 +150,6 @@ def told_apart(
     memory: int | None = None,
 ) -> Iterator[Contrast]:
     """Yield the cases that pass without one property, of the failures that nothing explains."""
-    from common.grading.memory import Memory
-    from common.grading.sweep import Sweep
     from common.grading.what import Failing, contrasts
 
     known = {(cause.solution, direction) for cause in told for direction in cause.directions}
@@ -160,8 +162,7 @@ def told_apart(
         for key, several in directions.items()
     ]
     if failing:
-        budget = Memory.of(server.device, memory)
-        with Sweep(server.device, overlap=True, server=server, memory=budget) as sweep:
+        with sweep_of(server, memory, overlap=True) as sweep:
             yield from contrasts(sweep, failing)
 
 

@@ -20,29 +20,22 @@ PERIOD = 30.0
 class Steps:
     """The steps that are done, how many there are, and the time left; a context manager."""
 
-    def __init__(
-        self,
-        unit: str,
-        total: int,
-        period: float = PERIOD,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, unit: str, total: int, now: Callable[[], float] = time.monotonic) -> None:
         """Start the clock.
 
         Args:
             unit: The name of the steps, such as `rows`.
             total: The number of steps.
-            period: Seconds between two lines.
             now: A clock in seconds.
         """
-        self._unit, self._total, self._period, self._now = unit, total, period, now
-        self._start, self._doing = now(), "starting"
+        self._unit, self._total, self._doing = unit, total, "starting"
         self._done = self._kept = 0
         self._verdicts: Counter[str] = Counter()
         self.busy: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """Returns the devices at work, and all; they are said where there are several."""
         self._bars = _bars(now)
-        self._task = self._bars.add_task(unit, total=total)
+        self._bars.add_task(unit, total=total)
+        (self._task,) = self._bars.tasks
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._tell, daemon=True)
 
@@ -71,17 +64,16 @@ class Steps:
         self._verdicts.update(verdicts)
         self._doing = text
         shown = ", ".join([text, *self._state()])
-        self._bars.update(self._task, advance=1, description=shown)
+        self._bars.update(self._task.id, advance=1, description=shown)
 
     def doing(self, text: str) -> None:
         """Say what is being done once all steps are."""
         self._doing = text
-        self._bars.update(self._task, description=text)
+        self._bars.update(self._task.id, description=text)
 
     def skip(self, steps: int) -> None:
         """Take steps that are left out off the total, as far as they are still to do."""
-        self._total = max(self._total - steps, self._done)
-        self._bars.update(self._task, total=self._total)
+        self.total(max(self._total - steps, self._done))
 
     def say(self, line: str) -> None:
         """Print a line on stderr, above the bar."""
@@ -90,7 +82,7 @@ class Steps:
     def total(self, steps: int) -> None:
         """Set the number of steps, once it is known."""
         self._total = steps
-        self._bars.update(self._task, total=steps)
+        self._bars.update(self._task.id, total=steps)
 
     def line(self) -> str:
         """Return the state in a line.
@@ -99,7 +91,7 @@ class Steps:
         and behind the time left, where they are known, `0.60 rows/s`, `40 PASSED`, `2 CRASHED` and
         `3 of 4 devices busy`.
         """
-        took, measured = self._now() - self._start, self._done - self._kept
+        took, measured = self._task.elapsed or 0.0, self._done - self._kept
         rest = self._total - self._done  # of what follows the last step nothing is known
         left = took / measured * rest if measured and rest else None
         about = [] if left is None else [f"about {duration(left)} left"]
@@ -109,16 +101,15 @@ class Steps:
 
     def _state(self) -> list[str]:
         """Return the rate, the verdicts and the busy devices in words, as far as they are known."""
-        took, measured = self._now() - self._start, self._done - self._kept
-        known = self._verdicts and took
-        rate = [f"{measured / took:.2f} {self._unit}/s"] if known else []
+        took, measured = self._task.elapsed, self._done - self._kept
+        rate = [f"{measured / took:.2f} {self._unit}/s"] if self._verdicts and took else []
         verdicts = [f"{count} {verdict}" for verdict, count in self._verdicts.most_common()]
         busy, all_of_them = self.busy()
         devices = [f"{busy} of {all_of_them} devices busy"] * (all_of_them > 1)
         return [*rate, *verdicts, *devices]
 
     def _tell(self) -> None:
-        while not self._end.wait(self._period):
+        while not self._end.wait(PERIOD):
             print(self.line(), file=sys.stderr, flush=True)
 
 

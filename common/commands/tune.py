@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from common.commands import options as shared
 from common.commands.steps import Steps
 from common.errors import UserError
-
-if TYPE_CHECKING:
-    from common.tuning.search import Event, Found
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,37 +25,32 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("tune needs a GPU: without one nothing is timed")
     from common.measure import machine
     from common.tuning import search
+    from common.tuning.search import CaseStarted, ConfigTimed, Found
 
-    with contextlib.closing(
-        search.tune(chosen, device, quiet=not options.verbose, memory=options.memory)
-    ) as events:
-        found = draw(events)
-    if found is None:
-        return 0
-    for one in found:
-        print(*one.lines(), sep="\n")
-    file = f"{machine.results_folder(device)}.json"
-    print(f"study: the best of each shape is in contributors/{chosen[0].handle}/configs/{file}")
-    return 0
-
-
-def draw(events: Generator[Event]) -> list[Found] | None:
-    """Draw the events as bars and lines; return the results, or None if there was no search."""
-    from common.tuning.search import CaseStarted, ConfigTimed, Found, Notice
-
-    found: list[Found] | None = None
-    with Steps("cases", 0) as steps:
+    found: list[Found] = []
+    started = False
+    with (
+        contextlib.closing(
+            search.tune(chosen, device, quiet=not options.verbose, memory=options.memory)
+        ) as events,
+        Steps("cases", 0) as steps,
+    ):
         for event in events:
             match event:
                 case CaseStarted(solution, case, number, total):
-                    found = found or []
+                    started = True
                     steps.total(total)
                     if number > 1:
                         steps.done(f"{solution.name} {case.name}")
                 case ConfigTimed(task, done, total):
                     steps.doing(f"{task.shape}: {done} of {total} configurations")
-                case Notice(line):
-                    steps.say(line)
-                case Found() if found is not None:
+                case str():
+                    steps.say(event)
+                case Found():
                     found.append(event)
-    return found
+    if started:
+        for one in found:
+            print(*one.lines(), sep="\n")
+        file = f"{machine.results_folder(device)}.json"
+        print(f"study: the best of each shape is in contributors/{chosen[0].handle}/configs/{file}")
+    return 0

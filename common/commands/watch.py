@@ -6,12 +6,12 @@ import argparse
 import ast
 import contextlib
 import importlib.util
+import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,9 +32,8 @@ SUFFIXES = (".py", ".json")
 """The files that a solution consists of: itself, its helpers and its configurations."""
 STEP = 50
 """Milliseconds without a further save after which a save is complete."""
-PERIOD = 0.2
-"""Seconds between two looks at whether Ctrl-C has come."""
-Saves = Iterable[set[Path]]
+Names = tuple[str, str]
+"""Of a solution and of a case."""
 
 
 class Saved(Exception):
@@ -57,17 +56,17 @@ def run(options: argparse.Namespace) -> int:
         shared.contributors(options)  # says what there is
     if not importlib.util.find_spec("watchfiles"):
         raise ModuleNotFoundError(name="watchfiles")
-    device = shared.device(options)
     end = threading.Event()
-    with (
-        closing(smoke.fork_server(device, options.verbose)) as server,
-        smoke.compiler(device, options.verbose) as compiler,
-    ):
+    with smoke.started(shared.device(options), options.verbose) as (server, compiler):
         smoke.earlier_rows(server)  # checks the device
         watch = Watch(server, compiler, lambda: shared.contributors(options), options)
-        with _on_interrupt(watch.end):
+        # in place of KeyboardInterrupt, which may strike amid an import
+        before = signal.signal(signal.SIGINT, lambda *_: watch.end())
+        try:
             watch.follow(saves(folder, end))
-        end.set()
+        finally:
+            signal.signal(signal.SIGINT, before)
+            end.set()
     return int(not watch.passes)
 
 
@@ -91,16 +90,6 @@ def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
         yield {Path(path) for _, path in changes}
 
 
-@contextlib.contextmanager
-def _on_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """Act on Ctrl-C in place of KeyboardInterrupt, which may strike amid an import."""
-    before = signal.signal(signal.SIGINT, lambda *_: act())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 class Watch:
     """The rounds of one folder: each grades it as it is, until it is done or a file is saved."""
 
@@ -110,7 +99,6 @@ class Watch:
         compiler: Compiler,
         select: Callable[[], list[Solution]],
         options: argparse.Namespace,
-        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Grade nothing yet.
 
@@ -119,22 +107,21 @@ class Watch:
             compiler: The compiler, which does too.
             select: Returns the solutions that the folder has at present.
             options: Those of `study check`.
-            now: A clock in seconds.
         """
         self.passes = False
         """Whether the latest round was whole and found no failure."""
         self._server, self._compiler, self._select = server, compiler, select
-        self._options, self._now = options, now
-        self._failed: set[tuple[str, str]] = set()
-        """The solutions and cases that failed when they were last asked."""
-        self._changed = threading.Condition()
-        self._saves: list[set[Path]] = []
-        self._ended = self._no_more = False
-        self._error: Exception | None = None
-        """The reason for which no save is seen any more."""
+        self._options = options
+        self._failed: set[Names] = set()
+        """The cases that failed when they were last asked."""
+        self._lock = threading.Lock()
+        """Held while a save is taken in, so that its interrupt comes before the next round."""
+        self._saves: queue.SimpleQueue[set[Path] | Exception] = queue.SimpleQueue()
+        """The files of each save, and the reason for which no further one is seen."""
+        self._ended = False
 
-    def follow(self, saves: Saves) -> None:
-        """Grade the folder, and again after each save, until there are no more saves to come.
+    def follow(self, saves: Iterable[set[Path]]) -> None:
+        """Grade the folder, and again after each save, until `end`.
 
         Raises:
             Exception: What ended the iterator of saves.
@@ -144,39 +131,40 @@ class Watch:
         print(f"Watching contributors/{folder}: each save is graded; Ctrl-C ends.", flush=True)
         while True:
             self._round()
-            with self._changed:
-                while not (self._saves or self._ended or self._no_more):
-                    self._changed.wait(PERIOD)
-                if self._error:
-                    raise self._error
-                if self._ended or not self._saves:
+            several = [self._saves.get()]
+            with self._lock:
+                while not self._saves.empty():
+                    several.append(self._saves.get())
+                if self._ended:
                     return
-                names = sorted({path.name for several in self._saves for path in several})
-                self._saves.clear()
                 self._server.resume()
                 self._compiler.renew()
-            print(f"\n{time.strftime('%H:%M:%S')} saved: {', '.join(names)}", flush=True)
+            names = set()
+            for each in several:
+                if isinstance(each, Exception):
+                    raise each
+                names |= {path.name for path in each}
+            print(f"\n{time.strftime('%H:%M:%S')} saved: {', '.join(sorted(names))}", flush=True)
 
     def end(self) -> None:
         """End the round under way, and follow no more; a signal handler may call it."""
         self._ended = True
-        self._interrupt()
+        self._stop(set())
 
-    def _interrupt(self) -> None:
+    def _stop(self, news: set[Path] | Exception) -> None:
+        """Stop the round under way, for this reason."""
+        self._saves.put(news)
         self._server.interrupt()
         self._compiler.interrupt()
 
-    def _listen(self, saves: Saves) -> None:
+    def _listen(self, saves: Iterable[set[Path]]) -> None:
         """Stop the round under way at each save."""
         try:
             for several in saves:
-                with self._changed:
-                    self._saves.append(several)
-                    self._interrupt()
-                    self._changed.notify()
+                with self._lock:
+                    self._stop(several)
         except Exception as error:  # such as too many folders watched; `follow` raises it
-            self._error = error
-        self._no_more = True
+            self._saves.put(error)
 
     # --- one round --------------------------------------------------------------------------------
 
@@ -194,69 +182,50 @@ class Watch:
             try:
                 self._grade(chosen)
             except ServerEnded:
-                if not (self._saves or self._ended):
+                if self._saves.empty():
                     raise
 
     def _grade(self, chosen: list[Solution]) -> None:
+        """Grade the solutions; say how many cases were asked, what passes, and what to do next."""
         report = TierReport("smoke", self._options.verbose, self._options.picture)
-        round = _Round(self._now())
-        first = frozenset(self._failed)
+        start, asked, before = time.monotonic(), set[Names](), frozenset(self._failed)
         memory = self._options.memory
         with (
-            closing(smoke.grade(chosen, self._server, memory, first)) as cases,
+            closing(smoke.grade(chosen, self._server, memory, before)) as cases,
             closing(smoke.compiled(cases, self._compiler)) as found,
         ):
-            smoke.take_all(self._taken(found, round), report, self._server, memory)
+            smoke.take_all(self._taken(found, asked), report, self._server, memory)
         self.passes = not report.failed
-        print(round.summary(self._now(), self._options.only, report.share), flush=True)
-
-    def _taken(self, cases: Iterable[Graded], round: _Round) -> Iterator[Graded]:
-        """Yield the cases of a round, and end it where a file is saved meanwhile."""
-        for graded in cases:
-            with self._changed:
-                if self._saves or self._ended:
-                    raise Saved
-                self._take(graded, round)
-            yield graded
-
-    def _take(self, graded: Graded, round: _Round) -> None:
-        """Remember whether the case failed, and show the round's first answer if it is a pass."""
-        key = graded.solution.name, graded.case.name
-        verdicts = [each.verdict for each in graded.verdicts.values()]
-        if not FINE.issuperset(verdicts):
-            self._failed.add(key)
-            round.failed = True
-            round.mended.discard(key)
+        took = f"{len(asked)} smoke cases in {time.monotonic() - start:.1f} s"
+        if mended := before & asked - self._failed:
+            took += f", {len(mended)} of them mended"
+        if self._failed & asked:
+            after = "The next save is graded from the failures on."
+        elif not (share := report.share):
+            after = "Nothing is wrong, but no case is answered yet."
         else:
-            round.mended |= {key} & self._failed
-            self._failed.discard(key)
-            if not round.cases:
-                print(f"{' '.join(key)}: {' and '.join(dict.fromkeys(verdicts))}", flush=True)
-        round.cases.add(key)
+            after = f"All that is answered is right, in {share}."
+            after += f" Next: nox -s check -- {self._options.only}"
+        print(f"{took}. {after}", flush=True)
 
+    def _taken(self, cases: Iterable[Graded], asked: set[Names]) -> Iterator[Graded]:
+        """Yield the cases of a round, and end it where a file is saved meanwhile.
 
-@dataclass
-class _Round:
-    """Counts of the round under way."""
-
-    start: float
-    cases: set[tuple[str, str]] = field(default_factory=set)
-    failed: bool = False
-    """Whether any direction of any case failed."""
-    mended: set[tuple[str, str]] = field(default_factory=set)
-    """The cases that failed when they were last asked and do no longer."""
-
-    def summary(self, now: float, folder: str, share: str) -> str:
-        """Return the line at the round's end, with the share that passes and what to do next."""
-        took = f"{len(self.cases)} smoke cases in {now - self.start:.1f} s"
-        if self.mended:
-            took += f", {len(self.mended)} of them mended"
-        if self.failed:
-            return f"{took}. The next save is graded from the failures on."
-        if not share:
-            return f"{took}. Nothing is wrong, but no case is answered yet."
-        right = f"All that is answered is right, in {share}"
-        return f"{took}. {right}. Next: nox -s check -- {folder}"
+        The round's first answer is shown if it is a pass.
+        """
+        for graded in cases:
+            if not self._saves.empty():
+                raise Saved
+            key = graded.solution.name, graded.case.name
+            verdicts = dict.fromkeys(each.verdict for each in graded.verdicts.values())
+            if not FINE.issuperset(verdicts):
+                self._failed.add(key)
+            else:
+                self._failed.discard(key)
+                if not asked:
+                    print(f"{' '.join(key)}: {' and '.join(verdicts)}", flush=True)
+            asked.add(key)
+            yield graded
 
 
 def _syntax_errors(folder: Path) -> Iterator[str]:

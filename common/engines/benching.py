@@ -1,10 +1,15 @@
-"""A run of `bench` on every kind of device of an engine, each with a record of its own."""
+"""A run of `bench` on every kind of device of an engine, each with a record of its own.
+
+A run is new, or goes on with the last one of its kind of device where that was interrupted.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -15,10 +20,11 @@ from common.errors import UserError
 from common.grading import counting
 from common.grading.counting import Count
 from common.grading.sweep import eager_of
-from common.measure.machine import digests_of
-from common.measure.recording import Recording, recording
-from common.records import runs
-from common.records.lines import SCHEMA, Counted, LeftOut, Memory, Record, Selection, Steps
+from common.measure.machine import digests_of, peak
+from common.records import runs, writer
+from common.records.lines import SCHEMA, Counted, LeftOut, Memory, Record, Run, Selection, Steps
+from common.records.runs import Place, Results
+from common.records.writer import RunWriter
 from common.solutions import Solution
 from common.spec import DIRECTIONS
 
@@ -31,24 +37,11 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A row that an interrupted run had measured."""
-
-    row: Record
-
-
-@dataclass(frozen=True)
 class Taken:
-    """A row that was measured and recorded now."""
+    """A row that was measured and recorded, now or by an earlier run."""
 
     row: Record
-
-
-@dataclass(frozen=True)
-class Note:
-    """A line for the user, on a station that was lost, say."""
-
-    line: str
+    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,9 +56,8 @@ class Recorded:
     resumed: bool = True
 
 
-Devices = dict[tuple[str, str], str]
-"""The device of each op and case."""
-Event = Planned | Kept | Taken | Note | LeftOut | Counted | Recorded
+Event = Planned | Taken | str | LeftOut | Counted | Recorded
+"""A text is a line for the user, on a station that was lost, say."""
 
 
 def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Generator[Event]:
@@ -80,7 +72,6 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
         UserError: The tier has no cases, another run is writing, a solution changed the record, or
             no device is left.
     """
-    runs.name_old_files(paths.RESULTS)
     solutions = engine.job.solutions
     with contextlib.ExitStack() as files:  # closed once the solutions have ended
         with engine:
@@ -93,14 +84,15 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
                 for kind, found in engine.kinds.items()
             }
             yield Planned(rows)
-            yield from map(Note, engine.notes)
+            yield from engine.notes
             for each in begun.values():
-                yield from map(Kept, each.kept)
+                yield from (Taken(row, kept=True) for row in each.kept)
             yield from _measured(engine, begun)
             memory = {kind: dict(each) for kind, each in engine.memory.items()}
         for kind, each in begun.items():
             yield from _counted(each, solutions)
-            each.end(msgspec.convert(memory.get(kind, {}), Memory) or None)  # none: all was kept
+            most = msgspec.convert(memory.get(kind, {}), Memory) or None  # none: all was kept
+            each.lines.end(each.run.run, most, time.monotonic() - each.began)
     for each in begun.values():
         yield Recorded(each.path, len(each.done), each.resumed)
 
@@ -108,47 +100,27 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
 def _measured(engine: Engine, begun: Mapping[str, Recording]) -> Iterator[Event]:
     """Measure and write what is not kept, case by case."""
     tasks = {kind: engine.tasks(kind, each.run.run, each.skipped) for kind, each in begun.items()}
-    first = {kind: _devices(each.kept) for kind, each in begun.items()}
     for kind, found in engine.run(tasks):
         if isinstance(found, str):
-            yield Note(found)
+            yield found
         else:
-            yield from _written(begun[kind], found, first[kind])
+            yield from _written(begun[kind], found)
 
 
-def _written(
-    begun: Recording, found: Sequence[Answer], first: Devices
-) -> Iterator[Taken | LeftOut]:
+def _written(begun: Recording, found: Sequence[Answer]) -> Iterator[Taken | LeftOut]:
     """Write the answers of one case, all at once, and yield them."""
     measured = [each for each in found if isinstance(each, Rows)]
-    rows = [_noted(row, first) for each in measured for row in each.rows]
-    begun.rows(rows, [samples for each in measured for samples in each.samples])
+    rows = [begun.noted(row) for each in measured for row in each.rows]
+    begun.lines.rows(rows, [samples for each in measured for samples in each.samples])
     yield from map(Taken, rows)
     for each in found:
         if isinstance(each, TooLarge):
-            yield begun.left_out(each.op, each.case, each.reason)
-
-
-def _devices(rows: Iterable[Record]) -> Devices:
-    """Return the device of each case's first timed row."""
-    found: Devices = {}
-    for row in rows:
-        if row.gpu:
-            found.setdefault((row.op, row.case), row.device)
-    return found
-
-
-def _noted(row: Record, first: Devices) -> Record:
-    """Return a timed row with the case's other device, where that is another than its own.
-
-    Args:
-        row: The row.
-        first: The device of each case's first timed row, to which this one is added.
-    """
-    other = first.setdefault((row.op, row.case), row.device) if row.gpu else row.device
-    if other == row.device:
-        return row
-    return msgspec.structs.replace(row, device_state=row.device_state | {"elsewhere": other})
+            tier, run = begun.run.selection.tier, begun.run.run
+            line = LeftOut(
+                schema=SCHEMA, run=run, op=each.op, case=each.case, tier=tier, reason=each.reason
+            )
+            begun.lines.write(line)
+            yield line
 
 
 def _counted(begun: Recording, solutions: Sequence[Solution]) -> Iterator[Counted]:
@@ -160,7 +132,7 @@ def _counted(begun: Recording, solutions: Sequence[Solution]) -> Iterator[Counte
     asked = [each for each in solutions if each.op in whole]
     everyone = list(dict.fromkeys([*asked, *whole.values()]))
     for counted in counts(everyone, run.run, digests_of(everyone)):
-        begun.counted(counted)
+        begun.lines.write(counted)
         yield counted
 
 
@@ -199,3 +171,144 @@ def _line(count: Count, run: str, digests: tuple[str, str]) -> Counted:
         harness=digests[1],
         steps=msgspec.convert(count.steps, Steps),
     )
+
+
+# --- a run, new or continued ----------------------------------------------------------------------
+
+
+@dataclass
+class Recording:
+    """One run on devices of one kind: what is kept of earlier ones, and the writing of the rest."""
+
+    run: Run
+    path: Path
+    lines: RunWriter
+    kept: list[Record]
+    skipped: set[tuple[str, str, str]]
+    """Solution, op and case of the kept rows, and of all solutions on cases that do not fit."""
+    resumed: bool
+    began: float = field(default_factory=time.monotonic)
+    first: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The device of the first timed row of each op and case."""
+
+    def __post_init__(self) -> None:
+        """Note the devices of the kept rows."""
+        for row in self.kept:
+            self.noted(row)
+
+    @property
+    def done(self) -> set[tuple[str, str, str]]:
+        """Solution, op and case of those that need not be run."""
+        return _done(self.kept)
+
+    def noted(self, row: Record) -> Record:
+        """Return a timed row with the case's first device, where that is another than its own."""
+        if not row.gpu:
+            return row
+        other = self.first.setdefault((row.op, row.case), row.device)
+        if other == row.device:
+            return row
+        return msgspec.structs.replace(row, device_state=row.device_state | {"elsewhere": other})
+
+
+@contextlib.contextmanager
+def recording(
+    place: Place,
+    solutions: Sequence[Solution],
+    selection: Selection,
+    absent: Mapping[str, str],
+) -> Iterator[Recording]:
+    """Begin a run on a kind of device, or go on with its last one, and close its file at the end.
+
+    The last run is continued if it was interrupted and measured the same. Without a GPU nothing is
+    timed, and what earlier runs found in order of the same sources is kept.
+
+    Args:
+        place: A device of the kind.
+        solutions: The solutions.
+        selection: The options that chose the solutions.
+        absent: The peers that are not among them, with the reason.
+
+    Raises:
+        UserError: Another run is writing, or a solution changed the record.
+    """
+    folder = paths.RESULTS / place.kind
+    with writer.locked(folder):
+        fresh, digests = _fresh(place, selection, absent), digests_of(solutions)
+        last = runs.files(folder)[-1:]
+        earlier = runs.read(folder, last)
+        run = _unfinished(earlier, fresh, digests)
+        kept, left = list[Record](), set[tuple[str, str]]()
+        if run:
+            path, kept = last[0], _whole(earlier.rows)
+            left = {(line.op, line.case) for line in earlier.left_out_lines}
+            writer.mend(path, _done(kept))
+        else:
+            path = writer.new_file(folder, fresh.run)
+            if place.device == "cpu":
+                kept = _unchanged(runs.read(folder), fresh, digests)
+        skipped = _done(kept) | {(each.name, *case) for each in solutions for case in left}
+        with contextlib.closing(RunWriter(path)) as lines:
+            begun = Recording(run or fresh, path, lines, kept, skipped, run is not None)
+            if not run:
+                lines.write(fresh)
+                lines.rows([msgspec.structs.replace(row, run=fresh.run) for row in kept])
+            yield begun
+
+
+def _done(rows: Sequence[Record]) -> set[tuple[str, str, str]]:
+    return {(row.solution, row.op, row.case) for row in rows}
+
+
+def _fresh(place: Place, selection: Selection, absent: Mapping[str, str]) -> Run:
+    return Run(
+        schema=SCHEMA,
+        run=uuid.uuid4().hex[:12],
+        device=place.device,
+        device_name=place.name,
+        versions=place.versions,
+        absent=dict(absent),
+        selection=selection,
+        peak=peak(place.name),
+        memory_gib=place.memory_gib,
+    )
+
+
+def _whole(rows: Sequence[Record]) -> list[Record]:
+    """Return the rows of cases with a row for each direction: a kill may have cut off the last."""
+    known = {(row.solution, row.op, row.case, row.direction) for row in rows}
+    cases = {case[:3] for case in known}
+    done = {case for case in cases if all((*case, each) in known for each in DIRECTIONS)}
+    return [row for row in rows if (row.solution, row.op, row.case) in done]
+
+
+def _unchanged(
+    earlier: Results, fresh: Run, digests: dict[Solution, tuple[str, str]]
+) -> list[Record]:
+    """Return the rows that are in order of finished runs with the same sources and versions."""
+    versions = {run.run: run.versions for run in earlier.runs if run.run in earlier.finished}
+    now = filter(_same_sources(digests), earlier.latest(fresh.selection.tier))
+    same = [row for row in now if row.fine and versions.get(row.run) == fresh.versions]
+    return _whole(same)
+
+
+def _unfinished(
+    earlier: Results, fresh: Run, digests: dict[Solution, tuple[str, str]]
+) -> Run | None:
+    """Return the last run, if it was interrupted and measured just what is to be measured now."""
+    if not earlier.runs or earlier.runs[-1].run in earlier.finished:
+        return None
+    last = earlier.runs[-1]
+    if earlier.left_out_lines and last.memory_gib != fresh.memory_gib:
+        return None  # they may fit now
+    same = (last.versions, last.selection, last.absent, last.device_name) == (
+        fresh.versions, fresh.selection, fresh.absent, fresh.device_name,
+    )  # fmt: skip
+    rows = (row for row in earlier.rows if row.run == last.run)
+    return last if same and all(map(_same_sources(digests), rows)) else None
+
+
+def _same_sources(digests: Mapping[Solution, tuple[str, str]]) -> Callable[[Record], bool]:
+    """Return whether a row is of the sources as they are now."""
+    now = {(each.name, each.op): digest for each, digest in digests.items()}
+    return lambda row: now.get((row.solution, row.op)) == (row.sources, row.harness)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -26,7 +26,6 @@ from common.grading.sweep import Graded
 from common.grading.tiers import no_bfloat16, repeats, tier_cases
 from common.measure.machine import digests_of, place
 from common.measure.rows import Measured, Measurement, record_of
-from common.paths import ROOT
 from common.records.lines import Record
 from common.records.runs import Place
 from common.records.writer import Samples
@@ -37,43 +36,18 @@ from common.verdicts import Verdict
 # --- what is asked --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Source:
-    """A solution's file, relative to the repository where it lies in there."""
-
-    path: str
-    op: str
-
-    @classmethod
-    def of(cls, solution: Solution) -> Source:
-        """Return the source of a solution."""
-        inside = solution.path.is_relative_to(ROOT)
-        path = solution.path.relative_to(ROOT) if inside else solution.path
-        return cls(str(path), solution.op)
-
-    @property
-    def solution(self) -> Solution:
-        """Return the solution, in this process's copy of the repository."""
-        return Solution(ROOT / Path(self.path), self.op)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """The options that all tasks of one command have in common."""
 
     command: Literal["bench", "grade"]
     device: Literal["cpu", "cuda"]
-    sources: tuple[Source, ...]
+    solutions: tuple[Solution, ...]
     tier: Tier
     sample: int | None = None
     memory: int | None = None
     """Bytes of each GPU's memory that may be taken; None for all that is free."""
     verbose: bool = False
-
-    @property
-    def solutions(self) -> list[Solution]:
-        """Return the solutions."""
-        return [source.solution for source in self.sources]
 
 
 @dataclass(frozen=True)
@@ -193,13 +167,14 @@ class Station:
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
         """Yield the answers to tasks, each for a solution and a case."""
+        found: Iterable[Graded | sweep.TooLarge | list[Measured]]
         if self._job.command == "grade":
-            found = (each for task in tasks for each in self._graded(task))
-            yield from map(_verdicts, self._compiler.behind(found))
-            return
-        for task in tasks:
-            for row in self._measured(task):
-                yield self._rows(row) if isinstance(row, list) else _too_large(row)
+            again = repeats(self._job.tier, self._job.device)
+            graded = (self._sweep.grade(*self._of(task), task.skips, again) for task in tasks)
+            found = self._compiler.behind(itertools.chain.from_iterable(graded))
+        else:
+            found = itertools.chain.from_iterable(map(self._measured, tasks))
+        yield from map(self._answer, found)
 
     def crashed(self, task: Task, reason: str) -> Iterator[Answer]:
         """Yield CRASHED for each solution and case of a task, and run none."""
@@ -224,10 +199,6 @@ class Station:
         chosen = [each for each in self._solutions if each.op == task.op and each.name in named]
         return op, [cases[name] for name in task.due], chosen
 
-    def _graded(self, task: Task) -> Iterator[Graded | sweep.TooLarge]:
-        again = repeats(self._job.tier, self._job.device)
-        return self._sweep.grade(*self._of(task), task.skips, again)
-
     def _measured(self, task: Task) -> Iterator[list[Measured] | sweep.TooLarge]:
         if self._measurement is None:
             self._measurement = Measurement(
@@ -240,8 +211,12 @@ class Station:
     def _digests(self) -> dict[Solution, tuple[str, str]]:
         return digests_of(self._solutions)
 
-    def _rows(self, found: Sequence[Measured]) -> Rows:
-        """Return the rows with the node and the device."""
+    def _answer(self, found: Graded | sweep.TooLarge | list[Measured]) -> Answer:
+        """Return what was found as an answer; rows with the node and the device."""
+        if isinstance(found, sweep.TooLarge):
+            return TooLarge(found.op.name, found.case.name, found.reason)
+        if isinstance(found, Graded):
+            return Verdicts(tuple(found.verdicts.values()))
         where = {"node": self.place.node, "device": self.place.uuid}
         rows = tuple(msgspec.structs.replace(each.row, **where) for each in found)
         return Rows(rows, tuple(each.samples for each in found))
@@ -260,16 +235,6 @@ class Station:
             for direction in DIRECTIONS
         )  # fmt: skip
         return Rows(tuple(rows), (None,) * len(DIRECTIONS))
-
-
-def _verdicts(found: Graded | sweep.TooLarge) -> Answer:
-    if isinstance(found, sweep.TooLarge):
-        return _too_large(found)
-    return Verdicts(tuple(found.verdicts.values()))
-
-
-def _too_large(found: sweep.TooLarge) -> TooLarge:
-    return TooLarge(found.op.name, found.case.name, found.reason)
 
 
 # --- engines --------------------------------------------------------------------------------------

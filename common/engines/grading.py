@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any
 
 import msgspec
 
 from common.engines.engine import Answer, Engine, TooLarge, Verdicts
 from common.measure.machine import digests_of
 from common.records import jsonl
-from common.spec import Direction
 from common.verdicts import Verdict
 
 
@@ -46,29 +45,12 @@ class Sources(msgspec.Struct, frozen=True, tag="sources"):
     """By kind of device."""
 
 
-class Said(TypedDict):
-    """A verdict as `Verdict.json` has it."""
-
-    solution: str
-    op: str
-    case: str
-    direction: Direction
-    verdict: str
-    reason: str
-    error: float | None
-    notes: tuple[str, ...]
-
-
 class Line(msgspec.Struct, frozen=True, tag="verdicts"):
     """The verdicts of one solution on one case."""
 
     kind: str
-    found: tuple[Said, ...]
-
-    @property
-    def of(self) -> tuple[str, str]:
-        """Return the solution and the case."""
-        return self.found[0]["solution"], self.found[0]["case"]
+    found: tuple[dict[str, Any], ...]
+    """As `Verdict.json` has each."""
 
 
 _FORMAT: jsonl.Format[Sources | Line] = jsonl.Format(
@@ -111,25 +93,19 @@ def grade(engine: Engine, target: Path | None) -> Generator[Begins | Found | Too
                 continue
             answered = [each for each in found if isinstance(each, Verdicts)]
             if lines:
-                lines.write(*(Line(kind, _said(each.found)) for each in answered))
+                said = (tuple(verdict.json for verdict in each.found) for each in answered)
+                lines.write(*(Line(kind, each) for each in said))
             yield from (Found(kind, [*each.found]) for each in answered)
             yield from (each for each in found if isinstance(each, TooLarge))
 
 
 def _graded(engine: Engine, kept: Sequence[Line]) -> Iterator[tuple[str, list[Answer] | str]]:
-    op_of = {each.name: each.op for each in engine.job.solutions}
     tasks = {}
     for kind in engine.kinds:
-        done = {
-            (solution, op_of[solution], case)
-            for solution, case in (each.of for each in kept if each.kind == kind)
-        }
+        firsts = (each.found[0] for each in kept if each.kind == kind)
+        done = {(first["solution"], first["op"], first["case"]) for first in firsts}
         tasks[kind] = engine.tasks(kind, done=done)
     yield from engine.run(tasks)
-
-
-def _said(found: Iterable[Verdict]) -> tuple[Said, ...]:
-    return tuple(cast(Said, each.json) for each in found)
 
 
 def _sources(engine: Engine) -> Sources:

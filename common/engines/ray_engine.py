@@ -15,7 +15,7 @@ import tempfile
 import time
 import tomllib
 from collections import defaultdict, deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -26,7 +26,7 @@ from common.errors import UserError
 from common.importing import require
 from common.paths import ROOT
 from common.processes import VISIBLE
-from common.solutions import package_of
+from common.solutions import Solution, package_of
 
 SIZES = {"bench": (1, 3), "grade": (16, 1024)}
 """The fewest and the most cases of a task; a timed one's are graded before they are timed."""
@@ -54,8 +54,11 @@ class Actor:
     """A station on a GPU of a node, or on some of its cores."""
 
     def __init__(self, job: Job, share: int) -> None:
-        """Start nothing yet: of an exception here Ray tells that the actor died."""
-        self._job, self._share = job, share
+        """Start nothing yet: of an exception here Ray tells that the actor died.
+
+        The job's solutions have the paths of `relative`.
+        """
+        self._job, self._share = replace(job, solutions=moved(job, ROOT.joinpath)), share
 
     def start(self) -> Ready:
         """Return the station's device and its cases.
@@ -93,6 +96,16 @@ class Actor:
         if self._job.device == "cpu":
             os.environ[VISIBLE] = ""
         return Station(self._job)
+
+
+def moved(job: Job, path: Callable[[Path], Path]) -> tuple[Solution, ...]:
+    """Return the job's solutions at other paths."""
+    return tuple(replace(each, path=path(each.path)) for each in job.solutions)
+
+
+def relative(path: Path) -> Path:
+    """Return a path relative to the repository, of which each node has a copy of its own."""
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 
 
 def by_case(answers: Iterable[Answer], task: Task) -> Iterator[list[Answer]]:
@@ -322,8 +335,9 @@ class RayEngine(Engine):
             raise UserError("the Ray cluster has no GPU: take --engine local")
         need = {"num_cpus": 1, "num_gpus": 1 / self._share if gpus else 0}
         actor = ray().remote(Actor).options(max_restarts=-1, max_task_retries=STARTS - 1, **need)
+        job = replace(self.job, solutions=moved(self.job, relative))
         self._stations = [
-            Remote(f"station {number}", actor.remote(self.job, self._share))
+            Remote(f"station {number}", actor.remote(job, self._share))
             for number in range((gpus or 1) * self._share)
         ]
         limit = LONGEST_INSTALLATION if self._install else LONGEST_PLACING

@@ -19,7 +19,7 @@ import torch
 
 from common import wire
 from common.errors import Kind, ServerEnded
-from common.grading.exchange import CallSlots, call_json, reserve
+from common.grading.exchange import CallSlots, call_of, reserve
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.problem import OUTPUT, Drawn, call_tensors
 from common.grading.sweep import LIVES, Graded, TooLarge, Verdicts, threads
@@ -205,15 +205,15 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
     """
     drawn = draw(op, case, SEED, "cpu")
     slots = laid(op, case, drawn, worker)
-    call = call_json(op, drawn[0], slots.inputs)
-    place = slots.results[OUTPUT].json()
+    call = call_of(op, drawn[0], slots.inputs)
+    place = slots.results[OUTPUT]
     forward = _reply(worker, wire.Forward(call=call, result=place, poison=FRESH))
     if reason := _fault(forward):
         return dict.fromkeys(case.directions, reason)
     if not ("backward" in case.directions and forward.get("differentiable")):
         return {}
-    upstream = slots.inputs["upstream"].json()
-    places = {name: slots.results[name].json() for name in op.differentiable}
+    upstream = slots.inputs["upstream"]
+    places = {name: slots.results[name] for name in op.differentiable}
     backward = _reply(worker, wire.Backward(upstream=upstream, results=places))
     return {"backward": reason} if (reason := _fault(backward)) else {}
 

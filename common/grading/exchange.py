@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from common import wire
-from common.arena import Arena, Slot, content, lay_out, slot_like, words
+from common.arena import Arena, content, end_of, is_far, lay_out, words
 from common.grading.plan import Attempt, Plan
 from common.grading.problem import OUTPUT, Problem, call_tensors
 from common.grading.worker import Worker
 from common.spec import Direction, Op
-from common.wire import GARBAGE, Reply
+from common.wire import GARBAGE, Reply, Slot
 
 # --- the slots of calls ---------------------------------------------------------------------------
 
@@ -57,14 +57,14 @@ def reserve(
                     for part, tensors in enumerate(parts)))
         for index, parts in enumerate(both)
     ]  # fmt: skip
-    arena = worker.arena(max(slot.end for slot in laid.values()))
+    arena = worker.arena(max(map(end_of, laid.values())))
     for call in slots:
         for slot in call.results.values():
             arena.bytes_of(slot).fill_(GARBAGE)
     return arena, slots
 
 
-def call_json(op: Op[Any], arguments: dict[str, Any], slots: dict[str, Slot]) -> Reply:
+def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, Slot]) -> wire.Arguments:
     """Describe a call to the solution's process, with the options that differ from their default.
 
     Args:
@@ -74,18 +74,18 @@ def call_json(op: Op[Any], arguments: dict[str, Any], slots: dict[str, Slot]) ->
     """
     contract = inspect.signature(op.interface.__call__).parameters
     tensors = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
-    return {
-        "tensors": {name: slots[name].json() for name in tensors},
-        "optional": [name for name in tensors if contract[name].default is not inspect._empty],
-        "options": {
+    return wire.Arguments(
+        tensors={name: slots[name] for name in tensors},
+        optional=[name for name in tensors if contract[name].default is not inspect._empty],
+        options={
             name: value
             for name, value in arguments.items()
             if name not in tensors and value != contract[name].default
         },
-        "differentiable": list(op.differentiable),
-        "changing": _changing(op, slots),
-        "upstream": slots["upstream"].json(),
-    }
+        differentiable=list(op.differentiable),
+        changing=_changing(op, slots),
+        upstream=slots["upstream"],
+    )
 
 
 def _changing(op: Op[Any], slots: Mapping[str, Slot]) -> dict[str, int]:
@@ -181,7 +181,7 @@ def gaps_of(tensor: torch.Tensor) -> torch.Tensor | None:
     None as well where the elements lie far apart: that memory is left alone.
     """
     count = tensor.untyped_storage().nbytes() // tensor.itemsize
-    if count == tensor.numel() or slot_like(tensor, 0).far:
+    if count == tensor.numel() or is_far(tensor):
         return None
     free = torch.ones(count, dtype=torch.bool, device=tensor.device)
     free.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
@@ -248,7 +248,7 @@ class Exchange:
             wire.Forward(
                 attempt=attempt.name,
                 call=self._call(attempt),
-                result=self._slots(attempt, [OUTPUT])[OUTPUT],
+                result=self.slots[attempt].results[OUTPUT],
                 poison=None if attempt.poison != attempt.poison else attempt.poison,
                 backwards=attempt.backwards,
                 alive=[each.name for each in alive],
@@ -259,36 +259,27 @@ class Exchange:
             self._take("forward", attempt)
         return reply
 
-    def _call(self, attempt: Attempt) -> Reply:
+    def _call(self, attempt: Attempt) -> wire.Arguments:
         arguments, inputs = self._problem(attempt).arguments, self.slots[attempt].inputs
-        call = call_json(self.problem.op, arguments, inputs)
-        call["differentiable"] = list(attempt.mode.differentiable)
+        call = call_of(self.problem.op, arguments, inputs)
+        call.differentiable = list(attempt.mode.differentiable)
         if attempt.other:
-            call["kept"] = sorted(self.problem.other.unchanged)
+            call.kept = sorted(self.problem.other.unchanged)
         return call
 
-    def _slots(self, attempt: Attempt, names: Iterable[str]) -> Reply:
-        return {name: self.slots[attempt].results[name].json() for name in names}
-
-    def backward(self, attempt: Attempt, retain: bool = False) -> Reply:
-        """Have an output differentiated and the gradients written to this attempt's place.
-
-        With `retain`, its graph can be differentiated once more; see `second_backward`.
-        """
-        reply = self._ask_backward(attempt, retain)
+    def backward(self, attempt: Attempt) -> Reply:
+        """Have an output differentiated and the gradients written to this attempt's place."""
+        slots = self.slots[attempt]
+        reply = self.worker.ask(
+            wire.Backward(
+                attempt=attempt.name,
+                upstream=slots.inputs["upstream"],
+                results={name: slots.results[name] for name in self.names("backward", attempt)},
+            )
+        )
         if not reply.get("verdict") and None not in reply.values():
             self._take("backward", attempt)
         return reply
-
-    def _ask_backward(self, attempt: Attempt, retain: bool) -> Reply:
-        return self.worker.ask(
-            wire.Backward(
-                attempt=attempt.name,
-                upstream=self.slots[attempt].inputs["upstream"].json(),
-                results=self._slots(attempt, self.names("backward", attempt)),
-                retain=retain,
-            )
-        )
 
     def _take(self, direction: Direction, attempt: Attempt) -> None:
         """Copy results at once: their memory stays the process's to write."""
@@ -306,20 +297,9 @@ class Exchange:
 
     def later(self, name: str, attempt: Attempt) -> torch.Tensor | Reply:
         """Return a result as its call holds it now, or the failure of that request."""
-        slot = self._slots(attempt, [name])[name]
+        slot = self.slots[attempt].results[name]
         reply = self.worker.ask(wire.Deliver(attempt=attempt.name, name=name, result=slot))
         return reply if reply.get("verdict") else self._present(name, attempt)
-
-    def second_backward(self, attempt: Attempt) -> dict[str, torch.Tensor | None] | Reply:
-        """Return the gradients of a second backward of one graph, or the failure of that request.
-
-        Results that were delivered stay as they are.
-        """
-        reply = self._ask_backward(attempt, False)
-        if "verdict" in reply:
-            return reply
-        names = self.names("backward", attempt)
-        return {name: self._present(name, attempt) if reply.get(name) else None for name in names}
 
     def conflict(self, attempt: Attempt, direction: Direction) -> str:
         """Return two programs that conflict, "" for none; the call's results are dropped."""
@@ -327,7 +307,7 @@ class Exchange:
         reply = self.worker.ask(
             wire.Conflicts(
                 call=self._call(attempt),
-                upstream=self.slots[attempt].inputs["upstream"].json(),
+                upstream=self.slots[attempt].inputs["upstream"],
                 names=self.names(direction) if direction == "backward" else [],
             )
         )

@@ -140,7 +140,9 @@ class ForkServer:
         """
         self.device = device
         self._wanted = wire.Fork(device, target, counted, str(CACHE / "kernels"))
-        self._quiet, self._closed, self._interrupted = quiet, False, False
+        self._quiet, self._closed = quiet, False
+        self.interrupted = False
+        """Whether no process is forked until `resume`."""
         self._forked: set[int] = set()
         self._lock = threading.Lock()
         self._process = Process.acquire(self.MODULE, quiet)
@@ -155,11 +157,11 @@ class ForkServer:
                 self._forked.clear()
                 self._process.release()
                 self._process = Process.acquire(self.MODULE, self._quiet)
-            if self._interrupted:
+            if self.interrupted:
                 raise ServerEnded("interrupted")
             pid = self._process.ask(self._wanted, wire.Forked, [theirs.fileno()]).pid
             self._forked.add(pid)
-            if self._interrupted:  # meanwhile
+            if self.interrupted:  # meanwhile
                 os.kill(pid, signal.SIGKILL)
             return self._process.pid, pid, ours
 
@@ -191,19 +193,14 @@ class ForkServer:
         Any thread and any signal handler may call it, so it takes no lock. The processes stay to be
         reaped, so that their ids are theirs.
         """
-        self._interrupted = True
+        self.interrupted = True
         for pid in list(self._forked):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether no process is forked until `resume`."""
-        return self._interrupted
-
     def resume(self) -> None:
         """Fork again after an interruption."""
-        self._interrupted = False
+        self.interrupted = False
 
     def close(self) -> None:
         """End the processes, and the server with the last that uses it."""

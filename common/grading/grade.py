@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import torch
 
 from common.errors import Kind
@@ -20,10 +21,12 @@ from common.grading.plan import Attempt, Do, If, Round, plan_of
 from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import NO_REPLY, Worker
 from common.spec import DIRECTIONS, Direction
-from common.verdicts import ENDED, FINE, UNFINISHED, VERDICTS, Verdict
-from common.wire import Reply
+from common.verdicts import ENDED, FINE, VERDICTS, Verdict
+from common.wire import Reply, Result
 
 ORDER = list(VERDICTS)
+Described = dict[str, Result | None]
+"""Results by name as a reply describes them; None for a gradient that autograd does not give."""
 LONGEST_REPEATS = 5.0
 """Seconds after which a case is not answered again; calls of 20 ms and less reach all repeats."""
 FEW = 1 << 14
@@ -71,8 +74,6 @@ class Run:
         """Those whose outputs live: of the round's calls."""
         self._ready: set[Attempt] = set()
         """Those whose output can be differentiated."""
-        self._retained: Attempt | None = None
-        """The attempt whose graph can be differentiated once more."""
         self._errors: dict[Direction, list[float | None]] = {}
         """The error of each result that was compared, in units of eager's own."""
 
@@ -96,30 +97,21 @@ class Run:
                 return True
             case If.ANSWERED:
                 return self.exchange.answered["forward"].issuperset(self._asked)
-            case If.RIGHT:
-                return not any(self.findings.values())
             case If.FORWARD_RIGHT:
-                return not self.findings["forward"] and not self._ended_in_backward
-
-    @property
-    def _ended_in_backward(self) -> bool:
-        return bool(ENDED & {found.verdict for found in self.findings["backward"]})
+                ended = ENDED & {found.verdict for found in self.findings["backward"]}
+                return not self.findings["forward"] and not ended
 
     def _take(self, do: Do, attempt: Attempt) -> bool:
         """Take a step; return False where a request failed."""
-        if attempt.spare and self._ended_in_backward:
-            return True
         match do:
             case Do.FORWARD:
                 return self._forward(attempt)
-            case Do.BACKWARD | Do.RETAIN:
-                return attempt not in self._ready or self._backward(attempt, do is Do.RETAIN)
+            case Do.BACKWARD:
+                return attempt not in self._ready or self._ask("backward", attempt)[0] is not None
             case Do.OUTPUT:
                 self._look_again(attempt, "forward")
             case Do.GRADIENTS:
                 self._look_again(attempt, "backward")
-            case Do.SECOND_BACKWARD:
-                self._note_second_backward(attempt)
             case Do.COMPARE:
                 (self._compare_alone if attempt.further else self._compare)(attempt)
         return True
@@ -127,15 +119,17 @@ class Run:
     def _forward(self, attempt: Attempt) -> bool:
         if not attempt.further:
             self._asked.append(attempt)
-        reply, failure = self._ask("forward", attempt, alive=self._alive)
-        if reply.get("verdict"):
+        results, failure = self._ask("forward", attempt, alive=self._alive)
+        if results is None:
             return False
         self._alive.append(attempt)
-        if self._has_backward(attempt, reply, failure):
+        if self._has_backward(attempt, results[OUTPUT], failure):
             self._ready.add(attempt)
         return True
 
-    def _has_backward(self, attempt: Attempt, reply: Reply, failure: Finding | None) -> bool:
+    def _has_backward(
+        self, attempt: Attempt, output: Result | None, failure: Finding | None
+    ) -> bool:
         """Return whether the output can be differentiated; if not, add that to the findings."""
         found = self.findings["backward"]
         if not self.exchange.names("backward", attempt) or (attempt.further and found):
@@ -143,30 +137,11 @@ class Run:
         if failure and failure.verdict in ("INCORRECT_SHAPE", "INCORRECT_DTYPE"):
             found.append(failure)
             return False
-        differentiable = bool(reply.get("differentiable"))
-        if not attempt.further:
-            self.worker.differentiable.add(differentiable)
+        differentiable = output is not None and output.differentiable
         if not differentiable:
             reason = f"{NO_GRADIENT.reason} {attempt.mode.text}"
             found.append(Finding("INCORRECT_NUMERICAL", reason) if attempt.further else NO_GRADIENT)
         return differentiable
-
-    def _backward(self, attempt: Attempt, retain: bool) -> bool:
-        """Ask a backward, again without its graph kept where keeping it raises.
-
-        Code that torch.compile made may do that, and is right all the same. Where the process
-        ended, as with a lost CUDA context, the failure counts: its graph is gone.
-        """
-        count = len(self.findings["backward"])
-        reply, _ = self._ask("backward", attempt, retain=retain)
-        failed = reply.get("verdict") == "RUNTIME_ERROR"
-        if retain and failed and self.worker.alive:
-            del self.findings["backward"][count:]
-            self.notes.append(f"a backward with retain_graph=True fails: {reply['reason']}")
-            reply, _ = self._ask("backward", attempt)
-        elif retain:
-            self._retained = attempt
-        return not reply.get("verdict")
 
     def _look_again(self, attempt: Attempt, direction: Direction) -> None:
         """Find a result of one call that changed when the next was made."""
@@ -179,24 +154,6 @@ class Run:
             else:
                 result = self.exchange.result(name, attempt)
                 self.findings[direction] += altered(name, result, later)
-
-    def _note_second_backward(self, attempt: Attempt) -> None:
-        """Differentiate one graph a second time; note how it fails. Tampering is a finding."""
-        if self._retained is not attempt:
-            return
-        found = self.exchange.second_backward(attempt)
-        what = "a second backward of the same graph"
-        if "verdict" in found:
-            failure = _failure_in_words(found)
-            if failure.verdict == "TAMPERED":
-                self.findings["backward"].append(failure)
-            self.notes.append(f"{what} fails, {failure.verdict}: {failure.reason}")
-            return
-        self.notes += [
-            f"{what} gives another gradient of {name}"
-            for name, gradient in found.items()
-            if gradient is None or differing(name, self.exchange.result(name, attempt), gradient)
-        ]
 
     def repeat(self) -> None:
         """Ask for the latest attempt once more, in its own place, if nothing is wrong so far."""
@@ -213,27 +170,25 @@ class Run:
 
     def _ask(
         self, direction: Direction, attempt: Attempt, **how: Any
-    ) -> tuple[Reply, Finding | None]:
-        """Return the reply to one request, and the finding that it leads to before any comparison.
+    ) -> tuple[Described | None, Finding | None]:
+        """Return the results of one request, and the finding that it leads to before comparisons.
 
-        Where forward fails, backward has the same finding, unless the solution has no gradients and
-        so leaves backward unsupported. A further mode's forward counts for itself.
+        There are no results where the request failed.
+        Where forward fails, backward has the same finding. A further mode's forward counts for
+        itself.
         """
         forward = direction == "forward"
         ask = self.exchange.forward if forward else self.exchange.backward
         reply = ask(attempt, **how)
-        results: dict[str, Reply | None] = {OUTPUT: reply} if forward else reply
-        if not _is_reply(reply, results, self.exchange.names(direction, attempt)):
-            reply = {"verdict": "CRASHED", "reason": NO_REPLY}
-        failure = self._failure(reply, results)
+        results = _described(reply, direction, self.exchange.names(direction, attempt))
+        failure = _failure_in_words(reply) if results is None else self._failure(results)
         if failure and attempt.further:
             failure = failure._replace(reason=f"{failure.reason}, {attempt.mode.text}")
         if failure:
             self._add(direction, failure, attempt)
-            if forward and reply.get("verdict") and not attempt.further:
-                lacking = self.worker.differentiable == {False} and failure.verdict in UNFINISHED
-                self.findings["backward"].append(NO_GRADIENT if lacking else failure)
-        return reply, failure
+            if forward and results is None and not attempt.further:
+                self.findings["backward"].append(failure)
+        return results, failure
 
     def _add(self, direction: Direction, failure: Finding, attempt: Attempt) -> None:
         """Add a failure to the findings; what a further mode leaves unsupported is noted alone.
@@ -246,10 +201,8 @@ class Run:
         else:
             self.findings[direction].append(failure)
 
-    def _failure(self, reply: Reply, results: dict[str, Reply | None]) -> Finding | None:
-        """Return the first failure in the reply, the memory, or a result's shape and dtype."""
-        if reply.get("verdict"):
-            return _failure_in_words(reply)
+    def _failure(self, results: Described) -> Finding | None:
+        """Return the first failure in the memory, or in a result's shape and dtype."""
         if overrun := self.exchange.memory.overrun():
             return Finding("OUT_OF_BOUNDS", overrun)
         if changed := self.exchange.memory.changed():
@@ -258,11 +211,11 @@ class Run:
             if result is None:
                 return Finding("INCORRECT_NUMERICAL", f"{label(name)} is None, not even zeros")
             size, dtype = list(self.problem.shapes[name]), self.problem.case.dtype
-            if result["shape"] != size:
-                reason = f"{label(name)} has shape {result['shape']}, expected {size}"
+            if result.shape != size:
+                reason = f"{label(name)} has shape {result.shape}, expected {size}"
                 return Finding("INCORRECT_SHAPE", reason)
-            if result["dtype"] != dtype:
-                reason = f"{label(name)} is {result['dtype']}, expected {dtype}"
+            if result.dtype != dtype:
+                reason = f"{label(name)} is {result.dtype}, expected {dtype}"
                 return Finding("INCORRECT_DTYPE", reason)
         return None
 
@@ -356,30 +309,19 @@ class Run:
 # --- the form of a reply --------------------------------------------------------------------------
 
 
-def _is_reply(reply: Reply, results: dict[str, Reply | None], names: Iterable[str]) -> bool:
-    """Return whether the reply is a failure in words, or describes each result that was asked for.
+def _described(reply: Reply, direction: Direction, names: Iterable[str]) -> Described | None:
+    """Return each result that was asked for as the reply describes it; None for a failure.
 
     Only a comparison can pass: a process that says `PASSED` of itself sent no reply.
     """
-    if "verdict" in reply:
-        return _is_failure(reply)
-    return results.keys() == set(names) and all(map(_is_result, results.values()))
-
-
-def _is_failure(reply: Reply) -> bool:
-    failures = [verdict for verdict in VERDICTS if verdict != "PASSED"]
-    return reply["verdict"] in failures and "reason" in reply
-
-
-def _is_result(result: Any) -> bool:
-    return result is None or (
-        isinstance(result, dict)
-        and isinstance(result.get("shape"), list)
-        and isinstance(result.get("dtype"), str)
-    )
+    try:
+        found = msgspec.convert({OUTPUT: reply} if direction == "forward" else reply, Described)
+    except msgspec.ValidationError:
+        return None
+    return found if found.keys() == set(names) else None
 
 
 def _failure_in_words(reply: Reply) -> Finding:
-    if not _is_failure(reply):
-        return Finding("CRASHED", NO_REPLY)
-    return Finding(reply["verdict"], reply["reason"], kind=Kind(reply.get("kind", "")))
+    if reply.get("verdict") in ORDER[1:] and "reason" in reply:
+        return Finding(reply["verdict"], reply["reason"], kind=Kind(reply.get("kind", "")))
+    return Finding("CRASHED", NO_REPLY)

@@ -50,10 +50,6 @@ class Footprint:
         data = sum(op.work(case, each).bytes for each in DIRECTIONS)
         return cls(data + 2 * case.span, op.room(case), bool(case.span))
 
-    def fits(self, budget: int) -> bool:
-        """Return whether the budget holds the case with one solution."""
-        return self.least <= budget
-
     @property
     def least(self) -> int:
         """Return the bytes that the case takes with one solution, contexts included."""
@@ -76,12 +72,8 @@ class Footprint:
         copies on the host.
         """
         kept = (1 if frugal else 8) * self.data // 2
-        return self.process + self.shared(frugal) + kept
-
-    @property
-    def process(self) -> int:
-        """Return the bytes that a solution's process takes beside the shared memory."""
-        return CONTEXT + 5 * self.own // 4
+        process = CONTEXT + 5 * self.own // 4
+        return process + self.shared(frugal) + kept
 
     def shared(self, frugal: bool) -> int:
         """Return the bytes of the memory that is shared with a solution's process.
@@ -156,8 +148,6 @@ class Room:
         self.workers: list[Worker] = []
         self._busy: dict[Worker, int] = {}
         """The workers that are being asked, with the bytes that each may need."""
-        self._accompanied: set[Worker] = set()
-        """The workers beside whose latest case others were asked."""
         self._asked: dict[Worker, float] = {}
         """When each worker's latest case ended, by the monotonic clock."""
         self._changed = threading.Condition()
@@ -193,13 +183,8 @@ class Room:
             self._changed.wait_for(
                 lambda: not self._busy or sum(self._busy.values()) + needed <= most
             )
-            self._accompanied -= {worker}
-            if self._busy:
-                self._accompanied |= {worker, *self._busy}
             self._busy[worker] = needed
-            held = min(worker.shared, footprint.shared(frugal))
-            free = footprint.process + footprint.shared(frugal) - held
-            self.make(needed - held, self._busy, free)
+            self.make(needed - min(worker.shared, footprint.shared(frugal)), self._busy)
         try:
             yield
         finally:
@@ -209,7 +194,7 @@ class Room:
                 self._asked[worker] = time.monotonic()
                 self._changed.notify_all()
 
-    def make(self, needed: int, keep: Collection[Worker], free: int | None = None) -> bool:
+    def make(self, needed: int, keep: Collection[Worker]) -> bool:
         """Free memory until so many bytes are left; return whether they are.
 
         The harness's cache goes first, then the shared memory of the workers that are not kept,
@@ -218,29 +203,20 @@ class Room:
         Args:
             needed: The bytes.
             keep: The workers that are kept as they are.
-            free: The bytes of them that the harness's cache cannot serve, by default all.
         """
         others = [worker for worker in self.workers if worker not in keep]
         others.sort(key=lambda worker: self._asked.get(worker, 0.0))
         releases, ends = [each.release for each in others], [each.close for each in others]
         for step in (_empty_cache, *releases, *ends):
-            if self._has(needed, free):
+            if self.memory.left >= needed:
                 return True
             step()
             _empty_cache()
-        return self._has(needed, free)
-
-    def _has(self, needed: int, free: int | None) -> bool:
-        """Return whether so many bytes are left, those within from the harness's cache too."""
-        left = self.memory.left
-        if free is None:
-            return left >= needed
-        return left >= free and left + _cached() >= needed
+        return self.memory.left >= needed
 
     @contextlib.contextmanager
     def alone(self, worker: Worker) -> Iterator[None]:
         """Keep every process but the worker's from running, and start that one anew."""
-        self._accompanied.clear()
         for each in self.workers:
             each.close()
         gc.collect()  # the frames of an exception hold a case's tensors
@@ -248,25 +224,14 @@ class Room:
         with worker.alone():
             yield
 
-    def had_company(self, worker: Worker) -> bool:
-        """Return whether other workers were asked beside the worker's latest case."""
-        return worker in self._accompanied
+    def has_company(self, worker: Worker) -> bool:
+        """Return whether other workers may be asked beside this one."""
+        return len(self.workers) > 1 and not worker.is_alone
 
     def make_for_problem(self, footprint: Footprint) -> None:
-        """Make room for a problem that is about to be computed, beside the cases under way.
-
-        The harness computes it, and its cache serves all of that: emptied for each of several large
-        problems, it would be allocated anew for each.
-        """
+        """Make room for a problem that is about to be computed, beside the cases under way."""
         with self._changed:
-            self.make(footprint.solved, self._busy, free=0)
-
-
-def _cached() -> int:
-    """Return the bytes of the GPU that the harness's allocator holds free."""
-    if not torch.cuda.is_initialized():
-        return 0
-    return torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+            self.make(footprint.solved, self._busy)
 
 
 def _empty_cache() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from common.arena import slot_like
+from common.arena import is_far
 from common.spec import Op
 from common.wire import OUTPUT
 
@@ -102,4 +102,4 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
 
 def _gathered(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor, or its elements side by side where they lie gigabytes apart."""
-    return tensor.contiguous() if slot_like(tensor, 0).far else tensor
+    return tensor.contiguous() if is_far(tensor) else tensor

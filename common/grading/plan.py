@@ -116,9 +116,6 @@ class Attempt:
     """What the guard bands around the inputs and results hold."""
     other: bool = False
     """Whether the inputs are others."""
-    spare: bool = False
-    """Whether it is left out once backward has ended a process: after one more such end forward
-    would not be asked either."""
     backwards: bool = False
     """Whether the interpreter runs the programs of a launch from the last to the first."""
 
@@ -134,12 +131,9 @@ class Do(Enum):
     FORWARD = "forward"
     """Call the solution; the calls of the same round so far keep their outputs."""
     BACKWARD = "backward"
-    RETAIN = "backward with its graph kept"
     OUTPUT = "output once more"
     """Take the output again: a later call must not have changed it."""
     GRADIENTS = "gradients once more"
-    SECOND_BACKWARD = "second backward"
-    """Differentiate a kept graph again; how that fails is noted and decides nothing."""
     COMPARE = "comparison"
     """Compare the results with the oracle's, and those of all calls in the usual mode."""
 
@@ -156,7 +150,6 @@ class If(Enum):
 
     ALWAYS = ""
     ANSWERED = "if forward answered"
-    RIGHT = "if nothing is wrong"
     FORWARD_RIGHT = "if forward is right and backward ended no process"
 
 
@@ -240,17 +233,16 @@ def plan_of(problem: Problem, solution: Solution) -> Plan:
     latest = Attempt("latest", usual, POISONS[1], GUARDS[1], backwards=True)
     other = further = None
     if choices.other and not problem.far:
-        other = Attempt("other inputs", usual, POISONS[0], GUARDS[0], other=True, spare=True)
+        other = Attempt("other inputs", usual, POISONS[0], GUARDS[0], other=True)
     if choices.mode:
         further = Attempt("further", choices.mode, POISONS[1], GUARDS[1])
     shared = tuple(each for each in (other, further) if each)
     beside: tuple[Attempt, ...] = ()
-    order: list[Attempt] = []
     if other and not problem.frugal:
         small = sum(shape.numel() for shape in problem.shapes.values()) <= SMALL
         # they share the latest one's inputs, and so its guard bytes
         beside = tuple(
-            Attempt(f"beside {n + 1}", usual, POISONS[n % len(POISONS)], GUARDS[1], spare=True)
+            Attempt(f"beside {n + 1}", usual, POISONS[n % len(POISONS)], GUARDS[1])
             for n in range(choices.beside if small else 0)
         )
         order = [other, latest, *beside]
@@ -263,8 +255,6 @@ def plan_of(problem: Problem, solution: Solution) -> Plan:
     rounds = [Round(_alone(first, backward))]
     rounds += [Round(steps, If.ANSWERED) for steps in asked]
     rounds.append(Round((Step(Do.COMPARE, first),)))
-    if order and backward:
-        rounds.append(Round((Step(Do.SECOND_BACKWARD, order[-1]),), If.RIGHT))
     if further:
         # last, since a table that a solution keeps may be filled in any mode: one that was made in
         # inference mode serves no call that has a backward
@@ -285,6 +275,5 @@ def _together(attempts: tuple[Attempt, ...], order: list[Attempt]) -> tuple[Step
     """
     steps = [*(Step(Do.FORWARD, each) for each in attempts), Step(Do.OUTPUT, attempts[0])]
     if order:
-        steps += [Step(Do.BACKWARD, each) for each in order[:-1]]
-        steps += [Step(Do.RETAIN, order[-1]), Step(Do.GRADIENTS, order[0])]
+        steps += [*(Step(Do.BACKWARD, each) for each in order), Step(Do.GRADIENTS, order[0])]
     return tuple(steps)

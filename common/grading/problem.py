@@ -6,12 +6,13 @@ import random
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 
-from common.arena import slot_like
+from common.arena import is_far
 from common.draws import Draws
 from common.grading import oracle
 from common.grading.tolerance import FEW_ELEMENTS, Budget, budget_of, larger
@@ -25,29 +26,6 @@ Drawn = tuple[dict[str, Any], torch.Tensor]
 """The arguments of one call, and its upstream gradient."""
 Solved = tuple[dict[str, torch.Tensor], dict[str, Budget]]
 """The truth and the budget of each result, by its name."""
-T = TypeVar("T")
-
-
-class Once(Generic[T]):
-    """A function's result, computed at the first call, once for all threads."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        """Keep the function, which is let go once it has returned."""
-        self._make: Callable[[], T] | None = make
-        self._lock = threading.Lock()
-
-    @property
-    def known(self) -> bool:
-        """Whether the result is there."""
-        return self._make is None
-
-    def __call__(self) -> T:
-        """Return the result; where the function raises, the next call makes it again."""
-        with self._lock:
-            if self._make is not None:
-                self._result = self._make()
-                self._make = None
-            return self._result
 
 
 @dataclass(frozen=True)
@@ -60,26 +38,32 @@ class Problem:
     """`cpu` or `cuda`: where the inputs are, and where results are compared."""
     arguments: dict[str, Any]
     upstream: torch.Tensor
-    solved: Once[Solved] = field(repr=False)
-    """The truth and the budgets; without a GPU computed when a result is first compared."""
+    solve: Callable[[], Solved] = field(repr=False)
+    """Returns the truth and the budgets; called once, when a result is first compared."""
     draws: Draws
     """What is drawn for the case, the inputs too; see `seed`."""
     frugal: bool = False
     """Whether the GPU's memory is scarce: the host's holds the truth and the results."""
     unchanged: frozenset[str] = frozenset()
     """The inputs that are those of the problem of which this is the other."""
-    _others: list[Problem] = field(default_factory=list, repr=False, compare=False)
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    """All threads that ask at once have the truth computed, and other inputs drawn, once."""
 
     @property
     def truth(self) -> Mapping[str, torch.Tensor]:
         """Return the oracle's results in float64; in host memory where the GPU's is scarce."""
-        return self.solved()[0]
+        with self._lock:
+            return self._solved[0]
 
     @property
     def budgets(self) -> Mapping[str, Budget]:
         """Return eager's error on each result."""
-        return self.solved()[1]
+        with self._lock:
+            return self._solved[1]
+
+    @cached_property
+    def _solved(self) -> Solved:
+        return self.solve()
 
     @property
     def other(self) -> Problem:
@@ -89,9 +73,7 @@ class Problem:
         others. Its budgets are at least these: on few elements eager may be lucky.
         """
         with self._lock:
-            if not self._others:
-                self._others.append(self._redrawn())
-            return self._others[0]
+            return self._redrawn
 
     @property
     def seed(self) -> int:
@@ -106,11 +88,11 @@ class Problem:
         """
         inputs = {name: value.to("meta") if isinstance(value, torch.Tensor) else value
                   for name, value in self.arguments.items()}  # fmt: skip
-        budgets = dict(self.budgets) if self.solved.known else {}
-        solved = Once[Solved](lambda: ({}, budgets))
-        solved()
+        budgets = dict(self.budgets) if "_solved" in vars(self) else {}
         upstream = self.upstream.to("meta")
-        return replace(self, arguments=inputs, upstream=upstream, solved=solved, _others=[])
+        made = replace(self, arguments=inputs, upstream=upstream, solve=lambda: ({}, budgets))
+        assert not made.truth
+        return made
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -129,8 +111,9 @@ class Problem:
     def far(self) -> bool:
         """Return whether the elements of an input lie gigabytes apart."""
         tensors = call_tensors(self.arguments, self.upstream).values()
-        return any(slot_like(tensor, 0).far for tensor in tensors)
+        return any(map(is_far, tensors))
 
+    @cached_property
     def _redrawn(self) -> Problem:
         draws = Draws(self.draws.number(self.op.name, self.case.name, "other inputs"))
         dice = draws.dice("which")
@@ -139,15 +122,14 @@ class Problem:
         arguments, upstream = draw(self.op, case, seed, self.device)
         arguments |= {name: self.arguments[name] for name in same}
 
-        def solve() -> Solved:
-            truth, budgets = _solved(self.op, case, arguments, upstream, self.frugal)
-            return truth, _larger(budgets, self.budgets)
+        # what the function below holds, but not this problem: its memory is freed with it
+        op, frugal, usual, drawn = self.op, self.frugal, self._solved[1], (arguments, upstream)
 
-        solved = _once(solve, self.device)
-        drawn = arguments, upstream
-        return Problem(
-            self.op, case, self.device, *drawn, solved, draws, self.frugal, unchanged=same
-        )
+        def solve() -> Solved:
+            truth, budgets = _solved(op, case, *drawn, frugal)
+            return truth, _larger(budgets, usual)
+
+        return Problem(op, case, self.device, *drawn, solve, draws, frugal, unchanged=same)
 
     def axes(self, name: str) -> tuple[Axis, ...]:
         """Return the dimensions of a result by name."""
@@ -155,7 +137,7 @@ class Problem:
 
     def kept(self, result: torch.Tensor) -> torch.Tensor:
         """Return a copy of a result, in host memory where the GPU's is scarce."""
-        return on_host(result) if self.frugal and result.is_cuda else result.clone()
+        return result.cpu() if self.frugal and result.is_cuda else result.clone()
 
     @property
     def slack(self) -> float:
@@ -195,7 +177,10 @@ def make_problem(
                 budgets = _larger(budgets, others)
         return truth, budgets
 
-    return Problem(op, case, device, *drawn, _once(solve, device), draws, frugal)
+    made = Problem(op, case, device, *drawn, solve, draws, frugal)
+    if device == "cuda":  # now, while there is room for it
+        _ = made.truth
+    return made
 
 
 def _some_of(arguments: Mapping[str, Any], dice: random.Random) -> frozenset[str]:
@@ -212,28 +197,6 @@ def call_tensors(arguments: dict[str, Any], upstream: torch.Tensor) -> dict[str,
     return {**tensors, "upstream": upstream}
 
 
-def on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy of a GPU's tensor in host memory that is copied back fast, else the tensor.
-
-    It is contiguous.
-    """
-    if not tensor.is_cuda:
-        return tensor
-    try:
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
-    except RuntimeError:  # the host locks no more memory; a plain copy is slower
-        return tensor.contiguous().cpu()
-    return host.copy_(tensor)
-
-
-def _once(solve: Callable[[], Solved], device: str) -> Once[Solved]:
-    """Return the truth and the budgets; on a GPU computed now, since they take its memory."""
-    once = Once(solve)
-    if device == "cuda":
-        once()
-    return once
-
-
 def _solved(
     op: Op[Any], case: Case, arguments: dict[str, Any], upstream: torch.Tensor, frugal: bool
 ) -> Solved:
@@ -241,7 +204,7 @@ def _solved(
     gradients = "backward" in case.directions
     truth = oracle.truth(op, arguments, upstream, gradients)
     if frugal:
-        truth = {name: on_host(tensor) for name, tensor in truth.items()}
+        truth = {name: tensor.cpu() for name, tensor in truth.items()}
     eager = oracle.eager(op, arguments, upstream, gradients)
     budgets = {
         name: budget_of(eager[name], right, case.sliced, upstream.device)

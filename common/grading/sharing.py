@@ -16,19 +16,6 @@ LONGEST = 60.0
 OTHERWISE = "--device cpu grades without the GPU"
 
 
-def require_sharing(server: ForkServer) -> None:
-    """End the fork server if the GPU's memory cannot be shared with its processes.
-
-    Raises:
-        UserError: It cannot; see `check_sharing`.
-    """
-    try:
-        check_sharing(server)
-    except UserError:
-        server.close()
-        raise
-
-
 def check_sharing(server: ForkServer) -> None:
     """Share a few bytes with a process forked for this alone, as each solution's process is.
 

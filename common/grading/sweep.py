@@ -12,7 +12,7 @@ import dataclasses
 import enum
 import itertools
 import sys
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ from typing import Any, NamedTuple
 import torch
 
 from common.draws import Draws, entropy
-from common.errors import Kind, ServerEnded, is_out_of_memory, out_of_memory
+from common.errors import Kind, ServerEnded, UserError, is_out_of_memory, out_of_memory
 from common.grading.fork_server import ForkServer
-from common.grading.grade import NO_GRADIENT, grade
+from common.grading.grade import grade
 from common.grading.memory import IDLE, Footprint, Memory, Room
 from common.grading.problem import Problem, make_problem
-from common.grading.sharing import require_sharing
+from common.grading.sharing import check_sharing
 from common.grading.worker import Worker
 from common.paths import PEERS
 from common.processes import cores
 from common.solutions import Solution
-from common.spec import DIRECTIONS, Case, Direction, Op
-from common.verdicts import ALONE, ENDED, UNFINISHED, Verdict
+from common.spec import Case, Direction, Op
+from common.verdicts import ALONE, ENDED, Verdict
 
 LIVES = 2
 """Cases in a row in which a solution's process ends, after which it is not run again."""
@@ -43,8 +43,6 @@ AHEAD = 4
 """Cases that are graded before they are timed: mostly torch.compile's compilation is waited for."""
 LATE = 100
 """Cases under way and cases that are done, but wait for an older one, whose results come first."""
-UNDECIDED = 4
-"""Cases of a solution that wait for the others: where every case dies, it is shown soon."""
 Verdicts = dict[Direction, Verdict]
 Grade = Callable[[Problem, Worker, int], Verdicts]
 
@@ -66,7 +64,7 @@ class Graded:
     problem: Problem
     verdicts: Verdicts
     accompanied: bool = False
-    """Whether others were asked meanwhile."""
+    """Whether others may have been asked meanwhile."""
 
     @property
     def solution(self) -> Solution:
@@ -168,7 +166,11 @@ class Sweep:
         self._server = ForkServer(device, quiet) if server is None else server
         self.room = Room(memory or Memory.of(device))
         if self._owns_server and device == "cuda":
-            require_sharing(self._server)
+            try:
+                check_sharing(self._server)
+            except UserError:
+                self._server.close()
+                raise
         self._workers: dict[tuple[Solution, int | Role], Worker] = {}
         self._ends: dict[Solution, list[Graded | None]] = defaultdict(list)
         """The latest cases in a row in which a solution's process ended; None where it is not
@@ -212,8 +214,6 @@ class Sweep:
         """Grade every solution of the op on every case that is not skipped.
 
         They come in the cases' order, but for those of the second phase, which come at the end.
-        So do a few whose forward died before it was known whether the solution has gradients: such
-        a failure is backward's too, unless backward is unsupported.
 
         All is drawn anew at each call. What is drawn for a case depends on all the cases, skipped
         ones too, but not on the order in which they are graded; a case that is given twice gets
@@ -238,39 +238,14 @@ class Sweep:
         run = _Run(op, drawn, repeats)
         near = [Footprint.by(op, case) for case in cases if not case.span]  # a far one waits
         fitting = (self.room.together(each, not self._overlap) for each in near)
-        together, later = min(fitting, default=1), list[Graded | _Doubt]()
-        waiting: Counter[Solution] = Counter()
+        together, later = min(fitting, default=1), list[_Doubt]()
         for start in range(0, len(ours), together):
             for found in self._first_phase(run, cases, ours[start : start + together], skip):
-                solution = found.worker.solution
                 if isinstance(found, _Doubt):
                     later.append(found)
-                elif self._is_undecided(found) and waiting[solution] < UNDECIDED:
-                    waiting[solution] += 1
-                    later.append(found)
                 else:
-                    yield self._decided(found)
-        for again in self._second_phase(run, later):
-            yield self._decided(again) if isinstance(again, Graded) else again
-
-    def _gradients(self, solution: Solution) -> set[bool]:
-        """Return whether outputs so far could be differentiated: {False} if none could."""
-        ours = [worker for (one, _), worker in self._workers.items() if one == solution]
-        return set().union(*(worker.differentiable for worker in ours))
-
-    def _is_undecided(self, found: Graded) -> bool:
-        """Return whether a later case may tell what backward is; after a timeout none waits."""
-        return _died(found) and not found.timed_out and not self._gradients(found.solution)
-
-    def _decided(self, found: Graded) -> Graded:
-        """Return the verdicts; backward's is unsupported where there are no gradients."""
-        if not (_died(found) and self._gradients(found.solution) == {False}):
-            return found
-        verdict, reason, kind = NO_GRADIENT.verdict, NO_GRADIENT.reason, NO_GRADIENT.kind
-        backward = dataclasses.replace(
-            found.verdicts["backward"], verdict=verdict, reason=reason, kind=kind
-        )
-        return dataclasses.replace(found, verdicts={**found.verdicts, "backward": backward})
+                    yield found
+        yield from self._second_phase(run, later)
 
     # --- all at once ------------------------------------------------------------------------------
 
@@ -370,18 +345,13 @@ class Sweep:
 
     # --- one by one -------------------------------------------------------------------------------
 
-    def _second_phase(
-        self, run: _Run, later: Iterable[Graded | _Doubt]
-    ) -> Iterator[Graded | TooLarge]:
+    def _second_phase(self, run: _Run, later: Iterable[_Doubt]) -> Iterator[Graded | TooLarge]:
         """Yield what each case comes to with nothing else alive, once where it does not fit."""
         too_large: set[Case] = set()
         for each in later:
-            if isinstance(each, _Doubt):
-                self._ends[each.worker.solution].clear()
+            self._ends[each.worker.solution].clear()
         for each in later:
-            if isinstance(each, Graded):
-                yield each
-            elif each.case not in too_large:
+            if each.case not in too_large:
                 found = self._again(run, each)
                 if isinstance(found, TooLarge):
                     too_large.add(found.case)
@@ -459,7 +429,7 @@ class Sweep:
         finally:
             if self.device == "cuda" and problem.case.span:  # the next one needs the memory
                 worker.release()
-        found = Graded(worker, problem.outline, verdicts, self.room.had_company(worker))
+        found = Graded(worker, problem.outline, verdicts, self.room.has_company(worker))
         if worker.deaths > deaths and not all(each.fine for each in verdicts.values()):
             ends.append(found)
         else:
@@ -504,12 +474,3 @@ def _not_run(problem: Problem, worker: Worker, ended: Graded) -> Graded:
     )
     verdicts = {each: dataclasses.replace(end, direction=each) for each in problem.case.directions}
     return Graded(worker, problem.outline, verdicts, ended.accompanied)
-
-
-def _died(graded: Graded) -> bool:
-    """Return whether forward died, and backward has its failure."""
-    forward, backward = (graded.verdicts.get(each) for each in DIRECTIONS)
-    if forward is None or backward is None:
-        return False
-    same = (forward.verdict, forward.reason) == (backward.verdict, backward.reason)
-    return same and forward.verdict in UNFINISHED

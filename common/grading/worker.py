@@ -7,7 +7,6 @@ it and answers each request with one reply. The other side is `common/sandbox/`.
 from __future__ import annotations
 
 import contextlib
-import enum
 import secrets
 import signal
 import socket
@@ -21,7 +20,7 @@ from common.arena import Arena, Lent, reclaim
 from common.errors import Kind, ServerEnded
 from common.grading.fork_server import ForkServer
 from common.printable import printable
-from common.processes import ends_by_itself, processor_time, resident
+from common.processes import processor_time
 from common.solutions import Solution
 from common.verdicts import Failure
 from common.wire import Reply, Request
@@ -33,25 +32,15 @@ LONGEST = 120.0
 """Seconds until a reply is given up, however little of them the process has worked; twice its
 deadline where that is more."""
 POLL = 0.25
-"""Seconds between two checks of the process's memory and work while its reply is awaited."""
+"""Seconds between two looks at the process's work while its reply is awaited."""
 LARGEST_REPLY = 4 << 20
 """Bytes of one reply."""
-LARGEST_MEMORY = 16 << 30
-"""Resident bytes of one process. CUDA reserves address space, so a limit on that would not do."""
 NO_REPLY = "the process wrote something other than a reply"
 """The reason where a line from the process has not the form of one."""
 
 
 class Died(Failure):
     """The process did not reply and was ended; `verdict` is CRASHED, TIMEOUT or TAMPERED."""
-
-
-class State(enum.Enum):
-    """What stands behind a worker."""
-
-    UNSTARTED = "no process: the next request starts one"
-    ALIVE = "a process, which is asked"
-    REFUSED = "a verdict, which answers every request"
 
 
 class Worker:
@@ -74,9 +63,9 @@ class Worker:
         """
         self.solution = solution
         self.deadline = deadline or DEADLINE[server.device]
-        self.state = State.UNSTARTED
         self._refusal: Reply = {}
-        self._alone, self._memory = False, memory
+        """A failure that answers every request, once there is one."""
+        self.is_alone, self._memory = False, memory
         self._server = server
         self._pids = (0, 0)  # of the fork server, and of the process
         self._connection: socket.socket | None = None
@@ -87,8 +76,6 @@ class Worker:
         """Counts the starts and ends of the process and of its shared memory."""
         self.deaths = 0
         """The ends of its processes that the harness did not mean."""
-        self.differentiable: set[bool] = set()
-        """Whether outputs of the cases so far could be differentiated: {False} if none could."""
 
     def ask(self, request: Request) -> Reply:
         """Return the reply to a request; a death is a reply with its verdict and reason."""
@@ -104,9 +91,9 @@ class Worker:
             Died: No reply came; the next call starts another process.
             ServerEnded: The fork server ended meanwhile; see `alone`.
         """
-        if self.state is State.UNSTARTED:
+        if not (self.alive or self._refusal):
             self._start()
-        if self.state is State.REFUSED:
+        if self._refusal:
             return self._refusal
         if self._arena:
             self._arena.settle()
@@ -116,11 +103,11 @@ class Worker:
     def alone(self) -> Iterator[None]:
         """Blame the fork server's end on this solution, since no other is asked meanwhile."""
         self.refresh()
-        before, self._alone = self._alone, True
+        before, self.is_alone = self.is_alone, True
         try:
             yield
         finally:
-            self._alone = before
+            self.is_alone = before
 
     @property
     def pid(self) -> int:
@@ -130,7 +117,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether the process has not ended since the last request."""
-        return self.state is State.ALIVE
+        return self._connection is not None
 
     @property
     def shared(self) -> int:
@@ -177,20 +164,15 @@ class Worker:
 
     def _start(self) -> None:
         *pids, self._connection = self._server.fork()
-        self._pids, self.state = (pids[0], pids[1]), State.ALIVE
+        self._pids = pids[0], pids[1]
         self.changes += 1
-        if self._memory:
-            self._exchange(wire.Limit(nbytes=self._memory))
         if self._arena:
             self._share()
-        loaded = self._exchange(wire.Load(path=str(self.solution.path), op=self.solution.op))
+        path, op = str(self.solution.path), self.solution.op
+        loaded = self._exchange(wire.Load(path=path, op=op, memory=self._memory))
         if loaded.get("verdict"):
             self.renew()
-            self._refuse(loaded)
-
-    def _refuse(self, reply: Reply) -> None:
-        """Answer every request with this from now on."""
-        self.state, self._refusal = State.REFUSED, reply
+            self._refusal = loaded
 
     def _share(self) -> None:
         assert self._arena
@@ -202,7 +184,7 @@ class Worker:
         assert self._connection
         try:
             answer = answer_of(self._connection, self.pid, request, self.deadline, fds)
-        except (OSError, EOFError, MemoryError, ValueError) as error:
+        except (OSError, EOFError, ValueError) as error:
             raise self._died(error) from None
         reply = answer.reply
         if "reason" in reply:  # a solution may have chosen it
@@ -212,34 +194,32 @@ class Worker:
             self.deaths += 1
         elif reply.get("verdict") == "TAMPERED":  # no later reply counts
             self.renew()
-            self._refuse(reply)
+            self._refusal = reply
         return reply
 
     def _died(self, error: Exception) -> Exception:
         """End the process, from which no answer came; return the exception that says why."""
         verdict, reason = _cause(error)
-        by_itself = not reason and ends_by_itself(self.pid)  # in a moment the harness ends it
         try:
             code = self._stop()
         except ServerEnded as ended:
-            if not self._alone:
+            if not self.is_alone:
                 return ended
             death = Died("TAMPERED", "it ended the fork server, which other solutions need too")
-            self._refuse(death.reply)
+            self._refusal = death.reply
             return death
         self.deaths += 1
-        if not reason and code == -signal.SIGKILL:
-            if by_itself:
-                return Died("CRASHED", "the process ended by SIGKILL", Kind.KILLED)
-            reason = "the process closed its socket"
-        return Died(verdict, reason or f"the process ended by {_ending(code)}")
+        if reason:
+            return Died(verdict, reason)
+        kind = Kind.KILLED if code == -signal.SIGKILL else Kind.NONE
+        return Died(verdict, f"the process ended by {_ending(code)}", kind)
 
     def _stop(self) -> int:
         """End the process; return its exit code, or a signal's number negated."""
         if self._connection is None:
             return 0
         self._connection.close()
-        self._connection, self.state = None, State.UNSTARTED
+        self._connection = None
         try:
             return self._server.reap(*self._pids)
         finally:
@@ -270,7 +250,6 @@ def answer_of(
         TimeoutError: No complete answer came in time, or the process did not read the request; with
             the time in words.
         OSError, EOFError: The process closed the socket.
-        MemoryError: The process held more than LARGEST_MEMORY meanwhile.
         ValueError: The process wrote something other than the answer to this request.
     """
     request.token = secrets.token_hex(8)
@@ -308,9 +287,6 @@ def _receive(
         try:
             chunk = connection.recv(1 << 20)
         except TimeoutError:
-            if (held := resident(pid)) > LARGEST_MEMORY:
-                allowed = f"{LARGEST_MEMORY >> 20} are allowed"
-                raise MemoryError(f"it held {held >> 20} MiB, {allowed}") from None
             if min(waited, processor_time(pid) - worked) > deadline:
                 raise _TooMuchWork from None
             continue
@@ -329,8 +305,6 @@ def _cause(error: Exception) -> tuple[str, str]:
             return "TIMEOUT", str(error)
         case OSError() | EOFError():
             return "CRASHED", ""
-        case MemoryError():
-            return "CRASHED", str(error)
         case _:
             return "TAMPERED", f"{NO_REPLY}: {error}"
 

@@ -16,16 +16,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from common.errors import Kind, ServerEnded, UserError, kind_of
 from common.grading.problem import Problem
-from common.grading.sweep import Role, Sweep, eager_of
 from common.grading.worker import Worker
 from common.measure.cores import kept_on, quickest
 from common.measure.timed_process import Failed, LaidCalls, TimedProcess, lay_calls, probe
 from common.measure.turns import Samples, Turns
-from common.spec import ByClock, Case, Direction, Op, Work
+from common.spec import ByClock, Case, Direction
 from common.stats import median
 
 STATES = {"gpu": "slow_probes", "host": "slow_host_probes"}
@@ -55,11 +53,6 @@ class BaselineFailed(UserError):
         """Keep the reason, and what is behind it."""
         super().__init__(reason)
         self.kind = kind
-
-
-def eager(sweep: Sweep, op: Op[Any]) -> Worker:
-    """Return the worker of eager for the op, in which no case is graded."""
-    return sweep.worker(eager_of(op), Role.BASELINE)
 
 
 def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:
@@ -103,9 +96,7 @@ class Baseline:
         self._ready: Ready | None = None
         self._direction: Direction = "forward"
 
-    def begin(
-        self, problem: Problem, direction: Direction, work: Work, frugal: bool = False
-    ) -> None:
+    def begin(self, problem: Problem, direction: Direction, frugal: bool = False) -> None:
         """Get ready to time eager and the limits of a case, where they are not from another row.
 
         With `frugal`, the process holds its inputs alone between its turns.
@@ -126,6 +117,7 @@ class Baseline:
                 laid = lay_calls(problem.op, problem.case, problem.device, self.worker, 1)
                 ready = Ready(problem.case, frugal, laid)
             if direction not in ready.timed:
+                work = problem.op.timed_work(problem.case, direction)
                 ready.timed[direction] = TimedProcess(
                     self.worker,
                     ready.laid,

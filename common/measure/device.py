@@ -10,7 +10,7 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -38,38 +38,29 @@ The other bits mean that it is idle, or that its clocks were set.
 """
 
 
-class Monitor:
-    """A thread that reads the device while the monitor is entered; `state` sums its readings up."""
+@contextlib.contextmanager
+def watched(read: Callable[[], Reading] | None) -> Iterator[list[Reading]]:
+    """Read the device once, and on a thread once a PERIOD meanwhile; yield the readings so far.
 
-    def __init__(self, read: Callable[[], Reading] | None) -> None:
-        """Take the function that reads the device; None where nothing can be read."""
-        self._read = read
-        self._readings: list[Reading] = []
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+    Args:
+        read: Reads the device; None where nothing can be read.
+    """
+    if read is None:
+        yield []
+        return
+    readings, end = [read()], threading.Event()
 
-    def __enter__(self) -> Monitor:
-        """Read once, before anything is timed, and start to watch."""
-        if self._read:
-            self._readings.append(self._read())
-            self._thread.start()
-        return self
+    def watch() -> None:
+        while not end.wait(PERIOD):
+            readings.append(read())
 
-    def __exit__(self, *_: object) -> None:
-        """Stop reading."""
-        self._end.set()
-        if self._read:
-            self._thread.join()
-
-    def _watch(self) -> None:
-        assert self._read
-        while not self._end.wait(PERIOD):
-            self._readings.append(self._read())
-
-    @property
-    def state(self) -> State:
-        """Return the summary of the readings so far."""
-        return summary(self._readings)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield readings
+    finally:
+        end.set()
+        thread.join()
 
 
 def summary(readings: Sequence[Reading]) -> State:
@@ -90,16 +81,12 @@ def summary(readings: Sequence[Reading]) -> State:
     return state
 
 
-def monitor(device: str) -> Monitor:
-    """Return a monitor of this process's device; nothing can be read of a CPU."""
-    if device != "cuda":
-        return Monitor(None)
-    return Monitor(reader(str(torch.cuda.get_device_properties().uuid)))
-
-
 @functools.cache
-def reader(uuid: str) -> Callable[[], Reading] | None:
-    """Return a function that reads the device of this UUID; None where NVML does not answer."""
+def reader(device: str) -> Callable[[], Reading] | None:
+    """Return a function that reads this process's device; None for a CPU, or without NVML."""
+    if device != "cuda":
+        return None
+    uuid = str(torch.cuda.get_device_properties().uuid)
     try:
         import pynvml as nvml
 

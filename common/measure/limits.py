@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from common.peaks import Peak, peak_of
+from common.peaks import peak_of
 from common.spec import Work
 from common.stats import median
 
@@ -27,37 +27,13 @@ cores for them, in three passes, which torch's own do not.
 """
 
 
-def floor(peak: Peak, l2_bytes: int, work: Work) -> float:
-    """Return the least microseconds that the work can take on a device with this peak.
-
-    The bound is lenient: the bytes that fit the L2 cache are not counted, and every operation runs
-    at the highest of the rates. 2,050 bytes with 50 of cache at 1 GB/s take at least 2 µs.
-    """
-    moved = max(work.bytes - l2_bytes, 0)
-    arithmetic = work.flops / max(peak.flops_per_second.values())
-    return 1e6 * max(moved / peak.bytes_per_second, arithmetic)
-
-
-def measured_floor(times: Mapping[str, float], l2_bytes: int, work: Work, dtype: str) -> float:
-    """Return the least microseconds of the work by the limits that were timed beside it.
-
-    The bytes that fit the L2 cache are not counted. A copy of 3 GB in 3,000 µs, with 1 GB of cache,
-    leaves at least 2,000 / 1.5 µs.
-
-    Args:
-        times: The median microseconds of `copy`, and of `dense` where there are products.
-        l2_bytes: The size of the cache.
-        work: The work of the timed call.
-        dtype: The case's.
-    """
-    moved = max(work.bytes - l2_bytes, 0) / max(work.bytes, 1)
-    by_memory = moved * times["copy"] / FASTER_COPY
-    counted = "dense" in times and dtype in HALF
-    return max(by_memory, times["dense"] / FASTER_PRODUCTS if counted else 0.0)
-
-
 def broken(samples: Mapping[str, Sequence[float]], work: Work, dtype: str) -> str | None:
     """Return why the GPU cannot have done the work in the solution's time; None if it can.
+
+    The bound is lenient: the bytes that fit the L2 cache are not counted, and at a known peak every
+    operation runs at the highest of the rates. 2,050 bytes with 50 of cache at 1 GB/s take at least
+    2 µs; where a copy of 3 GB was measured to take 3,000 µs, with 1 GB of cache, at least
+    2,000 / 1.5 µs.
 
     Args:
         samples: The microseconds of `solution`, `copy` and, where there are products, `dense`.
@@ -66,10 +42,15 @@ def broken(samples: Mapping[str, Sequence[float]], work: Work, dtype: str) -> st
     """
     found = torch.cuda.get_device_properties()
     times = {name: median(each) for name, each in samples.items()}
+    moved = max(work.bytes - found.L2_cache_size, 0)
     if peak := peak_of(found.name):
-        least, source = floor(peak, found.L2_cache_size, work), "at its peak"
+        arithmetic = work.flops / max(peak.flops_per_second.values())
+        least = 1e6 * max(moved / peak.bytes_per_second, arithmetic)
+        source = "at its peak"
     else:
-        least = measured_floor(times, found.L2_cache_size, work, dtype)
+        by_memory = moved / max(work.bytes, 1) * times["copy"] / FASTER_COPY
+        counted = "dense" in times and dtype in HALF
+        least = max(by_memory, times["dense"] / FASTER_PRODUCTS if counted else 0.0)
         source = "by the copy and the products timed beside it"
     if times["solution"] >= least:
         return None

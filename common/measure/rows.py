@@ -113,7 +113,8 @@ class Measurement:
     def _baseline(self, op: Op[Any]) -> Baseline:
         """Return eager's process for an op; the first call calibrates: no solution has run yet."""
         if op.name not in self._baselines:
-            sweep, worker = self._sweep, baseline.eager(self._sweep, op)
+            sweep = self._sweep
+            worker = sweep.worker(eager_of(op), Role.BASELINE)
             if self._calibrated is None:
                 self._calibrated = baseline.calibrate(worker, sweep.device)
             stand_in = sweep.worker(eager_of(op), Role.STAND_IN)

@@ -5,25 +5,27 @@ All requests about timed calls are made here; `sandbox/timed.py` answers them.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import torch
+from msgspec import Meta
 
 from common import wire
-from common.arena import Arena, Slot, is_shifted
+from common.arena import Arena, is_shifted
 from common.draws import below, entropy
 from common.errors import Kind
-from common.grading.exchange import call_json, reserve
+from common.grading.exchange import call_of, reserve
 from common.grading.problem import OUTPUT, Drawn, call_tensors
 from common.grading.worker import Worker
 from common.measure.cores import Elapsed, look
 from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
 from common.verdicts import Failure
-from common.wire import Reply
+from common.wire import Arguments, Reply, Slot
 
 FORWARD_ALONE = ("no_grad", "graph")
 """The contestants that have no gradients."""
@@ -33,8 +35,10 @@ larger ones one turn. Who computes one call of sixteen passes one comparison of 
 SUSTAINED, TRIAL = 0.5, 0.03
 """Seconds of a sustained run, and of the run before it if a call takes as long as its samples of
 GPU time."""
-LARGEST = 1 << 63
-"""Bytes; a record holds numbers below it."""
+Size = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None
+"""Bytes, as a record holds them, if they are known."""
+Times = list[Annotated[float, Meta(gt=0, le=sys.float_info.max)]]
+"""Samples in microseconds."""
 Turn = Callable[[int], list[float]]
 """Takes so many samples, in microseconds."""
 
@@ -61,8 +65,7 @@ class LaidCalls:
     """Those of each call by name, the upstream gradient's too."""
     results: dict[str, Slot]
     """The memory that the results of one call at a time are kept in."""
-    calls: list[Reply]
-    """Their JSON."""
+    calls: list[Arguments]
 
     def changed(self, shifts: list[int]) -> str | None:
         """Describe the first input that is not what was drawn, moved by its call's shift."""
@@ -70,7 +73,7 @@ class LaidCalls:
             self.seeds, self.inputs, self.calls, shifts, strict=True
         ):
             for name, tensor in call_tensors(*self.draw(seed)).items():
-                distance = shift * call["changing"].get(name, 0)
+                distance = shift * call.changing.get(name, 0)
                 if not is_shifted(self.arena.bytes_of(slots[name]), tensor, distance):
                     return f"{name} changed in a timed call"
         return None
@@ -89,10 +92,10 @@ def lay_calls(
     def drawn(seed: int) -> Drawn:
         return draw(op, case, seed, device)
 
-    def lay(call: Drawn, slots: dict[str, Slot]) -> Reply:
+    def lay(call: Drawn, slots: dict[str, Slot]) -> Arguments:
         for name, tensor in call_tensors(*call).items():
             arena.put(slots[name], tensor)
-        return call_json(op, call[0], slots)
+        return call_of(op, call[0], slots)
 
     seeds = [entropy() for _ in range(count)]
     first = drawn(seeds[0])
@@ -157,14 +160,15 @@ class TimedProcess:
         reply = self._ask(
             wire.BeginTiming(
                 calls=laid.calls,
-                results=[slot.json() for slot in laid.results.values()],
+                results=list(laid.results.values()),
                 limits=limits,
                 choices=choices,
                 beside=beside,
                 backward=self._backward,
             )
         )
-        self.peak_memory = _size(reply.get("peak_memory"))
+        said = reply.get("peak_memory")
+        self.peak_memory = _read(said, Size, "what it reports is no size of memory")
         """The bytes that a call takes beyond inputs and results, as the process says; None on a
         CPU."""
         self.slow = reply.get("slow") is True
@@ -176,18 +180,12 @@ class TimedProcess:
         """Return a function that takes samples of one contestant; see `sandbox.clock.Clock`."""
 
         def take(rounds: int) -> list[float]:
-            reply = self._ask(
-                wire.Turn(
-                    name=name, clock=clock, rounds=rounds, burst=burst, backward=self._backward
-                )
-            )
-            samples: Any = reply.get("samples")
-            if not is_samples(samples, rounds):
-                raise Failed("TAMPERED", "its report is no list of the samples that were asked for")
+            said, reply = self._turns([name], clock=clock, rounds=rounds, burst=burst, look=0)
+            samples: Times = _read(said[name], Times, NO_SAMPLES, rounds)
             self._keep(name if name in FORWARD_ALONE else "sample", reply)
             self._at = name
             self._give_back()
-            return list(samples)
+            return samples
 
         return take
 
@@ -242,10 +240,9 @@ class TimedProcess:
         """
         if not self.kept:
             return None
-        shifts: Any = self._ask(wire.Shifts(backward=self._backward)).get("shifts")
-        if not is_shifts(shifts, len(self._laid.calls)):
-            raise Failed("TAMPERED", "it does not say how far its inputs have moved")
-        return self._laid.changed(shifts)
+        said = self._ask(wire.Shifts(backward=self._backward)).get("shifts")
+        none = "it does not say how far its inputs have moved"
+        return self._laid.changed(_read(said, list[int], none, len(self._laid.calls)))
 
     def _give_back(self) -> None:
         if self.frugal:
@@ -259,13 +256,18 @@ class TimedProcess:
             names: The contestants, in their order.
             how: See `sandbox.timed.take_turns`.
         """
-        reply = self._ask(wire.Turns(names=list(names), **how, backward=self._backward))
+        samples, reply = self._turns(names, **how)
         self._at = names[-1]
         self._give_back()
-        samples: Any = reply.get("samples")
-        if list(samples) != list(names):
-            raise Failed("TAMPERED", "its report is no list of the samples that were asked for")
         return samples, reply["probes"]
+
+    def _turns(self, names: Sequence[str], **how: Any) -> tuple[dict[str, Any], Reply]:
+        """Return what the process says of each contestant's samples, and its whole reply."""
+        reply = self._ask(wire.Turns(names=list(names), **how, backward=self._backward))
+        samples: dict[str, Any] = _read(reply.get("samples"), dict[str, Any], NO_SAMPLES)
+        if list(samples) != list(names):
+            raise Failed("TAMPERED", NO_SAMPLES)
+        return samples, reply
 
     def _ask(self, request: wire.Request) -> Reply:
         reply = self._worker.ask(request)
@@ -275,12 +277,13 @@ class TimedProcess:
 
     def _keep(self, kind: str, reply: Reply) -> None:
         """Copy the kept results out, each turn's with the same chance to stay."""
-        kept: Any = reply.get("kept")
         laid = self._laid
-        if kept is None and (self._worker.solution.peer or not laid.results):
+        if reply.get("kept") is None and (self._worker.solution.peer or not laid.results):
             return  # the prepared call of a peer sees no other inputs
-        if not names_a_call(kept, len(laid.calls)):
-            raise Failed("TAMPERED", "it names no call whose results it kept")
+        no_call = "it names no call whose results it kept"
+        kept: dict[str, int] = _read(reply.get("kept"), dict[str, int], no_call)
+        if not ({"call", "shift"} <= kept.keys() and 0 <= kept["call"] < len(laid.calls)):
+            raise Failed("TAMPERED", no_call)
         turns = self._chances[kind] = self._chances.get(kind, 0) + 1
         most = KEPT if sum(slot.nbytes for slot in laid.results.values()) <= SMALL else 1
         place = turns - 1 if turns <= most else below(turns)
@@ -289,7 +292,7 @@ class TimedProcess:
         index = kept["call"]
         names = [name for name in laid.results if name == OUTPUT or kind not in FORWARD_ALONE]
         results = {name: self._copied(laid.arena.tensor(laid.results[name])) for name in names}
-        changing = laid.calls[index]["changing"]
+        changing = laid.calls[index].changing
         found = Kept(laid.seeds[index], changing, kept["shift"], results)
         self.kept.setdefault(kind, [])[place : place + 1] = [found]
 
@@ -307,10 +310,12 @@ def probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
         Failed: CRASHED, where there are none.
     """
     reply = worker.ask(wire.Probe(clock=clock, rounds=rounds))
-    if not is_samples(reply.get("samples"), rounds):
+    try:
+        samples: Times = _read(reply.get("samples"), Times, NO_SAMPLES, rounds)
+    except Failed:
         reason = str(reply.get("reason", "the probe has no samples"))
-        raise Failed("CRASHED", reason, Kind(reply.get("kind", "")))
-    return list(reply["samples"])
+        raise Failed("CRASHED", reason, Kind(reply.get("kind", ""))) from None
+    return samples
 
 
 def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
@@ -321,39 +326,19 @@ def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: 
 
 # --- what a process says --------------------------------------------------------------------------
 
+NO_SAMPLES = "its report is no list of the samples that were asked for"
 
-def _size(nbytes: Any) -> int | None:
-    """Return a size in bytes as the process says it.
+
+def _read(said: Any, form: Any, otherwise: str, count: int | None = None) -> Any:
+    """Return what a process says, in a form that msgspec knows; a list has so many items.
 
     Raises:
-        Failed: TAMPERED, where it is none.
+        Failed: TAMPERED, where it is something else: the solution wrote it itself.
     """
-    if nbytes is not None and (type(nbytes) is not int or not 0 <= nbytes < LARGEST):
-        raise Failed("TAMPERED", "what it reports is no size of memory")
-    return nbytes
-
-
-def is_samples(samples: Any, count: int) -> bool:
-    """Return whether these are so many times; if not, the solution wrote them itself."""
-    return (
-        isinstance(samples, list)
-        and len(samples) == count
-        and all(isinstance(n, float) and 0 < n < math.inf for n in samples)
-    )
-
-
-def names_a_call(kept: Any, calls: int) -> bool:
-    """Return whether this is a timed call with kept results, and the shift of its inputs."""
     try:
-        return kept["call"] in range(calls) and isinstance(kept["shift"], int)
-    except (KeyError, TypeError):
-        return False
-
-
-def is_shifts(shifts: Any, calls: int) -> bool:
-    """Return whether these are a shift for each of so many calls."""
-    return (
-        isinstance(shifts, list)
-        and len(shifts) == calls
-        and all(type(shift) is int for shift in shifts)
-    )
+        found = msgspec.convert(said, form)
+    except msgspec.ValidationError:
+        raise Failed("TAMPERED", otherwise) from None
+    if count is not None and len(found) != count:
+        raise Failed("TAMPERED", otherwise)
+    return found

@@ -13,7 +13,6 @@ import itertools
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
@@ -152,10 +151,9 @@ class Attempts:
                         raise
                     failed = _bare(error)
                 met[cause] += 1
-                retry = RETRIES[cause]
-                if met[cause] > retry.times:
-                    return retry.end(self, failed)
-                retry.remedy(self)
+                if met[cause] > RETRIES[cause]:
+                    return self._end(cause, failed)
+                self._remedy(cause)
 
     def _attempt(self) -> Reply:
         """Time the case once; after a disturbance, without the process, see whose it is."""
@@ -175,47 +173,40 @@ class Attempts:
         how = self.direction, patience, self.frugal
         return _time(self.graded.problem, worker, self.baseline, *how)
 
-    # --- remedies ---------------------------------------------------------------------------------
+    def _remedy(self, cause: Cause) -> None:
+        """Do what helps against a cause; FORGED and GOES_ON may have been chance."""
+        match cause:
+            case Cause.OUT_OF_MEMORY:  # those of the next attempt hold inputs alone
+                self.frugal = True
+                self.baseline.restart()
+                self.room.make(sys.maxsize, keep=[])
+            case Cause.KILLED:  # no other process runs until the end
+                self.at_the_end.enter_context(self.room.alone(self.graded.worker))
+            case Cause.EAGER:
+                self.baseline.restart()
+            case Cause.ANOTHERS:  # the row says beside how many turns the probe was slow
+                self.baseline.patient = False
 
-    def have_all_memory(self) -> None:
-        """End every process, and have those of the next attempt hold inputs alone."""
-        self.frugal = True
-        self.baseline.restart()
-        self.room.make(sys.maxsize, keep=[])
+    def _end(self, cause: Cause, error: Exception) -> Reply:
+        """Return or raise what a case comes to where a cause shows once more than RETRIES has it.
 
-    def be_alone(self) -> None:
-        """End every process; none but this solution's and eager's runs until the end."""
-        self.at_the_end.enter_context(self.room.alone(self.graded.worker))
-
-    def restart_eager(self) -> None:
-        """End eager's process."""
-        self.baseline.restart()
-
-    def change_nothing(self) -> None:
-        """Time the case as before: it may have been chance."""
-
-    def count_slow_probes(self) -> None:
-        """Wait for no quick probe any more; the row says beside how many turns it was slow."""
-        self.baseline.patient = False
-
-    # --- ends -------------------------------------------------------------------------------------
-
-    def fail(self, error: Exception) -> Reply:
-        """Raise the failure as it is: its verdict counts, and eager's is none of the solution's."""
+        Eager's own failure is none of the solution's.
+        """
+        match cause:
+            case Cause.OUT_OF_MEMORY:
+                return self._who_lacks_memory(error)
+            case Cause.KILLED:  # with nothing beside it: its own doing
+                raise Failed("CRASHED", f"{error}, {ALONE}")
         raise error
 
-    def fail_alone(self, error: Exception) -> Reply:
-        """Raise that the process was killed with nothing beside it: it is its own doing."""
-        raise Failed("CRASHED", f"{error}, {ALONE}")
-
-    def find_who_lacks_memory(self, error: Exception) -> Reply:
+    def _who_lacks_memory(self, error: Exception) -> Reply:
         """Return that the solution takes too much, if eager in its place has enough.
 
         Raises:
             torch.OutOfMemoryError: Eager has not.
         """
-        self.have_all_memory()
-        self.count_slow_probes()
+        self._remedy(Cause.OUT_OF_MEMORY)
+        self.baseline.patient = False
         reason, fits = out_of_memory(error), True
         try:
             self._time(self.baseline.stand_in, patience=0.0)
@@ -228,27 +219,15 @@ class Attempts:
         return Failed("RUNTIME_ERROR", reason, Kind.OUT_OF_MEMORY).reply
 
 
-@dataclass(frozen=True)
-class Retry:
-    """What helps against a cause, how often, and what a case comes to in the end."""
-
-    remedy: Callable[[Attempts], None]
-    """Done before each further attempt."""
-    times: int
-    """The further attempts."""
-    end: Callable[[Attempts, Exception], Reply]
-    """Returns the times or the verdict where the cause shows once more."""
-
-
 RETRIES = {
-    Cause.OUT_OF_MEMORY: Retry(Attempts.have_all_memory, 1, Attempts.find_who_lacks_memory),
-    Cause.KILLED: Retry(Attempts.be_alone, 1, Attempts.fail_alone),
-    Cause.EAGER: Retry(Attempts.restart_eager, 2, Attempts.fail),
-    Cause.FORGED: Retry(Attempts.change_nothing, 2, Attempts.fail),
-    Cause.GOES_ON: Retry(Attempts.change_nothing, 2, Attempts.fail),
-    Cause.ANOTHERS: Retry(Attempts.count_slow_probes, 1, Attempts.fail),
+    Cause.OUT_OF_MEMORY: 1,
+    Cause.KILLED: 1,
+    Cause.EAGER: 2,
+    Cause.FORGED: 2,
+    Cause.GOES_ON: 2,
+    Cause.ANOTHERS: 1,
 }
-"""What is done about each cause.
+"""The further attempts after each cause.
 
 Within an attempt, a turn of eager's beside which the probe is slow is taken again at once
 (`baseline.TRIES`), and the stopwatch makes further runs (`stopwatch.TRIES`): both take milliseconds
@@ -283,14 +262,12 @@ def _time(
     patience: float,
     frugal: bool,
 ) -> Reply:
-    case = problem.case
-    work = problem.op.timed_work(case, direction)
-    with device.monitor(problem.device) as monitor:
+    with device.watched(device.reader(problem.device)) as readings:
         laid = _laid(problem, worker, direction)
         timed = TimedProcess(worker, laid, direction, frugal=frugal)
-        baseline.begin(problem, direction, work, frugal)
-        shared = baseline.on_one_core(worker) if case.ranked_by == "host" else nullcontext()
-        with shared:
+        baseline.begin(problem, direction, frugal)
+        by_host = problem.case.ranked_by == "host"
+        with baseline.on_one_core(worker) if by_host else nullcontext():
             times = _times(timed, baseline, problem, direction, patience)
         long = _sustained(timed, baseline, times.get("gpu", {}), patience)
     gpu, notes = times.get("gpu", {}), []
@@ -302,7 +279,7 @@ def _time(
         "host": times["host"],
         "sustained": long,
         "peak_memory": timed.peak_memory,
-        "device_state": {**monitor.state, **baseline.slow_probes},
+        "device_state": {**device.summary(readings), **baseline.slow_probes},
         "notes": notes,
     }
 

@@ -41,11 +41,15 @@ def take_turns(
     Args:
         turns: The contestants that are asked one by one.
         seconds: The time once every contestant has its least samples.
-        precision: The width of a settled interval, as a share of the median.
+        precision: The width of a known median's 95 % interval, as a share of the median.
         beside: Takes the turns of the contestants that are asked together.
         first: The samples of a turn in the first round; few where a call may take long.
     """
-    everyone = [*map(_alone, turns, turns.values()), *([beside] if beside else [])]
+
+    def alone(name: str) -> Turns:
+        return lambda rounds: {name: turns[name](rounds)}
+
+    everyone = [*map(alone, turns), *([beside] if beside else [])]
     samples: Samples = {}
     turn, start = first, time.monotonic()
     while True:
@@ -57,10 +61,6 @@ def take_turns(
         if over(samples, now - start, seconds, precision):
             return samples
         turn = next_turn(turn, now - begun, min(map(len, samples.values())))
-
-
-def _alone(name: str, turn: Turn) -> Turns:
-    return lambda rounds: {name: turn(rounds)}
 
 
 def next_turn(turn: int, seconds: float, done: int) -> int:
@@ -77,12 +77,6 @@ def next_turn(turn: int, seconds: float, done: int) -> int:
     return min(longer, ROUNDS.stop - 1 - done)
 
 
-def settled(samples: Sequence[float], precision: float) -> bool:
-    """Return whether the median's 95 % interval is at most `precision` times the median wide."""
-    low, high = interval(samples)
-    return high - low <= precision * median(samples)
-
-
 def over(
     samples: Mapping[str, Sequence[float]], elapsed: float, seconds: float, precision: float
 ) -> bool:
@@ -94,13 +88,16 @@ def over(
         samples: The samples so far, by contestant.
         elapsed: Seconds since the clock started.
         seconds: The time that it may take once every contestant has its least samples.
-        precision: The width of a settled interval, as a share of the median.
+        precision: The width of a known median's 95 % interval, as a share of the median.
     """
+
+    def known(each: Sequence[float]) -> bool:
+        low, high = interval(each)
+        return high - low <= precision * median(each)
+
     done = min(map(len, samples.values()))
     if done < FEWEST:
         return False
     if elapsed > LONGEST or done >= ROUNDS.stop - 1:
         return True
-    return done >= ROUNDS.start and (
-        elapsed > seconds or all(settled(each, precision) for each in samples.values())
-    )
+    return done >= ROUNDS.start and (elapsed > seconds or all(map(known, samples.values())))

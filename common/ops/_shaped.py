@@ -123,13 +123,13 @@ class _Shaped:
 
     def draw(self, case: ShapedCase, generator: torch.Generator) -> dict[str, Any]:
         first, *others = self.arguments
-        values = {"values": case.values}
-        drawn = {first: randn(case.shape, case.dtype, case.layout, generator, **values)}
+        values = randn(case.shape, case.dtype, case.layout, generator, values=case.values)
+        drawn: dict[str, Any] = {first: values}
         layouts = self.layouts(case)
         for name in others:
             plain = randn(self.shape(case, name), case.dtype, "contiguous", generator)
             drawn[name] = place(plain, layouts.get(name, "contiguous"))
-        return {**drawn, **{name: getattr(case, name) for name in self.options}}
+        return drawn | {name: getattr(case, name) for name in self.options}
 
     def work(self, case: ShapedCase, direction: Direction) -> Work:
         """Read each input once and write the output once; backward, write each gradient."""
@@ -213,7 +213,8 @@ class _Shaped:
             # a sum over the rows that is rounded after each block
             yield case(shape=(2100, 8), dtype="bfloat16")
         # no two of one shape, so that a result kept by its shape is a wrong one only of others
-        for values, d in (("zeros", 12), ("subnormal", 14), ("huge", 16)):
+        special: dict[Values, int] = {"zeros": 12, "subnormal": 14, "huge": 16}
+        for values, d in special.items():
             if values in self.values:
                 yield case(shape=(5, 2, d), values=values, dtype="float16")
             yield case(shape=(6, 2, d), upstream_values=values, dtype="float16")

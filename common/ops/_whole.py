@@ -167,11 +167,12 @@ def _first(op: Op[Any], tier: Tier) -> Any:
 
 
 def _try(op: Op[Any], case: Case, arguments: Mapping[str, Any], upstream: torch.Tensor) -> None:
-    inputs = {name: arguments.get(name) for name in op.differentiable}
-    for name, value in inputs.items():
+    leaves: dict[str, torch.Tensor] = {}
+    for name in op.differentiable:
+        value = arguments.get(name)
         if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
             raise _Fault(f": OP.draw of {case.name}: {name}, which takes a gradient, is {value!r}")
-    leaves = {name: value.detach().requires_grad_() for name, value in inputs.items()}
+        leaves[name] = value.detach().requires_grad_()
     with _about("reference", case):
         output = op.reference(**{**arguments, **leaves})
         gradients = torch.autograd.grad(output, [*leaves.values()], upstream, allow_unused=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sys
@@ -33,9 +34,11 @@ class Format(Generic[L]):
 
         Of a newer schema nothing is to be removed: it is the code here that is too old.
         """
-        if (newer := _schema_of(line)) > self.schema:
-            problem = f"line {number} has schema {newer}, this checkout reads {self.schema}"
-            return UserError(f"{path}: {problem}; update it (git pull), and keep the file")
+        with contextlib.suppress(ValueError):
+            stated = msgspec.json.decode(line, type=_Numbered).schema
+            if stated > self.schema:
+                problem = f"line {number} has schema {stated}, this checkout reads {self.schema}"
+                return UserError(f"{path}: {problem}; update it (git pull), and keep the file")
         problem = f"line {number} is no record of schema {self.schema} ({reason})"
         return UserError(
             f"{path}: {problem}; remove that line, or the file, and run {self.command}"
@@ -56,43 +59,21 @@ def read(path: Path, format: Format[L]) -> list[L]:
 
 def parse(raw: bytes, path: Path, format: Format[L]) -> list[L]:
     """Return the lines of a file's content; see `read`."""
-    if raw and not raw.endswith(b"\n"):
-        notice_torn(path)
-        raw = raw[: raw.rfind(b"\n") + 1]
-    try:
-        lines = format.decoder.decode_lines(raw)
-    except ValueError:  # of msgspec, and of bytes that are not UTF-8
-        lines = []
-    if len(lines) == raw.count(b"\n"):
-        return lines
-    raise _first_invalid(raw, path, format)
+    *whole, torn = raw.split(b"\n")
+    if torn:
+        print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
+    lines = []
+    for number, line in enumerate(whole, start=1):
+        try:
+            lines.append(format.decoder.decode(line))
+        except ValueError as error:  # of msgspec, and of bytes that are not UTF-8
+            raise format.invalid(path, number, str(error), line) from None
+    return lines
 
 
 def encoded(lines: Iterable[msgspec.Struct | dict[str, Any]]) -> bytes:
     """Return lines as a file holds them."""
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-
-
-def notice_torn(path: Path) -> None:
-    """Say that the file's last line, which a kill cut off, is left out."""
-    print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
-
-
-def _first_invalid(raw: bytes, path: Path, format: Format[L]) -> UserError:
-    for number, line in enumerate(raw.split(b"\n"), start=1):
-        try:
-            format.decoder.decode(line)
-        except ValueError as error:
-            return format.invalid(path, number, str(error), line)
-    raise AssertionError("no line is invalid by itself")
-
-
-def _schema_of(line: bytes) -> int:
-    """Return the number of a line's schema, 0 where it states none."""
-    try:
-        return msgspec.json.decode(line, type=_Numbered).schema
-    except ValueError:
-        return 0
 
 
 class _Numbered(msgspec.Struct):
@@ -112,14 +93,11 @@ class Writer:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)  # an interrupted write is not made up for later
         lock(self._file.fileno(), path.name)
-        _cut_torn_line(path)
-        self._content = bytearray(path.read_bytes())
-        self._left = self._stamp()
-
-    @property
-    def content(self) -> bytes:
+        raw = path.read_bytes()
+        self.content = bytearray(raw[: raw.rfind(b"\n") + 1])
         """Everything that was written."""
-        return bytes(self._content)
+        os.truncate(path, len(self.content))
+        self._left = self._stamp()
 
     def write(self, *lines: msgspec.Struct | dict[str, Any]) -> None:
         """Append lines, all at once, so that a kill of this process hardly ever parts them.
@@ -128,22 +106,17 @@ class Writer:
             UserError: Another process changed the file, and it is put back; or the disk is full.
         """
         self.check()
-        text = encoded(lines)
-        self._content += text
+        rest = text = encoded(lines)
         try:
-            self._append(text)
+            while rest:  # a disk that fills up first takes a part without an error
+                rest = rest[self._file.write(rest) :]
+            self.content += text
         except OSError as error:
-            del self._content[-len(text) :]
-            os.truncate(self.path, len(self._content))
+            os.truncate(self.path, len(self.content))
             fix = "make room there, and the same command goes on"
             raise UserError(f"{self.path}: {error.strerror}: {fix}") from None
         finally:
             self._left = self._stamp()
-
-    def _append(self, text: bytes) -> None:
-        """Write all of the text: a disk that fills up first takes a part of it without an error."""
-        while text:
-            text = text[self._file.write(text) :]
 
     def check(self) -> None:
         """Compare the file with what the last line left.
@@ -168,7 +141,7 @@ class Writer:
         if self._stamp() == self._left:
             return False
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        files.replace(self.path, self._content)
+        files.replace(self.path, self.content)
         self._left = self._stamp()
         return True
 
@@ -191,10 +164,3 @@ def lock(descriptor: int, name: str) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(f"another run is writing to {name}: wait for it to end") from None
-
-
-def _cut_torn_line(path: Path) -> None:
-    """Cut off half a line, to which the next one would be appended."""
-    raw = path.read_bytes()
-    if raw and not raw.endswith(b"\n"):
-        os.truncate(path, raw.rfind(b"\n") + 1)

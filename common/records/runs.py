@@ -8,11 +8,8 @@ board opens these files alone.
 
 from __future__ import annotations
 
-import gc
 import re
-import sys
-from collections.abc import Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -59,10 +56,6 @@ class Results:
     """The memory of each finished run on a GPU."""
     names: dict[str, str] = field(default_factory=dict)
     """The name of each run's file, which begins with the time."""
-    places: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    """By op, track and solution, the places among all where these rows are of some alone."""
-    unshown: Mapping[str, str] = field(default_factory=dict)
-    """By op, a line on the solutions that these rows leave out."""
     _latest: dict[Tier, list[Record]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -134,16 +127,6 @@ class Results:
         counted = [line for line in self.counted if op in (None, line.op)]
         return replace(self, rows=rows, left_out_lines=left_out, counted=counted)
 
-    def of(self, names: Container[str]) -> Results:
-        """Return these solutions' rows, and the first row of each run and case.
-
-        That row, whosever it is, says what was measured.
-        """
-        first = {(row.run, row.tier, row.op, row.case): row for row in reversed(self.rows)}
-        told = set(map(id, first.values()))
-        rows = [row for row in self.rows if row.solution in names or id(row) in told]
-        return replace(self, rows=rows)
-
     @property
     def versions(self) -> dict[str, str]:
         """The packages of the runs that the board's rows are from; a later run's version wins."""
@@ -209,62 +192,31 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
     results = Results(folder)
     for path in files(folder) if of is None else of:
         for line in lines(path):
-            add(results, path, line)
+            match line:
+                case Record():
+                    results.rows.append(line)
+                case Run():
+                    results.runs.append(line)
+                    results.names[line.run] = path.name
+                case Counted():
+                    results.counted.append(line)
+                case Past():
+                    results.past.append(line)
+                case Compiled():
+                    results.compiled.append(line)
+                case LeftOut():
+                    results.left_out_lines.append(line)
+                case End():
+                    results.finished.add(line.run)
+                    if line.memory:
+                        results.memory[line.run] = line.memory
     return results
-
-
-def add(results: Results, path: Path, line: Anything) -> None:
-    """Add a line of a run's file to the records."""
-    match line:
-        case Record():
-            results.rows.append(line)
-        case Run():
-            results.runs.append(line)
-            results.names[line.run] = path.name
-        case Counted():
-            results.counted.append(line)
-        case Past():
-            results.past.append(line)
-        case Compiled():
-            results.compiled.append(line)
-        case LeftOut():
-            results.left_out_lines.append(line)
-        case End():
-            results.finished.add(line.run)
-            if line.memory:
-                results.memory[line.run] = line.memory
-
-
-def name_old_files(folder: Path) -> None:
-    """Name each file of the old layout on stderr; none of them is read."""
-    for old in sorted(folder.glob("*.jsonl")):
-        print(f"study: left {old.name} alone: a file of the old layout", file=sys.stderr)
-
-
-def devices(folder: Path | None = None) -> Iterator[Results]:
-    """Yield the records of every device that has a row; name the files of the old layout."""
-    folder = folder or paths.RESULTS
-    name_old_files(folder)
-    for each in sorted(folder.glob("*/")):
-        if (found := read(each)).rows:
-            yield found
 
 
 def read_all(folder: Path | None = None) -> list[Results]:
     """Return the records of every device that has a row; those that a GPU measured come first."""
-    with without_collection():
-        return sorted(devices(folder), key=lambda each: not each.timed)
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Spare the collector the records: there may be a million, and none is in a cycle."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
+    found = [read(each) for each in sorted((folder or paths.RESULTS).glob("*/"))]
+    return sorted((each for each in found if each.rows), key=lambda each: not each.timed)
 
 
 # --- devices --------------------------------------------------------------------------------------

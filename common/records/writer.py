@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -20,7 +19,6 @@ from common.errors import UserError
 from common.records import jsonl, runs
 from common.records.lines import (
     SCHEMA,
-    Anything,
     Compiled,
     Counted,
     End,
@@ -61,11 +59,6 @@ class Samples(Line, frozen=True, kw_only=True, tag="samples"):
             gpu={name: _packed(samples) for name, samples in gpu.items()},
             host={name: _packed(samples) for name, samples in host.items()},
         )  # fmt: skip
-
-    def microseconds(self, clock: Literal["gpu", "host"], name: str) -> list[float]:
-        """Return the samples of one time, `solution` say, by one clock."""
-        middle, *distances = getattr(self, clock)[name]
-        return [(middle + each) / UNITS for each in distances]
 
 
 Times = Mapping[str, Sequence[float]]
@@ -152,9 +145,13 @@ class RunWriter:
         self._samples: jsonl.Writer | None = None
         self._ended = False
 
-    def begin(self, run: Run) -> None:
-        """Write the first line."""
-        self._lines.write(run)
+    def write(self, line: Run | Counted | LeftOut) -> None:
+        """Write the first line, the counted work of a case, or a case that does not fit.
+
+        Raises:
+            UserError: Another process changed the file; it is put back.
+        """
+        self._lines.write(line)
 
     def rows(self, rows: Sequence[Record], samples: Sequence[Samples | None] = ()) -> None:
         """Write rows at once, and the raw samples of those that were timed.
@@ -169,22 +166,6 @@ class RunWriter:
         if timed := [each for each in samples if each]:
             self._open_samples().write(*timed)
         self._lines.write(*rows)
-
-    def counted(self, line: Counted) -> None:
-        """Write the counted work of a case.
-
-        Raises:
-            UserError: Another process changed the file; it is put back.
-        """
-        self._lines.write(line)
-
-    def left_out(self, line: LeftOut) -> None:
-        """Write a case that does not fit the device.
-
-        Raises:
-            UserError: Another process changed the file; it is put back.
-        """
-        self._lines.write(line)
 
     def end(self, run: str, memory: Memory | None = None, seconds: float | None = None) -> None:
         """Compress the samples and write the last line, with the run's GPU memory and wall time.
@@ -319,33 +300,18 @@ def pruning(folder: Path, needed: Container[tuple[str, ...]]) -> Pruning:
         under_way = path == paths[-1] and not (lines and isinstance(lines[-1], End))
         if under_way or not lines:  # only the newest run can be continued
             continue
-        rows = [line for line in lines if isinstance(line, Record)]
-        dropped = [row for row in rows if row.id not in needed]
-        if dropped:
-            _cut_down(found, path, lines, needed)
-        if len(dropped) == len(rows):
-            _drop_samples(found, path)
+        kept = [
+            Past.of(line) if isinstance(line, Record) and line.id not in needed else line
+            for line in lines
+        ]
+        if shortened := sum(after is not before for after, before in zip(kept, lines, strict=True)):
+            content = jsonl.encoded(kept)
+            found.rows += shortened
+            found.contents[path] = content
+            found.freed += path.stat().st_size - len(content)
+        if not any(isinstance(line, Record) for line in kept):
+            # packed or, after a kill, not
+            unneeded = [file for file in (archive(path), samples_file(path)) if file.exists()]
+            found.samples += unneeded
+            found.freed += sum(file.stat().st_size for file in unneeded)
     return found
-
-
-def _cut_down(
-    found: Pruning, path: Path, lines: Sequence[Anything], needed: Container[tuple[str, ...]]
-) -> None:
-    """Plan to replace the rows that are not needed."""
-    kept = [
-        Past.of(line) if isinstance(line, Record) and line.id not in needed else line
-        for line in lines
-    ]
-    content = jsonl.encoded(kept)
-    found.rows += sum(isinstance(line, Past) for line in kept)
-    found.rows -= sum(isinstance(line, Past) for line in lines)
-    found.contents[path] = content
-    found.freed += path.stat().st_size - len(content)
-
-
-def _drop_samples(found: Pruning, path: Path) -> None:
-    """Plan to remove the run's raw samples, packed or left over by a kill."""
-    for file in (archive(path), samples_file(path)):
-        if file.exists():
-            found.samples.append(file)
-            found.freed += file.stat().st_size

@@ -75,8 +75,8 @@ def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.Acce
 
 def find_conflicts() -> conflicts.Conflicts:
     """Look for programs that conflict in the rest of the call that is watched."""
-    bounds.WATCH.conflicts = conflicts.Conflicts()
-    return bounds.WATCH.conflicts
+    bounds.WATCH.observer = found = conflicts.Conflicts()
+    return found
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from common.sandbox import backend
 from common.sandbox.failures import Refused
 from common.sandbox.poison import Poison
 from common.sandbox.session import Call, Session, check_class
-from common.wire import OUTPUT, POISONS, Reply
+from common.wire import OUTPUT, POISONS, Arguments, Reply, Slot
 
 GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = MappingProxyType(
     {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
@@ -24,8 +24,8 @@ GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] =
 
 def forward(
     session: Session,
-    call: Reply,
-    result: Reply,
+    call: Arguments,
+    result: Slot,
     poison: float | None,
     backwards: bool = False,
     attempt: str = "",
@@ -36,7 +36,7 @@ def forward(
 
     Args:
         session: The solution's session; keeps the call for `backward`.
-        call: The arguments; see `grading.exchange.call_json`.
+        call: The arguments; see `wire.Arguments`.
         result: The slot of the output.
         poison: What fresh memory holds; None stands for NaN, which JSON lacks.
         backwards: Under the interpreter, run the programs of a launch from the last to the first.
@@ -61,7 +61,7 @@ def forward(
 
 
 def backward(
-    session: Session, upstream: Reply, results: Reply, attempt: str = "", retain: bool = False
+    session: Session, upstream: Slot, results: Mapping[str, Slot], attempt: str = ""
 ) -> Reply:
     """Copy the gradients of a call into their slots.
 
@@ -70,7 +70,6 @@ def backward(
         upstream: The slot of the upstream gradient.
         results: The slot of each gradient, by input.
         attempt: The name of the call.
-        retain: Keep the graph for a second backward.
 
     Returns:
         By input the gradient's shape and dtype, or None where autograd gives no gradient.
@@ -79,14 +78,11 @@ def backward(
     wanted = [call.inputs[name] for name in results]
     gradient = session.tensor(upstream)
     with checks(session, call):
-        gradients = torch.autograd.grad(
-            call.results[OUTPUT], wanted, gradient, allow_unused=True, retain_graph=retain
-        )
+        gradients = torch.autograd.grad(call.results[OUTPUT], wanted, gradient, allow_unused=True)
         for each in gradients:
             if each is not None:
                 check_class(each)
-        if not retain:
-            del call.results[OUTPUT]
+        del call.results[OUTPUT]
     call.results |= dict(zip(results, gradients, strict=True))
     return {
         name: None if grad is None else _deliver(session, call, name, results[name])
@@ -94,12 +90,12 @@ def backward(
     }
 
 
-def deliver(session: Session, attempt: str, name: str, result: Reply) -> Reply:
+def deliver(session: Session, attempt: str, name: str, result: Slot) -> Reply:
     """Copy a result of an earlier call into its slot once more, as it is by now."""
     return _deliver(session, session.calls[attempt], name, result)
 
 
-def conflicts(session: Session, call: Reply, upstream: Reply, names: Sequence[str]) -> Reply:
+def conflicts(session: Session, call: Arguments, upstream: Slot, names: Sequence[str]) -> Reply:
     """Call the solution once more, without a GPU, and name two programs that conflict.
 
     Args:
@@ -153,7 +149,7 @@ def checks(session: Session, call: Call) -> Iterator[None]:
             raise Refused("OUT_OF_BOUNDS", fault) from None
 
 
-def _deliver(session: Session, call: Call, name: str, result: Reply) -> Reply:
+def _deliver(session: Session, call: Call, name: str, result: Slot) -> Reply:
     """Copy a result into its slot if it has the slot's shape and dtype; return both.
 
     Raises:

@@ -79,8 +79,7 @@ def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], small
         like = _shapes(func, args, kwargs)
         if like is not None and _all_within(small, tensors_of(like)):
             return func(*args, **kwargs)
-    written = [args[at] for at in written_at(func) if at < len(args)]
-    written += [kwargs[n] for n in _written_by_name(func) if kwargs.get(n) is not None]
+    written = written_by(func, args, kwargs)
     if written:
         if not all(each.is_floating_point() for each in tensors_of(written)):
             return func(*args, **kwargs)
@@ -97,18 +96,12 @@ def _all_within(small: int, tensors: Iterable[torch.Tensor]) -> bool:
     return all(each.numel() <= small for each in tensors)
 
 
-def written_at(func: Any) -> list[int]:
-    """Return the positions of the arguments that the operator changes."""
-    return [
-        at
-        for at, each in enumerate(func._schema.arguments)
-        if each.alias_info and each.alias_info.is_write and not each.kwarg_only
-    ]
-
-
-def _written_by_name(func: Any) -> list[str]:
-    arguments = func._schema.arguments
-    return [a.name for a in arguments if a.alias_info and a.alias_info.is_write and a.kwarg_only]
+def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Return the arguments that the operator changes."""
+    known = func._schema.arguments
+    given = {**dict(zip((each.name for each in known), args, strict=False)), **kwargs}
+    changed = (each.name for each in known if each.alias_info and each.alias_info.is_write)
+    return [given[name] for name in changed if given.get(name) is not None]
 
 
 def _shapes(func: Any, args: Any, kwargs: Any) -> Any:

@@ -52,8 +52,6 @@ class Poison(Mode):
         self._fresh: list[tuple[torch.Tensor, int]] = []
         self._bytes = 0
         self._written: list[str] = []
-        self._tally = itertools.count()  # a solution that empties the list is found out
-        self._checked = itertools.count()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -137,7 +135,6 @@ class Poison(Mode):
         raw = torch.full((size + 2 * BAND,), self._guard, dtype=torch.uint8, device=device)
         self._fresh.append((raw, size))
         self._bytes += size
-        next(self._tally)
         storage = from_dlpack(raw[BAND : BAND + size].__dlpack__()).untyped_storage()
         target = torch.empty(0, dtype=outline.dtype, device=device)
         return target.set_(storage, 0, outline.shape, outline.stride())
@@ -157,16 +154,9 @@ class Poison(Mode):
         freed = {id(each) for each in unused}
         self._fresh[:] = [each for each in self._fresh if id(each) not in freed]
         self._bytes -= sum(size for _, size in unused)
-        for _ in unused:
-            next(self._checked)
 
     def overrun(self) -> str | None:
-        """Describe the first write beside fresh memory: `wrote 4 bytes after memory of its own`.
-
-        Call this once, at the end.
-        """
-        if next(self._tally) != len(self._fresh) + next(self._checked):
-            return "removed the trace of memory of its own"
+        """Describe the first write beside fresh memory: `wrote 4 bytes after memory of its own`."""
         return self._written[0] if self._written else self._beside(self._fresh)
 
     def _beside(self, fresh: Sequence[tuple[torch.Tensor, int]]) -> str | None:

@@ -39,15 +39,8 @@ def settle(session: Session) -> Reply:
     return {}
 
 
-def limit(session: Session, nbytes: int) -> Reply:
-    """Take no more than so many bytes of the GPU's memory."""
-    backend.limit(nbytes)
-    return {}
-
-
 REQUESTS: Mapping[type[wire.Request], Callable[..., Reply]] = MappingProxyType(
     {
-        wire.Limit: limit,
         wire.Settle: settle,
         wire.Load: Session.load,
         wire.Forward: graded.forward,
@@ -58,7 +51,6 @@ REQUESTS: Mapping[type[wire.Request], Callable[..., Reply]] = MappingProxyType(
         wire.GetReady: timed.get_ready,
         wire.GiveBack: timed.give_back,
         wire.Shifts: timed.shifts,
-        wire.Turn: timed.take_turn,
         wire.Turns: timed.take_turns,
         wire.Capture: timed.capture,
         wire.RunOn: timed.run_on,
@@ -160,10 +152,6 @@ def _context_is_lost() -> bool:
 
 def _hide() -> None:
     """Forget the harness's modules: a solution that imports one gets a copy that nobody uses."""
-    for name in list(filter(_is_ours, sys.modules)):
+    for name in [each for each in sys.modules if each.partition(".")[0] == "common"]:
         del sys.modules[name]
     sys.modules["__main__"] = ModuleType("__main__")
-
-
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] == "common"

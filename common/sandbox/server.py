@@ -77,15 +77,12 @@ def _kill(pid: int) -> None:
 def _end_strays(workers: set[int]) -> None:
     """End every child of this process that is no worker: its parent died and left it here."""
     for _ in range(GENERATIONS):
-        if not (strays := _children() - workers):
+        children = {child for child, parent in parents() if parent == os.getpid()}
+        if not (strays := children - workers):
             return
         for pid in strays:
             _kill(pid)
             os.waitpid(pid, 0)
-
-
-def _children() -> set[int]:
-    return {child for child, parent in parents() if parent == os.getpid()}
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from common import ops
-from common.arena import Arena, Slot
+from common.arena import Arena
 from common.sandbox import backend, contract
 from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
 from common.sandbox.seal import Seal
 from common.spec import Op
-from common.wire import Reply
+from common.wire import Arguments, Reply, Slot, Ticket
 
 OPS = {name: ops.load(name) for name in ops.names()}
 """Every op whose file is whole, imported before any solution, which could replace a later one."""
@@ -64,17 +64,20 @@ class Session:
         self._versions: dict[str, int] = {}
         """The versions of the latest call's tensors, by name."""
 
-    def load(self, path: str, op: str) -> Reply:
-        """Import the solution's file; see `contract.load` for the verdicts that it raises."""
-        if op not in OPS:
-            raise Refused("COMPILE_ERROR", f"common/ops/{op}.py is not whole")
+    def load(self, path: str, op: str, memory: int | None = None) -> Reply:
+        """Import the solution's file; see `contract.load` for the verdicts that it raises.
+
+        With `memory`, torch takes no more than so many bytes of the GPU's from then on.
+        """
+        if memory:
+            backend.limit(memory)
         self.op = OPS[op]
         self.function = contract.load(Path(path), self.op)
         self.module = contract.loaded(Path(path))
         self.prepare = contract.preparation(Path(path))
         return {}
 
-    def share(self, ticket: Reply | None, fd: int | None) -> bool:
+    def share(self, ticket: Ticket | None, fd: int | None) -> bool:
         """Map memory of the harness in place of the memory mapped before; none without a ticket.
 
         Return whether the memory mapped before is given back: a solution may have kept an argument.
@@ -97,49 +100,45 @@ class Session:
             torch.cuda.empty_cache()
         return not (mapped and mapped())
 
-    def tensor(self, slot: Reply, version: int | None = None) -> torch.Tensor:
+    def tensor(self, slot: Slot, version: int | None = None) -> torch.Tensor:
         """Return the slot of shared memory as a tensor, by default with a version that none had.
 
         The harness may have changed the memory. A solution that keeps what it derived from an
         argument under `(data_ptr(), _version)` must not find it for another content.
         """
         assert self.arena is not None
-        tensor = self.arena.tensor(Slot(**slot))
+        tensor = self.arena.tensor(slot)
         self._version += 1
         now = self._version if version is None else version
         torch._C._autograd._unsafe_set_version_counter((tensor,), (now,))
         return tensor
 
-    def elements(self, slot: Reply) -> torch.Tensor:
+    def elements(self, slot: Slot) -> torch.Tensor:
         """Return the slot's whole storage as bytes, `[elements, bytes of an element]`."""
         assert self.arena is not None
-        parsed = Slot(**slot)
-        return self.arena.bytes_of(parsed).view(-1, getattr(torch, parsed.dtype).itemsize)
+        return self.arena.bytes_of(slot).view(-1, getattr(torch, slot.dtype).itemsize)
 
-    def bind(self, call: Reply) -> tuple[dict[str, torch.Tensor], Reply]:
+    def bind(self, call: Arguments) -> tuple[dict[str, torch.Tensor], Reply]:
         """Return a call's tensors by name, and its options.
 
         An argument that takes a gradient is a leaf that requires one. An option may be a tensor.
-        Those that the call names as `kept` hold what they held in the call before, in the same
-        memory, and so have their version of then.
+        Those that are `kept` have their version of the call before.
 
         Raises:
             Refused: UNSUPPORTED, where the function does not name an option of the call.
         """
         assert self.function is not None
-        kept = {name: self._versions.get(name) for name in call.get("kept", ())}
-        tensors = {
-            name: self.tensor(slot, kept.get(name)) for name, slot in call["tensors"].items()
-        }
+        kept = {name: self._versions.get(name) for name in call.kept}
+        tensors = {name: self.tensor(slot, kept.get(name)) for name, slot in call.tensors.items()}
         self._versions = {name: tensor._version for name, tensor in tensors.items()}
-        for name in call["differentiable"]:
+        for name in call.differentiable:
             tensors[name] = tensors[name].detach().requires_grad_()
-        optional = {name: tensors.pop(name) for name in call["optional"]}
-        return tensors, contract.named_options(self.function, {**call["options"], **optional})
+        optional = {name: tensors.pop(name) for name in call.optional}
+        return tensors, contract.named_options(self.function, {**call.options, **optional})
 
     def prepared(
         self,
-        call: Reply,
+        call: Arguments,
         function: Callable[..., Any] | None,
         prepare: Callable[..., Any] | None = None,
     ) -> tuple[Any, Any, Any]:
@@ -151,8 +150,8 @@ class Session:
         self.calls = {}
         inputs, options = self.bind(call)
         self._version += RENEWALS
-        wanted = [inputs[name] for name in call["differentiable"]]
-        upstream = self.tensor(call["upstream"])
+        wanted = [inputs[name] for name in call.differentiable]
+        upstream = self.tensor(call.upstream)
         if prepare:
             return prepare(**inputs, **options), wanted, upstream
         assert function is not None

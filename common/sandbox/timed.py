@@ -17,7 +17,7 @@ from common.sandbox.rotation import Changing, Rotation, TimedCall, peak_memory
 from common.sandbox.session import Session
 from common.sandbox.tunables import force
 from common.spec import ByClock
-from common.wire import Reply
+from common.wire import Arguments, Reply, Slot
 
 WAKING = 4
 """Samples of the probe that do not count, half a millisecond of launches or a copy each."""
@@ -25,8 +25,8 @@ WAKING = 4
 
 def begin_timing(
     session: Session,
-    calls: list[Reply],
-    results: list[Reply],
+    calls: list[Arguments],
+    results: list[Slot],
     backward: bool,
     limits: Reply | None = None,
     choices: list[Any] | None = None,
@@ -69,7 +69,7 @@ def begin_timing(
     return {"peak_memory": peak_memory(ours), "slow": clock.slow}
 
 
-def _timed_call(session: Session, call: Reply, changes: bool) -> TimedCall:
+def _timed_call(session: Session, call: Arguments, changes: bool) -> TimedCall:
     """Return one input of the rotation.
 
     The inputs of a prepared call never change and its results are not kept: the result of a peer's
@@ -78,13 +78,13 @@ def _timed_call(session: Session, call: Reply, changes: bool) -> TimedCall:
     forward, wanted, upstream = session.prepared(call, session.function, session.prepare)
     if not changes:
         return TimedCall(forward, wanted, upstream)
-    inputs = [name for name in call["tensors"] if name not in call["optional"]]
+    inputs = [name for name in call.tensors if name not in call.optional]
     by_name = dict(zip(inputs, forward.args, strict=True))
     tensors = {**by_name, **forward.keywords, "upstream": upstream}
-    slots = {**call["tensors"], "upstream": call["upstream"]}
+    slots = {**call.tensors, "upstream": call.upstream}
     changing = [
         Changing(tensors[name], session.elements(slots[name]), unit)
-        for name, unit in call["changing"].items()
+        for name, unit in call.changing.items()
     ]
     return TimedCall(forward, wanted, upstream, changing)
 
@@ -106,20 +106,6 @@ def check_sample(session: Session, output: torch.Tensor) -> None:
     """
     session.seal.check()
     session.check_output(output)
-
-
-def take_turn(
-    session: Session, name: str, clock: ByClock, rounds: int, burst: int, backward: bool
-) -> Reply:
-    """Take samples of one contestant; see `Clock.turn`.
-
-    Returns:
-        `samples` in microseconds, and as `kept` the call whose results lie in the slots and the
-        shift of its inputs; None where no results are kept.
-    """
-    timed = session.clocks[backward]
-    samples = timed.turn(name, clock, rounds, burst)
-    return {"samples": samples, "kept": timed.ours.delivered()}
 
 
 def get_ready(session: Session, name: str, backward: bool) -> Reply:
@@ -153,19 +139,23 @@ def take_turns(
     look: int,
     backward: bool,
 ) -> Reply:
-    """Take samples of several contestants, in their order, with the probe between their turns.
+    """Take samples of contestants, in their order, with the probe between their turns.
+
+    See `Clock.turn`.
 
     Returns:
-        `samples` by name, and `probes`: `look` samples of the probe before the first turn and
-        after each; none where `look` is 0.
+        `samples` in microseconds by name; as `probes`, `look` samples of the probe before the first
+        turn and after each, none where `look` is 0; and as `kept` the call of the last turn whose
+        results lie in the slots and the shift of its inputs, None where no results are kept.
     """
+    timed, kept = session.clocks[backward], None
     samples, probes = {}, [_probe(session, clock, look)] if look else []
     for name in names:
-        turn = take_turn(session, name, clock, rounds, burst, backward)
-        samples[name] = turn["samples"]
+        samples[name] = timed.turn(name, clock, rounds, burst)
+        kept = timed.ours.delivered()
         if look:
             probes.append(_probes(session).take(clock, look))
-    return {"samples": samples, "probes": probes}
+    return {"samples": samples, "probes": probes, "kept": kept}
 
 
 def capture(session: Session, backward: bool) -> Reply:
@@ -183,7 +173,7 @@ def run_on(
     frugal: bool,
     backward: bool,
 ) -> Reply:
-    """Make calls round after round; see `Clock.run_on`, and `take_turn` for `kept`."""
+    """Make calls round after round; see `Clock.run_on`, and `take_turns` for `kept`."""
     timed = session.clocks[backward]
     timed.run_on(name, rounds, renew, run, wait, frugal)
     return {"kept": timed.ours.delivered()}
@@ -205,7 +195,7 @@ def _probes(session: Session) -> Probes:
     return session.probes
 
 
-def trace_calls(session: Session, call: Reply, backward: bool) -> Reply:
+def trace_calls(session: Session, call: Arguments, backward: bool) -> Reply:
     """Return a Chrome trace of a few calls, as JSON text."""
     prepared = session.prepared(call, session.function, session.prepare)
     run = contestants.as_run(prepared, backward)

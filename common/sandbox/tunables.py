@@ -12,7 +12,7 @@ from common.arena import dtype_name
 from common.sandbox import graded
 from common.sandbox.failures import judge
 from common.sandbox.session import Call, Session
-from common.wire import Reply
+from common.wire import Arguments, Reply
 
 
 def tunable(session: Session) -> Reply:
@@ -43,7 +43,7 @@ def force(session: Session, choices: list[Any]) -> Reply:
     return {}
 
 
-def lookups(session: Session, call: Reply, choices: list[Any]) -> Reply:
+def lookups(session: Session, call: Arguments, choices: list[Any]) -> Reply:
     """Return the shapes for which one call asks its kernels' configurations, by direction.
 
     Returns:

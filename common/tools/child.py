@@ -22,6 +22,6 @@ def environment(**settings: str) -> dict[str, str]:
 
 def last_line(output: str) -> str:
     """Return the first line that names an error, otherwise the last line."""
-    said = [line.strip(" =") for line in output.splitlines() if line.strip(" =")]
+    said = [line.strip() for line in output.splitlines() if line.strip(" =")]
     errors = [line for line in said if "error" in line.lower()]
     return (errors[:1] or said[-1:] or ["it printed nothing"])[0]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,90 +64,70 @@ class Compilation:
             targets: The targets of all of them.
             shown: Compile again what left the cache, so that each kernel's files are there.
         """
-        parts = [
-            Part(solution, cases, target, shown)
-            for solution, cases in todo.items()
-            for target in targets
-        ]
-        if any(part.missing for part in parts) and not self._server:
+        parts = []
+        for solution, target in itertools.product(todo, targets):
+            name = f"{solution.name}-{target}"
+            kept = Kept("figures", name, functools.partial(getattr, solution, "digest"))
+            known = {case for case, found in kept.found.items() if not shown or _are_there(found)}
+            missing = [case for case in todo[solution] if case.name not in known]
+            parts.append((solution, todo[solution], target, kept, missing))
+        if any(missing for *_, missing in parts) and not self._server:
             self._server = ForkServer("cpu", self._quiet, target=EVERY)
-        yield from self._pool.map(self._lines, parts)
+        yield from self._pool.map(lambda part: self._lines(*part), parts)
 
-    def _lines(self, part: Part) -> list[Compiled]:
-        for case in part.missing:
-            part.replies[case.name] = self._ask(part, case)
-        part.measure()
-        return list(part.lines())
+    def _lines(
+        self,
+        solution: Solution,
+        cases: Sequence[Case],
+        target: str,
+        kept: Kept,
+        missing: Sequence[Case],
+    ) -> list[Compiled]:
+        """Return a line for each kernel, and one for a call that ended before its last.
 
-    def _ask(self, part: Part, case: Case) -> Reply:
+        Figures are taken of each kernel once. What a process did not come to the end of is not
+        kept.
+        """
+        replies = {case.name: self._ask(solution, case.name, target) for case in missing}
+        kernels = {
+            kernel["hash"]: kernel["files"]
+            for reply in replies.values()
+            for kernel in reply.get("kernels", [])
+        }
+        taken = figures.figures(list(kernels.values()), target)
+        figures_of = dict(zip(kernels, taken, strict=True))
+        found = dict(kept.found)
+        for case, reply in replies.items():
+            found[case] = list(_fields(reply, figures_of))
+            if reply.get("verdict") not in ENDED:
+                kept.found[case] = found[case]
+        if replies:
+            kept.save()
+        sources = solution.digest
+        return [
+            Compiled(
+                schema=SCHEMA, run="", solution=solution.name, op=solution.op, case=case.name,
+                target=target, sources=sources, **fields,
+            )
+            for case in cases
+            for fields in found[case.name]
+        ]  # fmt: skip
+
+    def _ask(self, solution: Solution, case: str, target: str) -> Reply:
         """Return the kernels of one case, and the verdict with which its call ended, if any."""
         assert self._server
-        worker = Worker(self._server, part.solution, DEADLINE["cuda"])
+        worker = Worker(self._server, solution, DEADLINE["cuda"])
         try:
-            return worker.ask(wire.Launches(name=part.target, case=case.name))
+            return worker.ask(wire.Launches(name=target, case=case))
         except ServerEnded as error:
             return {"verdict": "CRASHED", "reason": str(error)}
         finally:
             worker.close()
 
 
-@dataclass
-class Part:
-    """The cases of one solution, compiled for one target."""
-
-    solution: Solution
-    cases: Sequence[Case]
-    target: str
-    shown: bool = False
-    """Whether each kernel's files must be there."""
-    replies: dict[str, Reply] = field(default_factory=dict)
-    """The process's replies by case."""
-
-    def __post_init__(self) -> None:
-        """Read what an earlier run found."""
-        name = f"{self.solution.name}-{self.target}"
-        self._kept = Kept("figures", name, lambda: self.solution.digest)
-        self._ended: dict[str, list[Fields]] = {}
-
-    @property
-    def missing(self) -> list[Case]:
-        """The cases that no earlier run compiled."""
-        return [case for case in self.cases if not self._known(case.name)]
-
-    def _known(self, case: str) -> bool:
-        """Return whether an earlier run found the figures, and the files if they are shown."""
-        found = self._kept.found.get(case)
-        files = (file for fields in found or () for file in fields.get("files", {}).values())
-        return found is not None and (not self.shown or all(Path(file).is_file() for file in files))
-
-    def measure(self) -> None:
-        """Take the figures of the kernels of all replies, each kernel once, and keep them.
-
-        What a process did not come to the end of is not kept.
-        """
-        kernels = {
-            kernel["hash"]: kernel["files"]
-            for reply in self.replies.values()
-            for kernel in reply.get("kernels", [])
-        }
-        found = dict(
-            zip(kernels, figures.figures(list(kernels.values()), self.target), strict=True)
-        )
-        for case, reply in self.replies.items():
-            kept = self._ended if reply.get("verdict") in ENDED else self._kept.found
-            kept[case] = list(_fields(reply, found))
-        if self.replies:
-            self._kept.save()
-
-    def lines(self) -> Iterator[Compiled]:
-        """Yield a line for each kernel, and one for a call that ended before its last."""
-        found = self._kept.found | self._ended
-        for case in self.cases:
-            for fields in found[case.name]:
-                yield Compiled(
-                    schema=SCHEMA, run="", solution=self.solution.name, op=self.solution.op,
-                    case=case.name, target=self.target, sources=self.solution.digest, **fields,
-                )  # fmt: skip
+def _are_there(found: Iterable[Fields]) -> bool:
+    """Return whether the files of these kernels are in the cache."""
+    return all(Path(file).is_file() for each in found for file in each.get("files", {}).values())
 
 
 def _fields(reply: Reply, figures_of: Mapping[str, Mapping[str, float | None]]) -> Iterator[Fields]:

@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import triton
@@ -62,56 +61,6 @@ PROCESSORS = {
 }
 
 
-@dataclass(frozen=True)
-class Binary:
-    """One compiled kernel, by the files that Triton's cache has of it."""
-
-    files: Mapping[str, str]
-    """By ending: `json`, `ptx` and `cubin`, or `amdgcn`."""
-    target: str
-
-    @cached_property
-    def metadata(self) -> Mapping[str, int]:
-        """Triton's metadata of the kernel."""
-        found: Mapping[str, int] = json.loads(Path(self.files["json"]).read_text())
-        return found
-
-    @cached_property
-    def assembly(self) -> str:
-        """The target's assembly."""
-        if "amdgcn" in self.files:
-            return Path(self.files["amdgcn"]).read_text()
-        return assembly(Path(self.files["cubin"]))
-
-    @cached_property
-    def usage(self) -> tuple[int, int]:
-        """The registers of a lane, and its bytes of local memory."""
-        if "amdgcn" in self.files:
-            return _last(self.assembly, "vgpr_count"), _last(
-                self.assembly, "private_segment_fixed_size"
-            )
-        text = run("cuobjdump", "-res-usage", self.files["cubin"])
-        numbers = {name: int(n) for name, n in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", text)}
-        return numbers["REG"], numbers["STACK"] + numbers["LOCAL"]
-
-    def figures(self, instructions: Sequence[str]) -> dict[str, float | None]:
-        """Return the figures of the kernel, which has these instructions; see `figures`."""
-        registers, local = self.usage
-        shared, warps = self.metadata["shared"], self.metadata["num_warps"]
-        accesses = _matching(GLOBAL, instructions)
-        wide = len(_matching(WIDE, accesses)) / len(accesses) if accesses else None
-        return {
-            "registers": registers,
-            "local": local,
-            "shared": shared,
-            "warps": warps,
-            "instructions": len(instructions),
-            "wide": wide,
-            "tensor": len(_matching(TENSOR, instructions)),
-            "occupancy": occupancy(PROCESSORS[self.target], registers, shared, warps),
-        }
-
-
 def figures(kernels: Sequence[Mapping[str, str]], target: str) -> list[dict[str, float | None]]:
     """Return the figures of each kernel.
 
@@ -125,25 +74,62 @@ def figures(kernels: Sequence[Mapping[str, str]], target: str) -> list[dict[str,
     - `occupancy`, the share of a processor's warps that fit at once
 
     Args:
-        kernels: The files of each kernel in Triton's cache, by ending.
+        kernels: The files of each kernel in Triton's cache, by ending: `json`, `ptx` and `cubin`,
+            or `amdgcn`.
         target: The target of all of them.
     """
-    binaries = [Binary(files, target) for files in kernels]
-    return [
-        binary.figures(instructions)
-        for binary, instructions in zip(binaries, _instructions(binaries), strict=True)
-    ]
-
-
-def _instructions(binaries: Sequence[Binary]) -> list[list[str]]:
-    """Return the instructions of each binary of one target, without labels and padding."""
-    if not binaries:
+    if not kernels:
         return []
-    if "cubin" in binaries[0].files:
-        cubins = [Path(binary.files["cubin"]) for binary in binaries]
-        return instructions(cubins, binaries[0].target)
-    codes = (binary.assembly.partition(".section")[0] for binary in binaries)
-    return [re.findall(r"^\t([a-z]\w+.*)$", code, re.MULTILINE) for code in codes]
+    if "cubin" in kernels[0]:
+        several = instructions([Path(files["cubin"]) for files in kernels], target)
+    else:  # without labels and padding
+        codes = (assembly(files).partition(".section")[0] for files in kernels)
+        several = [re.findall(r"^\t([a-z]\w+.*)$", code, re.MULTILINE) for code in codes]
+    return [_figures(*each, target) for each in zip(kernels, several, strict=True)]
+
+
+def _figures(
+    files: Mapping[str, str], instructions: Sequence[str], target: str
+) -> dict[str, float | None]:
+    """Return the figures of the kernel, which has these instructions; see `figures`."""
+    registers, local = _usage(files)
+    metadata = json.loads(Path(files["json"]).read_text())
+    shared, warps = metadata["shared"], metadata["num_warps"]
+    accesses = _matching(GLOBAL, instructions)
+    wide = len(_matching(WIDE, accesses)) / len(accesses) if accesses else None
+    return {
+        "registers": registers,
+        "local": local,
+        "shared": shared,
+        "warps": warps,
+        "instructions": len(instructions),
+        "wide": wide,
+        "tensor": len(_matching(TENSOR, instructions)),
+        "occupancy": occupancy(PROCESSORS[target], registers, shared, warps),
+    }
+
+
+def _usage(files: Mapping[str, str]) -> tuple[int, int]:
+    """Return the registers of a lane, and its bytes of local memory."""
+    if "amdgcn" in files:
+        names = ("vgpr_count", "private_segment_fixed_size")
+        text = assembly(files)
+        registers, local = (re.findall(rf"\.{name}:\s*(\d+)", text)[-1] for name in names)
+        return int(registers), int(local)
+    text = run("cuobjdump", "-res-usage", files["cubin"])
+    numbers = {name: int(n) for name, n in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", text)}
+    return numbers["REG"], numbers["STACK"] + numbers["LOCAL"]
+
+
+def _matching(pattern: str, lines: Iterable[str]) -> list[str]:
+    return [line for line in lines if re.search(pattern, line)]
+
+
+def assembly(files: Mapping[str, str]) -> str:
+    """Return a kernel's whole assembly, with labels in place of addresses."""
+    if "amdgcn" in files:
+        return Path(files["amdgcn"]).read_text()
+    return run("nvdisasm", "-c", files["cubin"])
 
 
 def occupancy(processor: Processor, registers: int, shared: int, warps: int) -> float:
@@ -165,14 +151,6 @@ def occupancy(processor: Processor, registers: int, shared: int, warps: int) -> 
     return blocks * warps / processor.warps
 
 
-def _matching(pattern: str, lines: Iterable[str]) -> list[str]:
-    return [line for line in lines if re.search(pattern, line)]
-
-
-def _last(text: str, name: str) -> int:
-    return int(re.findall(rf"\.{name}:\s*(\d+)", text)[-1])
-
-
 # --- the disassembler -----------------------------------------------------------------------------
 
 
@@ -190,10 +168,12 @@ def instructions(cubins: Sequence[Path], target: str) -> list[list[str]]:
         subprocess.CalledProcessError: The tool refuses the code.
     """
     codes = [_code(cubin) for cubin in cubins]
+    number = int(target.removeprefix("sm_"))
+    architecture = f"SM{number}{'a' if number >= 90 else ''}"  # as Triton compiles for it
     with tempfile.NamedTemporaryFile() as file:
         file.write(b"".join(codes))
         file.flush()
-        text = run("nvdisasm", "-b", _architecture(target), file.name)
+        text = run("nvdisasm", "-b", architecture, file.name)
     lines = dict(INSTRUCTION.findall(text))
     numbered = {int(address, 16): line for address, line in lines.items() if line != "NOP"}
     ends = list(itertools.accumulate(len(code) for code in codes))
@@ -208,17 +188,6 @@ def _code(cubin: Path) -> bytes:
     with cubin.open("rb") as file:
         sections = ELFFile(file).iter_sections()
         return b"".join(each.data() for each in sections if each.name.startswith(".text."))
-
-
-def assembly(cubin: Path) -> str:
-    """Return a kernel's whole assembly, with labels in place of addresses."""
-    return run("nvdisasm", "-c", str(cubin))
-
-
-def _architecture(target: str) -> str:
-    """Return the disassembler's name of a target: Triton compiles for `sm_90a` and later ones."""
-    number = int(target.removeprefix("sm_"))
-    return f"SM{number}{'a' if number >= 90 else ''}"
 
 
 def run(tool: str, *arguments: str) -> str:

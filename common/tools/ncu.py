@@ -55,7 +55,8 @@ def lines(solution: Solution, case: Case, direction: str) -> list[str]:
     except subprocess.TimeoutExpired:
         return [f"no answer within {SECONDS} s"]
     kernels = sorted(read(ran.stdout), key=lambda kernel: -kernel[1]["ns"])
-    return [_line(*kernel) for kernel in kernels[:SHOWN]] or [_failure(ran.stdout + ran.stderr)]
+    shown = [_line(*kernel) for kernel in kernels[:SHOWN]]
+    return shown or [child.last_line(ran.stdout + ran.stderr)]
 
 
 def read(output: str) -> Iterator[tuple[str, Counts]]:
@@ -81,9 +82,3 @@ def _number(text: str) -> float:
 def _line(name: str, counts: Counts) -> str:
     shares = ", ".join(f"{key} {value:.0f}%" for key, value in counts.items() if key != "ns")
     return f"{counts['ns'] / 1e3:9.1f} µs  {shares}  {name[:60]}"
-
-
-def _failure(output: str) -> str:
-    said = [line for line in output.splitlines() if line.strip()]
-    errors = [line for line in said if "ERROR" in line] or said[-1:]
-    return errors[0].strip() if errors else "it printed nothing"

@@ -88,7 +88,7 @@ def install(library: str, groups: Groups) -> str:
     """
     package, group = package_of(library), library.replace("_", "-")
     wanted, tools = groups[f"peers-{group}"], groups.get(f"build-{group}", [])
-    if _is_there(package):
+    if importlib.util.find_spec(package):
         return f"already there{_version(package, wanted[0])}{_unusable(library)}"
     settings = TRITON_ALONE.get(library, {})
     if tools and not settings and not _torchs_cuda():
@@ -168,10 +168,6 @@ def _header_path() -> dict[str, str]:
     before = os.environ.get("CPLUS_INCLUDE_PATH")
     paths = [*map(str, found), *([before] if before else [])]
     return {"CPLUS_INCLUDE_PATH": os.pathsep.join(paths)} if found else {}
-
-
-def _is_there(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
 
 
 def _version(package: str, requirement: str) -> str:

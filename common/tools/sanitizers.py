@@ -18,9 +18,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO
 
 from common.errors import UserError
 from common.paths import ROOT
@@ -60,18 +59,20 @@ SHOWN = 3
 
 
 def sanitize(tool: str, solution: Solution, cases: Sequence[Case], verbose: bool) -> bool:
-    """Print a line for the solution and the tool's first reports; return whether it is clean.
+    """Print what the tool finds in the solution; return whether it is clean.
 
     Raises:
-        UserError: The tool is not installed, or it ended without a summary.
+        UserError: The tool is not installed, or does not run here.
     """
+    if tool == SYMBOLIC:
+        return _sanitize_symbolically(solution, cases, verbose)
     names = (case.name for case in cases)
     program = child.command("common.sandbox.alone.smoke", solution, *names)
     command = [executable(), "--tool", tool, *OPTIONS, *OF_TOOL[tool], *program]
     output, code = _run(command, child.environment(**SETTINGS))
     report = read(output)
     if report is None and code is not None:
-        line = child.last_line(output)
+        line = child.last_line(output).strip(" =")
         raise UserError(f"{EXECUTABLE} --tool {tool} reported no result: {line}")
     ended = {0: "", None: f", no end within {SECONDS} s"}.get(code, f", ended with {code}")
     called = f"{len(CALLED.findall(output))} of {len(cases)} cases called"
@@ -167,45 +168,16 @@ def read(output: str) -> SanitizerReport | None:
 # --- triton-viz -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The accesses of one case that can leave their tensor, and why the analysis stopped, if so."""
+def _sanitize_symbolically(solution: Solution, cases: Sequence[Case], verbose: bool) -> bool:
+    """Print a line for each case as its answer comes; return whether nothing was found.
 
-    case: str
-    found: list[str]
-    stopped: str
-
-    def __str__(self) -> str:
-        """Return one line: `reads outside of x, line 18 of rope.py; cannot follow: no loops`."""
-        stopped = [f"cannot follow: {self.stopped}"] * bool(self.stopped)
-        return "; ".join([*self.found, *stopped]) or NOTHING
-
-
-def require_symbolic() -> None:
-    """Raise UserError if triton-viz is not installed."""
+    A kernel that triton-viz cannot follow is no failure.
+    """
     if not importlib.util.find_spec("triton_viz"):
         raise UserError(
             f"{SYMBOLIC} is not installed: nox -s sanitize -- --tool {SYMBOLIC} brings it"
         )
-
-
-def sanitize_symbolically(
-    tool: str, solution: Solution, cases: Sequence[Case], verbose: bool
-) -> bool:
-    """Print a line for each case; return whether nothing was found.
-
-    A kernel that triton-viz cannot follow is no failure.
-    """
-    clean = True
-    for answer in _answers(solution, cases, verbose):
-        clean = clean and not answer.found
-        print(f"{tool} {solution.name} {answer.case}: {answer}", flush=True)
-    return clean
-
-
-def _answers(solution: Solution, cases: Sequence[Case], verbose: bool) -> Iterator[Answer]:
-    """Yield an answer for each case as it comes; raise UserError if the program fails."""
-    names = (case.name for case in cases)
+    clean, names = True, (case.name for case in cases)
     with (
         tempfile.TemporaryFile("w+") as said,
         subprocess.Popen(
@@ -217,11 +189,13 @@ def _answers(solution: Solution, cases: Sequence[Case], verbose: bool) -> Iterat
             text=True,
         ) as process,
     ):
-        yield from (Answer(**json.loads(line)) for line in process.stdout or ())
+        for line in process.stdout or ():
+            answer = json.loads(line)
+            stopped = [f"cannot follow: {answer['stopped']}"] * bool(answer["stopped"])
+            words = "; ".join([*answer["found"], *stopped]) or NOTHING
+            print(f"{SYMBOLIC} {solution.name} {answer['case']}: {words}", flush=True)
+            clean = clean and not answer["found"]
         if process.wait():
-            raise UserError(f"{SYMBOLIC} does not run here: {child.last_line(_read(said))}")
-
-
-def _read(file: IO[str]) -> str:
-    file.seek(0)
-    return file.read()
+            said.seek(0)
+            raise UserError(f"{SYMBOLIC} does not run here: {child.last_line(said.read())}")
+    return clean

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -42,48 +42,9 @@ SECONDS = 0.1
 """The time for the samples of one configuration; it is exceeded for the least number of samples."""
 Choices = list[list[Any]]
 """Kernel, tokens, widths, dtype and configuration, as the solution's process takes them."""
-TimeCalls = Callable[[Worker, LaidCalls, Direction, Choices], Reply]
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One kernel of a solution, with the configurations that it declares."""
-
-    name: str
-    configs: list[Config]
-    """The default, then the others in the order of declaration, each once."""
-
-    @classmethod
-    def of(cls, name: str, default: Config, space: Iterable[Config]) -> Kernel:
-        """Return the kernel; raise ValueError if a configuration lacks a name of the default."""
-        configs: list[Config] = []
-        for config in [default, *space]:
-            if not isinstance(config, dict) or config.keys() != default.keys():
-                raise ValueError(f"{config} of {name!r} has other names than its default")
-            if config not in configs:
-                configs.append(config)
-        return cls(str(name), configs)
-
-
-def declared_by(solution: Solution, answer: Reply) -> list[Kernel]:
-    """Return the kernels in the answer of the solution's process.
-
-    Raises:
-        UserError: The solution's TUNED is not as docs/tuning.md describes it.
-    """
-    try:
-        return [Kernel.of(**kernel) for kernel in answer["kernels"]]
-    except (TypeError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{solution.name}: TUNED is not as docs/tuning.md describes it: {error}"
-        ) from None
-
-
-@dataclass(frozen=True)
-class Notice:
-    """A line for the user."""
-
-    line: str
+Kernels = dict[str, list[Config]]
+"""The configurations of each kernel by its name: the default, then the others in the order of
+declaration, each once."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +92,8 @@ class Found:
             yield f"    skipped {count}: {verdict}: {reason}"
 
 
-Event = Notice | CaseStarted | ConfigTimed | Found
+Event = str | CaseStarted | ConfigTimed | Found
+"""A text is a line for the user."""
 
 
 def time_forced(worker: Worker, laid: LaidCalls, direction: Direction, choices: Choices) -> Reply:
@@ -146,7 +108,6 @@ def time_forced(worker: Worker, laid: LaidCalls, direction: Direction, choices: 
 def tune(
     chosen: Sequence[Solution],
     device: str,
-    time_calls: TimeCalls = time_forced,
     *,
     deadline: float | None = None,
     quiet: bool = True,
@@ -160,9 +121,8 @@ def tune(
     early.
 
     Args:
-        chosen: Solutions of one folder; those that declare nothing get a Notice.
+        chosen: Solutions of one folder; those that declare nothing get a line.
         device: `cuda`; tests search on `cpu`.
-        time_calls: The clock.
         deadline: Seconds for one answer of a solution's process.
         quiet: Hide the solutions' output.
         server: A fork server to share.
@@ -180,40 +140,58 @@ def tune(
         trials = _trials(chosen[0], device)
         try:
             for name in sorted(trials.stale):
-                yield Notice(
-                    f"{name} or its versions changed since it was tuned: those trials count no more"
-                )
-            yield from _search(sweep, declared, trials, time_calls)
+                changed = f"{name} or its versions changed since it was tuned"
+                yield f"{changed}: those trials count no more"
+            yield from _search(sweep, declared, trials)
             trials.write()
         finally:
             trials.close()
 
 
-Declared = dict[Solution, dict[str, Kernel]]
-
-
-def _declared(sweep: Sweep, chosen: Sequence[Solution]) -> Generator[Notice, None, Declared]:
-    """Return the kernels of each solution that declares any, by name.
+def _declared(
+    sweep: Sweep, chosen: Sequence[Solution]
+) -> Generator[str, None, dict[Solution, Kernels]]:
+    """Return the kernels of each solution that declares any.
 
     Raises:
-        UserError: A solution fails, or two kernels of the folder have one name.
+        UserError: A solution fails, its TUNED is not as docs/tuning.md describes it, or two kernels
+            of the folder have one name.
     """
-    declared: Declared = {}
-    known: dict[str, Kernel] = {}
+    declared: dict[Solution, Kernels] = {}
+    known: Kernels = {}
     for solution in chosen:
         reply = sweep.worker(solution).ask(wire.Tunable())
         if reply.get("verdict"):
             raise UserError(f"{solution.name}: {reply['verdict']}: {reply['reason']}")
-        kernels = declared_by(solution, reply)
-        for kernel in kernels:
-            if known.setdefault(kernel.name, kernel) != kernel:
-                folder = solution.handle
-                raise UserError(f"{folder} has two kernels named {kernel.name!r}: rename one")
+        try:
+            kernels = [(str(kernel["name"]), _configs(**kernel)) for kernel in reply["kernels"]]
+        except (TypeError, ValueError, KeyError) as error:
+            raise UserError(
+                f"{solution.name}: TUNED is not as docs/tuning.md describes it: {error}"
+            ) from None
+        for name, configs in kernels:
+            if known.setdefault(name, configs) != configs:
+                raise UserError(f"{solution.handle} has two kernels named {name!r}: rename one")
         if kernels:
-            declared[solution] = {kernel.name: kernel for kernel in kernels}
+            declared[solution] = dict(kernels)
         else:
-            yield Notice(f"{solution.name} declares no TUNED: there is nothing to search")
+            yield f"{solution.name} declares no TUNED: there is nothing to search"
     return declared
+
+
+def _configs(name: str, default: Config, space: Iterable[Config]) -> list[Config]:
+    """Return a kernel's configurations.
+
+    Raises:
+        ValueError: One has other names than the default.
+    """
+    configs: list[Config] = []
+    for config in [default, *space]:
+        if not isinstance(config, dict) or config.keys() != default.keys():
+            raise ValueError(f"{config} of {name!r} has other names than its default")
+        if config not in configs:
+            configs.append(config)
+    return configs
 
 
 def _trials(solution: Solution, device: str) -> Trials:
@@ -225,14 +203,12 @@ def _trials(solution: Solution, device: str) -> Trials:
     return Trials(path, machine.device_fields(device), sources, machine.versions())
 
 
-def _search(
-    sweep: Sweep, declared: Declared, trials: Trials, time_calls: TimeCalls
-) -> Iterator[Event]:
+def _search(sweep: Sweep, declared: dict[Solution, Kernels], trials: Trials) -> Iterator[Event]:
     device, budget = sweep.device, sweep.room.memory.budget
     boards = {op.name: (op, cases) for op, cases in tier_cases(declared, "board", device)}
     todo = [(s, boards[s.op][0], case) for s in declared for case in boards[s.op][1]]
     searches = {
-        solution: _Search(sweep.worker(solution), device, kernels, trials, time_calls, budget)
+        solution: _Search(sweep.worker(solution), device, kernels, trials, budget)
         for solution, kernels in declared.items()
     }
     for number, (solution, op, case) in enumerate(todo, start=1):
@@ -240,7 +216,7 @@ def _search(
         try:
             yield from searches[solution].case(op, case)
         except torch.OutOfMemoryError as error:
-            yield Notice(f"{solution.name} {case.name} does not fit: {out_of_memory(error)}")
+            yield f"{solution.name} {case.name} does not fit: {out_of_memory(error)}"
 
 
 # --- one solution ---------------------------------------------------------------------------------
@@ -250,16 +226,10 @@ class _Search:
     """The search of one solution: its kernels, its process, and the shapes that are settled."""
 
     def __init__(
-        self,
-        worker: Worker,
-        device: str,
-        kernels: dict[str, Kernel],
-        trials: Trials,
-        time_calls: TimeCalls,
-        budget: int,
+        self, worker: Worker, device: str, kernels: Kernels, trials: Trials, budget: int
     ) -> None:
         self._worker, self._device, self._kernels = worker, device, kernels
-        self._trials, self._time_calls, self._budget = trials, time_calls, budget
+        self._trials, self._budget = trials, budget
         self._settled: set[Shape] = set()
 
     def case(self, op: Op[Any], case: Case) -> Iterator[Event]:
@@ -275,7 +245,7 @@ class _Search:
                 break
         if failure and failure["verdict"] != "UNSUPPORTED":
             name = self._worker.solution.name
-            yield Notice(f"{name} {case.name}: {failure['verdict']}: {failure['reason']}")
+            yield f"{name} {case.name}: {failure['verdict']}: {failure['reason']}"
 
     def _asked(self, op: Op[Any], case: Case) -> tuple[dict[Shape, list[Direction]], Reply | None]:
         """Return the shapes that one call asks for, each with its directions, and the failure."""
@@ -309,21 +279,22 @@ class _Search:
     def _time(
         self, op: Op[Any], case: Case, task: TuningTask
     ) -> Generator[ConfigTimed, None, list[Trial]]:
-        configs = self._kernels[task.shape.kernel].configs
-        kept = [self._trials.find("timed", task, config) for config in configs]
-        due = not all(kept)
-        laid = lay_calls(op, case, self._device, self._worker, INPUTS) if due else None
+        configs = self._kernels[task.shape.kernel]
+        laid: LaidCalls | None = None
         timed: list[Trial] = []
-        for config, trial in zip(configs, kept, strict=True):
+        for config in configs:
             yield ConfigTimed(task, len(timed), len(configs))
-            timed.append(trial or self._time_one(laid, task, config))
+            trial = self._trials.find("timed", task, config)
+            if trial is None:
+                laid = laid or lay_calls(op, case, self._device, self._worker, INPUTS)
+                trial = self._time_one(laid, task, config)
+            timed.append(trial)
         yield ConfigTimed(task, len(timed), len(configs))
         return timed
 
-    def _time_one(self, laid: LaidCalls | None, task: TuningTask, config: Config) -> Trial:
-        assert laid is not None
+    def _time_one(self, laid: LaidCalls, task: TuningTask, config: Config) -> Trial:
         choices = self._choices(task.shape, config)
-        reply = self._time_calls(self._worker, laid, task.direction, choices)
+        reply = time_forced(self._worker, laid, task.direction, choices)
         self._recover(reply.get("verdict"))
         if reply.get("verdict"):
             found = {"verdict": reply["verdict"], "reason": reply["reason"]}
@@ -333,7 +304,7 @@ class _Search:
 
     def _winner(
         self, op: Op[Any], case: Case, timed: list[Trial], directions: list[Direction]
-    ) -> Generator[Notice, None, Trial | None]:
+    ) -> Generator[str, None, Trial | None]:
         """Return the fastest that passes the grader in each direction that asks for the shape."""
         left = list(timed)
         while best := fastest(left):
@@ -342,7 +313,7 @@ class _Search:
             if graded.verdict == "PASSED":
                 return best
             left.remove(best)
-            yield Notice(
+            yield (
                 f"{best.solution} {best.shape}: dropped {best.config}, which is"
                 f" {graded.verdict}: {graded.reason}"
             )

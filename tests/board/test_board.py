@@ -1,23 +1,19 @@
 """Ranked boards as text: tables, Markdown, the terminal and the README."""
 
 import dataclasses
-import io
 import os
 from unittest import mock
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from common.board import markdown, table, terminal
 from common.board.columns import ranking
 from common.board.ranking import rank
 from common.board.table import About
 from common.errors import UserError
-from common.records import runs
 from common.records.runs import Results
-from common.records.writer import RunWriter
-from tests.support.boards import ABOUT, ROWS, RUN, TIMED, failed, row
+from tests.support.boards import ABOUT, ROWS, RUN, TIMED, failed, printed, row
 from tests.support.markdown import columns
 
 
@@ -128,21 +124,9 @@ def test_who_is_no_longer_in_the_tree_is_left_out():
 def test_the_terminal_shows_markup_as_text_and_that_nothing_was_timed():
     untimed = replace(RUN, device="cpu")
     rows = [failed("alice/rope", reason="[red]")]
-    output = io.StringIO()
     results = Results(path=None, runs=[untimed], rows=rows)
-    terminal.show(results, ABOUT, Console(file=output, width=160))
-    assert "[red]" in output.getvalue()
-    assert "Nothing was timed" in output.getvalue()
-
-
-def test_a_track_needs_records_alone(tmp_path):
-    writer = RunWriter(tmp_path / "a-gpu" / "20261121T082930Z-r1.jsonl")
-    writer.begin(RUN)
-    writer.rows(ROWS)
-    writer.close()
-    (results,) = runs.read_all(tmp_path)
-    assert rank(results.latest()) == rank(ROWS)
-    assert markdown.leaderboard([results], ABOUT) == markdown.leaderboard([TIMED], ABOUT)
+    text = printed(160, terminal.show, results, ABOUT)
+    assert "[red]" in text and "Nothing was timed" in text
 
 
 # --- memory ---------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import pytest
 from msgspec.structs import replace
 
 from common.board import markdown, table
-from common.board.comparison import compare
 from common.board.plots import sweeps
 from common.board.ranking import rank
 from common.board.table import About, parts
@@ -75,15 +74,3 @@ def test_the_plot_of_host_times_has_the_boards_rows_alone(old, new):
     rows += [plotted(SMALL[0], "alice/rope", ranked_by="host", tier="board", clock=new)]
     (plot,) = sweeps.plots(rows)
     assert set(plot.strips[0].times) == {"alice/rope", "bob/rope"} if old == new else {"alice/rope"}
-
-
-def test_a_comparison_says_that_the_clock_changed():
-    runs = [RUN, replace(RUN, run="r2")]
-
-    def changed(clock):
-        rows = [row("alice/rope"), row("alice/rope", run="r2", clock=clock)]
-        (found,) = compare(Results(None, runs, rows, {"r1", "r2"}), ABOUT)
-        return found.changed
-
-    assert changed(2) == ["the version of the clock"]
-    assert changed(1) == []

@@ -1,16 +1,13 @@
 """Two runs side by side, with numbers worked out by hand."""
 
-import io
-
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from common.board import comparison, table, terminal
 from common.board.comparison import compare
 from common.records.lines import SCHEMA, Run
 from common.records.runs import Results
-from tests.support.boards import failed, row, summary
+from tests.support.boards import failed, printed, row, summary
 
 FIRST = Run(
     schema=SCHEMA, run="r1", device="cuda", device_name="A GPU",
@@ -94,6 +91,8 @@ def test_what_else_changed_is_said():
     rows = [timed("r1", 10.0), timed("r2", 10.0, harness="h2")]
     assert compared(*rows, runs=(FIRST, newer)).changed == ["the harness", "torch from 2 to 3"]
     assert compared(timed("r1", 10.0), timed("r2", 10.0)).changed == []
+    later = compared(timed("r1", 10.0), timed("r2", 10.0, clock=2))
+    assert later.changed == ["the version of the clock"]
 
 
 # --- the numbers ----------------------------------------------------------------------------------
@@ -233,10 +232,8 @@ def test_the_terminal_shows_the_runs_what_changed_and_who_stands_out():
     rows = [timed("r1", 100.0, sources="s0"), timed("r2", 100.0, harness="h2"),
             timed("r2", 9.0, solution="alice/rotate_half", op="rotate_half")]  # fmt: skip
     given = results(*rows)
-    output = io.StringIO()
-    console = Console(file=output, width=160, force_terminal=True)
-    terminal.show_comparisons(given, compare(given, KNOWN), console, only="alice/rope")
-    text = output.getvalue()
+    text = printed(160, terminal.show_comparisons, given, compare(given, KNOWN),
+                   only="alice/rope", force_terminal=True)  # fmt: skip
     for part in ("A GPU", "rope: run r1, then r2; between them changed the harness",
                  "not in two finished runs: rotate_half"):  # fmt: skip
         assert part in text

@@ -1,10 +1,7 @@
 """Several devices: the order of their boards, the README's short lines, the speeds side by side."""
 
-import io
-
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from common import paths
 from common.board import markdown, terminal
@@ -12,7 +9,7 @@ from common.board.devices import date, devices, ordered, side_by_side
 from common.board.table import About
 from common.records.lines import SCHEMA, LeftOut, Selection
 from common.records.runs import Results
-from tests.support.boards import RUN, failed, row
+from tests.support.boards import RUN, failed, printed, row
 from tests.support.markdown import anchors
 
 BOTH = ("rope", "rotate_half")
@@ -181,8 +178,6 @@ def test_the_leaderboard_ends_with_the_devices_side_by_side():
 
 
 def test_the_terminal_shows_the_devices_side_by_side():
-    output = io.StringIO()
-    found = devices([SLOW, FAST], about())
-    terminal.show_devices(found, about(), Console(file=output, width=80))
-    (line,) = [line for line in output.getvalue().splitlines() if "alice/rope" in line]
+    text = printed(80, terminal.show_tables, tables(SLOW, FAST))
+    (line,) = [line for line in text.splitlines() if "alice/rope" in line]
     assert line.split() == ["alice/rope", "4.00", "2.00"]

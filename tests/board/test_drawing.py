@@ -1,15 +1,12 @@
 """Tables in a terminal: as many columns as it is wide, and no number or name cut."""
 
-import io
-
 import pytest
-from rich.console import Console
 
 from common.board import columns, terminal
 from common.board.ranking import rank
 from common.board.table import About, Table
 from common.board.terminal import draw
-from tests.support.boards import failed, row
+from tests.support.boards import failed, printed, row
 
 LONG = "transformer_engine/rope_unfused"
 ROWS = [
@@ -24,18 +21,14 @@ def board():
     return columns.ranking(track, ABOUT, timed=True, short={columns.LIMIT, columns.NOTE})
 
 
-def printed(width, drawn=None):
-    output = io.StringIO()
-    terminal._print(Console(file=output, width=width), drawn or board(), "")
-    return output.getvalue()
+def fitted(width, drawn=None):
+    return printed(width, terminal.show_tables, [drawn or board()])
 
 
 def shown(width, about, rows=ROWS):
     """The track as the command shows it."""
-    output = io.StringIO()
     (track,) = rank(rows)
-    terminal.show_track(track, about, True, Console(file=output, width=width))
-    return output.getvalue()
+    return printed(width, terminal.show_track, track, about, True)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +43,7 @@ def shown(width, about, rows=ROWS):
     ],
 )
 def test_neither_names_nor_numbers_are_cut_and_the_columns_needed_most_stay(width, left_out):
-    text = printed(width)
+    text = fitted(width)
     assert all(words in text for words in ("2.00 ± 0.00", f"({LONG})"))
     assert max(map(len, text.splitlines())) <= width
     assert [line.split()[0] for line in text.splitlines() if "± " in line] == ["1", "2"]
@@ -60,21 +53,21 @@ def test_neither_names_nor_numbers_are_cut_and_the_columns_needed_most_stay(widt
 
 
 def test_a_name_gives_way_to_the_numbers_where_nothing_else_can():
-    text = printed(40)
+    text = fitted(40)
     assert "2.00 ± 0.00" in text and "1.00 ± 0.00" in text
     assert "(transformer_" in text and "…" in text
 
 
 def test_a_long_heading_has_lines_and_a_table_without_rows_can_be_drawn():
     devices = Table("rope", ("solution", "NVIDIA GeForce RTX 4060"), (("a/rope", "2.00"),))
-    lines = printed(80, devices).splitlines()
+    lines = fitted(80, devices).splitlines()
     assert any(line.strip() == "NVIDIA" for line in lines)
     assert max(map(len, lines)) < 30, "no wider than it needs"
     assert draw(Table("rope", ("solution", "earlier", "of its cases"), ())).row_count == 0
 
 
 def test_a_title_stands_at_its_own_table_and_apart_from_the_last_one():
-    blank, title, *heading, rule, first, _, _ = printed(80).split("\n")[:-1]
+    blank, title, *heading, rule, first, _, _ = fitted(80).split("\n")[:-1]
     assert (blank, title.strip()) == ("", "rope: core")
     assert all(each.strip() for each in heading) and set(rule) == {"─"}
     assert first.startswith("1  house/rope")

@@ -1,10 +1,7 @@
 """Cases that do not fit a device: their lines, and the rows that the board shows without them."""
 
-import io
-
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from common.board import markdown, terminal
 from common.board.table import About
@@ -12,7 +9,7 @@ from common.records import runs
 from common.records.lines import SCHEMA, LeftOut, Selection
 from common.records.runs import Results
 from common.records.writer import RunWriter
-from tests.support.boards import RUN, row
+from tests.support.boards import RUN, printed, row
 from tests.support.records import NAME
 
 WIDE = LeftOut(schema=SCHEMA, run="r1", op="rope", case="c2", reason="needs 9 GiB, 8 GiB free")
@@ -37,9 +34,9 @@ def shown(rows, lines, *of):
 def test_cases_left_out_and_memory_are_read_as_written(tmp_path, memory, peak):
     """Without a GPU no memory is written."""
     file = RunWriter(tmp_path / NAME)
-    file.begin(RUN)
+    file.write(RUN)
     file.rows([row(peak_memory=peak)])
-    file.left_out(WIDE)
+    file.write(WIDE)
     file.end(RUN.run, memory)
     file.close()
     results = runs.read(tmp_path)
@@ -105,10 +102,8 @@ def boards(*lines):
     """LEADERBOARD.md, the README's board and the terminal's, with a row of c1."""
     results = Results(None, [run(1)], [row()], {"r1"})
     results.left_out_lines.extend(lines)
-    output = io.StringIO()
-    terminal.show(results, ABOUT, Console(file=output, width=120))
     whole = markdown.leaderboard([results], ABOUT)
-    return whole, markdown.board([results], ABOUT), output.getvalue()
+    return whole, markdown.board([results], ABOUT), printed(120, terminal.show, results, ABOUT)
 
 
 def test_every_board_names_the_case_and_no_solution_lacks_it():

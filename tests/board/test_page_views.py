@@ -34,8 +34,7 @@ VIEWS = {
 
 NAMES = "#ranking tbody th a"
 SIZE, ELEMENTS = 3_000_000, 3000
-"""The most bytes of the file, and the most elements of its first view; how soon that is shown,
-`python -m tests.generators.opening` measures."""
+"""The most bytes of the file, and the most elements of its first view."""
 
 
 def expected(group, direction="", case=""):

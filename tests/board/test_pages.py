@@ -1,12 +1,10 @@
 """The README's short tables and its picture, from records alone."""
 
 import dataclasses
-import io
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 from markdown_it import MarkdownIt
-from rich.console import Console
 
 from common.board import markdown, table, terminal
 from common.board.columns import summary
@@ -14,7 +12,7 @@ from common.board.plots import overview
 from common.board.table import NOTE_WIDTH, About, cut
 from common.interfaces import names
 from common.records.runs import Results
-from tests.support.boards import ABOUT, RUN, TIMED, failed, row
+from tests.support.boards import ABOUT, RUN, TIMED, failed, printed, row
 from tests.support.markdown import columns
 
 LONG = "Every word of this note is needed to reach past the sixty characters that fit"
@@ -111,10 +109,9 @@ def test_every_board_has_rope_first_and_unknown_ops_last():
     rows = [row(f"alice/{op}", op=op) for op in ops]
     results = Results(path=None, runs=[RUN], rows=rows)
     about = everyone(rows)
-    output = io.StringIO()
-    terminal.show(results, about, Console(file=output, width=160))
-    boards = [markdown.leaderboard([results], about), output.getvalue()]
-    for board in (*boards, markdown.board([results], about)):
+    terminals = printed(160, terminal.show, results, about)
+    for board in (markdown.leaderboard([results], about), terminals,
+                  markdown.board([results], about)):  # fmt: skip
         places = [board.index(f"alice/{op} ") for op in expected]
         assert places == sorted(places)
 
@@ -141,10 +138,8 @@ def test_a_long_note_is_cut_between_words_and_ends_with_an_ellipsis(note, expect
 
 def test_the_leaderboard_keeps_notes_whole_and_the_others_do_not():
     about = everyone(TIMED.rows) | {"alice/rope": About(LONG, "s1")}
-    output = io.StringIO()
-    terminal.show(TIMED, about, Console(file=output, width=199))
     assert LONG in markdown.leaderboard([TIMED], about)
-    for board in (output.getvalue(), markdown.board([TIMED], about)):
+    for board in (printed(199, terminal.show, TIMED, about), markdown.board([TIMED], about)):
         assert LONG not in board
         assert cut(LONG) in board
 

@@ -55,11 +55,6 @@ def test_variances_of_both_times_and_of_all_rows_add_up_each_side_by_itself():
     assert combined([noisy] * 2).high == pytest.approx(2 * math.exp(above / math.sqrt(2)))
 
 
-def test_the_same_records_give_the_same_board():
-    rows = [row(us=[9.0, 10.0, 12.0]), row("bob/rope", us=[8.0, 11.0, 13.0])]
-    assert rank(rows) == rank(iter(rows))
-
-
 def test_host_time_ranks_where_the_case_says_so():
     host = {"solution": summary(2.0), "eager": summary(6.0)}
     for clock, value in (("host", 3.0), ("gpu", 10.0)):
@@ -212,11 +207,6 @@ def test_a_row_whose_eager_is_apart_is_disturbed(clock, times, runs, found):
     disturbed = {entry.solution: list(entry.disturbed.values()) for entry in ranked(*rows)}
     assert disturbed.pop(rows[-1].solution) == [{clock: [APART]}] * found
     assert not any(disturbed.values())
-
-
-def test_slow_probes_are_named():
-    (entry,) = ranked(row(device_state={"slow_probes": 3}))
-    assert list(entry.disturbed.values()) == [{"gpu": ["slow probes"]}]
 
 
 def test_the_sustained_share_is_that_of_dense_products_that_run_on():

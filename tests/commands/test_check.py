@@ -11,11 +11,13 @@ import pytest
 
 from common import ops
 from common.commands import check, smoke
+from common.commands.report import TierReport
 from common.grading import memory as memories
 from common.grading import sweep
 from common.grading.compiling import Compiler
 from common.measure import rows
 from common.solutions import Solution
+from common.spec import DIRECTIONS
 from common.verdicts import Verdict
 from tests.support.records import row
 
@@ -40,20 +42,6 @@ class Sweep:
             yield SimpleNamespace(solution=solutions[0], case=case, problem=problem, verdicts={})
 
 
-class Report:
-    def __init__(self):
-        self.added, self.ended = [], False
-
-    def add(self, op, case, found):
-        self.added.append((op.name, case, found))
-
-    def end(self):
-        self.ended = True
-
-    def unexplained(self, told):
-        return ()
-
-
 @pytest.fixture
 def halves(monkeypatch, tmp_path):
     """Return what each half was asked, on a GPU that is not there."""
@@ -62,15 +50,6 @@ def halves(monkeypatch, tmp_path):
     monkeypatch.setattr(Sweep, "made", [], raising=False)
     (tmp_path / "rope.py").touch()
     return [Solution(tmp_path / "rope.py", "rope")], SimpleNamespace(device="cuda")
-
-
-def test_smoke_is_graded_several_cases_at_once(halves):
-    chosen, server = halves
-    report = Report()
-    smoke.take_all(smoke.grade(chosen, server, GIB), report, server)
-    assert Sweep.made == [("cuda", True, server, GIB)]
-    assert len(report.added) > 50
-    assert report.ended
 
 
 def test_imports_of_this_repository_are_named(tmp_path):
@@ -99,35 +78,33 @@ def test_what_is_interpreted_comes_first_and_what_does_not_compile_comes_again(t
     for future, judged in zip(futures.values(), [graded[0], refused, graded[2]], strict=True):
         future.set_result(judged)
     assert list(found) == [refused]
-
-
-def test_compilation_ends_with_the_cases(tmp_path):
-    solution = Solution(tmp_path / "rope.py", "rope")
-    graded, future = Graded(solution, SimpleNamespace(name="a"), {}), Future()
-    found = smoke.compiled([graded], SimpleNamespace(submit=lambda _: future))
+    futures[0] = Future()
+    found = smoke.compiled(graded[:1], SimpleNamespace(submit=lambda _: futures[0]))
     next(found)
     found.close()
-    assert future.cancelled()
+    assert futures[0].cancelled(), "compilation ends with the cases"
 
 
 def test_what_failed_last_is_asked_first_and_once(halves):
     chosen, server = halves
     every = [graded.case.name for graded in smoke.grade(chosen, server, GIB)]
+    assert Sweep.made == [("cuda", True, server, GIB)], "several cases at once"
     first = {(chosen[0].name, every[5]), (chosen[0].name, every[2]), ("other/rope", every[0])}
     asked = [graded.case.name for graded in smoke.grade(chosen, server, GIB, first)]
     assert asked[:3] == [every[2], every[5], every[0]]
     assert sorted(asked) == sorted(every)
 
 
-def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch):
+def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch, capsys):
     chosen, server = halves
-    report, asked = Report(), []
+    report, asked = TierReport("board", verbose=False), []
     op = ops.load("rope")
     case = next(op.cases("board"))
     passed = Verdict("a/rope", "rope", case.name, "forward", "PASSED")
     problem = SimpleNamespace(op=op, case=case)
-    graded = SimpleNamespace(problem=problem, verdicts={"forward": passed})
-    late = row(verdict="TAMPERED", reason="while timed")
+    verdicts = {each: replace(passed, direction=each) for each in DIRECTIONS}
+    graded = SimpleNamespace(problem=problem, verdicts=verdicts)
+    late = row(direction="backward", verdict="TAMPERED", reason="while timed")
 
     class Measurement:
         def __init__(self, sweep, digests, patience, through):
@@ -142,6 +119,5 @@ def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch):
     assert check._measure_board(chosen, server, compiler, report, GIB) == [row(), late]
     assert Sweep.made == [("cuda", None, server, GIB)], "whoever times has the device to himself"
     assert asked == [(check.PATIENCE, compiler.behind), (chosen, [chosen[0].op])]
-    tampered = replace(passed, verdict="TAMPERED", reason="while timed")
-    assert report.added == [("rope", case, [passed, tampered])], "the clock has found something"
-    assert report.ended
+    backward = f"a/rope {case.name} backward: TAMPERED\n    while timed\n"
+    assert backward in capsys.readouterr().out, "the clock has found something"

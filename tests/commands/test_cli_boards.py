@@ -1,6 +1,7 @@
 """`study leaderboard`: what it draws from records, without torch, and what it refuses."""
 
 import json
+import shutil
 
 import pytest
 
@@ -8,15 +9,9 @@ from tests.support.study import one_line
 
 
 @pytest.mark.slow
-def test_results_of_another_schema_are_refused(study, recorded):
-    recorded.write_text(recorded.read_text() + '{"schema": 99, "kind": "row"}\n')
-    assert "line 3" in one_line(study("leaderboard"))
-
-
-@pytest.mark.slow
 def test_leaderboard_needs_no_torch_and_writes_the_boards(study, repository, recorded):
     options = "--op rope --only house --device cpu --verbose"  # bench's own, as nox hands them on
-    ran = study("leaderboard", *options.split(), hidden="torch triton")
+    ran = study("leaderboard", *options.split(), hidden="torch triton matplotlib")
     assert ran.code == 0, ran.err
     readme, whole = ((repository / name).read_text() for name in ("README.md", "LEADERBOARD.md"))
     for text, score in ((ran.out, "2.50"), (whole, "2.50"), (readme, "| 2.50 |")):
@@ -44,14 +39,9 @@ def test_leaderboard_draws_the_plots_without_torch(study, repository, plotted):
     path = "docs/plots/gpu/rope-bandwidth.svg"
     assert (repository / path).read_text().startswith("<?xml")
     assert f"({path})" in (repository / "LEADERBOARD.md").read_text()
-
-
-@pytest.mark.slow
-def test_plots_need_matplotlib_and_the_board_does_not(study, recorded, request):
-    assert study("leaderboard", hidden="matplotlib").code == 0
-    request.getfixturevalue("plotted")
+    shutil.rmtree(repository / "docs")
     line = one_line(study("leaderboard", hidden="matplotlib"))
-    assert "package matplotlib is missing" in line
+    assert "package matplotlib is missing" in line, "as no board without a plot says"
 
 
 @pytest.fixture
@@ -75,12 +65,8 @@ def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repos
     assert not (repository / "LEADERBOARD.md").exists()
 
 
-@pytest.mark.slow
-def test_two_runs_of_another_op_are_told_to_bench_again(study, twice):
+def test_runs_of_another_op_or_that_timed_nothing_have_nothing_to_compare(study, twice):
     assert "run bench again" in one_line(study("leaderboard", "--compare", "--op", "rotate_half"))
-
-
-def test_two_runs_that_timed_nothing_have_nothing_to_compare(study, twice):
     for path in twice:
         path.write_text(path.read_text().replace('"cuda"', '"cpu"'))
     assert "run bench again" in one_line(study("leaderboard", "--compare"))
@@ -135,9 +121,12 @@ def test_no_results_and_two_ways_at_once_are_refused(study):
 
 
 @pytest.mark.slow
-def test_a_torn_last_line_is_a_notice_and_without_a_terminal_nothing_is_coloured(study, recorded):
+def test_a_torn_last_line_is_a_notice_and_another_schema_is_refused(study, recorded):
+    """Without a terminal nothing is coloured."""
     recorded.write_text(recorded.read_text() + '{"schema": 2, "ki')
     ran = study("leaderboard", hidden="torch")
     assert ran.code == 0
     assert len(ran.err.splitlines()) == 1
     assert "house/rope" in ran.out and "\x1b" not in ran.out + ran.err
+    recorded.write_text(recorded.read_text().replace('{"schema": 2, "ki', '{"schema": 99}\n'))
+    assert "line 3" in one_line(study("leaderboard")), "another schema is refused"

@@ -11,7 +11,7 @@ import pytest
 from triton.compiler.errors import CompilationError
 
 from common import ops, paths, source
-from common.commands.report import SHOWN, TierReport, excerpt, place_of
+from common.commands.report import SHOWN, TierReport, excerpt
 from common.sandbox.failures import judge
 from common.verdicts import Verdict
 from tests.support.asking import ask, workers
@@ -63,27 +63,16 @@ def refusal(text: str | None) -> CompilationError:
 def test_a_kernel_that_does_not_compile_is_shown_where(folder, monkeypatch):
     """The front end's own text has the kernel's source up to there instead."""
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
-    reply = judge(refusal("arange's range must be a power of 2"))
-    assert reply == {
-        "verdict": "COMPILE_ERROR",
-        "reason": "a kernel does not compile: arange's range must be a power of 2, "
-        "line 8 of rope.py: tl.arange(0, d)",
-    }
-
-
-def test_the_innermost_kernel_is_shown(folder, monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     outer = CompilationError("def another():\n    pass", ast.parse("_kernel()").body[0])
     outer.__cause__ = refusal(None)
     outer.__cause__.__cause__ = ValueError("no\npower of 2")
-    assert judge(outer)["reason"] == (
-        "a kernel does not compile: ValueError: no power of 2, line 8 of rope.py: tl.arange(0, d)"
-    )
-
-
-def test_a_kernel_in_no_file_has_no_place(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    assert judge(refusal("no"))["reason"] == "a kernel does not compile: no"
+    place = "line 8 of rope.py: tl.arange(0, d)"
+    for error, words in ((refusal("no power of 2"), f"no power of 2, {place}"),
+                         (outer, f"ValueError: no power of 2, {place}")):  # fmt: skip
+        reason = f"a kernel does not compile: {words}"
+        assert judge(error) == {"verdict": "COMPILE_ERROR", "reason": reason}
+    (folder / "rope.py").unlink()
+    assert judge(refusal("no"))["reason"] == "a kernel does not compile: no", "it is in no file"
 
 
 @pytest.mark.parametrize(
@@ -97,56 +86,38 @@ def test_a_kernel_in_no_file_has_no_place(tmp_path, monkeypatch):
 )
 def test_a_place_is_an_expression_or_the_whole_line(columns, shown, folder):
     assert source.place(str(folder / "rope.py"), 8, *columns) == f"line 8 of rope.py: {shown}"
-
-
-def test_a_place_without_a_file_is_a_line():
-    assert source.place("/no/such/file.py", 3, 3, 0, 5) == "line 3 of file.py"
+    assert source.place("/no/such/file.py", 8, *columns) == "line 8 of file.py"
 
 
 # --- excerpts -------------------------------------------------------------------------------------
 
 
-def test_an_excerpt_has_carets_under_the_expression(folder):
-    assert excerpt(REASON, folder) == [
-        "rope.py:8",
-        "8 |     col = tl.arange(0, d)",
-        "  |           ^^^^^^^^^^^^^^^",
-    ]
-
-
-def test_each_place_is_shown(folder):
-    """Two programs that conflict; words follow the first expression."""
-    reason = (
-        "program (0,) writes y + 3, line 9 of rope.py: tl.store(y + col, tl.load(x + col)), "
-        "which program (1,) reads, line 9 of rope.py: tl.load(x + col)"
-    )
-    first, second = excerpt(reason, folder)[2], excerpt(reason, folder)[5]
-    assert first.count("^") == len("tl.store(y + col, tl.load(x + col))")
-    assert second == " " * 2 + "| " + " " * 22 + "^" * len("tl.load(x + col)")
+CARETS = ["rope.py:8", "8 |     col = tl.arange(0, d)", "  |           ^^^^^^^^^^^^^^^"]
+STORE = ["rope.py:9", "9 |     tl.store(y + col, tl.load(x + col))",
+         "  |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"]  # fmt: skip
+LOAD = [*STORE[:2], "  |                       ^^^^^^^^^^^^^^^^"]
+CONFLICT = ("program (0,) writes y + 3, line 9 of rope.py: tl.store(y + col, tl.load(x + col)), "
+            "which program (1,) reads, line 9 of rope.py: tl.load(x + col)")  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "reason",
-    ["output at [0]: expected 1, got 2", "bad, line 8 of another.py: x", "bad, line 99 of rope.py"],
+    ("reason", "lines"),
+    [
+        (REASON, CARETS),
+        (CONFLICT, [*STORE, *LOAD]),  # words follow the first expression
+        ("output at [0]: expected 1, got 2", []),
+        ("bad, line 8 of another.py: x", []),
+        ("bad, line 99 of rope.py", []),
+        ("bad, line 6 of rope.py: %", ["rope.py:6", "6 | @triton.jit"]),  # it has changed meanwhile
+    ],
 )
-def test_a_reason_without_a_line_that_is_there_has_none(reason, folder):
-    assert excerpt(reason, folder) == []
-
-
-def test_a_line_that_has_changed_meanwhile_has_no_carets(folder):
-    assert excerpt("bad, line 6 of rope.py: %", folder) == ["rope.py:6", "6 | @triton.jit"]
+def test_an_excerpt_has_carets_under_each_expression(reason, lines, folder):
+    assert list(excerpt(reason, folder)) == lines
 
 
 def test_a_line_reaches_the_terminal_without_its_control_characters(tmp_path):
     (tmp_path / "rope.py").write_text("\tbad('\x1b[31m')\n")
-    assert excerpt("bad, line 1 of rope.py", tmp_path)[1] == "1 |  bad(' [31m')"
-
-
-@pytest.mark.parametrize(
-    ("reason", "place"), [(REASON, "line 8 of rope.py"), ("output at [0]: expected 1", "")]
-)
-def test_the_place_of_a_reason(reason, place):
-    assert place_of(reason) == place
+    assert list(excerpt("bad, line 1 of rope.py", tmp_path))[1] == "1 |  bad(' [31m')"
 
 
 # --- check ----------------------------------------------------------------------------------------
@@ -169,15 +140,10 @@ def printed(tmp_path, monkeypatch, capsys):
     return printed
 
 
-def test_check_shows_the_line_and_the_carets(printed):
-    assert "\n    8 |     col = tl.arange(0, d)\n      |           ^^^^^^^^^^^^^^^\n" in printed(
-        REASON
-    )
-
-
 def test_reports_of_one_place_are_one(printed):
-    out = printed(*(f"program ({n},): reads x + {n} of 8, line 9 of rope.py: x" for n in range(3)))
-    assert out.count("    rope.py:9\n") == 1
+    reason = "program ({}): reads x + {} of 8, line 8 of rope.py: tl.arange(0, d)"
+    out = printed(*(reason.format(n, n) for n in range(3)))
+    assert out.count("\n    ".join(["", *CARETS]) + "\n") == 1
     assert "3 RUNTIME_ERROR (--verbose shows each)" in out
 
 

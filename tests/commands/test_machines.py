@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +16,7 @@ from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 from common.processes import VISIBLE
 from common.solutions import discover
+from common.wire import Ticket
 from tests.support.study import one_line
 
 # --- which GPU ------------------------------------------------------------------------------------
@@ -27,10 +27,9 @@ def visible(monkeypatch):
     """Choose a device among four GPUs; return what CUDA_VISIBLE_DEVICES becomes."""
     monkeypatch.setenv(VISIBLE, "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: os.environ.get(VISIBLE) != "9")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4 if VISIBLE not in os.environ else 0)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     monkeypatch.setattr(gpus, "driver", lambda: True)
-    counted = SimpleNamespace(stdout="4\n")
-    monkeypatch.setattr(gpus.subprocess, "run", lambda *_, env, **__: counted)
 
     def choose(device, before=None):
         monkeypatch.delenv(VISIBLE)
@@ -74,22 +73,12 @@ def test_a_gpu_that_is_not_there_is_one_line(visible, device, before, says):
     assert str(caught.value) == says
 
 
-@pytest.mark.slow
-def test_the_gpus_are_counted_by_torch():
-    """In an environment of its own: CUDA would keep the choice that this process made."""
-    environment = {**os.environ, VISIBLE: ""}
-    assert gpus.missing(1, environment) == "there is no cuda:1: torch finds no GPU"
-
-
-@pytest.mark.parametrize("text", ["cpu", "cuda", "cuda:0", "cuda:12"])
-def test_a_device_is_named_as_torch_names_it(text):
-    assert options.device_argument(text) == text
-
-
-@pytest.mark.parametrize("text", ["cuda:", "cuda:x", "cuda1", "cuda:-1", "gpu", "cuda:1,2", ""])
-def test_another_name_is_no_device(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="give cpu, cuda or cuda:1"):
-        options.device_argument(text)
+def test_a_device_is_named_as_torch_names_it():
+    for text in ("cpu", "cuda", "cuda:0", "cuda:12"):
+        assert options.device_argument(text) == text
+    for text in ("cuda:", "cuda:x", "cuda1", "cuda:-1", "gpu", "cuda:1,2", ""):
+        with pytest.raises(argparse.ArgumentTypeError, match="give cpu, cuda or cuda:1"):
+            options.device_argument(text)
 
 
 @pytest.mark.parametrize("command", ["grade", "bench", "check house", "tune house"])
@@ -102,13 +91,9 @@ def test_without_a_gpu_every_command_says_so(study, command):
 # --- what it shares -------------------------------------------------------------------------------
 
 
-def test_memory_that_another_process_maps_passes(fork_server):
-    assert sharing.check_sharing(fork_server) is None
-
-
 def test_memory_that_another_process_cannot_map_is_one_line(fork_server, monkeypatch):
     """The process dies of it, and the next one starts from the same server."""
-    lost = {"nbytes": 1, "cuda": ["no handle"]}
+    lost = Ticket(1, (0, b"no handle", 1, 0, b"", 0, b"", False))
     monkeypatch.setattr(Arena, "ticket", lambda arena: lost)
     monkeypatch.setattr(Arena, "fds", [])
     with pytest.raises(UserError) as caught:
@@ -118,7 +103,7 @@ def test_memory_that_another_process_cannot_map_is_one_line(fork_server, monkeyp
     assert "could not map" in line
     assert line.endswith("; --device cpu grades without the GPU")
     monkeypatch.undo()
-    sharing.check_sharing(fork_server)
+    assert sharing.check_sharing(fork_server) is None, "it can be mapped"
 
 
 @pytest.fixture
@@ -140,15 +125,14 @@ def refused(fork_server, monkeypatch):
     return message
 
 
-def test_a_driver_that_gives_no_handle_is_quoted(refused):
+def test_a_driver_that_gives_no_handle_is_quoted_and_what_to_do_depends_on_the_machine(
+    refused, monkeypatch
+):
     assert refused() == (
         "this machine cannot share GPU memory between processes"
         " (CUDA IPC: CUDA error: operation not supported):"
         " start a container with --ipc=host; --device cpu grades without the GPU"
     )
-
-
-def test_what_to_do_depends_on_the_machine(refused, monkeypatch):
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:9,expandable_segments:True")
     assert ": leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF;" in refused()
     monkeypatch.setattr(sharing.platform, "release", lambda: "5.15.167.4-microsoft-standard-WSL2")
@@ -169,7 +153,7 @@ def test_a_sweep_on_a_gpu_probes_first_and_one_without_does_not(monkeypatch):
         raise UserError("no sharing")
 
     monkeypatch.setattr(sweep, "ForkServer", Server)
-    monkeypatch.setattr(sharing, "check_sharing", refuse)
+    monkeypatch.setattr(sweep, "check_sharing", refuse)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
     Sweep("cpu")
     with pytest.raises(UserError, match="no sharing"):
@@ -180,39 +164,22 @@ def test_a_sweep_on_a_gpu_probes_first_and_one_without_does_not(monkeypatch):
 # --- its dtypes -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def gpu(monkeypatch):
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_cases_of_a_dtype_that_the_gpu_lacks_are_left_out(monkeypatch, capsys, bfloat16):
     """A GPU with room for everything, and with bfloat16 or without."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 60, 1 << 60))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bfloat16)
     monkeypatch.setattr(gpus, "driver", lambda: True)
-
-    def has(bfloat16):
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bfloat16)
-
-    return has
-
-
-def dtypes(device):
-    house = [each for each in discover() if each.name in ("house/rope", "house/rotate_half")]
-    return {case.dtype for _, cases in tier_cases(house, "board", device) for case in cases}
-
-
-def test_cases_of_a_dtype_that_the_gpu_lacks_are_left_out(gpu, capsys):
-    gpu(False)
     assert options.device(argparse.Namespace(device=None)) == "cuda"
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == "study: Tesla T4 has no bfloat16: cases of that dtype are left out"
-    assert dtypes("cuda") == {"float32", "float16"}
-    assert "bfloat16" in dtypes("cpu")
-
-
-def test_with_bfloat16_nothing_is_left_out_or_said(gpu, capsys):
-    gpu(True)
-    assert options.device(argparse.Namespace(device="cuda")) == "cuda"
-    assert not capsys.readouterr().err
-    assert dtypes("cuda") == {"bfloat16", "float16", "float32"}
+    line = "study: Tesla T4 has no bfloat16: cases of that dtype are left out"
+    assert capsys.readouterr().err.splitlines() == [line] * (not bfloat16)
+    house = [each for each in discover() if each.name in ("house/rope", "house/rotate_half")]
+    dtypes = {device: {case.dtype for _, cases in tier_cases(house, "board", device)
+                       for case in cases} for device in ("cpu", "cuda")}  # fmt: skip
+    assert "bfloat16" in dtypes["cpu"]
+    assert dtypes["cuda"] == {"float32", "float16", *["bfloat16"] * bfloat16}
 
 
 def test_without_a_driver_the_device_is_known_before_torch_is(monkeypatch):

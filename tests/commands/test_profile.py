@@ -16,12 +16,12 @@ from common.measure import machine, rows, timed_process
 from common.measure.rows import Measured
 from common.paths import CONTRIBUTORS
 from common.peaks import Peak
-from common.records.lines import SCHEMA, Record, Summary
 from common.sandbox import contestants
 from common.sandbox.alone import solo
 from common.solutions import Solution
 from common.spec import Work
 from common.tools import ncu as nsight
+from tests.support import boards
 
 ROPE, MASKED = ops.load("rope"), ops.load("masked_linear")
 LONG = "sbhd-16384x1x8x256-float32"
@@ -31,16 +31,9 @@ WORK = Work(bytes=20_000_000, flops=1_000_000_000)
 
 
 def row(us=20.0, host=5.0, **fields):
-    times = {"solution": us, "eager": 50.0, "copy": 10.0} | fields.pop("gpu", {})
-    plain = Record(
-        schema=SCHEMA, run="r1", solution="house/rope", op="rope", case="c1", params={},
-        track="core", ranked_by="gpu", direction="forward", verdict="PASSED", error=0.5, bytes=8,
-        flops=9, sources="s1", harness="h1",
-        gpu={name: Summary.of([value] * 9) for name, value in times.items()},
-        host={name: Summary.of([value] * 9)
-              for name, value in (("solution", host), ("eager", 5.0), ("no_grad", host / 2))},
-    )  # fmt: skip
-    return msgspec.structs.replace(plain, **fields)
+    hosts = {"solution": host, "eager": 5.0, "no_grad": host / 2}
+    times = {"copy": 10.0, "host": {name: boards.summary(us) for name, us in hosts.items()}}
+    return boards.row("house/rope", us, 50.0, **times | fields)
 
 
 # --- what binds -----------------------------------------------------------------------------------
@@ -50,10 +43,10 @@ def row(us=20.0, host=5.0, **fields):
     ("measured", "binds"),
     [
         (row(), "memory"),
-        (row(gpu={"dense": 9.0}), "memory"),
-        (row(gpu={"dense": 11.0}), "arithmetic"),
+        (row(dense=9.0), "memory"),
+        (row(dense=11.0), "arithmetic"),
         (row(host=21.0), "launch"),
-        (row(host=21.0, gpu={"dense": 11.0}), "launch"),
+        (row(host=21.0, dense=11.0), "launch"),
         (row(host=20.0), "memory"),
     ],
 )
@@ -63,7 +56,7 @@ def test_the_host_binds_where_it_is_slower_and_else_the_slower_limit(measured, b
 
 def test_a_share_is_of_the_measured_limit_and_of_the_peak_where_that_is_known():
     """20 MB at 2 TB/s take 10 us."""
-    found = times(row(gpu={"dense": 15.0}), WORK, PEAK, "float32")
+    found = times(row(dense=15.0), WORK, PEAK, "float32")
     assert found == ["20.0", "5.0", "2.5", "dense 15.0", "75%", "", "50%", "arithmetic"]
     assert times(row(), WORK, None, "float32")[-2] == ""
 
@@ -132,25 +125,18 @@ def test_each_direction_is_a_line_and_a_trace(on_a_gpu, capsys, tmp_path):
         assert any("_Rope" in str(name) for name in names), names
 
 
-def test_what_failed_is_said_and_not_traced(on_a_gpu, capsys, tmp_path):
+def test_what_failed_or_has_no_trace_is_said(on_a_gpu, monkeypatch, capsys, tmp_path):
     failure = {"verdict": "UNSUPPORTED", "reason": "no grad", "gpu": {}, "host": {}}
     on_a_gpu[1] = msgspec.structs.replace(on_a_gpu[1], **failure)
     profile.profile([HOUSE], "cuda", verbose=False)
     assert "UNSUPPORTED: no grad" in capsys.readouterr().out
-    assert [path.stem[-7:] for path in tmp_path.rglob("*.json")] == ["forward"]
-
-
-@pytest.mark.parametrize(
-    ("reply", "says"),
-    [
-        ({"trace": "{torn"}, "no JSON"),
-        ({"verdict": "CRASHED", "reason": "the process ended by SIGSEGV"}, "ended by SIGSEGV"),
-    ],
-)
-def test_a_trace_that_is_none_is_said(on_a_gpu, monkeypatch, capsys, tmp_path, reply, says):
+    (trace,) = tmp_path.rglob("*.json")
+    assert trace.stem.endswith("-forward")
+    trace.unlink()
+    reply = {"verdict": "CRASHED", "reason": "the process ended by SIGSEGV"}
     monkeypatch.setattr(timed_process, "trace_case", lambda *_: reply)
     profile.profile([HOUSE], "cuda", verbose=False)
-    assert says in capsys.readouterr().out
+    assert "ended by SIGSEGV" in capsys.readouterr().out
     assert not list(tmp_path.rglob("*.json"))
 
 

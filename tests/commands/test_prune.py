@@ -32,7 +32,7 @@ def record(folder, run, *rows, only=None, tier="board", end=True):
     """A run of these rows, each with samples."""
     file = RunWriter(path_of(folder, run))
     selection = Selection(only=only, tier=tier)
-    file.begin(replace(GPU_RUN, run=run, selection=selection))
+    file.write(replace(GPU_RUN, run=run, selection=selection))
     for each in rows:
         ours = replace(each, run=run, tier=tier)
         samples = {name: [time.median] * 50 for name, time in ours.gpu.items()}
@@ -135,9 +135,9 @@ def test_cases_left_out_and_the_memory_of_a_run_stay(tmp_path):
     folder = tmp_path / "a-gpu"
     for run in ("r1", "r2", "r3"):
         file = RunWriter(path_of(folder, run))
-        file.begin(replace(GPU_RUN, run=run))
+        file.write(replace(GPU_RUN, run=run))
         file.rows([row(run=run)])
-        file.left_out(LeftOut(schema=SCHEMA, run=run, op="rope", case="c2", reason="too large"))
+        file.write(LeftOut(schema=SCHEMA, run=run, op="rope", case="c2", reason="too large"))
         file.end(run, {"harness": 1})
         file.close()
     before, memory = shown(folder), runs.read(folder).memory

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from common import ops, solutions
-from common.commands.report import SHOWN, Coverage, TierReport
+from common.commands.report import SHOWN, TierReport, coverage
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.verdicts import ENDED, Picture, Verdict
@@ -17,28 +17,28 @@ CASES = [case for case in ROPE.cases("smoke") if not case.span]
 PICTURE = Picture("position", "feature", (1, 1), ("··", "██"), ())
 
 
-def answers(report, fails, name="a/rope", reason="output wrong: {}", **fields):
-    """Add an answer to each case, which fails where `fails` says so."""
+def answers(
+    report,
+    fails=lambda case: True,
+    name="a/rope",
+    reason="output wrong: {}",
+    verdict="INCORRECT_NUMERICAL",
+    directions=("forward",),
+    **fields,
+):
+    """Add an answer to each case, which fails where `fails` says so; return the report."""
     for case in CASES:
+        several = [(name, "rope", case.name, each) for each in directions]
         said = reason.format(case.name)
-        bad = Verdict(name, "rope", case.name, "forward", "INCORRECT_NUMERICAL", said, **fields)
-        good = Verdict(name, "rope", case.name, "forward", "PASSED")
-        report.add(ROPE, case, [bad if fails(case) else good])
+        bad = [Verdict(*each, verdict, said, **fields) for each in several]
+        report.add(
+            ROPE, case, bad if fails(case) else [Verdict(*each, "PASSED") for each in several]
+        )
+    return report
 
 
 def few_heads(case):
     return case.h > 1 and all(case.shape)
-
-
-def test_the_first_failure_is_shown_at_once(capsys):
-    report = TierReport("smoke", verbose=False)
-    answers(report, few_heads)
-    assert report.failed
-    first = next(case.name for case in CASES if few_heads(case))
-    assert capsys.readouterr().out.splitlines() == [
-        f"a/rope {first} forward: INCORRECT_NUMERICAL",
-        f"    output wrong: {first}",
-    ]
 
 
 def test_what_does_not_compile_takes_the_place_of_the_interpreters_verdict(capsys):
@@ -61,10 +61,14 @@ def test_what_does_not_compile_takes_the_place_of_the_interpreters_verdict(capsy
     assert f"{failing - 1} INCORRECT_NUMERICAL" in out and "2 COMPILE_ERROR" in out
 
 
-def test_the_summary_says_when_it_fails_then_the_smallest_cases(capsys):
-    report = TierReport("smoke", verbose=False)
-    answers(report, few_heads)
-    capsys.readouterr()
+def test_the_first_failure_is_shown_at_once_and_the_summary_says_when_it_fails(capsys):
+    report = answers(TierReport("smoke", verbose=False), few_heads)
+    assert report.failed
+    first = next(case.name for case in CASES if few_heads(case))
+    assert capsys.readouterr().out.splitlines() == [
+        f"a/rope {first} forward: INCORRECT_NUMERICAL",
+        f"    output wrong: {first}",
+    ]
     report.end()
     failing = [case for case in CASES if few_heads(case)]
     passing = [case for case in CASES if case.h == 1]
@@ -79,9 +83,7 @@ def test_the_summary_says_when_it_fails_then_the_smallest_cases(capsys):
 
 
 def test_each_failure_is_shown_once_where_all_are_asked_for(capsys):
-    report = TierReport("smoke", verbose=True)
-    answers(report, few_heads)
-    report.end()
+    answers(TierReport("smoke", verbose=True), few_heads).end()
     out = capsys.readouterr().out
     for case in filter(few_heads, CASES):
         assert out.count(f"output wrong: {case.name}\n") == 1
@@ -89,13 +91,9 @@ def test_each_failure_is_shown_once_where_all_are_asked_for(capsys):
 
 
 def test_a_file_that_does_not_import_is_said_once(capsys):
+    both = ("forward", "backward")
     report = TierReport("smoke", verbose=False)
-    for case in CASES:
-        report.add(ROPE, case, [
-            Verdict("a/rope", "rope", case.name, each, "COMPILE_ERROR", "no module named x")
-            for each in ("forward", "backward")
-        ])  # fmt: skip
-    report.end()
+    answers(report, reason="no module named x", verdict="COMPILE_ERROR", directions=both).end()
     assert capsys.readouterr().out.splitlines() == [
         f"a/rope {CASES[0].name} forward and backward: COMPILE_ERROR",
         "    no module named x",
@@ -111,7 +109,7 @@ def test_reasons_that_differ_in_a_last_count_are_the_same(capsys):
         report.add(ROPE, case, [
             Verdict("a/rope", "rope", case.name, "forward", "UNWRITTEN_OUTPUT", reason)
         ])  # fmt: skip
-    (group,) = report.groups("a/rope")
+    (group,) = report.groups()
     assert {each.reason.partition(" (")[0].rpartition(": ")[2] for each in group.smallest} == {
         "every element", "in part",
     }  # fmt: skip
@@ -121,7 +119,7 @@ def test_what_neither_cause_nor_property_explains_is_compared_with_other_cases()
     report = TierReport("smoke", verbose=False)
     answers(report, lambda case: case is CASES[7])
     answers(report, few_heads, name="b/rope")
-    answers(report, lambda case: True, name="c/rope")
+    answers(report, name="c/rope")
     ((group, case),) = report.unexplained([])
     assert (group.solution, case) == ("a/rope", CASES[7]), "b's has a property, and c's needs none"
     assert not list(report.unexplained([("a/rope", "forward")])), "its cause is known"
@@ -129,17 +127,12 @@ def test_what_neither_cause_nor_property_explains_is_compared_with_other_cases()
 
 @pytest.mark.parametrize("verdict", sorted(ENDED | {"COMPILE_ERROR"}))
 def test_ended_processes_are_not_asked_again(verdict):
-    report = TierReport("smoke", verbose=False)
-    for case in CASES:
-        found = verdict if case is CASES[7] else "PASSED"
-        report.add(ROPE, case, [Verdict("a/rope", "rope", case.name, "forward", found)])
+    report = answers(TierReport("smoke", False), lambda case: case is CASES[7], verdict=verdict)
     assert not list(report.unexplained([]))
 
 
 def test_one_failing_case_is_said_once(capsys):
-    report = TierReport("smoke", verbose=False)
-    answers(report, lambda case: case is CASES[7])
-    report.end()
+    answers(TierReport("smoke", verbose=False), lambda case: case is CASES[7]).end()
     assert capsys.readouterr().out.count(CASES[7].name) == 2, "its name and its reason"
 
 
@@ -157,18 +150,14 @@ def test_solutions_verdicts_and_directions_are_told_apart(capsys):
 @pytest.mark.parametrize(("directions", "told"), [(("forward",), False), (("backward",), True)])
 def test_the_upstream_gradient_explains_no_forward(directions, told, capsys):
     report = TierReport("smoke", verbose=False)
-    for case in CASES:
-        verdict = "INCORRECT_NUMERICAL" if case.upstream == "expanded" else "PASSED"
-        report.add(ROPE, case, [
-            Verdict("a/rope", "rope", case.name, each, verdict, case.name) for each in directions
-        ])  # fmt: skip
-    report.end()
+    answers(report, lambda case: case.upstream == "expanded", directions=directions).end()
     assert ("fails where upstream is expanded" in capsys.readouterr().out) == told
 
 
 def test_the_share_that_passes_is_said_with_the_commonest_reasons():
+    report = answers(TierReport("smoke", verbose=False), lambda case: False)
+    assert report.share == f"{len(CASES)} of {len(CASES)} verdicts"
     report = TierReport("smoke", verbose=False)
-    assert report.share == ""
     reasons = ["thd", *["interleaved"] * 3, *["does not take cp_size"] * 2, "d < 8"]
     for case, reason in zip(CASES, reasons, strict=False):
         verdict = Verdict("a/rope", "rope", case.name, "forward", "UNSUPPORTED", reason)
@@ -181,89 +170,34 @@ def test_the_share_that_passes_is_said_with_the_commonest_reasons():
     assert report.share == f"{right}; 7 not supported: {why}"
 
 
-def test_the_share_of_who_supports_all_has_no_reason():
-    report = TierReport("smoke", verbose=False)
-    answers(report, lambda case: False)
-    assert report.share == f"{len(CASES)} of {len(CASES)} verdicts"
-
-
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_picture_follows_where_it_is_asked_for(asked, capsys):
-    report = TierReport("smoke", verbose=False, picture=asked)
-    answers(report, few_heads, picture=PICTURE)
-    report.end()
+    answers(TierReport("smoke", verbose=False, picture=asked), few_heads, picture=PICTURE).end()
     assert ("position 0 ··\n" in capsys.readouterr().out) == asked
 
 
 # --- with solutions -------------------------------------------------------------------------------
 
 
-WRONG = {
-    solution.handle: solution
-    for solution in solutions.discover(ROOT / "tests" / "corpus" / "wrong")
-}
-
-
-@pytest.fixture
-def reported(fork_server, capsys):
-    """Return a function that grades a wrong kernel on smoke cases and returns the report."""
-
-    def report(handle, only):
-        solution = WRONG[handle]
-        op, found = ops.load(solution.op), TierReport("smoke", verbose=False, picture=True)
-        cases = [case for case in op.cases("smoke") if not case.span and only(case)]
-        with Sweep("cpu", server=fork_server) as sweep:
-            for graded in sweep.grade(op, cases, [solution]):
-                found.add(op, graded.case, list(graded.verdicts.values()))
-        found.end()
-        return capsys.readouterr().out
-
-    return report
-
-
-def plain(case):
-    """Return whether a solution answers the rope case that takes no further option."""
-    return case.track_of("forward") not in ("extended", "interleaved")
-
-
 @pytest.mark.slow
-def test_what_is_left_out_is_named_with_the_cases_that_have_it(reported):
-    out = reported("dropped_pass_through", lambda case: plain(case) and case.h < 4 and case.d < 60)
+def test_what_is_left_out_is_named_with_the_cases_that_have_it(fork_server, capsys):
+    everyone = solutions.discover(ROOT / "tests" / "corpus" / "wrong")
+    (solution,) = (each for each in everyone if each.handle == "dropped_pass_through")
+    report = TierReport("smoke", verbose=False, picture=True)
+    cases = [case for case in CASES if case.h < 4 and case.d < 60
+             and case.track_of("forward") not in ("extended", "interleaved")]  # fmt: skip
+    with Sweep("cpu", server=fork_server) as sweep:
+        for graded in sweep.grade(ROPE, cases, [solution]):
+            report.add(ROPE, graded.case, list(graded.verdicts.values()))
+    report.end()
+    out = capsys.readouterr().out
     assert re.search(
         r"rope forward: INCORRECT_NUMERICAL in \d+ of \d+ cases\n"
         r"    fails where d ≠ d2 \((\d+) of \1\), passes where d = d2 \((\d+) of \2\)\n"
         r"    \S+: output wrong: features .* \(what passes through\)",
         out,
     )
-    picture = "position 0 " + 12 * "·" + 7 * "█"
-    assert picture in out, "and the picture shows it"
-
-
-@pytest.mark.slow
-def test_one_batch_alone_is_right(reported):
-    out = reported("first_batch_only", lambda case: plain(case) and case.b < 4)
-    for direction, result in (("forward", "output"), ("backward", "the gradient of t")):
-        assert re.search(
-            rf"{direction}: INCORRECT_NUMERICAL in \d+ of \d+ cases\n"
-            r"    fails where b (?:> 1|= 2) \((\d+) of \1\), passes where b = 1 \((\d+) of \2\)\n"
-            rf"    \S+: {result} wrong: .*batch 1 of 2",
-            out,
-        )
-
-
-@pytest.mark.slow
-def test_a_mistake_in_every_case_is_said_so(reported):
-    out = reported("sine_sign_swapped", lambda case: case.s < 4 and plain(case))
-    assert "forward: INCORRECT_NUMERICAL in every case that has an element (" in out
-
-
-@pytest.mark.parametrize("verbose", [False, True])
-def test_check_shows_notes_where_it_shows_each_case(verbose, capsys):
-    passed = Verdict("a/rope", "rope", "7x2", "backward", "PASSED", notes=("a second one fails",))
-    op = ops.load("rope")
-    TierReport("smoke", verbose).add(op, next(op.cases("smoke")), [passed])
-    shown = "a/rope 7x2 backward, a note: a second one fails\n"
-    assert capsys.readouterr().out == (shown if verbose else "")
+    assert "position 0 " + 12 * "·" + 7 * "█" in out, "and the picture shows it"
 
 
 # --- coverage -------------------------------------------------------------------------------------
@@ -274,61 +208,36 @@ def both(solution: str, case: int, *verdicts: str, reason: str = "tomorrow") -> 
     return [Verdict(solution, "rope", f"case {case}", d, v, reason) for d, v in directions]
 
 
-def cover(*answers: tuple[str, str]) -> Coverage:
-    coverage = Coverage()
-    for case, verdicts in enumerate(answers):
-        coverage.add(both("alice/rope", case, *verdicts))
-    return coverage
-
-
 NONE = ("UNSUPPORTED", "UNSUPPORTED")
 FORWARD = ("PASSED", "UNSUPPORTED")
 FAILED = ("CRASHED", "CRASHED")
+SILENT = "alice/rope answers no case: it leaves all 3 unsupported"
+FEW = "alice/rope answers 1 of 11 cases, fewer than a tenth"
 
 
-def test_no_answer_at_all():
-    coverage = cover(*[NONE] * 3)
-    assert coverage.silent == {"alice/rope"}
-    assert list(coverage.lines()) == ["alice/rope answers no case: it leaves all 3 unsupported"]
+@pytest.mark.parametrize(
+    ("answers", "line"),
+    [([NONE] * 3, SILENT), ([FORWARD, *[NONE] * 10], FEW), ([FAILED, *[NONE] * 10], FEW),
+     ([FORWARD, *[NONE] * 9], None)],
+    ids=["no answer", "one direction is an answer", "a failure is an answer", "a tenth"],
+)  # fmt: skip
+def test_who_answers_nothing_or_little_is_said(answers, line):
+    found = [each for case, verdicts in enumerate(answers)
+             for each in both("alice/rope", case, *verdicts)]  # fmt: skip
+    assert coverage(found) == ({"alice/rope"} if line == SILENT else set(), [line] * bool(line))
+    bob = both("bob/rope", 0, *NONE)
+    assert "bob/rope" in coverage([*found, *bob])[0], "each counts for itself"
 
 
-@pytest.mark.parametrize("answer", [FORWARD, FAILED])
-def test_one_direction_or_a_failure_is_an_answer(answer):
-    coverage = cover(answer, *[NONE] * 10)
-    assert not coverage.silent
-    assert list(coverage.lines()) == ["alice/rope answers 1 of 11 cases, fewer than a tenth"]
-
-
-def test_a_tenth_is_not_few():
-    assert not list(cover(FORWARD, *[NONE] * 9).lines())
-
-
-def test_each_solution_counts_for_itself():
-    coverage = cover(FORWARD)
-    coverage.add(both("bob/rope", 0, *NONE))
-    assert coverage.silent == {"bob/rope"}
-
-
-def answered(*several: list[Verdict]) -> TierReport:
-    op = ops.load("rope")
+def test_check_fails_without_an_answer_and_counts_cases_not_directions(capsys):
     report = TierReport("smoke", verbose=False)
-    for case, found in zip(op.cases("smoke"), several, strict=False):
-        report.add(op, case, found)
+    for number, case in enumerate(CASES[:2]):
+        report.add(ROPE, case, both("alice/rope", number, *NONE, reason="bshd"))
     report.end()
-    return report
-
-
-def test_check_fails_without_an_answer(capsys):
-    report = answered(*(both("alice/rope", case, *NONE) for case in range(2)))
     assert report.failed
     assert "alice/rope answers no case: it leaves all 2 unsupported" in capsys.readouterr().out
-
-
-def test_check_counts_cases_not_directions(capsys):
-    report = answered(
-        *(both("alice/rope", case, *NONE, reason="bshd") for case in range(2)),
-        both("alice/rope", 2, *FORWARD, reason="the output has no grad_fn"),
-    )
+    report.add(ROPE, CASES[2], both("alice/rope", 2, *FORWARD, reason="the output has no grad_fn"))
+    report.end()
     out = capsys.readouterr().out
     assert not report.failed
     assert "    unsupported: bshd (2 cases)\n" in out
@@ -336,11 +245,13 @@ def test_check_counts_cases_not_directions(capsys):
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_check_shows_what_was_asked_where_it_shows_each_failure(verbose, capsys):
+def test_check_shows_notes_and_what_was_asked_where_it_shows_each_failure(verbose, capsys):
     failed = Verdict(
         "a/rope", "rope", "7x2", "forward", "NONDETERMINISTIC", "it differs",
-        plan="forward of first\ncomparison of first",
+        notes=("a second one fails",), plan="forward of first\ncomparison of first",
     )  # fmt: skip
     TierReport("smoke", verbose).add(ROPE, CASES[0], [failed])
-    asked = ["    asked forward of first", "    asked comparison of first"] if verbose else []
-    assert capsys.readouterr().out.splitlines()[1:] == ["    it differs", *asked]
+    note = ["a/rope 7x2 forward, a note: a second one fails"] * verbose
+    asked = ["    asked forward of first", "    asked comparison of first"] * verbose
+    said = ["a/rope 7x2 forward: NONDETERMINISTIC", "    it differs"]
+    assert capsys.readouterr().out.splitlines() == [*note, *said, *asked]

@@ -27,39 +27,27 @@ def test_a_line_says_what_is_done_and_how_long_the_rest_will_take(clock):
     now[0] += 63
     expected = "study: 42 of 362 rows, 1 min 10 s, about 9 min left (house/rope thd-64x16384)"
     assert steps.line() == expected
+    steps.skip(320)
+    steps.doing("counting house/rope")  # what follows the last step is not counted
+    assert steps.line() == "study: 42 of 42 rows, 1 min 10 s (counting house/rope)"
 
 
-def test_what_an_earlier_run_did_says_nothing_of_the_time_left(clock):
+def test_a_line_counts_verdicts_and_busy_devices(clock):
+    """What an earlier run did says nothing of the time left."""
     now, read = clock
-    steps = Steps("rows", 10, now=read)
+    steps = Steps("rows", 0, now=read)
+    steps.total(10)
     for kept in (True, True, True, True, False):
         steps.done("a", kept=kept)
     now[0] += 4
     assert steps.line() == "study: 5 of 10 rows, 4 s, about 20 s left (a)"
-
-
-def test_a_line_counts_verdicts_and_busy_devices(clock):
-    now, read = clock
-    steps = Steps("rows", 0, now=read)
-    steps.total(10)
     steps.busy = lambda: (3, 4)
     for verdict in ("PASSED", "PASSED", "CRASHED"):
-        steps.done("a", verdicts=[verdict])
-    steps.done("b", kept=True, verdicts=["PASSED"])
-    now[0] += 6
-    state = "0.50 rows/s, 3 PASSED, 1 CRASHED, 3 of 4 devices busy"
-    assert steps.line() == f"study: 4 of 10 rows, 6 s, about 12 s left, {state} (b)"
+        steps.done("b", verdicts=[verdict])
+    state = "1.00 rows/s, 2 PASSED, 1 CRASHED, 3 of 4 devices busy"
+    assert steps.line() == f"study: 8 of 10 rows, 4 s, about 2 s left, {state} (b)"
     steps.busy = lambda: (1, 1)
     assert "device" not in steps.line()
-
-
-def test_what_follows_the_last_step_is_said_and_not_counted(clock):
-    now, read = clock
-    steps = Steps("rows", 1, now=read)
-    steps.done("a")
-    steps.doing("counting house/rope")
-    now[0] += 4
-    assert steps.line() == "study: 1 of 1 rows, 4 s (counting house/rope)"
 
 
 class Periods(threading.Event):

@@ -22,32 +22,21 @@ pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "says"),
     [
-        {"schema": SCHEMA - 1},
-        {"kind": "guessed"},
-        {"microseconds": None},
-        {"tokens": "many"},
-        {"unheard": "of"},
-        {"config": None},
+        ({"schema": SCHEMA - 1}, "line 2 is no record of schema.*run tune"),
+        ({"schema": SCHEMA + 1}, f"line 2 has schema {SCHEMA + 1}.*and keep the file"),
+        ({"kind": "guessed"}, "line 2 is no record of schema.*run tune"),
+        ({"microseconds": None}, "line 2 is no record of schema.*run tune"),
+        ({"unheard": "of"}, "line 2 is no record of schema.*run tune"),
     ],
-    ids=lambda change: next(iter(change)),
+    ids=str,
 )
-def test_a_line_that_is_no_point_is_a_fault_that_names_it(alice, change):
+def test_a_line_that_is_no_point_is_a_fault_that_names_it(alice, change, says):
     alice.write().run(stop=2)
     first, second = alice.points.read_text().splitlines()
     alice.points.write_text(f"{first}\n{json.dumps(json.loads(second) | change)}\n")
-    with pytest.raises(UserError, match="line 2 is no record of schema") as caught:
-        alice.run()
-    assert "run tune" in str(caught.value)
-
-
-def test_a_line_of_a_newer_schema_is_kept(alice):
-    alice.write().run(stop=2)
-    first, second = alice.points.read_text().splitlines()
-    newer = json.dumps(json.loads(second) | {"schema": SCHEMA + 1})
-    alice.points.write_text(f"{first}\n{newer}\n")
-    with pytest.raises(UserError, match=f"line 2 has schema {SCHEMA + 1}.*and keep the file"):
+    with pytest.raises(UserError, match=says):
         alice.run()
 
 
@@ -96,7 +85,8 @@ def on_a_gpu(alice, monkeypatch):
             assert memory is None
             assert device == "cuda"
             clock = FakeClock(by_block, stop)
-            return whole(chosen, "cpu", clock, deadline=DEADLINE, quiet=quiet, server=alice.server)
+            patch.setattr(search, "time_forced", clock)
+            return whole(chosen, "cpu", deadline=DEADLINE, quiet=quiet, server=alice.server)
 
         with monkeypatch.context() as patch:
             patch.setattr(search, "tune", faked)

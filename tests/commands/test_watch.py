@@ -99,6 +99,8 @@ def test_what_does_not_compile_fails_and_is_mended(tmp_path, server, capsys, mon
 
 @pytest.mark.slow
 def test_what_passes_says_so_at_once_and_what_to_do_next(alice):
+    """An editor's lock is no broken file."""
+    (alice.folder / ".#rotate_half.py").symlink_to("alice@host.1234:1700000000")
     alice.save("rotate_half.py", RIGHT)
     lines = alice.round()
     assert lines[0].endswith(": PASSED")
@@ -128,17 +130,6 @@ def test_what_failed_last_is_asked_first_and_forgotten_once_it_passes(alice, mon
     assert not alice.watch._failed
 
 
-@pytest.mark.slow
-def test_a_helper_is_loaded_anew(alice):
-    alice.save("rotate_half.py", HELPED)
-    alice.save("helper.py", "SIGN = 1\n")
-    alice.round()
-    assert not alice.watch.passes
-    alice.save("helper.py", "SIGN = -1\n")
-    alice.round()
-    assert alice.watch.passes
-
-
 def test_a_syntax_error_is_one_line(alice):
     alice.save("rotate_half.py", RIGHT)
     alice.save("helper.py", "SIGN = (\n")
@@ -150,18 +141,14 @@ def test_a_syntax_error_is_one_line(alice):
 
 
 @pytest.mark.slow
-def test_an_editors_lock_is_no_broken_file(alice):
-    alice.save("rotate_half.py", RIGHT)
-    (alice.folder / ".#rotate_half.py").symlink_to("alice@host.1234:1700000000")
-    alice.round()
-    assert alice.watch.passes
-
-
-@pytest.mark.slow
-def test_files_come_and_go(alice):
+def test_files_come_and_go_and_a_helper_is_loaded_anew(alice):
     (line,) = alice.round()
     assert line.startswith("study: ")
-    alice.save("rotate_half.py", RIGHT)
+    alice.save("rotate_half.py", HELPED)
+    alice.save("helper.py", "SIGN = 1\n")
+    alice.round()
+    assert not alice.watch.passes
+    alice.save("helper.py", "SIGN = -1\n")
     alice.round()
     assert alice.watch.passes
     alice.save("rotate_half_other.py", WRONG)
@@ -184,12 +171,13 @@ def test_a_save_ends_the_round_under_way_even_where_a_kernel_hangs(alice, tmp_pa
     monkeypatch.setitem(worker.DEADLINE, "cpu", 100 * LONGEST)
     alice.save("rotate_half.py", hangs(tmp_path / "called"))
     alice.saves.get()
-    saves = iter(alice.saves.get, None)
+    saves = iter(alice.saves.get, None)  # without an end, as those of a folder
     followed = threading.Thread(target=alice.watch.follow, args=[saves], daemon=True)
     followed.start()
     assert wait_until((tmp_path / "called").exists)
     alice.save("rotate_half.py", RIGHT)
-    alice.saves.put(None)
+    wait_until(lambda: alice.watch.passes)
+    alice.watch.end()
     followed.join(LONGEST)
     assert not followed.is_alive()
     out = alice.capsys.readouterr().out
@@ -226,13 +214,16 @@ def test_an_interrupted_server_forks_nothing_until_it_resumes(server):
 # --- the command ----------------------------------------------------------------------------------
 
 
-class Command:
-    """`check --watch` of a folder, in a process of its own."""
+@pytest.fixture
+def command(repository):
+    """Start `check --watch` of a folder, and kill it where a test did not end it.
 
-    def __init__(self, repository, handle):
-        self.file = repository / "contributors" / handle / "rotate_half.py"
-        self.new = repository.parent / f"{handle}.py"
-        self.process = subprocess.Popen(
+    Return the process, and a function that says whether a line with these words comes.
+    """
+    started = []
+
+    def command(handle):
+        process = subprocess.Popen(
             [sys.executable, "-m", "common", "check", handle, "--watch"],
             cwd=repository,
             env=environment(),
@@ -240,84 +231,71 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.lines = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
+        started.append(process)
+        lines = queue.SimpleQueue()
 
-    def _read(self):
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put("")
+        def read():
+            for line in process.stdout:
+                lines.put(line)
+            lines.put("")
 
-    def says(self, words, seconds=LONGEST):
-        """Whether a line with these words comes."""
-        while line := self.lines.get(timeout=seconds):
-            if words in line:
-                return True
-        return False
+        def says(words, seconds=LONGEST):
+            while line := lines.get(timeout=seconds):
+                if words in line:
+                    return True
+            return False
 
-    def save(self, text):
-        """Put another file in the solution's place, which is one change, until that is seen."""
-
-        def look():
-            self.new.write_text(text)
-            self.new.replace(self.file)
-            with contextlib.suppress(queue.Empty):
-                return self.says("saved: rotate_half.py", LONGEST / 10)
-
-        assert wait_until(look)
-
-    def end(self):
-        """Press Ctrl-C; return the exit code and what stands on stderr."""
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(LONGEST), self.process.stderr.read()
-
-
-@pytest.fixture
-def command(repository):
-    """Start `check --watch`, and kill it where a test did not end it."""
-    started = []
-
-    def command(handle):
-        started.append(Command(repository, handle))
-        return started[-1]
+        threading.Thread(target=read, daemon=True).start()
+        return process, says
 
     yield command
     for each in started:
-        each.process.kill()
+        each.kill()
+
+
+def interrupted(process):
+    """Press Ctrl-C; return the exit code and what stands on stderr."""
+    process.send_signal(signal.SIGINT)
+    return process.wait(LONGEST), process.stderr.read()
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it_with_the_state_of_the_last_round(command, by_hand):
+def test_ctrl_c_ends_it_with_the_state_of_the_last_round(command, repository, by_hand):
     by_hand("watched", RIGHT)
-    watched = command("watched")
-    assert watched.says("Next: nox -s check -- watched")
-    watched.save(WRONG)
-    assert watched.says("INCORRECT_NUMERICAL") and watched.says("The next save is graded")
-    watched.save(RIGHT)
-    assert watched.says("Next: nox -s check -- watched")
-    code, errors = watched.end()
+    process, says = command("watched")
+
+    def save(text):
+        """Put another file in the solution's place, which is one change, until that is seen."""
+        new = repository.parent / "watched.py"
+        new.write_text(text)
+        new.replace(repository / "contributors" / "watched" / "rotate_half.py")
+        with contextlib.suppress(queue.Empty):
+            return says("saved: rotate_half.py", LONGEST / 10)
+
+    assert says("Next: nox -s check -- watched")
+    assert wait_until(lambda: save(WRONG))
+    assert says("INCORRECT_NUMERICAL") and says("The next save is graded")
+    assert wait_until(lambda: save(RIGHT))
+    assert says("Next: nox -s check -- watched")
+    code, errors = interrupted(process)
     assert code == 0 and "Traceback" not in errors
 
 
 @pytest.mark.slow
 def test_ctrl_c_amid_a_hanging_round_ends_it_with_1(command, by_hand, tmp_path):
     by_hand("hanging", hangs(tmp_path / "called"))
-    hanging = command("hanging")
-    assert hanging.says("Watching contributors/hanging: ")
+    process, says = command("hanging")
+    assert says("Watching contributors/hanging: ")
     assert wait_until((tmp_path / "called").exists)
-    assert hanging.end() == (1, "")
+    assert interrupted(process) == (1, "")
 
 
-def test_without_watchfiles_there_is_one_line(study):
-    line = one_line(study("check", "house", "--watch", hidden="watchfiles"))
-    assert "package watchfiles is missing" in line
-
-
+@pytest.mark.parametrize(
+    ("handle", "says"), [("house", "package watchfiles is missing"), ("nobody", "nobody")]
+)
 @pytest.mark.slow
-def test_a_handle_without_a_folder_is_a_mistake(study):
-    ran = study("check", "nobody", "--watch")
-    assert ran.code == 2
-    assert "nobody" in ran.err
+def test_what_cannot_be_watched_is_one_line(study, handle, says):
+    assert says in one_line(study("check", handle, "--watch", hidden="watchfiles"))
 
 
 # --- saves ----------------------------------------------------------------------------------------
@@ -327,64 +305,57 @@ AGAIN = 1.0
 """Seconds after which a file that was saved before its folder was watched is saved again."""
 
 
-class Saved:
-    """The files of a folder whose saves were seen, and waits for more of them."""
-
-    def __init__(self, folder):
-        self.folder, self.names, self.found = folder, set(), queue.SimpleQueue()
-
-    def sees(self, name, text=None):
-        """Whether a save of this file is seen; with a text it is written until one is."""
-
-        def look():
-            if text is not None:
-                (self.folder / name).write_text(text)
-            try:
-                seen = {path.name for path in self.found.get(timeout=AGAIN)}
-            except queue.Empty:
-                return False
-            self.names |= seen
-            return (self.folder / name).name in seen
-
-        return wait_until(look)
-
-
 @pytest.fixture
 def saved(tmp_path):
-    """The saves of a folder with one file."""
-    saved, end = Saved(tmp_path / "alice"), threading.Event()
-    saved.folder.mkdir()
-    (saved.folder / "old.py").write_text("0")
+    """Return a folder with one file, and the names of the saves seen once one of this file is.
+
+    With a text the file is written until a save of it is seen.
+    """
+    folder, found, names, end = tmp_path / "alice", queue.SimpleQueue(), set(), threading.Event()
+    folder.mkdir()
+    (folder / "old.py").write_text("0")
 
     def listen():
-        for several in watch.saves(saved.folder, end):
-            saved.found.put(several)
+        for several in watch.saves(folder, end):
+            found.put(several)
+
+    def seen(name, text=None):
+        def look():
+            if text is not None:
+                (folder / name).write_text(text)
+            with contextlib.suppress(queue.Empty):
+                several = {path.name for path in found.get(timeout=AGAIN)}
+                names.update(several)
+                return (folder / name).name in several
+
+        assert wait_until(look)
+        return names
 
     thread = threading.Thread(target=listen)
     thread.start()
-    yield saved
+    yield folder, seen
     end.set()
     thread.join(LONGEST)
     assert not thread.is_alive()
 
 
 def test_solutions_helpers_and_configurations_are_watched(saved):
-    folder = saved.folder
-    assert saved.sees("rope.py", "1")
+    folder, seen = saved
+    seen("rope.py", "1")
     (folder / "configs").mkdir()
-    assert saved.sees("configs/gpu.json", "{}")
+    seen("configs/gpu.json", "{}")
     (folder / "old.py").unlink()
-    assert saved.sees("old.py")
+    seen("old.py")
     (folder / "README.md").write_text("what I try")
     (folder.parent / "bob.py").write_text("of another folder")
     (folder / ".#rope.py").symlink_to("alice@host.1234:1700000000")  # Emacs's lock
-    assert saved.sees("last.py", "2")
-    assert saved.names == {"rope.py", "gpu.json", "old.py", "last.py"}
+    assert seen("last.py", "2") == {"rope.py", "gpu.json", "old.py", "last.py"}
 
 
 def test_a_folder_may_be_deleted_and_made_again(saved):
-    assert saved.sees("old.py", "1"), "it is watched"
-    (saved.folder / "old.py").unlink()
-    saved.folder.rmdir()
-    saved.folder.mkdir()
-    assert saved.sees("rope.py", "1")
+    folder, seen = saved
+    seen("old.py", "1")  # it is watched
+    (folder / "old.py").unlink()
+    folder.rmdir()
+    folder.mkdir()
+    seen("rope.py", "1")

@@ -1,4 +1,4 @@
-"""The house on a GPU: every way to launch has one result; how near to a copy, sweeping.py tells."""
+"""The house on a GPU: every way to launch has one result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.generators import sweeping
+from common.paths import CONTRIBUTORS
 
 pytestmark = pytest.mark.slow
 HELPERS = ("launch", "launching", "operators", "pairs", "rope", "rotary", "trigonometry")
@@ -19,7 +19,7 @@ HELPERS = ("launch", "launching", "operators", "pairs", "rope", "rotary", "trigo
 @pytest.fixture
 def house(monkeypatch):
     """Return the house's modules."""
-    monkeypatch.syspath_prepend(sweeping.HOUSE)
+    monkeypatch.syspath_prepend(str(CONTRIBUTORS / "house"))
     import launch
     import rope
     import rotary

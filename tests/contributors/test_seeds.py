@@ -17,7 +17,7 @@ from common.draws import Draws
 from common.grading import oracle
 from common.grading.exchange import Exchange
 from common.grading.plan import plan_of
-from common.grading.problem import OUTPUT, Once, Problem
+from common.grading.problem import OUTPUT, Problem
 from common.ops import rope
 from common.ops._draw import draw
 from common.ops._rope_cases import RopeCase
@@ -39,8 +39,8 @@ def results(solution, case, seed, ones, sweep, device):
     arguments, upstream = draw(rope.OP, case, seed, device)
     upstream = torch.ones_like(upstream) if ones else upstream
     expected = oracle.eager(rope.OP, arguments, upstream)
-    solved = Once(lambda: (expected, {}))
-    problem = Problem(rope.OP, case, device, arguments, upstream, solved, Draws(seed))
+    drawn = arguments, upstream
+    problem = Problem(rope.OP, case, device, *drawn, lambda: (expected, {}), Draws(seed))
     plan = plan_of(problem, solution)
     exchange = Exchange(problem, sweep.worker(solution), plan)
     for request in (exchange.forward, exchange.backward):

@@ -13,7 +13,7 @@ import torch
 
 from common import ops, paths
 from common.engines.benching import bench
-from common.engines.engine import Here, Job, Source
+from common.engines.engine import Here, Job
 from common.errors import UserError
 from common.grading import worker
 from common.grading.sweep import Sweep
@@ -186,7 +186,7 @@ def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkey
 
 
 def here(solution):
-    return Here(Job(command="bench", device="cpu", sources=(Source.of(solution),), tier="board"))
+    return Here(Job(command="bench", device="cpu", solutions=(solution,), tier="board"))
 
 
 def test_what_an_unconfined_worker_writes_is_taken_back(tmp_path, monkeypatch):

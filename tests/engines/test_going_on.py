@@ -6,7 +6,6 @@ import lzma
 from common import paths
 from common.engines import benching
 from common.engines.grading import Begins, Found, grade, part_of
-from common.measure import recording
 from common.records.lines import Selection
 from common.spec import DIRECTIONS
 from tests.support import killed
@@ -55,7 +54,7 @@ def test_other_versions_of_a_kind_begin_anew(target):
 def test_a_case_without_all_its_rows_is_done_again():
     whole = [row(case="whole", direction=each) for each in DIRECTIONS]
     rows = [*whole, row(case="half")]
-    assert recording._whole(rows) == whole
+    assert benching._whole(rows) == whole
 
 
 def test_a_run_that_lacks_its_end_alone_gets_it(tmp_path, monkeypatch):
@@ -77,16 +76,16 @@ def test_a_run_that_lacks_its_end_alone_gets_it(tmp_path, monkeypatch):
 
 
 def test_a_row_from_another_device_than_its_cases_first_says_so():
-    first = {}
+    run = benching.Recording(None, None, None, kept=[], skipped=set(), resumed=False)
     one, other = row(device="GPU-a"), row(device="GPU-b")
-    assert benching._noted(one, first) == one
-    assert benching._noted(row(device="GPU-b", case="c9"), first).disturbed == {}
-    noted = benching._noted(other, first)
+    assert run.noted(one) == one
+    assert run.noted(row(device="GPU-b", case="c9")).disturbed == {}
+    noted = run.noted(other)
     assert noted.device_state["elsewhere"] == "GPU-a"
     assert noted.disturbed == {"gpu": ["another device than the case's other rows"]}
-    assert benching._noted(row(device="GPU-a"), first).disturbed == {}
+    assert run.noted(row(device="GPU-a")).disturbed == {}
     failed = row(device="GPU-b", gpu={}, host={}, verdict="CRASHED")
-    assert benching._noted(failed, first) == failed, "it has no times"
+    assert run.noted(failed) == failed, "it has no times"
 
 
 def test_a_run_that_goes_on_on_another_device_says_so(tmp_path, monkeypatch):
@@ -101,7 +100,7 @@ def test_a_run_that_goes_on_on_another_device_says_so(tmp_path, monkeypatch):
     path.write_bytes(b"".join(whole[:3]).replace(b'"device":"a"', b'"device":"z"').replace(
         b'"device":"b"', b'"device":"z"'))  # fmt: skip
     rows = [each.row for each in benching.bench(killed.fleet(tmp_path, "bench"), Selection(), {})
-            if isinstance(each, benching.Taken)]  # fmt: skip
+            if isinstance(each, benching.Taken) and not each.kept]  # fmt: skip
     assert len(rows) == 4 * killed.COUNT - 2
     apart = {(each.solution, each.case) for each in rows if each.device_state.get("elsewhere")}
     assert apart == {("bob/rope", each.case) for each in rows if each.device_state.get("elsewhere")}

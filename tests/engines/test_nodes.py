@@ -3,15 +3,17 @@
 import os
 import socket
 import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from common.engines import ray_engine
-from common.engines.engine import Source
 from common.engines.ray_engine import LOOPBACK, Actor, own_cores, runtime_environment, share_cores
 from common.errors import UserError
+from common.paths import ROOT
 from common.sandbox import landlock
+from common.solutions import Solution
 from tests.support import forked
 from tests.support.jobs import job_in
 
@@ -76,13 +78,24 @@ def test_each_station_of_a_node_takes_the_cores_that_no_other_has():
         each.kill()
 
 
+def test_a_solution_is_found_in_a_nodes_copy_of_the_repository(folder, tmp_path, monkeypatch):
+    inside = Solution(ROOT / "contributors" / "house" / "rope.py", "rope")
+    outside = Solution(tmp_path / "alice" / "rope.py", "rope")
+    job = job_in(folder, solutions=(inside, outside))
+    sent = ray_engine.replace(job, solutions=ray_engine.moved(job, ray_engine.relative))
+    assert Actor(sent, 1)._job == job
+    monkeypatch.setattr(ray_engine, "ROOT", tmp_path / "ray" / "package")
+    there = tmp_path / "ray" / "package" / "contributors" / "house" / "rope.py"
+    assert [each.path for each in Actor(sent, 1)._job.solutions] == [there, outside.path]
+
+
 def test_a_station_needs_the_packages_of_the_jobs_peers(folder, monkeypatch):
     def require(packages):
         assert packages == ["quack"]
         raise ModuleNotFoundError(name="quack")
 
     monkeypatch.setattr(ray_engine, "require", require)
-    job = job_in(folder, sources=(Source("common/peers/quack/rope.py", "rope"),))
+    job = job_in(folder, solutions=(Solution(Path("common/peers/quack/rope.py"), "rope"),))
     with pytest.raises(UserError, match=r"^it lacks the package quack: install it there$"):
         Actor(job, 1).start()
 

@@ -9,13 +9,11 @@ import torch
 
 from common import cli
 from common.commands import engines, gpus
-from common.engines.engine import Here, Source, Station
+from common.engines.engine import Here, Station
 from common.engines.ray_engine import RayEngine
 from common.errors import UserError
 from common.measure.rows import Measured
-from common.paths import CONTRIBUTORS, ROOT
 from common.processes import VISIBLE
-from common.solutions import Solution
 from tests.support.fake_ray import Fleet
 from tests.support.jobs import job_in
 from tests.support.records import row
@@ -44,7 +42,7 @@ def test_what_an_earlier_run_did_is_planned_no_more():
 
 def test_a_row_tells_its_node_and_device():
     place = SimpleNamespace(node="n1", uuid="GPU-a")
-    found = Station._rows(SimpleNamespace(place=place), [Measured(row(), None, None)])
+    found = Station._answer(SimpleNamespace(place=place), [Measured(row(), None, None)])
     assert [(each.node, each.device) for each in found.rows] == [("n1", "GPU-a")]
 
 
@@ -52,15 +50,6 @@ def test_a_station_without_a_gpu_is_one_line(folder, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="torch finds no GPU"):
         Station(job_in(folder, device="cuda"))
-
-
-def test_a_source_is_found_in_any_copy_of_the_repository(tmp_path):
-    inside = Solution(CONTRIBUTORS / "house" / "rope.py", "rope")
-    assert Source.of(inside) == Source("contributors/house/rope.py", "rope")
-    assert Source.of(inside).solution == inside
-    outside = Solution(tmp_path / "alice" / "rope.py", "rope")
-    assert Source.of(outside).solution == outside
-    assert ROOT not in outside.path.parents
 
 
 # --- the options ----------------------------------------------------------------------------------

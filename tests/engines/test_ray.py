@@ -14,14 +14,13 @@ import pytest
 
 from common import paths
 from common.engines import ray_engine
-from common.engines.benching import Note, Recorded, bench
+from common.engines.benching import Recorded, bench
 from common.engines.engine import Here, Task
 from common.engines.ray_engine import OWN, SIZES, RayEngine, Remote
 from common.errors import UserError
-from common.processes import VISIBLE
+from common.processes import VISIBLE, parents
 from common.records import runs
 from common.records.lines import Selection
-from tests.generators.killing import descendants, stations
 from tests.support.jobs import job_in, verdicts
 from tests.support.processes import alive
 from tests.support.study import RIGHT
@@ -48,6 +47,25 @@ def cluster():
 
 def add(cluster, count=1):
     return cluster.add_node(num_cpus=2 * count, num_gpus=count)
+
+
+def descendants(process):
+    """Return the processes that a process started, and those that these did."""
+    own = [each for each, parent in parents() if parent == process]
+    return own + [each for one in own for each in descendants(one)]
+
+
+def stations(driver):
+    """Return the processes of a driver's stations, by the title that Ray gives them."""
+    return [each for each in descendants(driver) if title(each).startswith(b"ray::Actor")]
+
+
+def title(process):
+    """Return the words of a process, none where it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def wait_until_dead(node):
@@ -116,7 +134,7 @@ def test_a_killed_station_starts_again_and_each_row_comes_once(
         events = list(bench(RayEngine(job, cluster.address), Selection(), {}))
     cluster.remove_node(made)
     (recorded,) = (each for each in events if isinstance(each, Recorded))
-    (line,) = (each.line for each in events if isinstance(each, Note))
+    (line,) = (each for each in events if isinstance(each, str))
     assert line.endswith("was lost: its process or its node has ended")
     rows = [(row.key, row.verdict) for row in runs.read(recorded.path.parent).rows]
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "alone")

@@ -15,9 +15,13 @@ from common.commands import engines as options
 from common.engines import benching, grading, ray_engine
 from common.engines.engine import Engine, Station
 from common.engines.ray_engine import RayEngine, Remote
-from common.measure import recording
-from tests.engines import test_going_on, test_nodes, test_one_device, test_several_devices
-from tests.measure import test_recording
+from tests.engines import (
+    test_going_on,
+    test_nodes,
+    test_one_device,
+    test_recording,
+    test_several_devices,
+)
 
 FUTURE = "from __future__ import annotations"
 FAULTS = {
@@ -93,23 +97,23 @@ FAULTS = {
         test_one_device.test_what_an_earlier_run_did_is_planned_no_more,
     ),
     "bench goes on with an unfinished run": (
-        recording, "_unfinished", "return last if same", "return None if same",
+        benching, "_unfinished", "return last if same", "return None if same",
         test_recording.test_an_interrupted_run_is_gone_on_with,
     ),
     "of the same sources": (
-        recording, "_unfinished", "same and all(", "same or all(",
+        benching, "_unfinished", "same and all(", "same or all(",
         lambda: test_recording.test_otherwise_a_new_one_starts(
             {"digests": {test_recording.ALICE: ("s2", "h1")}}
         ),
     ),
     "of the same versions": (
-        recording, "_unfinished", "last.versions, last.selection", "fresh.versions, last.selection",
+        benching, "_unfinished", "last.versions, last.selection", "fresh.versions, last.selection",
         lambda: test_recording.test_otherwise_a_new_one_starts(
             {"fresh": replace(test_recording.FRESH, versions={"torch": "3"})}
         ),
     ),
     "a case without all its rows is done again": (
-        recording, "_whole", "all((*case, each) in known for each in DIRECTIONS)", "True",
+        benching, "_whole", "all((*case, each) in known for each in DIRECTIONS)", "True",
         test_going_on.test_a_case_without_all_its_rows_is_done_again,
     ),
     "a missing package is one line": (
@@ -125,7 +129,7 @@ FAULTS = {
 HONEST = {
     "all solutions answer a case on one device": (
         Engine, "tasks", "tuple(name for name in names[op]", "tuple(name for name in names[op][:1]",
-        test_several_devices.test_all_solutions_answer_a_case_on_one_device,
+        test_several_devices.test_every_case_is_done_once_and_by_all_stations,
     ),
     "a timed station has its GPU alone": (
         options, "chosen", 'and command == "bench"', "and False",
@@ -142,15 +146,15 @@ HONEST = {
         test_nodes.test_stations_have_cores_of_their_own,
     ),
     "a row tells node and device": (
-        Station, "_rows", "**where", "",
+        Station, "_answer", "**where", "",
         test_one_device.test_a_row_tells_its_node_and_device,
     ),
     "a case's row from another device says so": (
-        benching, "_noted", "other == row.device", "True",
+        benching.Recording, "noted", "other == row.device", "True",
         test_going_on.test_a_row_from_another_device_than_its_cases_first_says_so,
     ),
     "an interrupted run's rows too": (
-        benching, "_measured", "_devices(each.kept)", "{}",
+        benching.Recording, "__post_init__", "self.noted(row)", "pass",
         test_going_on.test_a_run_that_goes_on_on_another_device_says_so,
     ),
     "stations of a kind have the same versions": (

@@ -1,21 +1,15 @@
 """The scale of a sweep: what its driver's work costs here, and simulated devices that sleep.
 
-    python -m tests.generators.scaling            # the tables of docs/scale.md, in Markdown
-    python -m tests.generators.scaling --board    # the board's too, whose rows take a gigabyte
+    python -m tests.generators.scaling    # the tables of docs/scale.md, in Markdown
 
 The costs of the driver are measured. The devices are simulated, event by event: a case lasts as
 long as one of the committed record did, drawn around its mean, and the driver takes one answer
 after the other.
 """
 
-import argparse
-import contextlib
 import heapq
 import os
 import random
-import re
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -27,21 +21,16 @@ from common.paths import RESULTS
 from common.records import runs
 from common.records.lines import End, Record
 from common.records.writer import RunWriter, read_samples
-from tests.support import crowd
 
 DEVICES = (1, 10, 100, 1000)
 SOLUTIONS = (1, 100, 10_000)
-BOARDS = ((100, 1), (1000, 1), (10_000, 1), (10, 1000))
-"""Solutions and devices; each pair has 100 rows a solution and device."""
 SPREAD = 0.5
 """The deviation of the logarithm of a case's time."""
-PAUSE = 0.1
-"""Seconds between two looks at a board's memory."""
 SYNC, SYNCS = "a row synced to the disk, by the wall", 200
-KEPT = 10_000
-"""The rows of the record that costs are measured with."""
-CASES = crowd.CASES
-ROWS = 2 * CASES
+RECORD = RESULTS / "nvidia-h200"
+"""The record that costs are measured with."""
+CASES = 50
+"""Of a solution."""
 
 
 # --- costs ----------------------------------------------------------------------------------------
@@ -60,23 +49,20 @@ def seconds_a_row():
 
 def costs(folder):
     """The seconds of each step of the driver, a row; and the bytes that it holds of a row."""
-    crowd.tree(folder / "tree", solutions=KEPT // ROWS)
-    (path,) = (folder / "tree" / "results").glob("*/*.jsonl")
-    begun, row, *_ = runs.lines(path)
+    begun, row, *_ = runs.lines(runs.files(RECORD)[-1])
+    kept = len(runs.read(RECORD).rows)
     raw, sampled = msgspec.json.encode(row), recorded_samples()
     file = RunWriter(folder / "record" / "20260101-r.jsonl")
-    file.begin(begun)
+    file.write(begun)
     waiting = iter(sampled)
     steps = {
-        "a worker's answer decoded": (lambda: msgspec.json.decode(raw, type=Record), KEPT, 1),
+        "a worker's answer decoded": (lambda: msgspec.json.decode(raw, type=Record), kept, 1),
         "a row written, with its raw samples":
             (lambda: file.rows([row], [next(waiting)]), len(sampled), 1),
         "the run's end, which compresses the samples":
             (lambda: file.end(begun.run), 1, len(sampled)),
-        "a run begun beside older ones":
-            (lambda: RunWriter(path.parent / "2-s.jsonl").close(), 1, KEPT),
-        "a record merged, read in full": (lambda: runs.read(path.parent), 1, KEPT),
-        "a record read and ranked": (lambda: rank(runs.read(path.parent).latest()), 1, KEPT),
+        "a record merged, read in full": (lambda: runs.read(RECORD), 1, kept),
+        "a record read and ranked": (lambda: rank(runs.read(RECORD).latest()), 1, kept),
     }  # fmt: skip
     found = {name: measured(call, calls) / rows for name, (call, calls, rows) in steps.items()}
     found[SYNC] = measured(synced(folder / "synced", raw), SYNCS, time.perf_counter)
@@ -130,33 +116,6 @@ def simulate(devices, cases, seconds, driver, seed=0):
     return free, sum(lasting) / (devices * free)
 
 
-# --- board ----------------------------------------------------------------------------------------
-
-
-def board(root):
-    """The wall time, the processor's time and the peak memory of a board's processes: s, s, MB."""
-    began = time.perf_counter()
-    child = subprocess.Popen([sys.executable, "-m", "common", "leaderboard"], cwd=root,
-                             stdout=subprocess.DEVNULL)  # fmt: skip
-    peak, ended = 0, 0
-    while not ended:
-        time.sleep(PAUSE)
-        peak = max(peak, memory(child.pid))
-        ended, code, used = os.wait4(child.pid, os.WNOHANG)
-    assert code == 0
-    return time.perf_counter() - began, used.ru_utime + used.ru_stime, peak >> 10
-
-
-def memory(process):
-    """The KiB of a process and of its children; what several share counts once."""
-    folder = Path("/proc", str(process))
-    with contextlib.suppress(OSError):  # it ends
-        own = re.search(r"^Pss: +(\d+)", (folder / "smaps_rollup").read_text(), re.MULTILINE)
-        children = (folder / "task" / str(process) / "children").read_text().split()
-        return (int(own[1]) if own else 0) + sum(map(memory, children))
-    return 0
-
-
 def table(header, rows):
     """Print a table in Markdown; numbers stand at the right."""
     rules = ["---", *["---:"] * (len(header) - 1)]
@@ -198,18 +157,5 @@ def _cell(seconds, efficiency):
     return f"{duration(seconds)}, {efficiency:.0%}"
 
 
-def boards():
-    rows = []
-    for solutions, devices in BOARDS:
-        with tempfile.TemporaryDirectory() as folder:
-            root = crowd.tree(Path(folder) / "tree", solutions, devices)
-            wall, used, memory = board(root)
-        rows.append((f"{solutions:,} × {devices:,}", f"{solutions * devices * ROWS:,}",
-                     duration(wall), duration(used), f"{memory:,} MB"))  # fmt: skip
-    table(("solutions × devices", "rows", "by the wall", "processor", "memory at most"), rows)
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--board", action="store_true", help="draw boards of up to a million rows")
-    boards() if parser.parse_args().board else main()
+    main()

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from common import ops
-from common.arena import Arena, content, lay_out, slot_like
+from common.arena import Arena, content, end_of, is_far, lay_out
 from common.draws import Draws
 from common.grading import oracle
 from common.grading.exchange import Exchange
 from common.grading.grade import grade
 from common.grading.plan import plan_of
-from common.grading.problem import Once, Problem
+from common.grading.problem import Problem
 from common.grading.tolerance import budget_of
 from tests.support.asking import CHOOSE, chosen, workers
 
@@ -57,7 +57,7 @@ def problem():
     eager = oracle.eager(HALF, {"x": x}, upstream)
     budgets = {name: budget_of(eager[name], truth[name]) for name in truth}
     case = dataclasses.replace(CASE, shape=x.shape)
-    return Problem(HALF, case, "cpu", {"x": x}, upstream, Once(lambda: (truth, budgets)), Draws(0))
+    return Problem(HALF, case, "cpu", {"x": x}, upstream, lambda: (truth, budgets), Draws(0))
 
 
 def resident(process: int | str) -> int:
@@ -97,7 +97,7 @@ def test_two_sets_of_far_inputs_are_never_laid(problem, monkeypatch):
     exchange = Exchange(problem, worker, plan)
     assert plan.places == ((plan.first, plan.latest),)
     first, latest = exchange.slots.values()
-    assert first.inputs is latest.inputs and first.inputs["x"].far
+    assert first.inputs is latest.inputs
     assert exchange.memory._gaps == {"x": None, "upstream": None}
 
 
@@ -105,10 +105,10 @@ def test_two_sets_of_far_inputs_are_never_laid(problem, monkeypatch):
 def test_content_is_the_elements_where_they_lie_far_apart(dtype):
     tensor = far(dtype)
     slot = lay_out([("x", tensor)])["x"]
-    arena = Arena("cpu", slot.end)
+    arena = Arena("cpu", end_of(slot))
     arena.put(slot, tensor)
-    assert content(tensor).shape == (3, 8)
+    assert is_far(tensor) and content(tensor).shape == (3, 8)
     assert torch.equal(arena.tensor(slot), tensor)
     near = torch.zeros(4, 6)[:, :3]
-    assert not slot_like(near, 0).far
+    assert not is_far(near)
     assert content(near).numel() == 96

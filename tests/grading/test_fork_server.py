@@ -17,7 +17,7 @@ from common.grading.sweep import Sweep
 from common.measure import timing
 from common.measure.stopwatch import Stopwatch
 from common.processes import VISIBLE
-from common.solutions import Solution
+from tests.support.asking import written
 from tests.support.corpora import baseline_of
 from tests.support.processes import alive, ends
 from tests.support.waiting import STEP, wait_until
@@ -172,17 +172,12 @@ def test_a_worker_without_a_gpu_sees_none_on_a_machine_with_one(halves, monkeypa
 def halves(tmp_path):
     """Return a function that grades several sources on some cases, all at the same time."""
 
-    def write(name, source):
-        path = tmp_path / name / "rotate_half.py"
-        path.parent.mkdir()
-        path.write_text(source)
-        return Solution(path, "rotate_half")
-
     def start(sweep, several, count):
         op = ops.load("rotate_half")
         plain = (case for case in op.cases("smoke") if not case.interleaved)
         cases = itertools.islice(plain, count)
-        graded = sweep.grade(op, cases, [write(*one) for one in several.items()])
+        sources = [written(tmp_path, text, handle=name) for name, text in several.items()]
+        graded = sweep.grade(op, cases, sources)
         return [(each.solution.handle, each.verdicts["forward"]) for each in graded]
 
     return start
@@ -202,11 +197,9 @@ def test_a_timed_solution_is_not_blamed_for_a_server_that_had_ended(tmp_path, mo
     monkeypatch.setattr("common.measure.timing.SECONDS", {"gpu": short, "host": short})
     monkeypatch.setattr(Stopwatch, "forged", lambda *_: None)  # whatever else the machine does
     op = ops.load("rotate_half")
-    path = tmp_path / "rotate_half.py"
-    path.write_text(HONEST)
     with Sweep("cpu") as sweep:
         cases = [next(op.cases("smoke"))]
-        (graded,) = sweep.grade(op, cases, [Solution(path, "rotate_half")])
+        (graded,) = sweep.grade(op, cases, [written(tmp_path, HONEST)])
         os.kill(sweep._server._process.pid, 9)
         assert ends(sweep._server._process.pid)
         times = timing.time_case(graded, baseline_of(sweep, op), "forward", sweep.room)

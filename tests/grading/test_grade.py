@@ -12,7 +12,7 @@ import torch
 from common import ops
 from common.arena import Arena
 from common.draws import Draws
-from common.errors import Kind, kind_of
+from common.errors import Kind
 from common.grading.compare import Finding, _stayed
 from common.grading.exchange import Exchange
 from common.grading.grade import Run, grade
@@ -21,7 +21,7 @@ from common.grading.problem import OUTPUT, make_problem
 from common.grading.sweep import Sweep
 from common.solutions import Solution
 from common.wire import GUARDS
-from tests.support.asking import CHOOSE, chosen
+from tests.support.asking import CHOOSE, chosen, written
 
 ROPE = ops.load("rope")
 CASES = {case.name: case for case in ROPE.cases("smoke")}
@@ -75,12 +75,8 @@ def two_faults(tmp_path_factory, fork_server):
     root = tmp_path_factory.mktemp("faults")
     solutions = {}
     for index, (name, (body, _)) in enumerate(FAULTS.items()):
-        path = root / f"fault{index}" / "rope.py"
-        path.parent.mkdir()
-        path.write_text(
-            f"import torch\n\ndef rope(t, freqs):\n    with torch.no_grad():\n        {body}\n"
-        )
-        solutions[Solution(path, "rope")] = name
+        text = f"import torch\n\ndef rope(t, freqs):\n    with torch.no_grad():\n        {body}\n"
+        solutions[written(root, text, "rope", f"fault{index}")] = name
     with Sweep("cpu", server=fork_server) as sweep:
         graded = sweep.grade(ROPE, [CASE], solutions)
         return {solutions[each.solution]: each.verdicts["forward"] for each in graded}
@@ -103,11 +99,8 @@ def grade_source(tmp_path, fork_server):
     """Return a function from the source of a rope to its verdicts on a case."""
 
     def start(source, case=CASE):
-        path = tmp_path / "somebody" / "rope.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(source)
         with Sweep("cpu", server=fork_server) as sweep:
-            (found,) = sweep.grade(ROPE, [case], [Solution(path, "rope")])
+            (found,) = sweep.grade(ROPE, [case], [written(tmp_path, source, "rope")])
         return found.verdicts
 
     return start
@@ -224,7 +217,6 @@ def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward
     replies = {"forward": forward or right, "backward": backward}
     worker = SimpleNamespace(
         solution=SimpleNamespace(name="somebody/rope"),
-        differentiable=set(),
         arena=lambda nbytes: Arena("cpu", nbytes),
         ask=lambda request: replies[request.__struct_config__.tag],
     )
@@ -315,17 +307,3 @@ def test_two_programs_that_conflict_are_named(programs, verdict, words):
 def test_on_a_gpu_the_command_is_named(programs, verdict, kind, named):
     words = f" ({COMMAND} names {named})" if named else ""
     assert programs(verdict, kind, device="cuda") == words
-
-
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [
-        ("CUDA error: an illegal memory access was encountered", Kind.ILLEGAL_ACCESS),
-        ("Inplace update to inference tensor outside InferenceMode is not allowed",
-         Kind.INFERENCE_THREAD),
-        ("an error", Kind.NONE),
-    ],
-)  # fmt: skip
-def test_the_words_of_torch_tell_the_kind(words, kind):
-    assert kind_of(RuntimeError(words)) is kind
-    assert kind_of(ValueError(words)) is Kind.NONE

@@ -16,6 +16,7 @@ from common.grading import memory, sweep, tiers
 from common.grading.memory import CONTEXT, GIB, IDLE, Footprint, Memory, Room
 from common.grading.sweep import Sweep
 from common.solutions import Solution
+from tests.support.asking import written
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))[:4]
@@ -37,7 +38,7 @@ def test_a_large_case_leaves_room_for_fewer(gib, together, frugal):
 def test_the_boards_cases_fit_the_cards_that_people_own(gib, large):
     """8 GiB hold all but the widest layer, with two sets of three weights."""
     several = [(op, case) for op in map(ops.load, ops.names()) for case in op.cases("board")]
-    found = {case.name for op, case in several if not Footprint.by(op, case).fits(gib * GIB)}
+    found = {case.name for op, case in several if not Footprint.by(op, case).least <= gib * GIB}
     assert found <= large
 
 
@@ -76,12 +77,6 @@ def test_a_case_starts_once_there_is_room_beside_those_under_way(pending, needed
     assert one._is_full(pending, 4, needed) == full
 
 
-def test_a_case_under_way_takes_its_problem_and_all_solutions():
-    footprint = Footprint(data=10, own=8)
-    assert Room.needed(footprint, 3) == 25 + 3 * (CONTEXT + 70 + 10)
-    assert Room.needed(Footprint(data=10, own=8, far=True), 3) == 0
-
-
 class Keeper:
     """A worker that gives back so many bytes when released, and so many when it ends."""
 
@@ -100,36 +95,25 @@ class Keeper:
 
 
 @pytest.mark.parametrize(
-    ("needed", "free", "cached", "did", "fits"),
+    ("needed", "did", "fits"),
     [
-        (10, None, 0, [], True),
-        (15, None, 0, ["released"], True),
-        (15, None, 5, ["released"], True),  # the cache serves no other process
-        (18, None, 0, ["released", "released", "ended"], True),
-        (30, None, 0, ["released", "released", "ended"], False),
-        (15, 10, 5, [], True),  # 10 are left, and 5 are in the cache
-        (15, 11, 5, ["released"], True),
-        (16, 10, 5, ["released"], True),
+        (10, [], True),
+        (15, ["released"], True),
+        (18, ["released", "released", "ended"], True),
+        (30, ["released", "released", "ended"], False),
     ],
 )
-def test_what_costs_little_goes_first(needed, free, cached, did, fits, monkeypatch):
-    """The harness's cache, then memory that is shared, then processes."""
+def test_what_costs_little_goes_first(needed, did, fits):
+    """Memory that is shared, then processes."""
     left = [100]
     one = Room(Memory(lambda: left[0]))
     kept, idle = Keeper(left, 5, 5), Keeper(left, 5, 5)
     one.workers, left[0] = [kept, idle], 10
-    monkeypatch.setattr(memory, "_cached", lambda: cached)
-    assert one.make(needed, [kept], free) == fits
+    assert one.make(needed, [kept]) == fits
     assert (kept.did, idle.did) == ([], did)
 
 
-@pytest.mark.parametrize(
-    ("needed", "did"),
-    [(15, [["released"], [], []]), (18, [["released"], ["released"], []])],
-)
-def test_of_several_no_more_give_way_than_it_takes_and_the_last_asked_comes_last(
-    monkeypatch, needed, did
-):
+def test_of_several_the_last_asked_gives_way_last(monkeypatch):
     free = [1000 * GIB]
     monkeypatch.setattr(memory, "time", SimpleNamespace(monotonic=itertools.count().__next__))
     one = Room(Memory(lambda: free[0]))
@@ -140,44 +124,29 @@ def test_of_several_no_more_give_way_than_it_takes_and_the_last_asked_comes_last
         with one.taken(worker, Footprint(data=0, own=0)):
             pass
     free[0] = 10
-    assert one.make(needed, [])
-    assert [each.did for each in idle] == did
+    assert one.make(18, [])
+    assert [each.did for each in idle] == [["released"], ["released"], []]
 
 
 @pytest.mark.parametrize(
-    ("shared", "cached", "lacks", "did"),
+    ("shared", "lacks", "did"),
     [
-        (0, 0, 0, []),
-        (0, 0, 1, ["released"]),
-        (20, 0, 20, []),  # the worker has these bytes already
-        (20, 0, 21, ["released"]),
-        (50, 0, 30, []),  # all of the 30 that it needs to share
-        (50, 0, 31, ["released"]),  # the rest serves nothing else
-        (0, 40, 40, []),  # copies of results, from the cache
-        (0, 50, 41, ["released"]),  # a process takes nothing from it
+        (0, 0, []),
+        (0, 1, ["released"]),
+        (20, 20, []),  # the worker has these bytes already
+        (20, 21, ["released"]),
+        (50, 30, []),  # all of the 30 that it needs to share
+        (50, 31, ["released"]),  # the rest serves nothing else
     ],
 )
-def test_a_case_takes_what_its_worker_and_the_cache_lack(shared, cached, lacks, did, monkeypatch):
+def test_a_case_takes_what_its_worker_lacks(shared, lacks, did):
     footprint, free = Footprint(data=10, own=8), [1000 * GIB]
     one = Room(Memory(lambda: free[0]))
     worker, idle = Keeper(free, 0, 0), Keeper(free, 5, 5)
     worker.shared, one.workers = shared, [worker, idle]
-    monkeypatch.setattr(memory, "_cached", lambda: cached)
     free[0] = footprint.graded(frugal=False) - lacks
     with one.taken(worker, footprint):
         assert idle.did == did
-
-
-@pytest.mark.parametrize(("cached", "did"), [(5, []), (4, ["released"])])
-def test_a_problem_is_computed_in_the_cache(cached, did, monkeypatch):
-    footprint, free = Footprint(data=10, own=8), [1000 * GIB]
-    one = Room(Memory(lambda: free[0]))
-    idle = Keeper(free, 5, 5)
-    one.workers = [idle]
-    free[0] = footprint.solved - 5
-    monkeypatch.setattr(memory, "_cached", lambda: cached)
-    one.make_for_problem(footprint)
-    assert idle.did == did
 
 
 def test_a_budget_is_less_than_what_is_free():
@@ -227,11 +196,8 @@ class PretendedGPU:
 def test_scarce_memory_changes_no_verdict(tmp_path, fork_server, monkeypatch, total, most, overlap):
     """Only the order of the solutions: one goes through all cases after the other."""
     monkeypatch.setattr(sweep, "cores", lambda: 3)  # all solutions at once on one case
-    several = []
-    for name in ("first", "second", "third"):
-        several.append(Solution(tmp_path / name / "rotate_half.py", "rotate_half"))
-        several[-1].path.parent.mkdir()
-        several[-1].path.write_text(RIGHT)
+    names = "first", "second", "third"
+    several = [written(tmp_path, RIGHT, handle=name) for name in names]
     gpu = PretendedGPU(total)
     with Sweep("cpu", overlap=overlap, server=fork_server, memory=Memory(gpu.free)) as one:
         gpu.sweep = one

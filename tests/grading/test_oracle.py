@@ -16,7 +16,7 @@ from common.ops._draw import draw
 from common.paths import ROOT
 from common.solutions import Solution
 from common.wire import OUTPUT
-from tests.support.asking import CHOOSE, chosen
+from tests.support.asking import CHOOSE, chosen, written
 
 # a single row has no slices along its first dimension: it is its features
 SEVERAL = [(op, case) for op in map(ops.load, ops.names()) for case in op.cases("smoke")
@@ -140,15 +140,14 @@ def rotate_half(x, *, interleaved=False):
 )
 def test_a_frugal_harness_finds_what_others_find(tmp_path, fork_server, line, verdict):
     """Each attempt writes over the results of the one before, which were copied to the host."""
-    path = tmp_path / "rotate_half.py"
-    path.write_text(HALF.format(line=line))
+    solution = written(tmp_path, HALF.format(line=line))
     op = ops.load("rotate_half")
     every = [case for case in op.cases("smoke") if case.shape == (7, 130)]
     cases = [case for case in every if case.dtype == "float32"]
     memory = Memory(lambda: IDLE + CONTEXT)
     with Sweep("cpu", server=fork_server, memory=memory) as sweep:
         for _ in range(3):
-            for graded in sweep.grade(op, cases, [Solution(path, "rotate_half")], repeats=2):
+            for graded in sweep.grade(op, cases, [solution], repeats=2):
                 assert graded.problem.frugal
                 found = {each.verdict for each in graded.verdicts.values()}
                 if graded.case.interleaved:
@@ -158,11 +157,10 @@ def test_a_frugal_harness_finds_what_others_find(tmp_path, fork_server, line, ve
 
 
 def test_an_outline_has_no_memory(fork_server, tmp_path):
-    path = tmp_path / "rotate_half.py"
-    path.write_text(HALF.format(line="return torch.cat((-b, a), -1)"))
+    solution = written(tmp_path, HALF.format(line="return torch.cat((-b, a), -1)"))
     op = ops.load("rotate_half")
     with Sweep("cpu", server=fork_server) as sweep:
-        (graded,) = sweep.grade(op, [next(op.cases("smoke"))], [Solution(path, "rotate_half")])
+        (graded,) = sweep.grade(op, [next(op.cases("smoke"))], [solution])
     problem = graded.problem
     assert problem.upstream.is_meta and problem.arguments["x"].is_meta and not problem.truth
     assert problem.shapes[OUTPUT] == problem.case.shape

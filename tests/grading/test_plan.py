@@ -1,8 +1,7 @@
-"""The plan of a case: calls that live at once, a second backward, further modes."""
+"""The plan of a case: calls that live at once, further modes."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from functools import partial
 from types import SimpleNamespace
@@ -15,8 +14,6 @@ from common.draws import Draws
 from common.grading import grade as grading
 from common.grading import problem
 from common.grading.plan import modes, plan_of
-from common.grading.sweep import Sweep
-from common.solutions import Solution
 from common.spec import DIRECTIONS
 from tests.support.asking import AS_IT_IS, CASES, CHOOSE, MASKED, SAVES, chosen, verdicts_of
 
@@ -37,65 +34,6 @@ def test_an_honest_solution_passes_whatever_is_asked(verdicts, interleaved, mode
     found = verdicts(SAVES.format(**AS_IT_IS), interleaved=interleaved, mode=mode)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
     assert not found["backward"].notes
-
-
-# --- a second backward of one graph ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "note"),
-    [
-        (
-            {"before": "ctx.used = hasattr(ctx, 'used'); assert not ctx.used, 'once alone'"},
-            "a second backward of the same graph fails, RUNTIME_ERROR: AssertionError: once alone",
-        ),
-        (
-            {"before": "ctx.used = hasattr(ctx, 'used')", "factor": "(2 if ctx.used else 1)"},
-            "a second backward of the same graph gives another gradient of w_t",
-        ),
-        (
-            {"before": "assert not torch._C._autograd._get_current_graph_task_keep_graph(), 'no'"},
-            "a backward with retain_graph=True fails: AssertionError: no, line 12",
-        ),
-        (
-            {"before": "import os; ctx.used = hasattr(ctx, 'used') and os._exit(3)"},
-            "a second backward of the same graph fails, CRASHED: the process ended by exit(3)",
-        ),
-    ],
-)
-def test_a_second_backward_is_a_note_and_no_verdict(verdicts, changes, note):
-    source = SAVES.format(**{**AS_IT_IS, **changes})
-    found = verdicts(source, interleaved=True)
-    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
-    assert [line[: len(note)] for line in found["backward"].notes] == [note]
-    assert "notes" in dataclasses.asdict(found["backward"])
-    assert not verdicts(source, interleaved=False)["backward"].notes
-
-
-@pytest.mark.parametrize(("effect", "notes"), [("os._exit(3)", 1), ("bool(grad.mul_(2).sum())", 3)])
-def test_what_the_second_backward_does_is_no_finding_and_costs_no_life(verdicts, effect, notes):
-    before = f"import os; ctx.used = hasattr(ctx, 'used') and {effect}"
-    source = SAVES.format(**{**AS_IT_IS, "before": before})
-    found = verdicts(source, interleaved=True, mode=NO_GRAD, repeats=1)
-    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
-    assert len(found["backward"].notes) == notes
-
-
-@pytest.mark.parametrize("alive", [True, False])
-def test_a_retained_backward_is_asked_again_of_a_living_process_alone(alive):
-    run = grading.Run.__new__(grading.Run)
-    run.worker = SimpleNamespace(alive=alive)
-    run.findings, run.notes, run._retained = {"backward": []}, [], None
-
-    def ask(direction, attempt, retain=False):
-        if retain:
-            run.findings[direction].append("the CUDA context is lost")
-        return {"verdict": "RUNTIME_ERROR", "reason": "lost"} if retain else {"x": None}, None
-
-    run._ask = ask
-    assert run._backward("other", True) == alive == bool(run.notes)
-    assert run._retained == (None if alive else "other")
-    assert len(run.findings["backward"]) == (not alive)
 
 
 # --- two calls at once ----------------------------------------------------------------------------
@@ -226,44 +164,6 @@ def test_what_is_kept_under_one_input_must_fit_the_others(verdicts, monkeypatch,
     )
     monkeypatch.setattr(problem, "_some_of", lambda arguments, dice: frozenset(unchanged))
     assert verdicts(source, interleaved=True)["forward"].verdict == wanted
-
-
-# --- solutions without a gradient -----------------------------------------------------------------
-
-FORWARD = """
-import os
-import torch
-
-def masked_linear(x, w_v, w_t, mask):
-    if len(x) == 37:
-        {fails}
-    x = x{detached}
-    return torch.where(mask[:, None], x @ w_v{detached}.T, x @ w_t{detached}.T)
-"""
-OTHERS = "70x40x24-float32-span"
-FAILS = "37x72x100-bfloat16-random"
-
-
-@pytest.mark.parametrize(
-    ("fails", "detached", "names", "backward"),
-    [
-        ("os._exit(3)", ".detach()", (OTHERS, FAILS), "UNSUPPORTED"),
-        ("raise ValueError", ".detach()", (OTHERS, FAILS), "UNSUPPORTED"),
-        ("os._exit(3)", "", (OTHERS, FAILS), "CRASHED"),
-        ("os._exit(3)", ".detach()", (FAILS,), "CRASHED"),  # no other case tells
-    ],
-)
-def test_what_died_in_forward_is_not_dead_in_backward_too(
-    fork_server, tmp_path, fails, detached, names, backward
-):
-    """Where the solution's other cases have no gradient."""
-    path = tmp_path / "masked_linear.py"
-    path.write_text(FORWARD.format(fails=fails, detached=detached))
-    with Sweep("cpu", server=fork_server, overlap=False) as sweep:
-        cases = [CASES[name] for name in names]
-        found = list(sweep.grade(MASKED, cases, [Solution(path, "masked_linear")]))[-1].verdicts
-    assert found["forward"].verdict in ("CRASHED", "RUNTIME_ERROR")
-    assert found["backward"].verdict == backward, found
 
 
 # --- programs that conflict -----------------------------------------------------------------------
@@ -437,10 +337,9 @@ def test_an_empty_part_is_named():
             [
                 "forward of first; backward of first",
                 "if forward answered: forward of other inputs, latest, beside 1;"
-                " output once more of other inputs; backward of beside 1, latest;"
-                " backward with its graph kept of other inputs; gradients once more of beside 1",
+                " output once more of other inputs; backward of beside 1, latest, other inputs;"
+                " gradients once more of beside 1",
                 "comparison of first",
-                "if nothing is wrong: second backward of other inputs",
                 "if forward is right and backward ended no process:"
                 " forward of further; comparison of further",
                 "further: under torch.no_grad()",

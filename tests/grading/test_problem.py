@@ -11,10 +11,10 @@ import torch
 from common import ops
 from common.draws import Draws
 from common.grading import oracle, problem
-from common.grading.problem import OUTPUT, Once, Problem, make_problem
+from common.grading.problem import OUTPUT, Problem, make_problem
 from common.grading.sweep import Sweep
 from common.ops._draw import draw
-from common.solutions import Solution
+from tests.support.asking import written
 
 ROPE, HALF = ops.load("rope"), ops.load("rotate_half")
 CASE = next(case for case in ROPE.cases("smoke") if case.name == "sbhd-7x2x3x16-float32")
@@ -41,7 +41,7 @@ def test_the_oracle_is_in_float64_freqs_too():
 
 
 def test_few_elements_get_the_largest_error_of_eight_draws():
-    one = Problem(ROPE, CASE, "cpu", *draw(ROPE, CASE, 5, "cpu"), Once(dict), Draws(0))
+    one = Problem(ROPE, CASE, "cpu", *draw(ROPE, CASE, 5, "cpu"), dict, Draws(0))
     eager = oracle.eager(ROPE, one.arguments, one.upstream)[OUTPUT].double()
     lucky = (eager - oracle.truth(ROPE, one.arguments, one.upstream)[OUTPUT]).abs().max().item()
     budgets = [make_problem(ROPE, CASE, Draws(seed), "cpu").budgets[OUTPUT] for seed in (5, 6)]
@@ -76,10 +76,9 @@ def solved(monkeypatch):
     ("body", "computed"), [("raise NotImplementedError", False), ("return x.clone()", True)]
 )
 def test_an_unsupported_case_needs_no_oracle(tmp_path, fork_server, solved, body, computed):
-    path = tmp_path / "rotate_half.py"
-    path.write_text(f"def rotate_half(x, *, interleaved=False):\n    {body}\n")
+    solution = written(tmp_path, f"def rotate_half(x, *, interleaved=False):\n    {body}\n")
     with Sweep("cpu", server=fork_server) as sweep:
-        found = list(sweep.grade(HALF, CASES, [Solution(path, "rotate_half")]))
+        found = list(sweep.grade(HALF, CASES, [solution]))
     assert len(found) == len(CASES)
     assert bool(solved) == computed
     assert all(bool(each.problem.budgets) == computed for each in found)
@@ -93,25 +92,28 @@ def test_shapes_are_known_before(solved):
     assert made.truth[OUTPUT].shape == made.shapes[OUTPUT] and solved
 
 
-def test_threads_that_ask_at_once_have_it_computed_once():
-    asked, begun = [], threading.Barrier(8)
-    once, found = Once(lambda: asked.append(1) or len(asked)), []
+def test_threads_that_ask_at_once_have_it_computed_and_drawn_once(solved):
+    one, made = (make_problem(HALF, CASES[0], Draws(seed), "cpu") for seed in (0, 1))
+    begun, found = threading.Barrier(8), []
+    assert one.truth
+    once = len(solved)
 
     def ask():
         begun.wait()
-        found.append(once())
+        found.append((id(made.truth), id(made.other)))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [1] * 8 and once.known
+    assert len(set(found)) == 1 and len(solved) == 2 * once
 
 
-def test_what_failed_is_tried_again():
-    numbers = iter([0, 1])
-    once = Once(lambda: 1 // next(numbers))
-    with pytest.raises(ZeroDivisionError):
-        once()
-    assert not once.known and once() == 1
+def test_what_failed_is_tried_again(monkeypatch):
+    made = make_problem(HALF, CASES[0], Draws(1), "cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(problem, "_solved", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            _ = made.truth
+    assert made.truth and made.budgets

@@ -13,9 +13,9 @@ from common.grading import plan
 from common.grading import sweep as sweeps
 from common.grading.memory import Room
 from common.grading.plan import OTHER_EVERY
-from common.grading.sweep import LIVES, UNDECIDED, Graded, Sweep, TooLarge
-from common.solutions import Solution
-from common.verdicts import ALONE, Verdict
+from common.grading.sweep import LIVES, Graded, Sweep, TooLarge
+from common.verdicts import ALONE
+from tests.support import asking
 
 HALF = ops.load("rotate_half")
 PLAIN = [case for case in HALF.cases("smoke") if not (case.interleaved or case.span)][:12]
@@ -60,14 +60,7 @@ LATE = "no answer within 1 s of its own work"
 @pytest.fixture
 def written(tmp_path):
     """Return a function that writes a solution with this line."""
-
-    def write(name, line):
-        path = tmp_path / name / "rotate_half.py"
-        path.parent.mkdir()
-        path.write_text(SOURCE.format(line=line))
-        return Solution(path, "rotate_half")
-
-    return write
+    return lambda name, line: asking.written(tmp_path, SOURCE.format(line=line), handle=name)
 
 
 @pytest.fixture
@@ -243,40 +236,3 @@ def test_shared_memory_that_does_not_fit_is_nobodys_failure(written, fork_server
     with Sweep("cpu", server=fork_server) as one:
         (found,) = one.grade(HALF, PLAIN[:1], [written(name, "pass") for name in "abc"])
     assert found == TooLarge(HALF, PLAIN[0], "out of memory")
-
-
-# --- forward died before it is known whether there are gradients ----------------------------------
-
-
-@pytest.mark.parametrize(
-    ("detached", "backward"), [(".detach()", "UNSUPPORTED"), ("", "RUNTIME_ERROR")]
-)
-def test_the_first_case_that_dies_waits_for_the_others(written, fork_server, detached, backward):
-    line = f"if x.shape == {PLAIN[0].shape}: raise ValueError('no')\n    x = x{detached}"
-    with Sweep("cpu", server=fork_server) as sweep:
-        found = list(sweep.grade(HALF, PLAIN[:6], [written("a", line)]))
-    assert len(found) == 6
-    (first,) = (each for each in found if each.case == PLAIN[0])
-    assert [each.verdict for each in first.verdicts.values()] == ["RUNTIME_ERROR", backward]
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "order"),
-    [
-        (["RUNTIME_ERROR"] * (UNDECIDED + 2), [4, 5, 0, 1, 2, 3]),  # it may die everywhere
-        (["RUNTIME_ERROR", "PASSED", "RUNTIME_ERROR"], [1, 2, 0]),
-        (["TIMEOUT", "INCORRECT_SHAPE", "RUNTIME_ERROR", "PASSED"], [0, 1, 3, 2]),
-    ],
-)
-def test_only_who_died_waits(written, fork_server, verdicts, order):
-    names = dict(zip(PLAIN, verdicts, strict=False))
-
-    def grade(problem, worker, repeats):
-        name = names[problem.case]
-        worker.differentiable |= {True} if name == "PASSED" else set()
-        of = "a", "rotate_half", problem.case.name
-        return {each: Verdict(*of, each, name, "died") for each in problem.case.directions}
-
-    with Sweep("cpu", overlap=False, server=fork_server, grade=grade) as one:
-        found = [each.case for each in one.grade(HALF, names, [written("a", "pass")])]
-    assert found == [PLAIN[each] for each in order]

@@ -16,6 +16,7 @@ from common import ops, wire
 from common.grading import grade, sweep, tiers
 from common.grading.sweep import Sweep
 from common.solutions import Solution
+from tests.support.asking import written
 from tests.support.waiting import LONGEST, wait_until
 
 HALF = ops.load("rotate_half")
@@ -29,9 +30,22 @@ def made(case):
     return problem
 
 
-def test_a_few_cases_are_graded_and_then_timed_with_the_device_to_themselves(
-    monkeypatch, tmp_path, fork_server
-):
+@pytest.fixture
+def swept(monkeypatch, tmp_path, fork_server):
+    """Return a function that grades one solution on CASES by a function in place of `grade`."""
+
+    def start(grade, cores=2, make=made, overlap=True, device="cpu"):
+        monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: make(case))
+        monkeypatch.setattr(sweep, "cores", lambda: cores)
+        several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
+        with Sweep("cpu", overlap=overlap, server=fork_server, grade=grade) as one:
+            one.device = device
+            yield from one.grade(HALF, CASES, several)
+
+    return start
+
+
+def test_a_few_cases_are_graded_and_then_timed_with_the_device_to_themselves(swept):
     active, graded_so_far, lock = [0], [0], threading.Lock()
 
     def grade(problem, worker, repeats):
@@ -43,24 +57,19 @@ def test_a_few_cases_are_graded_and_then_timed_with_the_device_to_themselves(
             graded_so_far[0] += 1
         return {}
 
-    monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: made(case))
-    monkeypatch.setattr(sweep, "cores", lambda: sweep.AHEAD)
-    several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
     seen, done, cases = [], [], []
-    with Sweep("cpu", overlap=False, server=fork_server, grade=grade) as one:
-        one.device = "cuda"
-        for graded in one.grade(HALF, CASES, several):
-            seen.append(active[0])
-            done.append(graded_so_far[0])
-            cases.append(graded.case)
-            time.sleep(0.02)
+    for graded in swept(grade, sweep.AHEAD, overlap=False, device="cuda"):
+        seen.append(active[0])
+        done.append(graded_so_far[0])
+        cases.append(graded.case)
+        time.sleep(0.02)
     assert cases == CASES, "in their own order"
     assert seen == [0] * len(CASES)
     batches = [min(start + sweep.AHEAD, len(CASES)) for start in range(0, len(CASES), sweep.AHEAD)]
     assert done == [each for each in batches for _ in range(sweep.AHEAD)][: len(CASES)]
 
 
-def test_several_cases_are_under_way_at_once(monkeypatch, tmp_path, fork_server):
+def test_several_cases_are_under_way_at_once(swept):
     """The second begins before the first ends, and the last ends after the first one's result."""
     second, result, cases = threading.Event(), threading.Event(), []
 
@@ -73,13 +82,9 @@ def test_several_cases_are_under_way_at_once(monkeypatch, tmp_path, fork_server)
             assert result.wait(LONGEST), "the first result waits for the last case"
         return {}
 
-    monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: made(case))
-    monkeypatch.setattr(sweep, "cores", lambda: 2)
-    several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
-    with Sweep("cpu", overlap=True, server=fork_server, grade=grade) as one:
-        for graded in one.grade(HALF, CASES, several):
-            result.set()
-            cases.append(graded.case)
+    for graded in swept(grade):
+        result.set()
+        cases.append(graded.case)
     assert cases == CASES, "in their own order"
 
 
@@ -90,7 +95,7 @@ class Heavy:
         self.case, self.outline = case, made(case)
 
 
-def test_a_slow_case_keeps_no_lane_idle(monkeypatch, tmp_path, fork_server):
+def test_a_slow_case_keeps_no_lane_idle(swept):
     """The first case ends after all others; its results come first, and theirs wait as outlines."""
     last, heavy, alive = threading.Event(), weakref.WeakSet(), []
 
@@ -105,17 +110,13 @@ def test_a_slow_case_keeps_no_lane_idle(monkeypatch, tmp_path, fork_server):
             last.set()
         return {}
 
-    monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: Heavy(case))
-    monkeypatch.setattr(sweep, "cores", lambda: 2)
-    several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
-    with Sweep("cpu", overlap=True, server=fork_server, grade=grade) as one:
-        found = [graded.problem for graded in one.grade(HALF, CASES, several)]
+    found = [graded.problem for graded in swept(grade, make=Heavy)]
     assert [each.case for each in found] == CASES
     assert not any(isinstance(each, Heavy) for each in found)
     assert len(alive) < len(CASES) - 1, "the first, the last, and those that ended just now"
 
 
-def test_a_case_goes_to_the_worker_that_was_asked_last(monkeypatch, tmp_path, fork_server):
+def test_a_case_goes_to_the_worker_that_was_asked_last(monkeypatch, swept):
     """Its process runs already; those of other lanes start only for cases beside it."""
     asked = []
 
@@ -123,11 +124,8 @@ def test_a_case_goes_to_the_worker_that_was_asked_last(monkeypatch, tmp_path, fo
         asked.append(worker)
         return {}
 
-    monkeypatch.setattr(sweep, "make_problem", lambda op, case, *_: Heavy(case))
     monkeypatch.setattr(Sweep, "_lanes", lambda *_: (4, 1))
-    several = [Solution(tmp_path / "rotate_half.py", "rotate_half")]
-    with Sweep("cpu", overlap=True, server=fork_server, grade=grade) as one:
-        list(one.grade(HALF, CASES, several))
+    list(swept(grade))
     assert asked == asked[:1] * len(CASES)
 
 
@@ -160,11 +158,10 @@ def test_what_differs_but_seldom_shows_in_many_answers(
 ):
     """The ninth call differs."""
     monkeypatch.setattr(grade, "LONGEST_REPEATS", longest)
-    path = tmp_path / "rotate_half.py"
-    path.write_text(SELDOM.format(later=later))
+    solution = written(tmp_path, SELDOM.format(later=later))
     case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
     with Sweep("cpu", server=fork_server) as one:
-        (found,) = one.grade(HALF, [case], [Solution(path, "rotate_half")], repeats=repeats)
+        (found,) = one.grade(HALF, [case], [solution], repeats=repeats)
     assert found.verdicts["forward"].verdict == verdict
 
 

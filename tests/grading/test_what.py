@@ -24,6 +24,7 @@ from common.ops._rope_cases import RopeCase
 from common.solutions import Solution
 from common.spec import DIRECTIONS
 from common.verdicts import Verdict
+from tests.support.asking import written
 
 HALF = ops.load("rotate_half")
 CASES = [case for case in HALF.cases("smoke") if not case.span]
@@ -222,11 +223,9 @@ def rotate_half(x, *, interleaved=False):
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_wrong_values_are_kept_where_they_are_asked_for(tmp_path, fork_server, keep):
-    path = tmp_path / "rotate_half.py"
-    path.write_text(DETACHES)
     judge = functools.partial(grade, keep=keep)
     with Sweep("cpu", server=fork_server, grade=judge) as sweep:
-        found = list(sweep.grade(HALF, CASES[:6], [Solution(path, HALF.name)]))
+        found = list(sweep.grade(HALF, CASES[:6], [written(tmp_path, DETACHES)]))
     assert all(not each.verdicts["forward"].results for each in found)
     kept = [each.verdicts["backward"].results.keys() for each in found]
     wrong = [each.verdicts["backward"].verdict == "INCORRECT_NUMERICAL" for each in found]
@@ -268,9 +267,7 @@ def contrasted(tmp_path, fork_server):
     """Return the lines on one failing case."""
 
     def lines(source, case=SUBNORMAL, directions=("forward",)):
-        path = tmp_path / "rotate_half.py"
-        path.write_text(source)
-        failing = Failing(Solution(path, "rotate_half"), HALF, case, directions)
+        failing = Failing(written(tmp_path, source), HALF, case, directions)
         with Sweep("cpu", server=fork_server) as sweep:
             return [each.changes for each in contrasts(sweep, [failing])]
 
@@ -287,9 +284,7 @@ def test_nothing_is_said_where_every_case_fails(contrasted):
 
 @pytest.mark.slow
 def test_check_says_it(tmp_path, fork_server, capsys):
-    path = tmp_path / "rotate_half.py"
-    path.write_text(FLUSHES)
-    several = [Solution(path, "rotate_half")]
+    several = [written(tmp_path, FLUSHES)]
     with Sweep("cpu", server=fork_server, grade=KEEPING) as sweep:
         cases = [case for case in HALF.cases("smoke") if not case.span and not case.interleaved]
         smoke.take_all(sweep.grade(HALF, cases, several), TierReport("smoke", False), fork_server)
@@ -334,9 +329,7 @@ def test_each_try_draws_anew(tmp_path, fork_server, monkeypatch):
         return made(op, case, draws, *others)
 
     monkeypatch.setattr(sweep_module, "make_problem", make)
-    path = tmp_path / "rotate_half.py"
-    path.write_text(FLUSHES)
-    failing = Failing(Solution(path, "rotate_half"), HALF, SUBNORMAL, ("forward",))
+    failing = Failing(written(tmp_path, FLUSHES), HALF, SUBNORMAL, ("forward",))
     with Sweep("cpu", server=fork_server) as sweep:
         assert list(contrasts(sweep, [failing]))
     assert len(seeds) == len(set(seeds)) == TRIES

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -65,7 +66,7 @@ def test_a_state_is_the_range_and_every_reason_that_slows():
 
 
 def test_the_watch_reads_while_it_is_entered_and_not_after(monkeypatch):
-    read, third = iter(range(1000, 10**9)), threading.Event()
+    read, third, threads = iter(range(1000, 10**9)), threading.Event(), threading.active_count()
 
     def reading():
         number = next(read)
@@ -74,35 +75,23 @@ def test_the_watch_reads_while_it_is_entered_and_not_after(monkeypatch):
         return {"sm_mhz": number}
 
     monkeypatch.setattr(device, "PERIOD", 0.001)
-    with device.Monitor(reading) as watch:
-        assert watch.state["sm_mhz"][0] == 1000, "once at its start"
+    began = time.monotonic()
+    with device.watched(reading) as readings:
+        assert readings[0] == {"sm_mhz": 1000}, "once at its start"
         assert third.wait(LONGEST)
-    assert not watch._thread.is_alive()
-    assert watch.state["sm_mhz"] == [1000, next(read) - 1]
+    assert time.monotonic() - began > 3 * device.PERIOD, "once in a period"
+    assert device.summary(readings) == {"sm_mhz": [1000, next(read) - 1]}
+    assert threading.active_count() == threads
 
 
-def test_the_watch_reads_once_in_a_period():
-    waits = []
-
-    class End(threading.Event):
-        def wait(self, seconds):
-            waits.append(seconds)
-            return len(waits) == 4
-
-    read = iter(range(1000, 10**9))
-    watch = device.Monitor(lambda: {"sm_mhz": next(read)})
-    watch._end = End()
-    with watch:
-        pass
-    assert watch.state["sm_mhz"] == [1000, 1003]
-    assert waits == [device.PERIOD] * 4
-
-
-def test_without_nvml_nothing_is_known():
-    assert device.reader("no such device") is None
-    with device.Monitor(None) as watch:
-        pass
-    assert watch.state == {}
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_without_nvml_nothing_is_known(kind, monkeypatch):
+    gpu = SimpleNamespace(uuid="no such device")
+    monkeypatch.setattr(device.torch.cuda, "get_device_properties", lambda: gpu)
+    device.reader.cache_clear()
+    assert device.reader(kind) is None
+    with device.watched(None) as readings:
+        assert device.summary(readings) == {}
 
 
 def test_only_processes_that_are_not_ours_are_others(monkeypatch):

@@ -1,7 +1,6 @@
 """The state of a GPU while it is timed, as NVML tells it."""
 
 import pytest
-import torch
 
 from common.measure import device
 from tests.support.on_gpu import measured_on_gpu
@@ -9,9 +8,8 @@ from tests.support.on_gpu import measured_on_gpu
 
 def test_the_devices_state_is_known_where_nvml_is():
     pytest.importorskip("pynvml")
-    read = device.reader(str(torch.cuda.get_device_properties().uuid))
-    assert read is not None
-    with device.Monitor(read) as watch:
+    with device.watched(device.reader("cuda")) as readings:
         measured_on_gpu(lambda x: x.clone(), lambda x: x.clone())
-    assert 100 < watch.state["sm_mhz"][1] < 5000
-    assert 0 < watch.state["celsius"][1] < 120
+    state = device.summary(readings)
+    assert 100 < state["sm_mhz"][1] < 5000
+    assert 0 < state["celsius"][1] < 120

@@ -11,14 +11,6 @@ from common.peaks import PEAKS
 from common.spec import Work
 
 
-def test_the_floor_is_the_larger_of_both_and_forgives_the_cache():
-    h200 = PEAKS["NVIDIA H200"]
-    by_memory = limits.floor(h200, 50, Work(2050, 1))
-    assert by_memory == pytest.approx(1e6 * 2000 / h200.bytes_per_second)
-    by_flops = limits.floor(h200, 50, Work(0, 10**15))
-    assert by_flops == pytest.approx(1e6 * 1e15 / h200.flops_per_second["bfloat16"])
-
-
 @pytest.fixture
 def named(monkeypatch):
     """A device of this name without a cache, or with one of so many bytes."""
@@ -28,6 +20,19 @@ def named(monkeypatch):
         monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
 
     return name
+
+
+@pytest.mark.parametrize(
+    ("work", "least"),
+    [
+        (Work(2050, 1), 1e6 * 2000 / PEAKS["NVIDIA H200"].bytes_per_second),
+        (Work(0, 10**15), 1e6 * 1e15 / PEAKS["NVIDIA H200"].flops_per_second["bfloat16"]),
+    ],
+)
+def test_a_known_peak_is_the_larger_of_both_and_forgives_the_cache(named, work, least):
+    named("NVIDIA H200", cache=50)
+    assert limits.broken({"solution": [0.999 * least]}, work, "float16") is not None
+    assert limits.broken({"solution": [1.001 * least]}, work, "float16") is None
 
 
 def test_faster_than_the_device_is_refused(named):

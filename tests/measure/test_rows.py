@@ -52,7 +52,6 @@ def sweep(monkeypatch):
                     yield Graded(SimpleNamespace(solution=solution, deaths=0), problem, PASSED)
 
     monkeypatch.setattr(rows, "Baseline", Baseline)
-    monkeypatch.setattr(rows.baseline, "eager", lambda *_: None)
     monkeypatch.setattr(rows.baseline, "calibrate", lambda *_: {})
     room = Room(Memory(lambda: 1 << 50))
     found = SimpleNamespace(

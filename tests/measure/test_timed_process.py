@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from common import ops
-from common.arena import Arena, lay_out, shifted
-from common.grading.exchange import call_json
+from common.arena import Arena, end_of, lay_out, shifted
+from common.grading.exchange import call_of
 from common.grading.problem import call_tensors
 from common.measure.timed_process import (
     KEPT,
@@ -19,10 +19,8 @@ from common.measure.timed_process import (
     Failed,
     LaidCalls,
     TimedProcess,
-    is_samples,
-    is_shifts,
     lay_calls,
-    names_a_call,
+    probe,
 )
 from common.ops._draw import draw
 from tests.support.asking import workers
@@ -56,12 +54,13 @@ class Worker:
     def ask(self, request):
         name = request.__struct_config__.tag
         self.asked.append(name)
-        self.directions.add(request.backward)
-        samples = [1.0] * getattr(request, "rounds", 0)
+        self.directions.add(getattr(request, "backward", None))
+        kept = {"kept": {"call": 1, "shift": 3}}
+        if name == "run_on":
+            return kept
         if name == "turns":
-            return {"samples": dict.fromkeys(request.names, samples), "probes": []}
-        if name in ("turn", "run_on"):
-            return {"samples": samples, "kept": {"call": 1, "shift": 3}}
+            samples = dict.fromkeys(request.names, [1.0] * request.rounds)
+            return {"samples": samples, "probes": []} | kept | self.replies.get(name, {})
         return self.replies.get(name, {})
 
 
@@ -80,7 +79,7 @@ def test_inputs_lie_in_the_arena_alone_and_are_drawn_again(op):
             assert torch.equal(laid.arena.tensor(slots[name]), tensor)
     assert laid.changed([0, 0, 0]) is None
     for call, slots in zip(laid.calls, laid.inputs, strict=True):
-        for name, unit in call["changing"].items():
+        for name, unit in call.changing.items():
             memory = laid.arena.bytes_of(slots[name])
             width = getattr(torch, slots[name].dtype).itemsize
             memory.copy_(memory.view(-1, width).roll(-5 * unit, 0).view(-1))
@@ -91,7 +90,7 @@ def test_inputs_lie_in_the_arena_alone_and_are_drawn_again(op):
 def test_the_results_of_all_calls_have_one_place():
     laid, bare = (lay_calls(HALF, CASE, "cpu", Worker(), 3, each) for each in (RESULTS, {}))
     (slot,) = laid.results.values()
-    assert laid.arena.nbytes - bare.arena.nbytes == slot.end - slot.start
+    assert laid.arena.nbytes - bare.arena.nbytes == end_of(slot) - slot.start
 
 
 def test_an_input_that_was_changed_is_named():
@@ -115,13 +114,13 @@ def test_every_input_changes_and_rows_stay_whole(name, changing):
     op = ops.load(name)
     arguments, upstream = draw(op, next(op.cases("smoke")), 0, "cpu")
     slots = lay_out(call_tensors(arguments, upstream).items())
-    assert call_json(op, arguments, slots)["changing"] == changing
+    assert call_of(op, arguments, slots).changing == changing
 
 
 # --- its requests ---------------------------------------------------------------------------------
 
 
-SOLUTIONS_TURN = ("turn", lambda process: process.turn("solution", "gpu")(1))
+SOLUTIONS_TURN = ("turns", lambda process: process.turn("solution", "gpu")(1))
 ITS_RUN = ("run_on", lambda process: process.run_on("solution", 1))
 NO_WAIT = ("run_on", lambda process: process.run_on("solution", 1, wait=False))
 EAGERS_TURNS = (
@@ -187,7 +186,7 @@ def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
     kept, slots = Counter(), {"output": SimpleNamespace(nbytes=nbytes)}
     for _ in range(RUNS):
         memory, worker = Memory(), SimpleNamespace(solution=SimpleNamespace(peer=True))
-        calls = [{"changing": {}}]
+        calls = [SimpleNamespace(changing={})]
         laid = LaidCalls(draw=None, arena=memory, seeds=[3], inputs=[], results=slots, calls=calls)
         process = TimedProcess.__new__(TimedProcess)
         process._laid, process._worker, process.frugal = laid, worker, False
@@ -201,9 +200,8 @@ def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
     assert min(kept.values()) > RUNS * most / 6 / 2, "each turn has the same chance"
 
 
-@pytest.mark.parametrize("said", [None, [0], [0, 0.0], [0, True], [0, "1"]])
+@pytest.mark.parametrize("said", [None, [0], [0, 0.5], [0, True], [0, "1"]])
 def test_shifts_that_are_none_are_tampering(said):
-    assert not is_shifts(said, 2)
     process, _ = timed(Worker(shifts={"shifts": said}))
     process.turn("solution", "gpu")(1)
     with pytest.raises(Failed, match="does not say how far"):
@@ -218,15 +216,29 @@ def test_a_peak_that_is_no_size_is_tampering(said):
         timed(Worker(begin_timing={"peak_memory": said}))
 
 
+INF, NAN = float("inf"), float("nan")
+
+
 @pytest.mark.parametrize(
-    "samples", [[float("nan"), 1.0], [-1.0, 1.0], ["1", 1.0], [0.0, 1.0], [1.0], [], None, 1.0]
+    "samples", [[NAN, 1.0], [INF, 1.0], [-1.0, 1.0], ["1", 1.0], [0.0, 1.0], [1.0], [], None, 1.0]
 )
-def test_what_is_no_sample_is_seen(samples):
-    assert not is_samples(samples, 2)
-    assert is_samples([1.5, 2.0], 2)
+def test_what_is_no_sample_is_tampering(samples):
+    worker = Worker(turns={"samples": {"solution": samples}}, probe={"samples": samples})
+    with pytest.raises(Failed, match="no list of the samples") as failed:
+        timed(worker)[0].turn("solution", "gpu")(2)
+    assert failed.value.verdict == "TAMPERED"
+    with pytest.raises(Failed, match="the probe has no samples") as failed:
+        probe(worker, "gpu", 2)
+    assert failed.value.verdict == "CRASHED"
+    for said in (samples, {"eager": [1.0, 1.0]}, {}):
+        with pytest.raises(Failed, match="no list of the samples"):
+            timed(Worker(turns={"samples": said}))[0].turn("solution", "gpu")(2)
+    right = Worker(turns={"samples": {"solution": [1.5, 2.0]}})
+    assert timed(right)[0].turn("solution", "gpu")(2) == [1.5, 2.0]
 
 
 @pytest.mark.parametrize("kept", [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {}, None, 1])
-def test_what_names_no_call_is_seen(kept):
-    assert not names_a_call(kept, 2)
-    assert names_a_call({"call": 1, "shift": 0}, 2)
+def test_what_names_no_call_is_tampering(kept):
+    with pytest.raises(Failed, match="it names no call") as failed:
+        timed(Worker(turns={"kept": kept}))[0].turn("solution", "gpu")(2)
+    assert failed.value.verdict == "TAMPERED"

@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 def file(tmp_path):
     """A run under way, with one timed row."""
     opened = RunWriter(tmp_path / "results" / "gpu" / NAME)
-    opened.begin(RUN)
+    opened.write(RUN)
     opened.rows([ROW], [SAMPLES])
     return opened
 

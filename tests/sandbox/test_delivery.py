@@ -30,7 +30,7 @@ def test_a_late_write_is_named(monkeypatch, stream, verdict, reason):
     call = Call({}, 0.0, False, place, {"output": result})
     session = SimpleNamespace(tensor=lambda slot: torch.zeros(4))
     with pytest.raises(Refused) as late:
-        graded._deliver(session, call, "output", slot_like(result, 0).json())
+        graded._deliver(session, call, "output", slot_like(result, 0))
     assert (late.value.verdict, late.value.reason) == (verdict, reason)
 
 
@@ -39,5 +39,5 @@ def test_a_negation_that_torch_has_not_made_yet_is_delivered(monkeypatch):
     result, target = torch._neg_view(torch.ones(4)), torch.zeros(4)
     call = Call({}, 0.0, False, contextlib.nullcontext, {"output": result})
     session = SimpleNamespace(tensor=lambda slot: target)
-    graded._deliver(session, call, "output", slot_like(target, 0).json())
+    graded._deliver(session, call, "output", slot_like(target, 0))
     assert target.tolist() == [-1] * 4

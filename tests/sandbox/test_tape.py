@@ -95,8 +95,6 @@ AGAIN = {
     "another constant": 1,
     "a float": 1,
     "another float": 0,
-    "another global": 1,
-    "and again": 0,
 }
 """The times that Python runs in launches one after the other: not where it decides the same."""
 

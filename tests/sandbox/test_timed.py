@@ -69,22 +69,25 @@ def test_eagers_own_samples_are_not_held_against_the_seal(monkeypatch):
     assert checks[1].func is timed.check_sample
 
 
-def test_several_take_their_turns_with_the_probe_before_and_after_each(monkeypatch):
+def test_several_take_their_turns_with_the_probe_before_and_after_each():
     class Probes:
         def take(self, clock, rounds):
             done.append(("probe", rounds))
             return [float(each) for each in range(rounds)]
 
-    def take_turn(session, name, clock, rounds, burst, backward):
-        done.append((name, clock, rounds, burst, backward))
-        return {"samples": [7.0] * rounds}
+    class Clock:
+        ours = SimpleNamespace(delivered=lambda: {"call": len(done), "shift": 0})
 
-    session = SimpleNamespace(probes=Probes())
-    monkeypatch.setattr(timed, "take_turn", take_turn)
+        def turn(self, *how):
+            done.append(how)
+            return [7.0] * 2
+
+    session = SimpleNamespace(probes=Probes(), clocks={True: Clock()})
     for look in (3, 0):
         done = []
         found = timed.take_turns(session, ["b", "a"], "gpu", 2, 1, look, True)
-        turns = [(name, "gpu", 2, 1, True) for name in "ba"]
+        turns = [(name, "gpu", 2, 1) for name in "ba"]
+        assert found["kept"] == {"call": 4 if look else 2, "shift": 0}, "of the last turn"
         assert list(found["samples"].items()) == [("b", [7.0] * 2), ("a", [7.0] * 2)]
         if look:
             woken = float(timed.WAKING)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from common import ops, wire
-from common.arena import Slot, lay_out
+from common.arena import end_of, lay_out
 from common.grading.fork_server import ForkServer
 from common.grading.plan import Choices, modes
 from common.grading.problem import Problem
@@ -80,16 +80,23 @@ def chosen(
     return choose
 
 
+def written(
+    folder: Path, source: str, op: str = "rotate_half", handle: str = "somebody"
+) -> Solution:
+    """Write a solution into the folder, and return it."""
+    path = folder / handle / f"{op}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(source)
+    return Solution(path, op)
+
+
 @contextlib.contextmanager
 def workers(server: ForkServer, folder: Path) -> Iterator[Callable[..., Worker]]:
     """Yield a function that starts a worker for a source text; end those that it started."""
     started: list[Worker] = []
 
     def start(source: str, op: str = "rope", deadline: float = 20.0) -> Worker:
-        path = folder / "somebody" / f"{op}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(source)
-        started.append(Worker(server, Solution(path, op), deadline))
+        started.append(Worker(server, written(folder, source, op), deadline))
         return started[-1]
 
     yield start
@@ -107,20 +114,17 @@ def worker(fork_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Wo
 def ask(worker: Worker) -> tuple[Reply, list[float]]:
     """Request the rotate_half of four numbers; return the reply and the result."""
     call, result = lay(worker)
-    reply = worker.call(wire.Forward(call=call, result=result.json(), poison=None))
+    reply = worker.call(wire.Forward(call=call, result=result, poison=None))
     return reply, worker.arena(0).tensor(result).tolist()
 
 
-def lay(worker: Worker) -> tuple[Reply, Slot]:
+def lay(worker: Worker) -> tuple[wire.Arguments, wire.Slot]:
     """Lay four numbers and a result in the worker's memory; return the call and the result."""
     x = torch.tensor([1.0, 2.0, 3.0, 4.0])
     slots = lay_out([("x", x), ("result", torch.empty(4, device="meta"))])
-    arena = worker.arena(max(slot.end for slot in slots.values()))
+    arena = worker.arena(max(map(end_of, slots.values())))
     arena.tensor(slots["x"]).copy_(x)
-    call = {
-        "tensors": {"x": slots["x"].json()}, "optional": [], "options": {},
-        "differentiable": ["x"], "changing": ["x"], "upstream": slots["x"].json(),
-    }  # fmt: skip
+    call = wire.Arguments({"x": slots["x"]}, [], {}, ["x"], {"x": 1}, upstream=slots["x"])
     return call, slots["result"]
 
 
@@ -135,10 +139,7 @@ def verdicts_of(
 ) -> dict[Direction, Verdict]:
     """Return the verdicts of a source text of masked_linear, with these choices."""
     monkeypatch.setattr(CHOOSE, chosen(**choices))
-    path = folder / "somebody" / "masked_linear.py"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(source)
+    solution = written(folder, source, "masked_linear")
     with Sweep("cpu", server=server) as sweep:
-        solutions = [Solution(path, "masked_linear")]
-        (found,) = sweep.grade(MASKED, [CASES[case]], solutions, repeats=repeats)
+        (found,) = sweep.grade(MASKED, [CASES[case]], [solution], repeats=repeats)
     return found.verdicts

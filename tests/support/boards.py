@@ -1,6 +1,9 @@
 """Made-up rows of a board, and the records of one, with numbers to work out by hand."""
 
+import io
+
 from msgspec.structs import replace
+from rich.console import Console
 
 from common.board.table import About
 from common.records.lines import SCHEMA, Record, Run, Summary
@@ -49,3 +52,10 @@ ROWS = [
     row("gone/rope", us=1.0),
 ]
 TIMED = Results(path=None, runs=[RUN], rows=ROWS)
+
+
+def printed(width, show, *given, only="", **console):
+    """The text that a function of `terminal` prints on so wide a terminal."""
+    output = io.StringIO()
+    show(*given, Console(file=output, width=width, **console), only=only)
+    return output.getvalue()

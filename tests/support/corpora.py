@@ -18,7 +18,7 @@ from typing import Any
 
 from common import ops, solutions
 from common.grading.fork_server import ForkServer
-from common.grading.sweep import Graded, Sweep
+from common.grading.sweep import Graded, Role, Sweep, eager_of
 from common.measure import baseline, timing
 from common.measure.baseline import Baseline
 from common.paths import CONTRIBUTORS, ROOT
@@ -167,7 +167,7 @@ def timed(
 
 def baseline_of(sweep: Sweep, op: Op[Any]) -> Baseline:
     """Return eager's process; no solution may have run in the sweep yet."""
-    worker = baseline.eager(sweep, op)
+    worker = sweep.worker(eager_of(op), Role.BASELINE)
     return Baseline(worker, baseline.calibrate(worker, sweep.device))
 
 

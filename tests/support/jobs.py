@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.engines.engine import Here, Job, Source
+from common.engines.engine import Here, Job
 from common.engines.grading import Found, grade
 from common.grading import sweep
 from common.solutions import discover
@@ -17,8 +17,8 @@ def job_in(folder, texts=(RIGHT, WRONG), **fields):
         source = folder / "contributors" / handle / "rotate_half.py"
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(text)
-    sources = tuple(map(Source.of, discover(folder / "contributors")))
-    return Job(**{"command": "grade", "device": "cpu", "sources": sources, "tier": "smoke",
+    found = tuple(discover(folder / "contributors"))
+    return Job(**{"command": "grade", "device": "cpu", "solutions": found, "tier": "smoke",
                   "sample": SAMPLE} | fields)  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from common import cli, paths
 from common.commands import engines
 from common.commands import options as shared
 from common.engines import benching
-from common.engines.engine import Job, Rows, Source
+from common.engines.engine import Job, Rows
 from common.measure import machine
 from common.records.lines import Selection, Summary
 from common.records.writer import Samples
@@ -84,7 +84,7 @@ def fleet(folder, command):
     chosen = solutions(folder)
     machine.harness_digest = lambda op: "0" * 12  # the true one takes most of a run's time
     digests = {each.name: pair for each, pair in machine.digests_of(chosen).items()}
-    job = Job(command=command, device="cuda", sources=tuple(map(Source.of, chosen)), tier="board")
+    job = Job(command=command, device="cuda", solutions=tuple(chosen), tier="board")
     make = {"bench": lambda n: Timed(n, digests), "grade": lambda n: Slow(n, count=COUNT)}
     return Fleet(job, [make[command](name) for name in "ab"])
 

@@ -66,7 +66,7 @@ MUTATIONS = {
 SHOWN = {name: module for name, module in sys.modules.items() if name.startswith("common.")}
 
 
-def mutated(session: Session, path: str, op: str) -> Reply:
+def mutated(session: Session, path: str, op: str, memory: int | None = None) -> Reply:
     """Load a solution, one check removed and the seal renewed: only that check is then missing."""
     with contextlib.suppress(KeyError):
         setattr(*MUTATIONS[Path(path).parent.name])

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from common.ops._masked import MaskedCase
 from common.ops.rope import RopeCase
-from common.records.lines import SCHEMA, Record
+from tests.support import boards
 from tests.support.boards import summary
 
 
@@ -18,12 +18,10 @@ def row(case, solution="alice/rope", us=10.0, direction="forward", **fields):
     host = {"solution": us, "eager": 20.0}
     if direction == "forward":
         host["no_grad"] = us / 2
-    plain = Record(
-        schema=SCHEMA, run="r1", solution=solution, op=op, case=case.name, params=case.params,
-        track="core", ranked_by="gpu", direction=direction, verdict="PASSED", error=0.5,
-        bytes=80_000, flops=100, sources="s1", harness="h1", tier="plot",
-        gpu={name: summary(each) for name, each in gpu.items()},
-        host={name: summary(each) for name, each in host.items()},
+    gpu, host = ({name: summary(each) for name, each in of.items()} for of in (gpu, host))
+    plain = boards.row(
+        solution, op=op, case=case.name, params=case.params, direction=direction, bytes=80_000,
+        flops=100, tier="plot", gpu=gpu, host=host,
     )  # fmt: skip
     return replace(plain, **fields)
 

@@ -19,7 +19,7 @@ def row(**fields):
 def written(folder, *rows, run=RUN, name=NAME, end=True):
     """The file of a run with these rows."""
     file = RunWriter(folder / name)
-    file.begin(run)
+    file.write(run)
     file.rows(rows)
     if end:
         file.end(run.run)

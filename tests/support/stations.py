@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from common.engines.engine import Job, Ready, Source, TooLarge, Verdicts
+from common.engines.engine import Job, Ready, TooLarge, Verdicts
 from common.errors import UserError
+from common.paths import ROOT
 from common.records.runs import Place
+from common.solutions import Solution
 from common.verdicts import Verdict
 from tests.support.fake_ray import Fleet, RayError, RayTaskError
 
@@ -14,7 +16,7 @@ SOLUTIONS = ("ada/rope", "bob/rope")
 JOB = Job(
     command="grade",
     device="cpu",
-    sources=tuple(Source(f"contributors/{name}.py", "rope") for name in SOLUTIONS),
+    solutions=tuple(Solution(ROOT / f"contributors/{name}.py", "rope") for name in SOLUTIONS),
     tier="smoke",
 )
 
@@ -39,7 +41,7 @@ class Station:
         self.name, self.loses, self.cases = name, loses, cases(count)
         self.place = {"device": "cpu", "name": kind, "versions": {"torch": "2"}} | place
         self.starts, self.asked, self.ended = 0, Counter(), False
-        self.tasks, self.starts_again = [], True
+        self.tasks, self.reasons, self.starts_again = [], [], True
         self.too_large = self.fault = None
         self.says = True
 
@@ -67,6 +69,7 @@ class Station:
 
     def crashed(self, task, reason):
         ((case, (solution,)),) = task.due.items()
+        self.reasons.append(reason)
         return [verdicts(solution, case, "CRASHED", reason)]
 
     def close(self):

@@ -172,7 +172,7 @@ def recorded(repository):
         schema=SCHEMA, run="r1", device="cuda", device_name="A GPU", versions={"torch": "2"},
         absent={},
     )  # fmt: skip
-    writer.begin(begun)
+    writer.write(begun)
     writer.rows([row])
     writer.close()
     yield path

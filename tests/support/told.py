@@ -72,8 +72,8 @@ def _line(
     solution: Solution, report: TierReport, causes: Sequence[str], changes: Sequence[str]
 ) -> Line:
     """Return the first that there is: a cause, a field, what a reason names, every case."""
-    groups = list(report.groups(solution.name))
-    whens = [words for group in groups if (words := report.when(group))]
+    groups = [group for group in report.groups() if group.solution == solution.name]
+    whens = [words for group in groups if (words := group.when)]
     reasons = [each.reason for group in groups for each in group.smallest]
     if not groups:
         return Line(PASSES, "")
@@ -85,7 +85,7 @@ def _line(
         for reason in reasons:
             if any(re.search(each, reason) for each in patterns):
                 return Line(kind, reason)
-    if "Fails: in every case" in solution.path.read_text() and report.everywhere(groups[0]):
+    if "Fails: in every case" in solution.path.read_text() and groups[0].everywhere:
         return Line("every case", f"{groups[0].verdict} in every case: {reasons[-1]}")
     return Line(NOTHING, reasons[0])
 

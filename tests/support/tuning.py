@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from common import wire
@@ -15,7 +16,7 @@ from common.measure import machine
 from common.paths import CONTRIBUTORS
 from common.solutions import discover
 from common.tuning import search
-from common.tuning.search import CaseStarted, Found, Notice
+from common.tuning.search import CaseStarted, Found
 
 DEVICE, FILE = "NVIDIA H200", "nvidia-h200.jsonl"
 DEADLINE = 20.0
@@ -81,7 +82,9 @@ class FakeClock:
             raise KeyboardInterrupt
         self.calls.append((direction, choices))
         # forward alone, as a clock would have it: nothing takes a gradient
-        call = laid.calls[0] if direction == "backward" else laid.calls[0] | {"differentiable": []}
+        call = laid.calls[0]
+        if direction == "forward":
+            call = msgspec.structs.replace(call, differentiable=[])
         reply = worker.ask(wire.Lookups(call=call, choices=choices))
         if reply.get("verdict"):
             return reply
@@ -132,21 +135,21 @@ class Folder:
         """The results, or None if nothing was searched or the search was stopped; and the clock."""
         self.said.clear()
         clock = FakeClock(times, stop)
-        events = search.tune(
-            [s for s in discover(self.folder.parent) if only in (None, s.path.stem)],
-            "cpu", clock, deadline=deadline, server=self.server,
-        )  # fmt: skip
-        try:
-            return self._found(events), clock
-        except KeyboardInterrupt:
-            assert stop is not None
-            return None, clock
+        chosen = [s for s in discover(self.folder.parent) if only in (None, s.path.stem)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(search, "time_forced", clock)
+            try:
+                events = search.tune(chosen, "cpu", deadline=deadline, server=self.server)
+                return self._found(events), clock
+            except KeyboardInterrupt:
+                assert stop is not None
+                return None, clock
 
     def _found(self, events):
         found = None
         for event in events:
-            if isinstance(event, Notice):
-                self.said.append(event.line)
+            if isinstance(event, str):
+                self.said.append(event)
             elif isinstance(event, CaseStarted):
                 found = found or []
             elif isinstance(event, Found):

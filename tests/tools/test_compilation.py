@@ -23,6 +23,7 @@ from tests.support.paired import ANSWERED, BOARD, PAIRED, refusing
 from tests.support.waiting import wait_until
 
 CASES = list(ops.load("rotate_half").tier("board", "cuda"))
+PLAIN = next(case for case in CASES if not case.interleaved)
 SOURCE = """
 import torch
 import triton
@@ -65,7 +66,7 @@ def ask(monkeypatch, tmp_path):
 def test_kernels_are_compiled_at_the_true_shape_for_each_target(ask):
     large = max(CASES, key=lambda case: ops.load("rotate_half").work(case, "forward").bytes)
     plain = next(case for case in CASES if not case.interleaved and case.shape == large.shape)
-    found = ask(SOURCE.replace("WARPS", "2"), [plain], ["sm_90", "gfx942"])
+    found = ask(SOURCE.replace("WARPS", "2"), [PLAIN], ["sm_90", "gfx942"])
     assert [(line.kernel, line.target) for line in found] == [
         ("kernel", "sm_90"), ("kernel", "gfx942"),
     ]  # fmt: skip
@@ -80,8 +81,7 @@ def test_what_stops_a_call_is_a_line_with_its_reason(ask):
     case = next(case for case in CASES if case.interleaved)
     (line,) = ask(SOURCE, [case], ["sm_90"])
     assert (line.kernel, line.verdict, line.reason) == ("", "UNSUPPORTED", "interleaved")
-    plain = next(case for case in CASES if not case.interleaved)
-    kernel, line = ask(SOURCE.replace("WARPS", "64"), [plain], ["sm_90"])
+    kernel, line = ask(SOURCE.replace("WARPS", "64"), [PLAIN], ["sm_90"])
     assert kernel.figures["warps"] == 64
     assert line.verdict == "COMPILE_ERROR" and "threads, Required: 2048" in line.reason
 
@@ -93,22 +93,16 @@ def test_what_looks_at_the_angles_is_compiled_on_the_cases_that_it_answers(ask):
 
 
 @pytest.mark.slow
-def test_what_is_known_starts_no_process(ask, monkeypatch):
-    plain = next(case for case in CASES if not case.interleaved)
-    found = ask(SOURCE.replace("WARPS", "4"), [plain], ["sm_90"])
-    monkeypatch.setattr(compilation, "ForkServer", lambda *_: pytest.fail("started"))
-    assert ask(SOURCE.replace("WARPS", "4"), [plain], ["sm_90"]) == found
-
-
-@pytest.mark.slow
-def test_what_left_the_cache_is_compiled_again_where_it_is_shown(ask):
-    plain = next(case for case in CASES if not case.interleaved)
+def test_what_is_known_starts_no_process_and_what_left_the_cache_is_compiled_where_it_is_shown(
+    ask, monkeypatch
+):
     source = SOURCE.replace("WARPS", "4")
-    (before,) = ask(source, [plain], ["sm_90"])
+    (before,) = ask(source, [PLAIN], ["sm_90"])
     shutil.rmtree(kept.CACHE / "kernels")
-    assert ask(source, [plain], ["sm_90"]) == [before]
-    assert not (kept.CACHE / "kernels").exists()
-    (again,) = ask(source, [plain], ["sm_90"], shown=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(compilation, "ForkServer", lambda *_: pytest.fail("started"))
+        assert ask(source, [PLAIN], ["sm_90"]) == [before]
+    (again,) = ask(source, [PLAIN], ["sm_90"], shown=True)
     assert again.figures == before.figures and "LDG" in compile._text("sass", "kernel", [again])
 
 
@@ -129,41 +123,31 @@ def test_a_kernel_of_several_cases_is_measured_once(ask, monkeypatch):
 @pytest.mark.parametrize("line", ["import os; os._exit(3)", "import os; os.abort()"])
 @pytest.mark.slow
 def test_an_end_is_shown_and_not_kept(ask, line):
-    plain = next(case for case in CASES if not case.interleaved)
     dies = SOURCE.replace("    y = torch", f"    {line}\n    y = torch").replace("WARPS", "4")
-    (end,) = ask(dies, [plain], ["sm_90"])
+    (end,) = ask(dies, [PLAIN], ["sm_90"])
     assert end.verdict == "CRASHED"
     assert not list(kept.CACHE.glob("figures/*"))
 
 
 @pytest.mark.slow
-def test_floating_tensors_are_no_memory(ask):
+def test_floating_tensors_are_no_memory_and_what_each_process_would_repeat_is_done_before(ask):
     largest = max(CASES, key=lambda case: math.prod(case.shape))
     says = """
     import resource
+    import sys
+    from triton.runtime.cache import triton_key
+    gluon = "triton.experimental.gluon.language" in sys.modules
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    raise ValueError(f"took {used} bytes")
+    hashed = triton_key.cache_info().currsize
+    raise ValueError(f"took {used} bytes, hashed {hashed}, imported {gluon}")
 """
     source = SOURCE.replace("    y = torch.empty_like(x)\n", f"    y = torch.empty_like(x)\n{says}")
     (end,) = ask(
         source.replace("if interleaved", "if False").replace("WARPS", "4"), [largest], ["sm_90"]
     )
     tensor = math.prod(largest.shape) * getattr(torch, largest.dtype).itemsize
-    assert (
-        int(re.search(r"took (\d+) bytes", end.reason)[1]) < 3 * tensor
-    )  # the process has 2 of its own
-
-
-@pytest.mark.slow
-def test_what_each_process_would_repeat_is_done_before_it_starts(ask):
-    plain = next(case for case in CASES if not case.interleaved)
-    says = """
-    import sys
-    from triton.runtime.cache import triton_key
-    gluon = "triton.experimental.gluon.language" in sys.modules
-    raise ValueError(f"hashed {triton_key.cache_info().currsize}, imported {gluon}")
-"""
-    (end,) = ask(SOURCE.replace("    y = torch.empty_like(x)\n", says), [plain], ["sm_90"])
+    taken = int(re.search(r"took (\d+) bytes", end.reason)[1])
+    assert taken < 3 * tensor  # the process has 2 of its own
     assert "hashed 1, imported True" in end.reason
 
 
@@ -209,12 +193,9 @@ def line(case="a", target="sm_90", kernel="k", registers=8):
     )  # fmt: skip
 
 
-def test_cases_that_are_alike_stand_together():
+def test_cases_that_are_alike_stand_together_and_forms_of_a_kernel_apart():
     alike = compile._alike([line("a"), line("b"), line("c", registers=9)])
     assert [[each[0].case for each in cases] for cases in alike.values()] == [["a", "b"], ["c"]]
-
-
-def test_forms_of_a_kernel_stand_apart():
     alike = compile._alike([line(), line(registers=9), line(target="gfx942", registers=7)])
     rows = [[(row.target, row.figures["registers"]) for row in cases[0]]
             for cases in alike.values()]  # fmt: skip

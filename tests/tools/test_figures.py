@@ -13,7 +13,7 @@ from triton.compiler import ASTSource
 
 from common.sandbox.compiled.target import TARGETS
 from common.tools import figures
-from common.tools.figures import PROCESSORS, Processor, occupancy
+from common.tools.figures import PROCESSORS, occupancy
 
 
 @triton.jit
@@ -46,37 +46,21 @@ def compiled(kernel, pointers, constants, target, dtype="fp32", **options):
     ]
 
 
-@pytest.fixture(params=PROCESSORS)
-def target(request):
-    return request.param
-
-
 def of_copy(target, step=1, block=1024, **options):
     return compiled(copy, ("x", "y"), {"step": step, "BLOCK": block}, target, **options)
 
 
+@pytest.mark.parametrize("target", PROCESSORS)
 @pytest.mark.slow
-def test_a_copy_of_whole_rows_is_wide(target):
-    assert of_copy(target)["wide"] == 1
-
-
-@pytest.mark.slow
-def test_strided_accesses_are_narrow(target):
-    assert of_copy(target, step=3)["wide"] == 0
-
-
-@pytest.mark.slow
-def test_warps_and_shared_memory_are_of_a_block(target):
-    found = of_copy(target, num_warps=8)
-    assert found["warps"] == 8
-    assert found["shared"] == 0
-
-
-@pytest.mark.slow
-def test_a_longer_kernel_has_more_instructions_and_registers(target):
-    short, long = of_copy(target), of_copy(target, block=16384)
+def test_figures_are_those_that_the_kernel_must_have(target):
+    short, strided = of_copy(target, block=2048, num_warps=8), of_copy(target, step=3)
+    assert (short["wide"], short["warps"], short["shared"], short["tensor"]) == (1, 8, 0, 0)
+    assert strided["wide"] == 0
+    long = of_copy(target, block=16384)
     assert long["instructions"] > 2 * short["instructions"]
     assert long["registers"] > 2 * short["registers"]
+    found = compiled(product, ("a", "b", "c"), {"N": 64}, target, "fp16")
+    assert found["tensor"] > 0 and found["shared"] > 0
 
 
 @pytest.mark.slow
@@ -87,37 +71,25 @@ def test_registers_that_do_not_fit_are_local_memory():
     assert bound["registers"] <= 24 and bound["local"] > 100
 
 
-@pytest.mark.slow
-def test_a_product_takes_the_tensor_cores_of_its_target(target):
-    found = compiled(product, ("a", "b", "c"), {"N": 64}, target, "fp16")
-    assert found["tensor"] > 0
-    assert of_copy(target)["tensor"] == 0
-    assert found["shared"] > 0
-
-
 @pytest.mark.parametrize(
-    ("registers", "shared", "warps", "share"),
+    ("target", "registers", "shared", "warps", "share"),
     [
-        (32, 0, 4, 1.0),  # 16 blocks of 4096 registers
-        (255, 0, 4, 8 / 64),  # 2 blocks of 32768 registers
-        (32, 113 << 10, 4, 8 / 64),  # 2 blocks of shared memory
-        (33, 0, 4, 48 / 64),  # handed out by the eight: 12 blocks of 5120
-        (16, 0, 1, 32 / 64),  # no more than 32 blocks
-        (255, 227 << 10, 64, 0.0),
+        ("sm_90", 32, 0, 4, 1.0),  # 16 blocks of 4096 registers
+        ("sm_90", 255, 0, 4, 8 / 64),  # 2 blocks of 32768 registers
+        ("sm_90", 32, 113 << 10, 4, 8 / 64),  # 2 blocks of shared memory
+        ("sm_90", 33, 0, 4, 48 / 64),  # handed out by the eight: 12 blocks of 5120
+        ("sm_90", 16, 0, 1, 32 / 64),  # no more than 32 blocks
+        ("sm_90", 255, 227 << 10, 64, 0.0),
+        ("gfx942", 128, 0, 4, 0.5),  # four SIMD units of 512 registers
+        ("gfx942", 64, 0, 4, 1.0),
     ],
 )
-def test_occupancy_is_that_of_the_scarcest(registers, shared, warps, share):
-    assert occupancy(PROCESSORS["sm_90"], registers, shared, warps) == share
-
-
-def test_an_amd_compute_unit_has_four_simds_of_512_registers():
-    assert occupancy(PROCESSORS["gfx942"], 128, 0, 4) == 0.5
-    assert occupancy(PROCESSORS["gfx942"], 64, 0, 4) == 1
+def test_occupancy_is_that_of_the_scarcest(target, registers, shared, warps, share):
+    assert occupancy(PROCESSORS[target], registers, shared, warps) == share
 
 
 def test_every_target_has_its_limits():
     assert PROCESSORS.keys() == TARGETS.keys()
-    assert all(isinstance(each, Processor) for each in PROCESSORS.values())
 
 
 # --- many binaries in one process of the disassembler ---------------------------------------------
@@ -147,17 +119,15 @@ def names(lines):
     return [re.sub(r"^@!?U?P\w+ ", "", line).split()[0] for line in lines]
 
 
-def alone(file):
-    found = figures.INSTRUCTION.findall(figures.assembly(file))
-    return [line for _, line in found if line != "NOP"]
-
-
 @pytest.mark.parametrize("target", NVIDIA)
 @pytest.mark.slow
 def test_each_kernel_is_read_as_alone(target):
-    cubins = [Path(each["cubin"]) for each in kernels(target)]
-    together = figures.instructions(cubins, target)
-    assert [names(each) for each in together] == [names(alone(each)) for each in cubins]
+    every = kernels(target)
+    together = figures.instructions([Path(each["cubin"]) for each in every], target)
+    alone = [figures.INSTRUCTION.findall(figures.assembly(each)) for each in every]
+    assert [names(each) for each in together] == [
+        names(line for _, line in each if line != "NOP") for each in alone
+    ]
     assert [line for each in together for line in each if "LDG" in line]
 
 
@@ -168,6 +138,7 @@ def test_figures_do_not_depend_on_company(target):
     each = [figures.figures([one], target)[0] for one in every]
     assert figures.figures(every, target) == each
     assert len({str(one) for one in each}) == len(every)
+    assert figures.figures([], target) == []
 
 
 @pytest.mark.parametrize(
@@ -188,7 +159,3 @@ def test_an_instruction_is_read_without_its_schedule(line, instruction):
     """As the disassemblers of CUDA 13.1 and of CUDA 12.8 write it."""
     text = f"        /*00f0*/                   {line}\n        /*0100*/    NOP;\n"
     assert figures.INSTRUCTION.findall(text) == [("00f0", instruction), ("0100", "NOP")]
-
-
-def test_no_kernel_has_no_figures():
-    assert figures.figures([], "sm_90") == []

@@ -10,7 +10,6 @@ from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from common import paths, solutions
 from common.commands import bench, options
@@ -48,7 +47,7 @@ def pip(monkeypatch, tmp_path):
         return SimpleNamespace(returncode=bool(output), stdout=output)
 
     monkeypatch.setattr(peers.subprocess, "run", run)
-    monkeypatch.setattr(peers, "_is_there", lambda package: package in fake.there)
+    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: name in fake.there or None)
     monkeypatch.setattr(peers, "_torchs_cuda", lambda: "13.0")
     monkeypatch.setattr(peers.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
     return fake
@@ -71,13 +70,6 @@ def test_what_is_there_is_left_alone(pip, capsys):
     assert capsys.readouterr().out.splitlines()[1].startswith("liger_kernel: already there")
 
 
-def test_torch_and_triton_are_constraints(pip):
-    """They are pinned to what is installed, with the label of the build."""
-    peers.main(["quack"])
-    for package in ("torch", "triton", "numpy"):
-        assert f"{package}=={metadata.version(package)}" in pip.constraints[0]
-
-
 def test_a_library_that_cannot_be_had_costs_the_others_nothing(pip, capsys, tmp_path):
     pip.fails["fla-core"] = "ERROR: No matching distribution found for x"
     pip.there.add("liger_kernel")
@@ -89,12 +81,7 @@ def test_a_library_that_cannot_be_had_costs_the_others_nothing(pip, capsys, tmp_
         f" (pip's output: {log}); {peers.MEND}"
     )
     assert log.read_text().startswith("ERROR")
-
-
-def test_one_that_was_asked_for_by_name_fails_the_command(pip):
-    pip.fails["quack"] = "ERROR: it does not fit"
-    assert peers.main(["quack"]) == 1
-    assert peers.main(["liger-kernel"]) == 0
+    assert peers.main(["flash-linear-attention"]) == 1, "it was asked for by name"
 
 
 def test_an_unknown_name_is_one_line(pip, capsys):
@@ -105,14 +92,27 @@ def test_an_unknown_name_is_one_line(pip, capsys):
     assert not pip.calls
 
 
-def test_one_that_is_compiled_gets_its_tools_first_and_this_torch(pip):
-    assert peers.main(["transformer_engine"]) == 0
-    tools, library = pip.calls
-    assert tools == GROUPS["build-transformer-engine"]
-    assert library == ["--no-build-isolation", *GROUPS["peers-transformer-engine"]]
+@pytest.mark.parametrize(
+    ("library", "cuda"),
+    [("transformer_engine", "13.0"), ("flash-attention", "13.0"), ("flash-attention", None)],
+)
+def test_one_that_is_compiled_gets_its_tools_first_and_this_torch(pip, monkeypatch, library, cuda):
+    """flash-attention's Triton rotary needs no CUDA, and its CUDA kernels would take hours."""
+    monkeypatch.setattr(peers, "_torchs_cuda", lambda: cuda)
+    assert peers.main([library]) == 0
+    tools, wanted = pip.calls
+    group = library.replace("_", "-")
+    assert tools == GROUPS[f"build-{group}"]
+    assert wanted == ["--no-build-isolation", *GROUPS[f"peers-{group}"]]
+    assert pip.environments[1].get("FLASH_ATTENTION_SKIP_CUDA_BUILD", "TRUE") == "TRUE"
+    assert ("FLASH_ATTENTION_SKIP_CUDA_BUILD" in pip.environments[1]) == (
+        group != "transformer-engine"
+    )
+    for lines in pip.constraints:  # the headers are those of torch's CUDA
+        assert ("cuda-toolkit==13.0.*" in lines) == bool(cuda)
 
 
-def test_one_that_is_compiled_needs_a_torch_with_cuda(pip, capsys, monkeypatch):
+def test_one_that_is_compiled_for_cuda_needs_a_torch_with_it(pip, capsys, monkeypatch):
     monkeypatch.setattr(peers, "_torchs_cuda", lambda: None)
     assert peers.main(["transformer_engine"]) == 1
     assert not pip.calls
@@ -120,35 +120,15 @@ def test_one_that_is_compiled_needs_a_torch_with_cuda(pip, capsys, monkeypatch):
     assert "not installed: torch here is built without CUDA; it is compiled against" in line
 
 
-def test_flash_attention_is_built_without_cuda(pip, capsys, monkeypatch):
-    """Its Triton rotary needs none, and its CUDA kernels would take hours."""
-    monkeypatch.setattr(peers, "_torchs_cuda", lambda: None)
-    assert peers.main(["flash-attention"]) == 0
-    tools, library = pip.calls
-    assert tools == GROUPS["build-flash-attention"]
-    assert library == ["--no-build-isolation", *GROUPS["peers-flash-attention"]]
-    assert pip.environments[1]["FLASH_ATTENTION_SKIP_CUDA_BUILD"] == "TRUE"
-    assert capsys.readouterr().out.startswith("flash_attention: installed")
-
-
 def test_an_installed_library_is_imported_as_its_peers_import_it(pip):
     """TransformerEngine and flash-attention import, or do not, whatever their peers need."""
     assert peers.main(["quack"]) == 0
+    for package in ("torch", "triton", "numpy"):  # they stay, with the label of their build
+        assert f"{package}=={metadata.version(package)}" in pip.constraints[0]
     assert pip.imported == [
         "import common.peers.quack.masked_ffn, common.peers.quack.masked_linear, "
         "common.peers.quack.rope, common.peers.quack.routing"
     ]
-
-
-def test_the_headers_are_those_of_torchs_cuda(pip, monkeypatch):
-    assert peers.main(["transformer_engine"]) == 0
-    assert all("cuda-toolkit==13.0.*" in lines for lines in pip.constraints)
-    monkeypatch.setattr(peers, "_torchs_cuda", lambda: None)
-    assert not any("cuda-toolkit" in line for line in peers.constraints())
-
-
-def test_torch_is_asked_for_its_cuda():
-    assert peers._torchs_cuda() == torch.version.cuda
 
 
 def test_the_compiler_finds_the_headers_of_the_wheels(monkeypatch, tmp_path):
@@ -247,30 +227,25 @@ def test_the_real_pip_takes_the_constraints(tmp_path, monkeypatch):
 ABSENT = dict.fromkeys(LIBRARIES, "the package is not installed")
 
 
-def asked(op=None, only=None):
-    return argparse.Namespace(op=op, only=only)
-
-
-def test_bench_names_the_missing_peers_and_the_command(monkeypatch):
-    monkeypatch.setattr(sys, "prefix", "/usr")
-    line = options.missing_peers(asked(), ABSENT)
-    names = ", ".join(sorted(LIBRARIES))
-    command = "python -m common.tools.peers"
-    assert line == f"study: not on the board: {names} ({command} installs them)"
-    monkeypatch.setattr(sys, "prefix", str(ROOT / ".nox" / "study"))
-    assert "(nox -s peers installs them)" in options.missing_peers(asked(), ABSENT)
-
-
-def test_only_peers_of_the_op_are_missed():
-    line = options.missing_peers(asked("masked_linear"), ABSENT)
-    assert "quack" in line
-    assert "transformer_engine" not in line
-    assert options.missing_peers(asked("rotate_half"), ABSENT) is None
-
-
-def test_nothing_is_missed_where_all_are_there_or_few_are_chosen():
-    assert options.missing_peers(asked(), {}) is None
-    assert options.missing_peers(asked(only="house"), ABSENT) is None
+@pytest.mark.parametrize(
+    ("op", "only", "absent", "names"),
+    [
+        (None, None, ABSENT, ", ".join(sorted(LIBRARIES))),
+        ("masked_linear", None, ABSENT, "quack"),
+        ("rotate_half", None, ABSENT, ""),
+        (None, "house", ABSENT, ""),
+        (None, None, {}, ""),
+    ],
+)
+def test_bench_names_the_missing_peers_of_the_op_and_the_command(
+    monkeypatch, op, only, absent, names
+):
+    asked = argparse.Namespace(op=op, only=only)
+    for prefix, command in (("/usr", "python -m common.tools.peers"),
+                            (str(ROOT / ".nox" / "study"), "nox -s peers")):  # fmt: skip
+        monkeypatch.setattr(sys, "prefix", prefix)
+        line = f"study: not on the board: {names} ({command} installs them)" if names else None
+        assert options.missing_peers(asked, absent) == line
 
 
 def test_bench_says_it_at_its_start(monkeypatch, capsys):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +15,6 @@ from common.errors import UserError
 from common.sandbox.alone import smoke
 from common.tools import sanitizers
 from common.tools.sanitizers import read
-from tests.support import forked
 from tests.support.processes import ends
 from tests.support.sanitizing import (
     CASES,
@@ -25,6 +22,7 @@ from tests.support.sanitizing import (
     PLAIN,
     RIGHT,
     ROTATE_HALF,
+    SMOKE,
     sanitized,
     symbolic,
     written,
@@ -160,42 +158,31 @@ def test_a_tool_that_cannot_start_is_a_fault(tool):
         sanitized()
 
 
-def test_no_tool_is_a_fault(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    with pytest.raises(UserError, match="neither on PATH nor in"):
-        sanitized()
-
-
 def test_the_tool_is_looked_for_where_cuda_is(tool, monkeypatch, tmp_path):
     tool(CLEAN)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     assert sanitizers.executable() == str(tmp_path / "bin" / "compute-sanitizer")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "bin"))
+    with pytest.raises(UserError, match="neither on PATH nor in"):
+        sanitized()
 
 
-def test_each_case_is_called_or_says_why_not(tmp_path):
+def first(statement):
+    """The solution, which does this first; the process of a case imports it anew."""
+    return RIGHT.replace("x1, x2 =", f"{statement}\n        x1, x2 =")
+
+
+def test_each_case_is_called_with_backward_or_says_why_not(tmp_path):
     path = written(tmp_path, RIGHT).path
     said = {case.interleaved: smoke.call(path, ROTATE_HALF, case, "cpu") for case in CASES}
     assert said == {False: "called", True: "does not take interleaved"}
-
-
-def test_backward_is_called_too(tmp_path):
-    text = RIGHT.replace("return torch.cat((-x2, x1), dim=-1)", "return Function.apply(x)").replace(
-        "import torch\n",
-        """import torch
-
-    class Function(torch.autograd.Function):
-        forward = staticmethod(lambda ctx, x: x.clone())
-
-        @staticmethod
-        def backward(ctx, grad):
-            raise ValueError("no way back")
-""",
-    )
-    path = written(tmp_path, text).path
+    hook = "x.register_hook(lambda _: 1 / 0)"
+    path = written(
+        tmp_path, first(f"{hook} if x.requires_grad else None"), "bob/rotate_half.py"
+    ).path
     said = smoke.call(path, ROTATE_HALF, CASES[0], "cpu")
-    assert said.startswith("ValueError: no way back, line ")
+    assert said.startswith("ZeroDivisionError: division by zero, line ")
 
 
 # --- triton-viz -----------------------------------------------------------------------------------
@@ -221,7 +208,6 @@ STAND_IN = {
                 self.records = []
     """,
 }
-REPORTED = "    import triton\n    triton.jit(lambda: None)\n" + RIGHT
 
 
 @pytest.fixture
@@ -232,28 +218,6 @@ def stand_in(tmp_path, monkeypatch):
         path.write_text(textwrap.dedent(text))
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
-
-
-class Forked:
-    """`subprocess.Popen` as far as it is used, forked after torch had been imported."""
-
-    folder = Path()
-
-    def __init__(self, command, cwd, env, stdout, stderr, text):
-        python, flag, module, *arguments = command
-        assert (python, flag, stdout, text) == (sys.executable, "-m", subprocess.PIPE, True)
-        self.returncode = forked.run(module, arguments, Path(cwd), self.folder, env)
-        stderr.write((self.folder / "err").read_text())
-        self.stdout = (self.folder / "out").open()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stdout.close()
-
-    def wait(self):
-        return self.returncode
 
 
 # for the case without an end alone
@@ -268,37 +232,31 @@ symbolic.findings = timed
 """
 
 
-def first(statement, text=RIGHT):
-    return text.replace("x1, x2 =", f"{statement}\n        x1, x2 =")
+REPORTED = "import triton; triton.jit(lambda: None)"
+WHERE = "writes outside of y, line 9 of rotate_half.py: x"
+FOUND = {REPORTED: WHERE, f"{REPORTED}; raise ValueError('no')": f"{WHERE}; cannot follow: Val"}
+NOT_FOLLOWED = {
+    "print('{}')": "nothing found",
+    "raise NotImplementedError('blocks')": "cannot follow: blocks",
+    "import os; os._exit(0)": "cannot follow: its process ended with 0",
+    "import os; os.abort()": "cannot follow: its process ended with -6",
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "clean", "said"),
-    [
-        (RIGHT, True, "nothing found\n"),
-        (first("print('{}')"), True, "nothing found\n"),
-        (REPORTED, False, "writes outside of y, line 9 of rotate_half.py: x\n"),
-        (first("raise NotImplementedError('blocks')"), True, "cannot follow: blocks\n"),
-        (first("import os; os._exit(0)"), True, "cannot follow: its process ended with 0\n"),
-        (first("import os; os.abort()"), True, "cannot follow: its process ended with -6\n"),
-        (
-            first("raise ValueError('stuck')", REPORTED),
-            False,
-            "writes outside of y, line 9 of rotate_half.py: x; cannot follow: ValueError: stuck",
-        ),
-    ],
-)
+@pytest.mark.parametrize("said", [FOUND, NOT_FOLLOWED], ids=["found", "not followed"])
 def test_what_is_found_decides_and_what_cannot_be_followed_does_not(
-    stand_in, monkeypatch, tmp_path, text, clean, said, capsys
+    stand_in, tmp_path, said, capsys
 ):
-    if text is not RIGHT:  # one real process shows that this is how the tool is started
-        monkeypatch.setattr(Forked, "folder", tmp_path)
-        monkeypatch.setattr(sanitizers.subprocess, "Popen", Forked)
-    solution = written(tmp_path, text)
-    assert sanitized(solution, [sanitizers.SYMBOLIC], CASES[:1]) == clean
-    out = capsys.readouterr().out
-    assert out.startswith(f"triton-viz alice/rotate_half {CASES[0].name}: {said}")
+    """Each case has a statement of its own."""
+    alone = {(case.shape, case.dtype): case for case in SMOKE if not case.interleaved}
+    does = dict(zip(alone, said, strict=False))
+    solution = written(tmp_path, first(f"exec({does}[tuple(x.shape), str(x.dtype)[6:]])"))
+    cases = [alone[each] for each in does]
+    assert sanitized(solution, [sanitizers.SYMBOLIC], cases) == (said is NOT_FOLLOWED)
+    lines = capsys.readouterr().out.splitlines()
+    for line, case, words in zip(lines, cases, said.values(), strict=True):
+        assert line.startswith(f"triton-viz alice/rotate_half {case.name}: {words}")
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 from common.measure import machine
 from common.solutions import discover
 from common.tuning import search
-from common.tuning.points import SCHEMA, fastest
+from common.tuning.points import SCHEMA
 from tests.support.tuning import DEADLINE, DEVICE, SOLUTION, FakeClock, Folder, by_block
 
 pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
@@ -95,10 +95,6 @@ def test_within_a_hundredth_the_earliest_declared_is_taken(alice, faster, block)
     assert alice.blocks["turn"] == {80: block, 512: block}
 
 
-def test_of_nothing_timed_nothing_is_fastest():
-    assert fastest([]) is None
-
-
 def test_the_default_is_measured_though_the_space_leaves_it_out(alice):
     found, clock = alice.write(space=(2, 2, 4), default=8).run()
     assert len(clock.calls) == 3 + 3 + 3 + 3
@@ -132,11 +128,12 @@ def test_interrupted_and_resumed_gives_the_same_bytes(alice, whole, stops):
 
 @pytest.mark.parametrize("events", [1, 3, 8, 20])
 @pytest.mark.slow
-def test_leaving_the_under_waybetween_two_events_loses_nothing(alice, whole, events):
+def test_leaving_between_two_events_loses_nothing(alice, whole, events, monkeypatch):
     """As Ctrl-C does while the command draws an event."""
     (solution,) = discover(alice.write().folder.parent)
     clock = FakeClock(by_block)
-    under_way = search.tune([solution], "cpu", clock, deadline=DEADLINE, server=alice.server)
+    monkeypatch.setattr(search, "time_forced", clock)
+    under_way = search.tune([solution], "cpu", deadline=DEADLINE, server=alice.server)
     for _ in range(events):
         next(under_way)
     under_way.close()

@@ -13,30 +13,23 @@ from typing import Any
 import msgspec
 
 from common.board.page.views import Point
-from common.board.plots.sweeps import Estimate, HostPlot, Panel, Plot
-from common.board.ranking import Track, ranked_times
+from common.board.plots.sweeps import HostPlot, Panel, Plot
+from common.board.ranking import Estimate, Track, ranked_times
 
 DIGITS = 4
 """Significant digits, more than a picture shows."""
 
 
-@dataclass(frozen=True)
-class Series:
-    """One solution's values."""
+Series = Mapping[str, Any]
 
-    name: str
-    peer: bool
-    values: Sequence[Estimate | None]
 
-    @property
-    def json(self) -> dict[str, Any]:
-        """The series as JSON data."""
-        columns = {
-            "value": [each and _short(each.value) for each in self.values],
-            "low": [each and _short(each.low) for each in self.values],
-            "high": [each and _short(each.high) for each in self.values],
-        }
-        return {"name": self.name, "peer": self.peer, **columns}
+def _series(name: str, peer: bool, values: Sequence[Estimate | None]) -> Series:
+    """Return one solution's values as JSON data."""
+    bounds = {
+        bound: [each and float(f"{getattr(each, bound):.{DIGITS}g}") for each in values]
+        for bound in ("value", "low", "high")
+    }
+    return {"name": name, "peer": peer, **bounds}
 
 
 @dataclass(frozen=True)
@@ -60,8 +53,7 @@ class Chart:
                   ("title", "x_label", "y_label", "log_x", "log_y", "dates")}  # fmt: skip
         named = bool(self.x) and isinstance(self.x[0], str)
         axis = {"names": list(self.x)} if named else {"x": list(self.x)}
-        series = [each.json for each in self.series]
-        return msgspec.json.encode({**fields, **axis, "series": series}).decode()
+        return msgspec.json.encode({**fields, **axis, "series": self.series}).decode()
 
 
 def times(track: Track, direction: str) -> Chart:
@@ -73,7 +65,7 @@ def times(track: Track, direction: str) -> Chart:
         values = [Estimate.of(ranked_times(row)["solution"]) if row and row.gpu else None
                   for row in rows]  # fmt: skip
         if any(values):
-            series.append(Series(entry.solution, entry.peer, values))
+            series.append(_series(entry.solution, entry.peer, values))
     return Chart("", "", "µs", [case for case, _ in cells], series)
 
 
@@ -82,8 +74,8 @@ def history(points: Mapping[str, Sequence[Point]]) -> Chart:
     moments = sorted({point.when.timestamp() for each in points.values() for point in each})
     series = []
     for track, each in points.items():
-        at = {p.when.timestamp(): Estimate(p.score.value, p.score.low, p.score.high) for p in each}
-        series.append(Series(track, False, [at.get(moment) for moment in moments]))
+        at = {point.when.timestamp(): point.score for point in each}
+        series.append(_series(track, False, [at.get(moment) for moment in moments]))
     return Chart("", "", "× eager", moments, series, log_y=False, dates=True)
 
 
@@ -95,7 +87,7 @@ def swept(plot: Plot | HostPlot) -> list[Chart]:
         Chart(
             f"{plot.title}: {strip.title}", "", "µs",
             kinds := list(dict.fromkeys(k for each in strip.times.values() for k in each)),
-            [Series(name, name in plot.peers, [each.get(kind) for kind in kinds])
+            [_series(name, name in plot.peers, [each.get(kind) for kind in kinds])
              for name, each in strip.times.items()],
         )
         for strip in plot.strips
@@ -106,14 +98,10 @@ def _panel(plot: Plot, panel: Panel) -> Chart:
     lines = {**panel.lines, **panel.limits}
     x = sorted({number for line in lines.values() for number in line})
     series = [
-        Series(name, name in plot.peers or name in panel.limits, [line.get(each) for each in x])
+        _series(name, name in plot.peers or name in panel.limits, [line.get(each) for each in x])
         for name, line in lines.items()
     ]
     return Chart(
         f"{plot.title}, {panel.title}", plot.x_label, panel.y_label, x, series,
         log_x=plot.log2, log_y=not plot.rates,
     )  # fmt: skip
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")

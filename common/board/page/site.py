@@ -150,7 +150,7 @@ def _board(site: Site, shown: Shown, section: Section, track: Track, swept: Sequ
         rankings=list(rankings(shown, section, track, site.about)),
         handles=sorted({entry.solution.partition("/")[0] for entry in track.entries}),
         sweeps=swept,
-        stale=any(map(site.stale, track.entries)),
+        stale=any(table.stale(entry, site.about) for entry in track.entries),
         disturbed=table.by_clock(influences) if shown.device.results.timed else {},
         absent=shown.device.results.absent,
     )
@@ -167,7 +167,7 @@ def _solution(site: Site, solution: Solution) -> str:
         "readme": (solution.path.parent / "README.md").is_file(),
         "source": sources.files(solution),
     }
-    stale = (each.shown.device.name for each in standings if site.stale(each.entry))
+    stale = (each.shown.device.name for each in standings if each.stale)
     return draw(
         "solution.html",
         site=site,

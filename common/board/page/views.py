@@ -13,11 +13,10 @@ from pathlib import Path
 from common.board import columns, compiled, modelled
 from common.board.columns import Column
 from common.board.devices import Device, Section, devices
-from common.board.model import DEFAULT, GPUS
 from common.board.modelled import Key
 from common.board.page import sources
-from common.board.ranking import Cell, Entry, Pair, Score, Track, combined, rank, ranked_times
-from common.board.table import About, Table, place, stale
+from common.board.ranking import Cell, Entry, Estimate, Pair, Track, combined, rank, ranked_times
+from common.board.table import About, Table, place
 from common.records.lines import Compiled, Counted, Past, Record, Summary
 from common.records.runs import Results, moment
 from common.solutions import Solution
@@ -29,7 +28,7 @@ class Point:
 
     run: str
     when: datetime
-    score: Score
+    score: Estimate
     sources: str
     """The digest of what was measured; empty where `prune` has cut it."""
 
@@ -120,7 +119,7 @@ class Site:
         boards, everyone = list(boards), list(everyone)
         about = {each.name: About(each.note, each.digest) for each in everyone}
         counts = modelled.latest(boards)
-        stand_ins = [_stand_in(each) for each in boards]
+        stand_ins = [modelled.stand_in(each) for each in boards]
         gpus = {each.path: gpu for each, gpu in stand_ins}
         found = devices([each for each, _ in stand_ins], about)
         shown = [Shown(device, gpus[device.results.path]) for device in found]
@@ -161,10 +160,6 @@ class Site:
                         found[entry.solution].append(standing)
         return found
 
-    def stale(self, entry: Entry) -> bool:
-        """Return whether the source in this tree is not the one that was measured."""
-        return stale(entry, self.about)
-
     def kernels(self, solution: Solution) -> list[Table]:
         """Return what compilers made of the solution's kernels."""
         return compiled.tables(line for line in self.compiled if line.solution == solution.name)
@@ -186,14 +181,6 @@ class Site:
             for solution in self.solutions
             for name, path in sources.files(solution).items()
         }
-
-
-def _stand_in(results: Results) -> tuple[Results, str]:
-    """Return the results, with modelled times where nothing was timed but all was counted."""
-    if results.timed or not results.counted:
-        return results, ""
-    gpu = GPUS[DEFAULT]
-    return modelled.board(results, gpu), gpu.name
 
 
 # --- a track ranked whole, by direction, by case and by both --------------------------------------
@@ -254,14 +241,13 @@ def rankings(
     """
     rows = [row for row in section.rows if row.track == track.name]
     cases = list(dict.fromkeys(case for case, _ in track.cells))
-    places = {(track.op, track.name, e.solution): e.rank for e in track.entries if e.rank}
     for direction in (ALL, *track.directions):
         for case in (ALL, *cases):
             chosen = [
                 row for row in rows if direction in (ALL, row.direction) and case in (ALL, row.case)
             ]
             if chosen:
-                (of_choice,) = rank(chosen, {} if direction or case else places)
+                (of_choice,) = rank(chosen)
                 yield Ranking(direction, case, shown, of_choice, about)
 
 
@@ -281,8 +267,9 @@ def histories(results: Results, track: Track) -> Histories:
         times = [pair for row in rows.values() if (pair := _times(row))]
         when = moment(results.names.get(run, ""))
         if len(times) == len(cells) and when:
-            sources = next(iter(rows.values()))
-            points[solution].append(Point(run, when, combined(times), _sources(sources)))
+            first = next(iter(rows.values()))
+            sources = first.sources if isinstance(first, Record) else ""
+            points[solution].append(Point(run, when, combined(times), sources))
     return {name: sorted(each, key=lambda point: point.when) for name, each in points.items()}
 
 
@@ -295,7 +282,3 @@ def _times(row: Record | Past) -> Pair | None:
     if row.time is None or row.eager is None:
         return None
     return row.time, Summary(row.eager, row.eager, row.eager)
-
-
-def _sources(row: Record | Past) -> str:
-    return row.sources if isinstance(row, Record) else ""

@@ -101,8 +101,15 @@ class Drawing:
         import matplotlib
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        stated = {"Date": None, "Identifier": self.mark}
         with matplotlib.rc_context(STYLE):
-            _write(figure(self.plot, self.look, self.device), self.path, self.mark)
+            if isinstance(self.plot, HostPlot):
+                figure = _host_figure(self.plot, self.look, self.device)
+            else:
+                figure = _sweep_figure(self.plot, self.look, self.device)
+            # bbox_inches="tight" would draw the figure twice
+            whole = figure.get_tightbbox().padded(MARGIN)
+            figure.savefig(self.path, format="svg", metadata=stated, bbox_inches=whole)
 
 
 def due(drawn: Sequence[Plot | HostPlot], device: str, folder: Path) -> list[Drawing]:
@@ -112,7 +119,9 @@ def due(drawn: Sequence[Plot | HostPlot], device: str, folder: Path) -> list[Dra
         Drawing(plot, look, device, folder / f"{plot.name}.svg", _fingerprint(plot, look, device))
         for plot in drawn
     ]
-    return [each for each in every if not _states(each.path, each.mark)]
+    return [
+        each for each in every if not (each.path.exists() and each.mark in each.path.read_text())
+    ]
 
 
 def _fingerprint(plot: Plot | HostPlot, look: Mapping[str, Look], device: str) -> str:
@@ -128,24 +137,6 @@ def _fingerprint(plot: Plot | HostPlot, look: Mapping[str, Look], device: str) -
         metadata.version("matplotlib"),
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-
-
-def _states(path: Path, mark: str) -> bool:
-    return path.exists() and mark in path.read_text()
-
-
-def figure(plot: Plot | HostPlot, look: Mapping[str, Look], device: str) -> Any:
-    """Return a matplotlib figure of the plot; call it in `rc_context(STYLE)`."""
-    if isinstance(plot, HostPlot):
-        return _host_figure(plot, look, device)
-    return _sweep_figure(plot, look, device)
-
-
-def _write(figure: Any, path: Path, mark: str) -> None:
-    stated = {"Date": None, "Identifier": mark}
-    # bbox_inches="tight" would draw the figure twice
-    whole = figure.get_tightbbox().padded(MARGIN)
-    figure.savefig(path, format="svg", metadata=stated, bbox_inches=whole)
 
 
 # --- colours and markers --------------------------------------------------------------------------
@@ -166,7 +157,9 @@ def looks(drawn: Iterable[Plot | HostPlot]) -> dict[str, Look]:
         handles = list(dict.fromkeys(map(_handle, ours)))
         for name in ours:
             place = handles.index(_handle(name))
-            turn = _variants(_handle(name), ops).index(_variant(name, ops[name]))
+            variants = {_variant(each, of) for each, of in ops.items()
+                        if _handle(each) == _handle(name)}  # fmt: skip
+            turn = sorted(variants).index(_variant(name, ops[name]))
             colour = _lighter(colours[place % len(colours)], turn)
             found[name] = Look(colour, MARKERS[(place + turn) % len(MARKERS)], are_peers)
     return found
@@ -191,10 +184,6 @@ def _handle(name: str) -> str:
 def _variant(name: str, op: str) -> str:
     """Return `_v1` for `alice/rope_v1`, and nothing for `alice/rope`."""
     return name.partition("/")[2].removeprefix(op)
-
-
-def _variants(handle: str, ops: Mapping[str, str]) -> Sequence[str]:
-    return sorted({_variant(name, op) for name, op in ops.items() if _handle(name) == handle})
 
 
 def _lighter(colour: str, steps: int) -> str:

@@ -6,10 +6,10 @@ reader's light or dark mode.
 
 from __future__ import annotations
 
-import html
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 from common import files
@@ -76,7 +76,7 @@ def picture(drawn: Sequence[Panel], device: str) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
         f' height="{height}" role="img">',
-        f"<title>{_escaped(f'{title}: {device}')}</title>",
+        f"<title>{escape(f'{title}: {device}')}</title>",
         f"<style>\n{STYLE}\n</style>",
         f'<rect class="page" width="{WIDTH}" height="{height}" rx="8"/>',
         _text(MARGIN, 34, title, "title"),
@@ -120,8 +120,8 @@ def _panel(panel: Panel, x: int, y: int) -> list[str]:
     fastest = max(entry.score.value for entry in panel.entries if entry.score)
     scale, start = BAR / max(fastest, 1.0), x + LABEL
     one, top = start + scale, y + HEADING - 12
-    heading = f'<text x="{x}" y="{y + 20}"><tspan class="op">{_escaped(panel.title)}</tspan>'
-    lines = [f'{heading}<tspan class="faint" dx="8">{_escaped(panel.track)}</tspan></text>']
+    heading = f'<text x="{x}" y="{y + 20}"><tspan class="op">{escape(panel.title)}</tspan>'
+    lines = [f'{heading}<tspan class="faint" dx="8">{escape(panel.track)}</tspan></text>']
     for entry, row in zip(panel.entries, itertools.count(), strict=False):
         lines += _entry(entry, start, top + ROW * row, scale)
     bottom = top + ROW * len(panel.entries)
@@ -139,7 +139,7 @@ def _entry(entry: Entry, x: int, y: int, scale: float) -> list[str]:
     label = f"({handle})" if entry.peer else handle
     width = entry.score.value * scale
     return [
-        f'<text x="{x - 8}" y="{y + 13}" text-anchor="end">{_escaped(_cut(label))}</text>',
+        f'<text x="{x - 8}" y="{y + 13}" text-anchor="end">{escape(_cut(label))}</text>',
         _bar(x, y + 2, width, "peer" if entry.peer else "mine"),
         _text(x + max(width, scale) + 6, y + 13, f"{entry.score.value:.2f} ×", "faint"),
     ]
@@ -155,8 +155,4 @@ def _bar(x: float, y: float, width: float, kind: str) -> str:
 
 
 def _text(x: float, y: float, words: str, kind: str) -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y}">{_escaped(words)}</text>'
-
-
-def _escaped(text: str) -> str:
-    return html.escape(text)
+    return f'<text class="{kind}" x="{x:.1f}" y="{y}">{escape(words)}</text>'

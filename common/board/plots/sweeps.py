@@ -9,13 +9,13 @@ its x is s.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.board.ranking import LIMITS
+from common.board.ranking import LIMITS, Estimate
 from common.paths import PLOTS, ROOT
-from common.records.lines import Record, Summary
+from common.records.lines import Record
 from common.records.runs import Results
 
 MILLI = 1e-3
@@ -82,24 +82,6 @@ SWEEPS = (
 # --- what a plot shows ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A median with its 95 % interval, in the unit of its axis."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, time: Summary, factor: float = 1.0) -> Estimate:
-        """Return a time in microseconds, in a unit that `factor` converts to."""
-        return cls(time.median * factor, time.low * factor, time.high * factor)
-
-    def rate(self, amount: float) -> Estimate:
-        """Return the rate of an amount in that time."""
-        return Estimate(amount / self.value, amount / self.high, amount / self.low)
-
-
 Line = dict[int, Estimate]
 
 
@@ -154,7 +136,6 @@ class HostPlot:
     missing: Mapping[str, str]
 
 
-HOST_TITLE = "rope: what a call costs the host"
 HOST_CALLS = {"no_grad": "forward, no_grad", "forward": "forward", "backward": "forward + backward"}
 
 
@@ -170,37 +151,27 @@ def rows_of(results: Results, known: Container[str]) -> list[Record]:
     return [row for row in rows.values() if row.solution in known]
 
 
-def files(results: Results, rows: Sequence[Record]) -> dict[str, str]:
+def files(results: Results, drawn: Iterable[Plot | HostPlot]) -> dict[str, str]:
     """Return the file of each plot, as a path in this repository, with the plot's title."""
-    found = {sweep.name: sweep.title for sweep in SWEEPS if _is_measured(sweep, rows)}
-    if any(_timed(_hosted(rows))):
-        found["rope-host"] = HOST_TITLE
-    plots = PLOTS.relative_to(ROOT)
-    return {f"{plots}/{results.path.name}/{name}.svg": found[name] for name in found}
+    folder = PLOTS.relative_to(ROOT)
+    return {f"{folder}/{results.path.name}/{plot.name}.svg": plot.title for plot in drawn}
 
 
 def plots(rows: Sequence[Record]) -> list[Plot | HostPlot]:
     """Return the plots that the rows have any times for."""
-    swept = [_swept(sweep, _of(sweep, rows)) for sweep in SWEEPS if _is_measured(sweep, rows)]
-    hosted = _hosted(rows)
-    return [*swept, *([_host(hosted)] if any(_timed(hosted)) else [])]
-
-
-def _of(sweep: Sweep, rows: Iterable[Record]) -> list[Record]:
-    return _of_one_clock([r for r in rows if r.op == sweep.op and _is_on(sweep, r.params)])
+    found: list[Plot | HostPlot] = []
+    for sweep in SWEEPS:
+        ours = [row for row in rows if row.op == sweep.op and _is_on(sweep, row.params)]
+        ours = _of_one_clock(ours)
+        # rows for another sweep may lie on this one too
+        if any(row.tier == "plot" and sweep.x in row.params for row in _timed(ours)):
+            found.append(_swept(sweep, ours))
+    hosted = _of_one_clock([row for row in rows if row.op == "rope" and row.ranked_by == "host"])
+    return [*found, *([_host(hosted)] if _timed(hosted) else [])]
 
 
 def _is_on(sweep: Sweep, params: Mapping[str, Any]) -> bool:
     return sweep.where == {name: params[name] for name in params if name != sweep.x}
-
-
-def _is_measured(sweep: Sweep, rows: Iterable[Record]) -> bool:
-    """Return whether a row was timed for this sweep: rows for others may lie on it too."""
-    return any(row.tier == "plot" and sweep.x in row.params for row in _timed(_of(sweep, rows)))
-
-
-def _hosted(rows: Iterable[Record]) -> list[Record]:
-    return _of_one_clock([row for row in rows if row.op == "rope" and row.ranked_by == "host"])
 
 
 def _of_one_clock(rows: Sequence[Record]) -> list[Record]:
@@ -234,48 +205,57 @@ def _swept(sweep: Sweep, ours: Sequence[Record]) -> Plot:
 
 
 def _bandwidth(sweep: Sweep, rows: Iterable[Record]) -> Panel:
-    lines: dict[str, Line] = defaultdict(dict)
-    copies: dict[int, list[Estimate]] = defaultdict(list)
-    for row in _timed(rows, "forward"):
-        x, amount = sweep.at(row.params), row.bytes / 1e3  # bytes a microsecond, in GB/s
-        lines[row.solution][x] = Estimate.of(row.gpu["solution"]).rate(amount)
-        if "copy" in row.gpu:
-            copies[x].append(Estimate.of(row.gpu["copy"]).rate(amount))
-    return Panel("forward", "GB/s", lines, {"copy": _middle(copies)} if copies else {})
+    def rate(row: Record, name: str) -> Estimate | None:
+        amount = row.bytes / 1e3  # bytes a microsecond, in GB/s
+        return Estimate.of(row.gpu[name]).rate(amount) if name in row.gpu else None
+
+    return _panel(sweep, "forward", "GB/s", _timed(rows, "forward"), rate)
 
 
 def _forward(sweep: Sweep, rows: Iterable[Record]) -> Panel:
-    lines: dict[str, Line] = defaultdict(dict)
-    limits: dict[str, dict[int, list[Estimate]]] = defaultdict(lambda: defaultdict(list))
-    for row in _timed(rows, "forward"):
-        x = sweep.at(row.params)
-        lines[row.solution][x] = Estimate.of(row.gpu["solution"], MILLI)
-        for name in LIMITS:
-            if name in row.gpu:
-                limits[name][x].append(Estimate.of(row.gpu[name], MILLI))
-    return Panel("forward", "ms", lines, {name: _middle(each) for name, each in limits.items()})
+    def time(row: Record, name: str) -> Estimate | None:
+        return Estimate.of(row.gpu[name], MILLI) if name in row.gpu else None
+
+    return _panel(sweep, "forward", "ms", _timed(rows, "forward"), time)
 
 
 def _backward(sweep: Sweep, rows: Sequence[Record]) -> Panel:
     """Return the panel of backward alone; its limits are a share of forward's with backward."""
     forward = {(row.solution, row.case): row for row in rows if row.direction == "forward"}
+
+    def time(row: Record, name: str) -> Estimate | None:
+        before = forward.get((row.solution, row.case))
+        if name == "solution":
+            name, part = "backward", 1.0
+        elif before is None:
+            return None
+        elif name == "copy":
+            part = row.bytes / (row.bytes + before.bytes)
+        else:
+            part = row.flops / max(row.flops + before.flops, 1)
+        return Estimate.of(row.gpu[name], MILLI * part) if name in row.gpu else None
+
+    return _panel(sweep, "backward alone", "ms", _timed(rows, "backward"), time)
+
+
+def _panel(
+    sweep: Sweep,
+    title: str,
+    unit: str,
+    rows: Iterable[Record],
+    value: Callable[[Record, str], Estimate | None],
+) -> Panel:
+    """Return a panel of the values of the solutions and of the limits beside them."""
     lines: dict[str, Line] = defaultdict(dict)
     limits: dict[str, dict[int, list[Estimate]]] = defaultdict(lambda: defaultdict(list))
-    for row in _timed(rows, "backward"):
-        x, before = sweep.at(row.params), forward.get((row.solution, row.case))
-        if "backward" in row.gpu:
-            lines[row.solution][x] = Estimate.of(row.gpu["backward"], MILLI)
-        if before is None:
-            continue
-        parts = {
-            "copy": row.bytes / (row.bytes + before.bytes),
-            "dense": row.flops / max(row.flops + before.flops, 1),
-        }
-        for name, part in parts.items():
-            if name in row.gpu:
-                limits[name][x].append(Estimate.of(row.gpu[name], MILLI * part))
-    medians = {name: _middle(each) for name, each in limits.items()}
-    return Panel("backward alone", "ms", lines, medians)
+    for row in rows:
+        x = sweep.at(row.params)
+        if mine := value(row, "solution"):
+            lines[row.solution][x] = mine
+        for name in LIMITS:
+            if limit := value(row, name):
+                limits[name][x].append(limit)
+    return Panel(title, unit, lines, {name: _middle(each) for name, each in limits.items()})
 
 
 def _host(rows: Sequence[Record]) -> HostPlot:
@@ -292,7 +272,7 @@ def _host(rows: Sequence[Record]) -> HostPlot:
     return HostPlot(
         name="rope-host",
         op="rope",
-        title=HOST_TITLE,
+        title="rope: what a call costs the host",
         strips=tuple(strips),
         peers=frozenset(row.solution for row in rows if row.peer),
         missing=_missing(rows, {name for strip in strips for name in strip.times}),

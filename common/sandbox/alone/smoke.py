@@ -22,10 +22,7 @@ from common.spec import Case, Op
 def call(path: Path, op: Op[Any], case: Case, device: str) -> str:
     """Call forward and backward; return `called`, or the reason why the call failed."""
     try:
-        forward, wanted, upstream = solo.prepared(path, op, case, device)
-        output = forward()
-        if output.requires_grad:
-            torch.autograd.grad(output, wanted, upstream, allow_unused=True)
+        solo.call(path, op, case, device)
         if device == "cuda":
             torch.cuda.synchronize()
     except BaseException as error:

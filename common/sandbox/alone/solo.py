@@ -41,12 +41,19 @@ def prepared(path: Path, op: Op[Any], case: Case, device: str) -> PreparedCall:
     return call, wanted, upstream
 
 
+def call(path: Path, op: Op[Any], case: Case, device: str) -> None:
+    """Call forward and backward of a case once."""
+    forward, wanted, upstream = prepared(path, op, case, device)
+    output = forward()
+    if output.requires_grad:
+        torch.autograd.grad(output, wanted, upstream, allow_unused=True)
+
+
 def main(path: str, op_name: str, case_name: str, direction: str) -> None:
     """Warm up, then make one call of a board case between the profiler's start and stop."""
     op = ops.load(op_name)
     case = next(case for case in op.board("cuda") if case.name == case_name)
-    call = prepared(Path(path), op, case, "cuda")
-    run = contestants.as_run(call, direction == "backward")
+    run = contestants.as_run(prepared(Path(path), op, case, "cuda"), direction == "backward")
     for _ in range(WARM_UP_CALLS):
         run()
     torch.cuda.synchronize()

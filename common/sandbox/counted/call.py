@@ -9,16 +9,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import inspect
 import math
 import random
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from triton.runtime import interpreter
+from triton.runtime.interpreter import InterpreterBuilder
 
 from common.sandbox.counted.sample import MORE_PROGRAMS, PROGRAMS, Loops, between, drawn, nearest
 from common.sandbox.counted.traffic import Program, Sample, Traffic, WritesIntegers, total, work_of
@@ -30,12 +30,11 @@ from common.sandbox.hollow import (
     board_case,
     tensors_of,
     true_call,
-    written_at,
+    written_by,
 )
-from common.sandbox.interpreter.bounds import WATCH, Launch
+from common.sandbox.interpreter.bounds import WATCH, Launch, begin_launch
 from common.sandbox.interpreter.language import annotated
-from common.sandbox.interpreter.spans import Span, alive, spans_of
-from common.sandbox.interpreter.tape import Tape
+from common.sandbox.interpreter.wrap import wrapped
 from common.sandbox.session import Session
 from common.spec import Case
 from common.wire import Reply
@@ -107,7 +106,7 @@ def _work(
 ) -> Reply:
     packet = func._overloadpacket
     written = sum({_place(each): _bytes(each) for each in outputs}.values())
-    changed = {id(args[at]) for at in written_at(func) if at < len(args)}
+    changed = {*map(id, written_by(func, args, kwargs))}
     read = {_place(t): _bytes(t) for t in inputs if not (id(t) in changed and _replaces(packet))}
     if packet in GATHERS:
         read[_place(inputs[0])] = min(written, _bytes(inputs[0]))
@@ -181,32 +180,24 @@ class Launches:
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
         """Count each launch in the place of running it."""
-        executor = interpreter.GridExecutor
-        run = executor.__call__
-
-        @functools.wraps(run)
-        def launch(grid_executor: Any, *args: Any, **kwargs: Any) -> None:
-            self._launch(grid_executor, args, kwargs)
-
-        executor.__call__ = launch
+        launches = wrapped(interpreter.GridExecutor, "__call__", self._launch)
+        products = wrapped(InterpreterBuilder, "create_dot", self._traffic.in_place_of_dot)
+        WATCH.observer = self._traffic
         try:
-            with self._traffic.watching(), self._loops.sampled():
+            with launches, products, self._loops.sampled():
                 yield
         finally:
-            executor.__call__ = run
+            WATCH.observer = None
 
-    def _launch(self, executor: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        names = executor.arg_names
-        named = {name: value for name, value in kwargs.items() if name in names}
-        arguments = inspect.getcallargs(executor.fn, *args, **named)
+    def _launch(self, run: Any, executor: Any, *args: Any, **kwargs: Any) -> None:
+        arguments, launch = begin_launch(executor, args, kwargs)
         for hook in executor.pre_run_hooks:
             hook(**arguments)
-        spans = tuple(s for name, each in arguments.items() for s in spans_of(name, each, ()))
-        options = {name: value for name, value in kwargs.items() if name not in names}
-        with _running(spans), np.errstate(all="ignore"):
+        options = {name: kwargs[name] for name in kwargs if name not in executor.arg_names}
+        with _running(launch), np.errstate(all="ignore"):
             scope = interpreter._patch_lang(executor.fn)
             try:
-                sample, grid = self._run(executor, arguments, spans)
+                sample, grid = self._run(executor, arguments)
             finally:
                 scope.restore()
         constants = {name: arguments[name] for name in executor.constexprs}
@@ -217,11 +208,9 @@ class Launches:
             "constants": _plain(constants),
         }
         if sample:
-            self._add(described | _options(options) | total(sample, spans))
+            self._add(described | _options(options) | total(sample, launch.spans))
 
-    def _run(
-        self, executor: Any, arguments: Mapping[str, Any], spans: tuple[Span, ...]
-    ) -> tuple[Sample, Grid]:
+    def _run(self, executor: Any, arguments: Mapping[str, Any]) -> tuple[Sample, Grid]:
         """Run a sample of the programs, or all of them where they store integers."""
         given = {
             name: each if name in executor.constexprs else interpreter._implicit_cvt(each)
@@ -230,7 +219,6 @@ class Launches:
         grid = executor.grid(arguments) if callable(executor.grid) else executor.grid
         sizes: Grid = (*map(int, grid), *(1,) * (3 - len(grid)))  # type: ignore[assignment]
         interpreter.interpreter_builder.set_grid_dim(*sizes)
-        self._traffic.begin_launch(spans)
         programs = math.prod(sizes)
         run = functools.partial(self._program, functools.partial(executor.fn, **given), sizes)
         try:
@@ -238,8 +226,11 @@ class Launches:
         except WritesIntegers:
             if programs > MOST_WHOLE:
                 raise NotImplementedError(f"{programs} programs store integers") from None
-            with self._wholly():
+            self._loops.whole = True
+            try:
                 sample = [(1.0, run(index)) for index in range(programs)]
+            finally:
+                self._loops.whole = False
         return sample, sizes
 
     def _sample(self, programs: int, run: Callable[[int], Program]) -> Sample:
@@ -256,14 +247,6 @@ class Launches:
             picked = nearest(sorted(ran), programs)
         return [(weight, ran[index]) for index, weight in picked]
 
-    @contextlib.contextmanager
-    def _wholly(self) -> Iterator[None]:
-        self._loops.whole = self._traffic.whole = True
-        try:
-            yield
-        finally:
-            self._loops.whole = self._traffic.whole = False
-
     def _program(self, function: Callable[[], object], sizes: Grid, index: int) -> Program:
         """Run a program by its place in the order in which a GPU starts them: x is the fastest."""
         x, rest = index % sizes[0], index // sizes[0]
@@ -275,11 +258,9 @@ class Launches:
 
 
 @contextlib.contextmanager
-def _running(spans: tuple[Span, ...]) -> Iterator[None]:
-    """Have the interpreter's watch hold each address against these spans."""
-    live = functools.cache(functools.partial(alive, spans, ()))
-    WATCH.inputs, WATCH.backwards, WATCH.conflicts = (), False, None
-    WATCH.launch = Launch(spans, {}, live, set(), Tape())
+def _running(launch: Launch) -> Iterator[None]:
+    """Have the interpreter's watch hold each address against what the launch may touch."""
+    WATCH.launch = launch
     try:
         yield
     except interpreter.InterpreterError as error:

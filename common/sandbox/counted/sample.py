@@ -18,6 +18,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from common.sandbox.interpreter.language import COUNTED, counted_range
+from common.sandbox.interpreter.wrap import wrapped
 
 PROGRAMS = 8
 """The programs that are run first; they stand for a launch whose programs are alike."""
@@ -86,7 +87,7 @@ class Loops:
         """Begin outside of any loop."""
         self.weight = 1.0
         self.whole = False
-        """Run every iteration, each for itself."""
+        """Run every iteration, each for itself: the launch runs whole, and may store integers."""
 
     def some(self, values: Sequence[Any]) -> Iterator[Any]:
         """Yield the values of the iterations that are run."""
@@ -103,9 +104,8 @@ class Loops:
     def sampled(self) -> Iterator[None]:
         """Put the sampling in the place of `range` in every kernel and device function called."""
         changed: list[dict[str, Any]] = []
-        patch = interpreter._patch_lang
 
-        def patched(function: Any) -> Any:
+        def patched(patch: Callable[[Any], Any], function: Any) -> Any:
             scope, names = patch(function), function.__globals__
             for name in ("range", "static_range"):
                 known = getattr(tl, name)
@@ -116,11 +116,10 @@ class Loops:
                 changed.append(names)
             return scope
 
-        interpreter._patch_lang = patched
         try:
-            yield
+            with wrapped(interpreter, "_patch_lang", patched):
+                yield
         finally:
-            interpreter._patch_lang = patch
             for names in changed:
                 names[COUNTED] = counted_range
 

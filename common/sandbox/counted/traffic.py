@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from triton._C.libtriton import ir
-from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+from triton.runtime.interpreter import TensorHandle
 
 from common.sandbox.counted.sample import Loops
-from common.sandbox.interpreter.spans import Span, active, bare, width_of
+from common.sandbox.interpreter.conflicts import READS, WRITES
+from common.sandbox.interpreter.spans import Span, active, width_of
 from common.wire import Reply
 
 SECTOR = 32
@@ -68,8 +67,6 @@ class Traffic:
     def __init__(self, loops: Loops) -> None:
         """Begin without a launch."""
         self._loops = loops
-        self.whole = False
-        """The launch runs whole, so that it may store integers."""
         self.begin_launch(())
 
     def begin_launch(self, spans: tuple[Span, ...]) -> None:
@@ -97,7 +94,7 @@ class Traffic:
         Raises:
             WritesIntegers: The launch has to run whole, and does not yet.
         """
-        if not self.whole and not pointers.get_element_ty().is_floating():
+        if not self._loops.whole and not pointers.get_element_ty().is_floating():
             raise WritesIntegers
         size, sectors = self._touch(pointers, mask, stores=True)
         self._work.stored += size
@@ -141,65 +138,22 @@ class Traffic:
     def _place(self, address: int) -> int:
         return next((n for n, s in enumerate(self._spans) if s.first <= address < s.end), -1)
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Have the interpreter report to this object, and skip the arithmetic of products."""
-        builder = InterpreterBuilder
-        patches: dict[str, Callable[[Any], Any]] = {
-            "create_masked_load": self._around(self.loads),
-            "create_masked_store": lambda known: self._before_store(known, 1),
-            "create_atomic_rmw": lambda known: self._before_atomic(known, 3),
-            "create_atomic_cas": lambda known: self._before_atomic(known, None),
-            "create_dot": self._in_place_of_dot,
-        }
-        known = {name: getattr(builder, name) for name in patches}
-        try:
-            for name, patch in patches.items():
-                setattr(builder, name, patch(known[name]))
-            yield
-        finally:
-            for name, method in known.items():
-                setattr(builder, name, method)
-
-    def _around(self, count: Callable[..., None]) -> Callable[[Any], Any]:
-        def patch(known: Any) -> Any:
-            @functools.wraps(known)
-            def counted(builder: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-                count(pointers, bare(mask))
-                return known(builder, pointers, mask, *rest, **named)
-
-            return counted
-
-        return patch
-
-    def _before_store(self, known: Any, mask_at: int) -> Any:
-        @functools.wraps(known)
-        def counted(builder: Any, pointers: Any, *rest: Any) -> Any:
-            self.stores(pointers, bare(rest[mask_at]))
-            return known(builder, pointers, *rest)
-
-        return counted
-
-    def _before_atomic(self, known: Any, mask_at: int | None) -> Any:
-        """Count an update as a load and a store; `mask_at` counts from the builder on."""
-
-        @functools.wraps(known)
-        def counted(builder: Any, *rest: Any) -> Any:
-            pointers = rest[0] if mask_at is None else rest[1]
-            mask = None if mask_at is None else bare(rest[mask_at])
+    def around(
+        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
+    ) -> Any:
+        """Count an access, an update as a load and a store, and make it."""
+        if verb != WRITES:
             self.loads(pointers, mask)
+        if verb != READS:
             self.stores(pointers, mask)
-            return known(builder, *rest)
+        return act()
 
-        return counted
-
-    def _in_place_of_dot(self, known: Any) -> Any:
-        @functools.wraps(known)
-        def counted(builder: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:
-            self.multiplies(a, b, precision)
-            return d if d.dtype.scalar.is_floating() else known(builder, a, b, d, precision, *rest)
-
-        return counted
+    def in_place_of_dot(
+        self, dot: Any, builder: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any
+    ) -> Any:
+        """Count a product, and skip its arithmetic."""
+        self.multiplies(a, b, precision)
+        return d if d.dtype.scalar.is_floating() else dot(builder, a, b, d, precision, *rest)
 
 
 # --- sums over a sample ---------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -24,11 +24,12 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from common.sandbox.interpreter import spans, tape, together
-from common.sandbox.interpreter.conflicts import ATOMIC, Access, Conflicts
+from common.sandbox.interpreter.conflicts import ATOMIC, READS, WRITES, Access
 from common.sandbox.interpreter.language import annotated
 from common.sandbox.interpreter.second_look import AccessLog as AccessLog
-from common.sandbox.interpreter.second_look import SecondLook, kernel_line
+from common.sandbox.interpreter.second_look import SecondLook
 from common.sandbox.interpreter.spans import (
+    Method,
     Span,
     active,
     alive,
@@ -39,8 +40,8 @@ from common.sandbox.interpreter.spans import (
     width_of,
 )
 from common.sandbox.interpreter.tape import Program
+from common.sandbox.interpreter.wrap import wrap
 
-READS = "reads"
 SHOWN = 6
 """The integer arguments that a report shows: sizes come first, and strides after them. Where an
 offset wrapped, those of the expression that wrapped stand in their place."""
@@ -100,6 +101,18 @@ class Launch(NamedTuple):
         return f"{who}: {access.verb} {where}, {access.line}{why}"
 
 
+class Observer(Protocol):
+    """What looks for conflicts of programs, or counts their traffic."""
+
+    def begin_launch(self, spans: tuple[Span, ...]) -> None:
+        """Begin a launch with these arguments."""
+
+    def around(
+        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
+    ) -> Any:
+        """Make an access, and return its result."""
+
+
 @dataclass
 class Watch:
     """The memory that the running launch may touch, and the log of accesses outside of it."""
@@ -110,8 +123,8 @@ class Watch:
     """Programs run from the last to the first, since a kernel must not rely on their order."""
     launch: Launch | None = None
     log: AccessLog = field(default_factory=AccessLog)
-    conflicts: Conflicts | None = None
-    """Conflicts of programs, if the call is made to find them."""
+    observer: Observer | None = None
+    """What is told of each access, if anything."""
     tapes: tape.Tapes = field(default_factory=tape.Tapes)
     """The tapes of earlier launches."""
 
@@ -119,7 +132,7 @@ class Watch:
         """Begin a graded call with these arguments; return the log that it fills."""
         self.backwards = backwards
         self.inputs = tuple(extent(name, tensor) for name, tensor in tensors.items())
-        self.log, self.conflicts = AccessLog(), None
+        self.log, self.observer = AccessLog(), None
         return self.log
 
     def check(self, verb: str, pointers: TensorHandle, mask: np.ndarray | None) -> None:
@@ -143,7 +156,7 @@ class Watch:
                 raise tape.Left(address)
             origins, wrapped = self._comes_of(address, pointers, mask)
             spans = tuple(span for span in spans if span.name in origins) or spans
-            fault = self.launch.outside(_access(verb), address, width, spans, wrapped)
+            fault = self.launch.outside(Access.now(verb), address, width, spans, wrapped)
             self.log.add(fault)
             raise OutOfBounds(fault)
 
@@ -193,27 +206,15 @@ class Watch:
         assert isinstance(self.launch.tape, tape.Tape)
         return together.play(self.launch.tape, programs, self.within)
 
-    def around(
+    def access(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
     ) -> Any:
-        """Make an access whose addresses were checked, and look for conflicts if asked to."""
-        if self.conflicts is None:
-            return act()
-        known = _access(verb), active(pointers, mask).ravel().tolist(), width_of(pointers)
-        if verb != READS:
-            return self.conflicts.around(*known, act)
-        self.conflicts.reads(*known)
-        return act()
+        """Make an access whose addresses are checked first."""
+        self.check(verb, pointers, mask)
+        return self.observer.around(verb, pointers, mask, act) if self.observer else act()
 
 
 WATCH = Watch()
-
-
-def _access(verb: str) -> Access:
-    """Return the access that the running program makes."""
-    builder = interpreter.interpreter_builder
-    sizes = max((n for n, size in enumerate(builder.grid_dim, 1) if size > 1), default=1)
-    return Access(builder.grid_idx[:sizes], verb, kernel_line())
 
 
 def watch_memory() -> None:
@@ -225,35 +226,31 @@ def watch_memory() -> None:
 
 
 def _watch_accesses() -> None:
-    builder = InterpreterBuilder
-    load, store = builder.create_masked_load, builder.create_masked_store
-    rmw, cas = builder.create_atomic_rmw, builder.create_atomic_cas
+    wrap(InterpreterBuilder, "create_masked_load", _load)
+    wrap(InterpreterBuilder, "create_masked_store", _store)
+    wrap(InterpreterBuilder, "create_atomic_rmw", _rmw)
+    wrap(InterpreterBuilder, "create_atomic_cas", _cas)
 
-    def watched_load(self: Any, ptrs: Any, mask: Any, *args: Any, **kwargs: Any) -> Any:
-        WATCH.check(READS, ptrs, bare(mask))
-        if WATCH.conflicts is None:  # as nearly always, and without a further call
-            return load(self, ptrs, _handle(mask), *args, **kwargs)
-        act = functools.partial(load, self, ptrs, _handle(mask), *args, **kwargs)
-        return WATCH.around(READS, ptrs, bare(mask), act)
 
-    def watched_store(self: Any, ptrs: Any, value: Any, mask: Any, *args: Any) -> Any:
-        WATCH.check("writes", ptrs, bare(mask))
-        if WATCH.conflicts is None:
-            return store(self, ptrs, value, _handle(mask), *args)
-        act = functools.partial(store, self, ptrs, value, _handle(mask), *args)
-        return WATCH.around("writes", ptrs, bare(mask), act)
+def _load(method: Method, builder: Any, ptrs: Any, mask: Any, *args: Any, **named: Any) -> Any:
+    act = functools.partial(method, builder, ptrs, _handle(mask), *args, **named)
+    return WATCH.access(READS, ptrs, bare(mask), act)
 
-    def watched_rmw(self: Any, kind: Any, ptr: Any, value: Any, mask: Any, *args: Any) -> Any:
-        WATCH.check(ATOMIC, ptr, mask.data)
-        act = functools.partial(rmw, self, kind, ptr, value, mask, *args)
-        return WATCH.around(ATOMIC, ptr, mask.data, act)
 
-    def watched_cas(self: Any, ptr: Any, *args: Any) -> Any:
-        WATCH.check(ATOMIC, ptr, None)
-        return WATCH.around(ATOMIC, ptr, None, functools.partial(cas, self, ptr, *args))
+def _store(method: Method, builder: Any, ptrs: Any, value: Any, mask: Any, *args: Any) -> Any:
+    act = functools.partial(method, builder, ptrs, value, _handle(mask), *args)
+    return WATCH.access(WRITES, ptrs, bare(mask), act)
 
-    builder.create_masked_load, builder.create_masked_store = watched_load, watched_store
-    builder.create_atomic_rmw, builder.create_atomic_cas = watched_rmw, watched_cas
+
+def _rmw(
+    method: Method, builder: Any, kind: Any, ptr: Any, value: Any, mask: Any, *args: Any
+) -> Any:
+    act = functools.partial(method, builder, kind, ptr, value, mask, *args)
+    return WATCH.access(ATOMIC, ptr, mask.data, act)
+
+
+def _cas(method: Method, builder: Any, ptr: Any, *args: Any) -> Any:
+    return WATCH.access(ATOMIC, ptr, None, functools.partial(method, builder, ptr, *args))
 
 
 def _recorded(method: Callable[..., Any], effect: bool) -> Callable[..., Any]:
@@ -272,54 +269,56 @@ _LAUNCHING = threading.Lock()
 
 
 def _watch_launches() -> None:
-    builder, executor = InterpreterBuilder, interpreter.GridExecutor
-    run, set_program = executor.__call__, builder.set_grid_idx
+    wrap(interpreter.GridExecutor, "__call__", _launch)
+    wrap(InterpreterBuilder, "set_grid_idx", _set_program)
 
-    def watched_run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with _LAUNCHING:
-            return watched_alone(self, *args, **kwargs)
 
-    def watched_alone(self: Any, *args: Any, **kwargs: Any) -> Any:
-        named = {key: value for key, value in kwargs.items() if key in self.arg_names}
-        arguments = inspect.getcallargs(self.fn, *args, **named)
+def _launch(run: Callable[..., None], executor: Any, *args: Any, **options: Any) -> None:
+    with _LAUNCHING:
+        arguments, launch = begin_launch(executor, args, options)
         # as on a GPU: the interpreter would hand over tensors in the place of numbers
-        self.grid = tuple(self.grid(arguments) if callable(self.grid) else self.grid)
-        inputs = WATCH.inputs
-        spans = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))
-        live = functools.cache(functools.partial(alive, spans, inputs))
-        integers = _integers(arguments, self.constexprs)
-        program: Program | None = None
-        key = tape.key_of(self.fn, arguments, self.constexprs)
-        taken = tape.Tape() if WATCH.conflicts else WATCH.tapes.take(key)
-        if WATCH.conflicts:  # the line of an access is known while the kernel's own Python runs
-            WATCH.conflicts.begin_launch(spans)
-        else:
-            self.fn = program = Program(self.fn, taken, key is not None, WATCH.rest)
-        WATCH.launch = launch = Launch(spans, integers, live, set(), taken, program)
+        grid = executor.grid
+        executor.grid = tuple(grid(arguments) if callable(grid) else grid)
+        key = tape.key_of(executor.fn, arguments, executor.constexprs)
+        if not WATCH.observer:  # the line of an access is known while the kernel's own Python runs
+            taken = WATCH.tapes.take(key)
+            executor.fn = program = Program(executor.fn, taken, key is not None, WATCH.rest)
+            launch = launch._replace(tape=taken, program=program)
+        WATCH.launch = launch
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn of a NaN either
-                run(self, **annotated(self.fn, arguments))
-            WATCH.tapes.keep(key, taken, launch.patched)
+                run(executor, **annotated(executor.fn, arguments))
+            if isinstance(launch.tape, tape.Tape):
+                WATCH.tapes.keep(key, launch.tape)
         finally:
             if WATCH.launch is not launch:
                 WATCH.log.add("the kernel replaced what its launch may touch")
             WATCH.launch = None
 
-    def ordered(self: Any, *program: int) -> None:
-        if WATCH.backwards:
-            program = tuple(n - 1 - i for i, n in zip(program, self.grid_dim, strict=True))
-        set_program(self, *program)
 
-    executor.__call__, builder.set_grid_idx = watched_run, ordered
-
-
-def _integers(arguments: Mapping[str, Any], constants: Collection[str]) -> dict[str, int]:
-    """Return the integer arguments of a launch by name."""
-    return {
+def begin_launch(
+    executor: Any, args: Sequence[Any], options: Mapping[str, Any]
+) -> tuple[dict[str, Any], Launch]:
+    """Return the arguments by name of a launch with these options, and what it may touch."""
+    named = {name: value for name, value in options.items() if name in executor.arg_names}
+    arguments = inspect.getcallargs(executor.fn, *args, **named)
+    inputs = WATCH.inputs
+    spans = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))
+    live = functools.cache(functools.partial(alive, spans, inputs))
+    integers = {
         name: value
         for name, value in arguments.items()
-        if type(value) is int and name not in constants
+        if type(value) is int and name not in executor.constexprs
     }
+    if WATCH.observer:
+        WATCH.observer.begin_launch(spans)
+    return arguments, Launch(spans, integers, live, set(), tape.Tape())
+
+
+def _set_program(method: Callable[..., None], builder: Any, *program: int) -> None:
+    if WATCH.backwards:
+        program = tuple(n - 1 - i for i, n in zip(program, builder.grid_dim, strict=True))
+    method(builder, *program)
 
 
 def _handle(mask: Any) -> TensorHandle:

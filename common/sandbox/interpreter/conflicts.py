@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from common.sandbox.interpreter.spans import Span, element
+import numpy as np
+from triton.runtime import interpreter
+from triton.runtime.interpreter import TensorHandle
 
-Result = TypeVar("Result")
-ATOMIC = "updates"
-"""The verb of atomics. Only the rounding of their sum, or a ticket, depends on their order."""
+from common.sandbox.interpreter.second_look import kernel_line
+from common.sandbox.interpreter.spans import Span, active, element, width_of
+
+READS, WRITES, ATOMIC = "reads", "writes", "updates"
+"""The verbs of accesses."""
 
 
 class Access(NamedTuple):
@@ -24,9 +28,19 @@ class Access(NamedTuple):
     verb: str
     line: str
 
+    @classmethod
+    def now(cls, verb: str) -> Access:
+        """Return the access that the running program makes."""
+        builder = interpreter.interpreter_builder
+        sizes = max((n for n, size in enumerate(builder.grid_dim, 1) if size > 1), default=1)
+        return cls(builder.grid_idx[:sizes], verb, kernel_line())
+
 
 class Conflicts:
-    """The first conflict of a call, an atomic one only where there is no other."""
+    """The first conflict of a call, an atomic one only where there is no other.
+
+    Only the rounding of an atomic sum, or a ticket, depends on the order of atomics.
+    """
 
     def __init__(self) -> None:
         """Begin without a launch."""
@@ -45,18 +59,19 @@ class Conflicts:
         """The conflict as `programs (0,) and (1,) both write out + 64, line 12 of ...`, or ""."""
         return self._plain or self._atomic
 
-    def reads(self, access: Access, addresses: Sequence[int], width: int) -> None:
-        """Add an access that reads elements of `width` bytes."""
-        for address in addresses:
-            self._compare(self._changed.get(address), access, address, width)
-            self._read.setdefault(address, access)
-
     def around(
-        self, access: Access, addresses: Sequence[int], width: int, write: Callable[[], Result]
-    ) -> Result:
-        """Make an access that writes; where it changes nothing, it disturbs no earlier one."""
+        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
+    ) -> Any:
+        """Make an access; a write that changes nothing disturbs no earlier access."""
+        access, width = Access.now(verb), width_of(pointers)
+        addresses = active(pointers, mask).ravel().tolist()
+        if verb == READS:
+            for address in addresses:
+                self._compare(self._changed.get(address), access, address, width)
+                self._read.setdefault(address, access)
+            return act()
         before = [ctypes.string_at(address, width) for address in addresses]
-        result = write()
+        result = act()
         for address, was in zip(addresses, before, strict=True):
             if ctypes.string_at(address, width) != was:
                 for accesses in (self._written, self._read):

@@ -23,6 +23,8 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle, interpreter_builder, interpreter_semantic
 from triton.runtime.jit import KernelParam
 
+from common.sandbox.interpreter.wrap import wrap
+
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 """Of a product's inputs, as on NVIDIA's GPUs; the interpreter does not know the last two."""
@@ -32,24 +34,23 @@ COUNTED = "counted_range"
 
 def install() -> None:
     """Apply these patches; call this once, before any kernel runs."""
-    interpreter._patch_lang = _under_any_name(interpreter._patch_lang)
-    interpreter._patch_lang_core = _counting(interpreter._patch_lang_core)
+    wrap(interpreter, "_patch_lang", _under_any_name)
+    wrap(interpreter, "_patch_lang_core", _counting)
     if VERSION < (3, 7):
-        interpreter._patch_lang_tensor = _with_integers(interpreter._patch_lang_tensor)
+        wrap(interpreter, "_patch_lang_tensor", _with_integers)
     transformer = interpreter.ASTTransformer
-    transformer.visit_Assign = _with_values(transformer.visit_Assign)
+    wrap(transformer, "visit_Assign", _with_values)
     transformer.visit_For = _visit_for
     transformer.visit_BoolOp, transformer.visit_UnaryOp = _visit_bool_op, _visit_unary_op
     setattr(interpreter, COUNTED, counted_range)  # Triton copies its globals to the kernel's
     vars(interpreter_semantic).update(joined=joined, negated=negated)
     vars(interpreter_builder.options).update(allowed_dot_input_precisions=PRECISIONS)
-    interpreter._implicit_cvt = _with_scalars(interpreter._implicit_cvt)
+    wrap(interpreter, "_implicit_cvt", _with_scalars)
     for name, method in list(vars(tl.constexpr).items()):
         if inspect.isfunction(method) and [*inspect.signature(method).parameters][1:] == ["other"]:
-            setattr(tl.constexpr, name, _leaving_tensors(method))
-    executor, rewriter = interpreter.GridExecutor, interpreter.FunctionRewriter
-    executor.__init__ = _with_constants(executor.__init__)
-    rewriter.rewrite_ast = _with_names(rewriter.rewrite_ast)
+            wrap(tl.constexpr, name, _leaving_tensors)
+    wrap(interpreter.GridExecutor, "__init__", _with_constants)
+    wrap(interpreter.FunctionRewriter, "rewrite_ast", _with_names)
 
 
 class Tensors(Sequence[Any]):
@@ -79,13 +80,9 @@ def counted_range(arg1: Any, arg2: Any = None, step: Any = None, **hints: Any) -
     return Tensors(range(*several), dtype)
 
 
-def _counting(patch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    @functools.wraps(patch)
-    def patched(lang: Any, scope: Any) -> None:
-        patch(lang, scope)
-        scope.set_attr(lang, "range", counted_range)
-
-    return patched
+def _counting(patch: Callable[..., None], lang: Any, scope: Any) -> None:
+    patch(lang, scope)
+    scope.set_attr(lang, "range", counted_range)
 
 
 def _visit_for(self: ast.NodeTransformer, node: ast.For) -> ast.AST:
@@ -136,50 +133,31 @@ def _call(function: Callable[..., Any], *arguments: ast.expr) -> ast.expr:
     return ast.Call(ast.Attribute(semantic, function.__name__, ast.Load()), [*arguments], [])
 
 
-def _with_values(visit: Callable[[Any, ast.Assign], ast.AST]) -> Callable[..., ast.AST]:
+def _with_values(visit: Callable[..., ast.AST], self: Any, node: ast.Assign) -> ast.AST:
     """Visit an assigned value too, which Triton's own transformer leaves out."""
-
-    @functools.wraps(visit)
-    def patched(self: Any, node: ast.Assign) -> ast.AST:
-        node.value = self.visit(node.value)
-        return visit(self, node)
-
-    return patched
+    node.value = self.visit(node.value)
+    return visit(self, node)
 
 
-def _with_integers(patch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def _with_integers(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
     """Let Python read a tensor's integer, as Triton 3.7 does.
 
     Triton 3.6 asks for the integer of an array with a dimension, which numpy 2.5 refuses.
     """
-
-    @functools.wraps(patch)
-    def patched(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
-
-    return patched
+    patch(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
 
 
-def _under_any_name(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(patch)
-    def patched(fn: Any) -> Any:
-        seen = any(each is tl or each is tl.core for each in fn.__globals__.values())
-        return patch(fn if seen else SimpleNamespace(__globals__={**fn.__globals__, "tl": tl}))
-
-    return patched
+def _under_any_name(patch: Callable[[Any], Any], fn: Any) -> Any:
+    seen = any(each is tl or each is tl.core for each in fn.__globals__.values())
+    return patch(fn if seen else SimpleNamespace(__globals__={**fn.__globals__, "tl": tl}))
 
 
-def _with_scalars(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _with_scalars(convert: Callable[[Any], Any], arg: Any) -> Any:
     """Make a tensor of a boolean or of a float: the interpreter refuses one and keeps the other."""
-
-    @functools.wraps(convert)
-    def patched(arg: Any) -> Any:
-        if isinstance(arg, bool | float):
-            return _scalar(arg, tl.int1 if isinstance(arg, bool) else tl.float32)
-        return convert(arg)
-
-    return patched
+    if isinstance(arg, bool | float):
+        return _scalar(arg, tl.int1 if isinstance(arg, bool) else tl.float32)
+    return convert(arg)
 
 
 def _scalar(value: float, kind: tl.dtype) -> tl.tensor:
@@ -200,44 +178,31 @@ def annotated(fn: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str,
     return found
 
 
-def _leaving_tensors(operator: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _leaving_tensors(operator: Callable[..., Any], self: Any, other: Any) -> Any:
     """Leave a constant's operation on a tensor to the tensor: the interpreter makes a constant."""
-
-    @functools.wraps(operator)
-    def patched(self: Any, other: Any) -> Any:
-        return NotImplemented if isinstance(other, tl.tensor) else operator(self, other)
-
-    return patched
+    return NotImplemented if isinstance(other, tl.tensor) else operator(self, other)
 
 
-def _with_constants(init: Callable[..., None]) -> Callable[..., None]:
+def _with_constants(
+    init: Callable[..., None], self: Any, fn: Any, arg_names: Sequence[str], *rest: Any
+) -> None:
     """Know a constant whatever its annotation calls the language, as `triton.jit` does."""
-
-    @functools.wraps(init)
-    def patched(self: Any, fn: Any, arg_names: Sequence[str], *rest: Any) -> None:
-        init(self, fn, arg_names, *rest)
-        kinds = {name: str(each) for name, each in fn.__annotations__.items()}
-        self.constexprs = [name for name in arg_names if "constexpr" in kinds.get(name, "")]
-
-    return patched
+    init(self, fn, arg_names, *rest)
+    kinds = {name: str(each) for name, each in fn.__annotations__.items()}
+    self.constexprs = [name for name in arg_names if "constexpr" in kinds.get(name, "")]
 
 
-def _with_names(rewrite: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _with_names(rewrite: Callable[[Any], Any], self: Any) -> Any:
     """Make captured names global: Triton compiles a kernel's source without what is around it."""
-
-    @functools.wraps(rewrite)
-    def patched(self: Any) -> Any:
-        fn = self.fn
-        if names := {**_imported(fn), **inspect.getclosurevars(fn).nonlocals}:
-            known = {**fn.__globals__, **names}
-            known.pop(COUNTED, None)  # another one, while loops are sampled
-            made = FunctionType(fn.__code__, known, fn.__name__, fn.__defaults__, fn.__closure__)
-            self.fn = functools.update_wrapper(made, fn)
-        rewritten = rewrite(self)
-        rewritten.__annotations__ = fn.__annotations__  # Triton makes them their source's text
-        return rewritten
-
-    return patched
+    fn = self.fn
+    if names := {**_imported(fn), **inspect.getclosurevars(fn).nonlocals}:
+        known = {**fn.__globals__, **names}
+        known.pop(COUNTED, None)  # another one, while loops are sampled
+        made = FunctionType(fn.__code__, known, fn.__name__, fn.__defaults__, fn.__closure__)
+        self.fn = functools.update_wrapper(made, fn)
+    rewritten = rewrite(self)
+    rewritten.__annotations__ = fn.__annotations__  # Triton makes them their source's text
+    return rewritten
 
 
 def _imported(fn: FunctionType) -> dict[str, Any]:

@@ -27,16 +27,18 @@ from common.errors import IN_A_GRAPH
 from common.sandbox import graphs
 from common.sandbox.interpreter import language, speed
 from common.sandbox.interpreter.bounds import watch_memory
+from common.sandbox.interpreter.spans import Method
+from common.sandbox.interpreter.wrap import wrap
 
 
 def install() -> None:
     """Apply every patch and watch memory; call this once, before any kernel runs."""
     _interpret_library()
     _patch_bfloat16()
-    _patch_tf32()
-    _patch_autotune()
+    wrap(InterpreterBuilder, "create_dot", _dot)
+    autotuner.Autotuner._bench = _bench
     _leave_launches_out_of_graphs()
-    _widen_addresses()
+    wrap(InterpreterBuilder, "create_int_to_ptr", _int_to_ptr)
     language.install()
     speed.install()
     _patch_reductions()
@@ -65,17 +67,11 @@ def _interpret_library() -> None:
 # --- addresses: where the heap lies low they have 32 bits, of which numpy views no 64 -------------
 
 
-def _widen_addresses() -> None:
-    int_to_ptr = InterpreterBuilder.create_int_to_ptr
-
-    @functools.wraps(int_to_ptr)
-    def patched(self: Any, source: TensorHandle, kind: Any) -> TensorHandle:
-        if source.data.itemsize < 8:
-            data = source.data.view(f"u{source.data.itemsize}").astype(np.uint64)
-            source = TensorHandle(data, tl.uint64)
-        return int_to_ptr(self, source, kind)
-
-    InterpreterBuilder.create_int_to_ptr = patched
+def _int_to_ptr(method: Method, builder: Any, source: TensorHandle, kind: Any) -> TensorHandle:
+    if source.data.itemsize < 8:
+        data = source.data.view(f"u{source.data.itemsize}").astype(np.uint64)
+        source = TensorHandle(data, tl.uint64)
+    return method(builder, source, kind)
 
 
 # --- bfloat16: the interpreter computes on the raw bits and truncates its casts -------------------
@@ -112,81 +108,66 @@ def _narrow(handle: TensorHandle) -> TensorHandle:
     return TensorHandle(handle.data, tl.int1)
 
 
-def _through_float32(method: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
-    @functools.wraps(method)
-    def patched(self: Any, *args: Any) -> TensorHandle:
-        if not any(map(_is_bfloat16, args)):
-            return method(self, *args)
-        return _narrow(method(self, *map(_widen, args)))
-
-    return patched
+def _through_float32(method: Method, builder: Any, *args: Any) -> TensorHandle:
+    if not any(map(_is_bfloat16, args)):
+        return method(builder, *args)
+    return _narrow(method(builder, *map(_widen, args)))
 
 
-def _cast(method: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
-    @functools.wraps(method)
-    def patched(self: Any, src: TensorHandle, dst_type: Any, *rounding: Any) -> TensorHandle:
-        src = _widen(src)
-        if dst_type.scalar == tl.bfloat16:
-            values = src.data.astype(np.float32)
-            if ir.ROUNDING_MODE.RTZ in rounding:
-                return TensorHandle((values.view(np.uint32) >> 16).astype(np.uint16), tl.bfloat16)
-            return TensorHandle(to_bfloat16(values), tl.bfloat16)
-        # a comparison of int32 gives a handle of int32 that holds booleans
-        if src.dtype.scalar == dst_type.scalar and src.data.dtype != np.bool_:
-            return TensorHandle(src.data, src.dtype)  # a tape takes each result for a new handle
-        return method(self, src, dst_type, *rounding)
-
-    return patched
+def _cast(
+    method: Method, builder: Any, src: TensorHandle, dst_type: Any, *rounding: Any
+) -> TensorHandle:
+    src = _widen(src)
+    if dst_type.scalar == tl.bfloat16:
+        values = src.data.astype(np.float32)
+        if ir.ROUNDING_MODE.RTZ in rounding:
+            return TensorHandle((values.view(np.uint32) >> 16).astype(np.uint16), tl.bfloat16)
+        return TensorHandle(to_bfloat16(values), tl.bfloat16)
+    # a comparison of int32 gives a handle of int32 that holds booleans
+    if src.dtype.scalar == dst_type.scalar and src.data.dtype != np.bool_:
+        return TensorHandle(src.data, src.dtype)  # a tape takes each result for a new handle
+    return method(builder, src, dst_type, *rounding)
 
 
-def _reduce(method: Callable[..., Any]) -> Callable[..., Any]:
+def _reduce(method: Callable[..., Any], self: Any, input: Any) -> Any:
     """Let reductions and scans accumulate in float32, as `tl.sum` does on a GPU."""
-
-    def cast(tensor: tl.core.tensor, handle: TensorHandle) -> tl.core.tensor:
-        block = tensor.type.is_block()
-        shape = list(handle.data.shape)
-        return tl.core.tensor(handle, tl.block_type(handle.dtype, shape) if block else handle.dtype)
-
-    @functools.wraps(method)
-    def patched(self: Any, input: Any) -> Any:
-        several = input if isinstance(input, tuple) else (input,)
-        if not any(_is_bfloat16(getattr(tensor, "handle", None)) for tensor in several):
-            return method(self, input)
-        was = [_is_bfloat16(tensor.handle) for tensor in several]
-        wide = tuple(cast(tensor, _widen(tensor.handle)) for tensor in several)
-        results = method(self, wide)
-        results = tuple(
-            cast(r, _narrow(r.handle)) if bf16 and r.handle.data.dtype == np.float32 else r
-            for r, bf16 in zip(results, was, strict=True)
-        )
-        return results if isinstance(input, tuple) else results[0]
-
-    return patched
+    several = input if isinstance(input, tuple) else (input,)
+    if not any(_is_bfloat16(getattr(tensor, "handle", None)) for tensor in several):
+        return method(self, input)
+    was = [_is_bfloat16(tensor.handle) for tensor in several]
+    results = method(self, tuple(_tensor(_widen(tensor.handle), tensor) for tensor in several))
+    results = tuple(
+        _tensor(_narrow(r.handle), r) if bf16 and r.handle.data.dtype == np.float32 else r
+        for r, bf16 in zip(results, was, strict=True)
+    )
+    return results if isinstance(input, tuple) else results[0]
 
 
-def _no_bfloat16_atomics(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def patched(self: Any, kind: Any, ptr: Any, value: Any, *args: Any) -> Any:
-        if _is_bfloat16(value):
-            raise NotImplementedError("the interpreter has no atomics on bfloat16")
-        return method(self, kind, ptr, value, *args)
+def _tensor(handle: TensorHandle, like: tl.core.tensor) -> tl.core.tensor:
+    """Return a tensor of this handle, which is a block where the other one is."""
+    if not like.type.is_block():
+        return tl.core.tensor(handle, handle.dtype)
+    return tl.core.tensor(handle, tl.block_type(handle.dtype, list(handle.data.shape)))
 
-    return patched
+
+def _atomic_rmw(method: Method, builder: Any, kind: Any, ptr: Any, value: Any, *args: Any) -> Any:
+    if _is_bfloat16(value):
+        raise NotImplementedError("the interpreter has no atomics on bfloat16")
+    return method(builder, kind, ptr, value, *args)
 
 
 def _patch_bfloat16() -> None:
     builder = InterpreterBuilder
     for name in ("binary_op", "ternary_op", "unary_op", "create_fma"):
-        setattr(builder, name, _through_float32(getattr(builder, name)))
+        wrap(builder, name, _through_float32)
     for name in ("cast_impl", "create_fp_to_fp"):
-        setattr(builder, name, _cast(getattr(builder, name)))
+        wrap(builder, name, _cast)
     # tl.full of bfloat16 calls this, which the interpreter lacks
     builder.get_bf16 = lambda self, value: TensorHandle(
         to_bfloat16(np.array([value], dtype=np.float32)), tl.bfloat16
     )
-    builder.create_atomic_rmw = _no_bfloat16_atomics(builder.create_atomic_rmw)
-    interface = interpreter.ReduceScanOpInterface
-    interface.apply = _reduce(interface.apply)
+    wrap(builder, "create_atomic_rmw", _atomic_rmw)
+    wrap(interpreter.ReduceScanOpInterface, "apply", _reduce)
 
 
 # --- tf32: the interpreter multiplies it in full precision ----------------------------------------
@@ -198,27 +179,20 @@ def to_tf32(values: np.ndarray) -> np.ndarray:
     return bits.view(np.float32)
 
 
-def _patch_tf32() -> None:
-    dot = InterpreterBuilder.create_dot
-
-    @functools.wraps(dot)
-    def patched(self: Any, a: Any, b: Any, d: Any, input_precision: Any, *args: Any) -> Any:
-        if input_precision == ir.INPUT_PRECISION.TF32 and a.data.dtype == np.float32:
-            a, b = (TensorHandle(to_tf32(x.data), tl.float32) for x in (a, b))
-        result = dot(self, _widen(a), _widen(b), _widen(d), input_precision, *args)
-        return _narrow(result) if _is_bfloat16(d) else result
-
-    InterpreterBuilder.create_dot = patched
+def _dot(
+    method: Method, builder: Any, a: Any, b: Any, d: Any, input_precision: Any, *args: Any
+) -> Any:
+    if input_precision == ir.INPUT_PRECISION.TF32 and a.data.dtype == np.float32:
+        a, b = (TensorHandle(to_tf32(x.data), tl.float32) for x in (a, b))
+    result = method(builder, _widen(a), _widen(b), _widen(d), input_precision, *args)
+    return _narrow(result) if _is_bfloat16(d) else result
 
 
 # --- autotune: the interpreter finds no GPU to time the configurations on -------------------------
 
 
-def _patch_autotune() -> None:
-    def bench(self: Any, *args: Any, config: Any, **constants: Any) -> list[float]:
-        return [0.0]  # equal times: the first configuration that is left once some are pruned
-
-    autotuner.Autotuner._bench = bench
+def _bench(self: Any, *args: Any, config: Any, **constants: Any) -> list[float]:
+    return [0.0]  # equal times: the first configuration that is left once some are pruned
 
 
 # --- torch.compile: it would trace the interpreter, and fail at what it finds there ---------------
@@ -367,39 +341,33 @@ _COMBINING: list[Any] = []
 
 def _patch_reductions() -> None:
     """Let a function combine blocks, where it can, in the place of single elements."""
-    reductions, scans = interpreter.ReduceOps, interpreter.ScanOps
-    reductions.generic_reduce = _or_by_elements(_reduce_arrays, reductions.generic_reduce)
-    scans.generic_scan = _or_by_elements(_scan_arrays, scans.generic_scan)
-    interpreter._patch_lang_tensor = _without_truth(interpreter._patch_lang_tensor)
+    wrap(
+        interpreter.ReduceOps, "generic_reduce", functools.partial(_or_by_elements, _reduce_arrays)
+    )
+    wrap(interpreter.ScanOps, "generic_scan", functools.partial(_or_by_elements, _scan_arrays))
+    wrap(interpreter, "_patch_lang_tensor", _without_truth)
 
 
-def _or_by_elements(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(theirs)
-    def patched(self: Any, input: Any) -> Any:
-        try:
-            return ours(self, input)
-        except Exception:  # Triton's way raises the function's own again
-            return theirs(self, input)
-
-    return patched
+def _or_by_elements(
+    ours: Callable[..., Any], theirs: Callable[..., Any], self: Any, input: Any
+) -> Any:
+    try:
+        return ours(self, input)
+    except Exception:  # Triton's way raises the function's own again
+        return theirs(self, input)
 
 
-def _without_truth(patch: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+def _without_truth(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
     """Let no function decide on a block that stands for elements; for Triton each block is true."""
+    patch(tensor, scope)
+    theirs = tensor.__bool__
 
-    @functools.wraps(patch)
-    def patched(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
-        theirs = tensor.__bool__
+    def truth(self: Any) -> bool:
+        if _COMBINING and self.type.is_block():
+            raise TypeError("a block is neither true nor false")
+        return bool(theirs(self))
 
-        def truth(self: Any) -> bool:
-            if _COMBINING and self.type.is_block():
-                raise TypeError("a block is neither true nor false")
-            return bool(theirs(self))
-
-        scope.set_attr(tensor, "__bool__", truth)
-
-    return patched
+    scope.set_attr(tensor, "__bool__", truth)
 
 
 def _reduce_arrays(self: Any, input: Sequence[Any]) -> list[Any]:

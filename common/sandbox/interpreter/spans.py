@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +12,8 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from common.sandbox.interpreter.wrap import wrap
 
 
 class Span(NamedTuple):
@@ -121,70 +122,49 @@ def live_tensors() -> Iterator[torch.Tensor]:
 
 def track() -> None:
     """Patch the interpreter so that pointers and integers keep their provenance."""
-    builder = InterpreterBuilder
-    builder.create_int_to_ptr = _made(builder.create_int_to_ptr)
-    builder.create_ptr_to_int = _taken(builder.create_ptr_to_int)
-    builder.create_bitcast = _seen_otherwise(builder.create_bitcast)
-    builder.create_select = _chosen(builder.create_select)
-    builder.binary_op = _computed(builder.binary_op)
-    builder.cast_impl = _converted(builder.cast_impl)
+    wrap(InterpreterBuilder, "create_int_to_ptr", _made)
+    wrap(InterpreterBuilder, "create_ptr_to_int", _taken)
+    wrap(InterpreterBuilder, "create_bitcast", _seen_otherwise)
+    wrap(InterpreterBuilder, "create_select", _chosen)
+    wrap(InterpreterBuilder, "binary_op", _computed)
+    wrap(InterpreterBuilder, "cast_impl", _converted)
 
 
 Method = Callable[..., TensorHandle]
 
 
-def _made(method: Method) -> Method:
-    @functools.wraps(method)
-    def int_to_ptr(self: Any, source: TensorHandle, kind: Any) -> TensorHandle:
-        made = method(self, source, kind)
-        return made if _is_address(source) else _as_loaded(made)
-
-    return int_to_ptr
+def _made(method: Method, builder: Any, source: TensorHandle, kind: Any) -> TensorHandle:
+    made = method(builder, source, kind)
+    return made if _is_address(source) else _as_loaded(made)
 
 
-def _taken(method: Method) -> Method:
-    @functools.wraps(method)
-    def ptr_to_int(self: Any, source: TensorHandle, kind: Any) -> TensorHandle:
-        taken = method(self, source, kind)
-        return taken if is_loaded(source) else _as_address(taken)
-
-    return ptr_to_int
+def _taken(method: Method, builder: Any, source: TensorHandle, kind: Any) -> TensorHandle:
+    taken = method(builder, source, kind)
+    return taken if is_loaded(source) else _as_address(taken)
 
 
-def _seen_otherwise(method: Method) -> Method:
-    @functools.wraps(method)
-    def bitcast(self: Any, source: TensorHandle, kind: Any) -> TensorHandle:
-        seen = method(self, source, kind)
-        return _as_loaded(seen) if is_loaded(source) and seen.dtype.is_ptr() else seen
-
-    return bitcast
+def _seen_otherwise(method: Method, builder: Any, source: TensorHandle, kind: Any) -> TensorHandle:
+    seen = method(builder, source, kind)
+    return _as_loaded(seen) if is_loaded(source) and seen.dtype.is_ptr() else seen
 
 
-def _chosen(method: Method) -> Method:
-    @functools.wraps(method)
-    def select(self: Any, condition: Any, one: TensorHandle, other: TensorHandle) -> TensorHandle:
-        chosen = method(self, condition, one, other)
-        return _as_loaded(chosen) if is_loaded(one) or is_loaded(other) else chosen
-
-    return select
+def _chosen(
+    method: Method, builder: Any, condition: Any, one: TensorHandle, other: TensorHandle
+) -> TensorHandle:
+    chosen = method(builder, condition, one, other)
+    return _as_loaded(chosen) if is_loaded(one) or is_loaded(other) else chosen
 
 
-def _computed(method: Method) -> Method:
-    @functools.wraps(method)
-    def binary_op(self: Any, left: TensorHandle, right: TensorHandle, op: Any) -> TensorHandle:
-        result = method(self, left, right, op)
-        return _as_address(result) if _is_address(left) or _is_address(right) else result
-
-    return binary_op
+def _computed(
+    method: Method, builder: Any, left: TensorHandle, right: TensorHandle, op: Any
+) -> TensorHandle:
+    result = method(builder, left, right, op)
+    return _as_address(result) if _is_address(left) or _is_address(right) else result
 
 
-def _converted(method: Method) -> Method:
-    @functools.wraps(method)
-    def cast(self: Any, source: TensorHandle, *kind: Any) -> TensorHandle:
-        result = method(self, source, *kind)
-        return _as_address(result) if _is_address(source) and result.dtype.is_int() else result
-
-    return cast
+def _converted(method: Method, builder: Any, source: TensorHandle, *kind: Any) -> TensorHandle:
+    result = method(builder, source, *kind)
+    return _as_address(result) if _is_address(source) and result.dtype.is_int() else result
 
 
 def _is_address(handle: TensorHandle) -> bool:

@@ -21,11 +21,9 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import operator
 import re
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
@@ -202,8 +200,6 @@ class Tape:
         """The first operations; those behind a decision are a branch of its guard."""
         self.length = 0
         """All operations."""
-        self.seen: dict[Callable[..., Any], tuple[Any, ...]] = {}
-        """The functions whose Python is on the tape, and what it saw of their globals."""
         self.open(())
 
     def open(self, inputs: Sequence[Any]) -> None:
@@ -373,16 +369,14 @@ def install(recorded: Callable[[Method, bool], Method]) -> None:
 
 # --- tapes for further launches -------------------------------------------------------------------
 
-# A kernel's Python sees the constants of a launch, the types of its other arguments, and the
-# globals of the functions that it calls. Where these are as they were, it makes the same
-# operations, and a launch replays the tape of an earlier one. Triton's compiler, too, compiles a
-# kernel once for them.
+# A kernel's Python sees the constants of a launch and the types of its other arguments. Where these
+# are as they were, it makes the same operations, and a launch replays the tape of an earlier one.
+# Triton's compiler, too, compiles a kernel once for them, and refuses a global that has changed.
 
 LONGEST = 1 << 16
 """The most operations that are kept; each takes about a kilobyte."""
 PLAIN = (bool, int, float, str, type(None), tl.dtype, torch.dtype)
 """The types of constants whose text tells all that a kernel sees of them."""
-_MISSING = object()
 Function = Callable[..., Any]
 
 
@@ -398,23 +392,18 @@ class Tapes:
 
         Only `keep` puts it back, since a launch that fails leaves a tape that ends too early.
         """
-        tape = self._kept.pop(key, None)
-        if tape and all(_is_as_before(*each) for each in tape.seen.items()):
-            return tape
-        return Tape()
+        return self._kept.pop(key, None) or Tape()
 
-    def keep(self, key: Hashable, tape: Tape, functions: Collection[Function]) -> None:
+    def keep(self, key: Hashable, tape: Tape) -> None:
         """Keep the tape of a launch that ended well; forget the oldest ones where they are long.
 
         Args:
             key: What the launch goes by; None where its tape is for no other.
             tape: The tape.
-            functions: The functions whose Python ran in the launch.
         """
         tape.close()
         if key is None or tape.off or not tape.start:
             return
-        tape.seen |= {each: _globals_of(each) for each in map(inspect.unwrap, functions)}
         self._kept[key] = tape
         while sum(each.length for each in self._kept.values()) > LONGEST:
             del self._kept[next(iter(self._kept))]
@@ -452,23 +441,6 @@ def _seen(argument: Any, constant: bool) -> Hashable:
     if type(argument) not in PLAIN:
         raise TypeError
     return type(argument), repr(argument)
-
-
-def _is_as_before(function: Function, was: tuple[Any, ...]) -> bool:
-    return all(map(operator.is_, _globals_of(function), was))
-
-
-def _globals_of(function: Function) -> tuple[Any, ...]:
-    """Return what the names in a function's code stand for outside of it."""
-    known = function.__globals__
-    cells = (cell.cell_contents for cell in function.__closure__ or ())
-    return (*(known.get(name, _MISSING) for name in _names(function.__code__)), *cells)
-
-
-@functools.cache
-def _names(code: CodeType) -> tuple[str, ...]:
-    inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return (*code.co_names, *(name for each in inner for name in _names(each)))
 
 
 # --- a launch that is taped -----------------------------------------------------------------------

@@ -175,64 +175,6 @@ def through_made_block(table, out, n, N: tl.constexpr):
     tl.store(out + tl.arange(0, N), tl.load(source))
 
 
-def run_through(name):
-    """Launch a kernel that gets to `x` by another way than an argument that is a tensor."""
-    x, out = torch.randn(N), torch.zeros(N)
-    table = torch.tensor([x.data_ptr()])
-    if name == "table":
-        through_table[(1,)](table, out, 0, N)
-    elif name == "table past the end":
-        through_table[(1,)](table, out, 1, N)
-    elif name == "table of what is gone":
-        gone = torch.randn(1 << 20)
-        table[0] = gone.data_ptr()
-        del gone
-        through_table[(1,)](table, out, 0, N)
-    elif name == "address":
-        through_address[(1,)](x.data_ptr(), out, N)
-    elif name == "integer":
-        through_integer[(1,)](x, out, 0, N)
-    elif name == "integer to another":
-        other = torch.randn(N)
-        through_integer[(1,)](x, out, other.data_ptr() - x.data_ptr(), N)
-    elif name == "reinterpreted":
-        through_reinterpreted[(1,)](table, out, N)
-    elif name == "choice":
-        through_choice[(1,)](table, torch.randn(N), out, 4, N)
-    elif name == "made block":
-        through_made_block[(1,)](table, out, N, N)
-    elif name == "input's neighbour":
-        wide = torch.randn(4 * N)
-        table[0] = wide.data_ptr()
-        view = wide[:N]
-        bounds.WATCH.begin_call({"x": view})
-        del wide
-        through_table[(1,)](table, out, N, N)
-
-
-BESIDE = ("pointer", "function", "block pointer", "integer", "counted")
-WRAPPED = ("row", "tile", "bytes", "hash", "too far")
-
-
-def store_outside(way):
-    """Store through `out` behind the end of `x`, or in a row that 32 bits do not reach."""
-    if way in BESIDE:
-        x, out = torch.zeros(N), torch.zeros(N)
-        distance = (x.data_ptr() - out.data_ptr()) // 4 + N
-        store_beside[(1,)](x, out, distance, N, way)
-    else:  # memory that nobody touches takes addresses alone
-        rows, stride = 50_000, 45_000
-        x, out = torch.zeros(N, dtype=torch.int8), torch.empty(rows * stride, dtype=torch.int8)
-        first = rows - 4 if way != "too far" else 60_000
-        far_row[(4 - (way == "tile"),)](x, out, *[0] * 5, first, stride, N, way)
-
-
-WAYS = (
-    "table", "table past the end", "table of what is gone", "address", "integer",
-    "integer to another", "reinterpreted", "choice", "made block", "input's neighbour",
-)  # fmt: skip
-
-
 @triton.jit
 def rows_inside(x, out, rows, N: tl.constexpr):
     lanes = tl.arange(0, N)
@@ -240,86 +182,132 @@ def rows_inside(x, out, rows, N: tl.constexpr):
     tl.store(out + tl.program_id(0) * N + lanes, tl.load(x + lanes), inside)
 
 
-GRIDS = {"second of a row": (2,), "second of a column": (1, 2), "last of all": (1, 1, 3)}
+def sliced(x, out):
+    own = torch.randn(2 * N)
+    copy[(1,)](own[:N], out, 0, N, N, N)
 
 
-def run(name):
-    x, out = torch.randn(N), torch.zeros(N)
-    wide = torch.randn(4 * N)
-    bounds.WATCH.begin_call({"x": x} if name != "view of an input" else {"x": wide[:N]})
-    if name == "load past the end":
+def to_another_argument(x, out):
+    other = torch.randn(N)
+    from_other[(1,)](x, other, out, (other.data_ptr() - x.data_ptr()) // 4, N)
+
+
+def of_descriptor(last):
+    described = TensorDescriptor(torch.randn(N), [last], [1], [2 * N])
+    copy_descriptor[(1,)](described, torch.zeros(2 * N), 2 * N)
+
+
+def swallowing(x, out):
+    with contextlib.suppress(Exception):
         copy[(1,)](x, out, 0, N, 1, N)
-    elif name == "load before the start":
-        copy[(1,)](x, out, 0, N, -2, N)
-    elif name == "store past the end":
-        store[(1,)](torch.randn(4), out[:4].clone(), 2, 4)
-    elif name == "block pointer":
-        block[(1,)](x[:7].clone(), out, 7, N, False)
-    elif name == "atomic":
-        add[(1,)](out, N)
-    elif name == "view of an input":
-        copy[(1,)](wide[:N], out, 0, N, 1, N)
-    elif name == "masked":
-        copy[(1,)](x, out, 0, N - 1, 1, N)
-    elif name == "block pointer checked":
-        block[(1,)](x[:7].clone(), out, 7, N, True)
-    elif name == "amid an element":
-        through_integer[(1,)](x, out, 30, 1)
-    elif name == "seven sizes":
-        shifted[(1,)](x, out, *[N] * 7, N)
-    elif name == "masked by a scalar too":
-        rows_inside[(2,)](x, out, 1, N)
-    elif name in GRIDS:
-        by_place[GRIDS[name]](x, out, N)
-    elif name == "own storage":
-        own = torch.randn(2 * N)
-        copy[(1,)](own[:N], out, 0, N, N, N)
-    elif name == "another argument":
-        both = torch.randn(N), torch.randn(N)
-        distance = (both[1].data_ptr() - both[0].data_ptr()) // 4
-        from_other[(1,)](both[0], both[1], out, distance, N)
-    elif name.startswith("descriptor"):
-        last = N + 4 * name.endswith("too long")
-        copy_descriptor[(1,)](TensorDescriptor(x, [last], [1], [2 * N]), torch.zeros(2 * N), 2 * N)
-    elif name.startswith("made descriptor"):
-        last = N + 4 * name.endswith("too long")
-        copy_made[(1,)](x, torch.zeros(2 * N), last, 2 * N)
-    elif name.startswith("tuple"):
-        copy_first[(1,)]((x, torch.randn(N)), out, 4 * name.endswith("past the end"), N)
-    elif name.startswith("compare and swap"):
-        swap[(1,)](torch.zeros(N, dtype=torch.int32), N * name.endswith("past the end"))
-    elif name.startswith("block pointer's store"):
-        store_block[(1,)](x, out[:7].clone(), 7, N, name.endswith("checked"))
-    elif name == "swallowed":
-        with contextlib.suppress(Exception):
-            copy[(1,)](x, out, 0, N, 1, N)
+
+
+def of_what_is_gone(x, out):
+    table = torch.tensor([torch.randn(1 << 20).data_ptr()])
+    through_table[(1,)](table, out, 0, N)
+
+
+def to_another_integer(x, out):
+    other = torch.randn(N)
+    through_integer[(1,)](x, out, other.data_ptr() - x.data_ptr(), N)
+
+
+def of_a_neighbour(x, out):
+    wide = torch.randn(4 * N)
+    table = torch.tensor([wide.data_ptr()])
+    bounds.WATCH.begin_call({"x": wide[:N]})
+    through_table[(1,)](table, out, N, N)
+
+
+def past_a_view(x, out):
+    wide = torch.randn(4 * N)
+    bounds.WATCH.begin_call({"x": wide[:N]})
+    copy[(1,)](wide[:N], out, 0, N, 1, N)
+
+
+def table(x):
+    return torch.tensor([x.data_ptr()])
+
+
+def beside(way):
+    """Store through `out` behind the end of `x`."""
+    x, out = torch.zeros(N), torch.zeros(N)
+    store_beside[(1,)](x, out, (x.data_ptr() - out.data_ptr()) // 4 + N, N, way)
+
+
+def wrapping(way):
+    """Store in a row that 32 bits do not reach, of memory that nobody touches."""
+    rows, stride = 50_000, 45_000
+    x, out = torch.zeros(N, dtype=torch.int8), torch.empty(rows * stride, dtype=torch.int8)
+    first = rows - 4 if way != "too far" else 60_000
+    far_row[(4 - (way == "tile"),)](x, out, *[0] * 5, first, stride, N, way)
+
+
+LAUNCHES = {
+    "load past the end": lambda x, out: copy[(1,)](x, out, 0, N, 1, N),
+    "load before the start": lambda x, out: copy[(1,)](x, out, 0, N, -2, N),
+    "store past the end": lambda x, out: store[(1,)](torch.randn(4), out[:4].clone(), 2, 4),
+    "block pointer": lambda x, out: block[(1,)](x[:7].clone(), out, 7, N, False),
+    "block pointer checked": lambda x, out: block[(1,)](x[:7].clone(), out, 7, N, True),
+    "block pointer's store": lambda x, out: store_block[(1,)](x, out[:7].clone(), 7, N, False),
+    "block pointer's store checked": lambda x, out: store_block[(1,)](
+        x, out[:7].clone(), 7, N, True
+    ),
+    "atomic": lambda x, out: add[(1,)](out, N),
+    "compare and swap": lambda x, out: swap[(1,)](out.int(), 0),
+    "compare and swap past the end": lambda x, out: swap[(1,)](out.int(), N),
+    "view of an input": past_a_view,
+    "masked": lambda x, out: copy[(1,)](x, out, 0, N - 1, 1, N),
+    "masked by a scalar too": lambda x, out: rows_inside[(2,)](x, out, 1, N),
+    "own storage": sliced,
+    "another argument": to_another_argument,
+    "swallowed": swallowing,
+    "descriptor": lambda x, out: of_descriptor(N),
+    "descriptor too long": lambda x, out: of_descriptor(N + 4),
+    "made descriptor": lambda x, out: copy_made[(1,)](x, torch.zeros(2 * N), N, 2 * N),
+    "made descriptor too long": lambda x, out: copy_made[(1,)](x, torch.zeros(2 * N), N + 4, 2 * N),
+    "tuple": lambda x, out: copy_first[(1,)]((x, torch.randn(N)), out, 0, N),
+    "tuple past the end": lambda x, out: copy_first[(1,)]((x, torch.randn(N)), out, 4, N),
+    "amid an element": lambda x, out: through_integer[(1,)](x, out, 30, 1),
+    "seven sizes": lambda x, out: shifted[(1,)](x, out, *[N] * 7, N),
+    "second of a row": lambda x, out: by_place[(2,)](x, out, N),
+    "second of a column": lambda x, out: by_place[(1, 2)](x, out, N),
+    "last of all": lambda x, out: by_place[(1, 1, 3)](x, out, N),
+}
+THROUGH = {
+    "table": lambda x, out: through_table[(1,)](table(x), out, 0, N),
+    "table past the end": lambda x, out: through_table[(1,)](table(x), out, 1, N),
+    "table of what is gone": of_what_is_gone,
+    "address": lambda x, out: through_address[(1,)](x.data_ptr(), out, N),
+    "integer": lambda x, out: through_integer[(1,)](x, out, 0, N),
+    "integer to another": to_another_integer,
+    "reinterpreted": lambda x, out: through_reinterpreted[(1,)](table(x), out, N),
+    "choice": lambda x, out: through_choice[(1,)](table(x), torch.randn(N), out, 4, N),
+    "made block": lambda x, out: through_made_block[(1,)](table(x), out, N, N),
+    "input's neighbour": of_a_neighbour,
+}
+"""The ways to `x` other than an argument that is a tensor."""
+BESIDE = ("pointer", "function", "block pointer", "integer", "counted")
+WRAPPED = ("row", "tile", "bytes", "hash", "too far")
+
+
+def fault_of(launch, *arguments, known):
+    """Return the fault that a launch leaves, where the graded call has these arguments."""
+    bounds.WATCH.begin_call(known)
+    with contextlib.suppress(triton.runtime.errors.InterpreterError):
+        launch(*arguments)
+    return bounds.WATCH.log.fault() or ""
 
 
 def main() -> None:
     patches.install()
     torch.manual_seed(0)
-    seen = {}
-    for name in (
-        "load past the end", "load before the start", "store past the end", "block pointer",
-        "atomic", "view of an input", "masked", "block pointer checked", "own storage",
-        "another argument", "swallowed", "descriptor", "descriptor too long", "made descriptor",
-        "made descriptor too long", "tuple", "tuple past the end", "compare and swap",
-        "compare and swap past the end", "block pointer's store", "block pointer's store checked",
-        "amid an element", "seven sizes", "masked by a scalar too", *GRIDS,
-    ):  # fmt: skip
-        with contextlib.suppress(triton.runtime.errors.InterpreterError):
-            run(name)
-        seen[name] = bounds.WATCH.log.fault() or ""
-    for way in WAYS:
-        bounds.WATCH.begin_call({})
-        with contextlib.suppress(triton.runtime.errors.InterpreterError):
-            run_through(way)
-        seen[f"through {way}"] = bounds.WATCH.log.fault() or ""
-    for way in (*BESIDE, *WRAPPED):
-        bounds.WATCH.begin_call({})
-        with contextlib.suppress(triton.runtime.errors.InterpreterError):
-            store_outside(way)
-        seen[f"store by {way}"] = bounds.WATCH.log.fault() or ""
+    x, out = torch.randn(N), torch.zeros(N)
+    seen = {name: fault_of(launch, x, out, known={"x": x}) for name, launch in LAUNCHES.items()}
+    for way, launch in THROUGH.items():
+        seen[f"through {way}"] = fault_of(launch, torch.randn(N), torch.zeros(N), known={})
+    for launch, ways in ((beside, BESIDE), (wrapping, WRAPPED)):
+        seen |= {f"store by {way}": fault_of(launch, way, known={}) for way in ways}
     print(json.dumps(seen))
 
 

@@ -75,48 +75,36 @@ def add_in_place(x):
     tl.store(place, tl.load(place) + 2)
 
 
-def run(name):
-    x, out = torch.randn(2 * N), torch.zeros(2 * N)
-    if name == "two write":
-        write[(2,)](out, 0, 1)
-    elif name == "two lines write":
-        write_on_two_lines[(2,)](out)
-    elif name == "reads before a write":
-        write_what_was_read[(2,)](x, out)
-    elif name == "reads after a write":
-        read_what_is_written[(2,)](x, out)
-    elif name == "both read":
-        read_in_both[(2,)](x)
-    elif name == "atomic sum":
-        add[(2,)](out)
-    elif name == "beside a ticket":
-        take_a_ticket_and_write[(2,)](out)
-    elif name == "apart":
-        write[(2,)](out, 1, 1)
-    elif name == "each its own":
-        add_in_place[(2,)](x)
-    elif name == "the same value":
-        write[(2,)](out, 0, 0)
-    elif name == "two launches":
-        for step in (1, 2):
-            write[(1,)](out, 0, step)
-            write[(2,)](out, 1, step)
-    elif name == "reads alone":
-        copy[(2,)](x, out)
+def twice(x, out):
+    for step in (1, 2):
+        write[(1,)](out, 0, step)
+        write[(2,)](out, 1, step)
+
+
+LAUNCHES = {
+    "two write": lambda x, out: write[(2,)](out, 0, 1),
+    "two lines write": lambda x, out: write_on_two_lines[(2,)](out),
+    "reads before a write": lambda x, out: write_what_was_read[(2,)](x, out),
+    "reads after a write": lambda x, out: read_what_is_written[(2,)](x, out),
+    "both read": lambda x, out: read_in_both[(2,)](x),
+    "atomic sum": lambda x, out: add[(2,)](out),
+    "beside a ticket": lambda x, out: take_a_ticket_and_write[(2,)](out),
+    "apart": lambda x, out: write[(2,)](out, 1, 1),
+    "each its own": lambda x, out: add_in_place[(2,)](x),
+    "the same value": lambda x, out: write[(2,)](out, 0, 0),
+    "two launches": twice,
+    "reads alone": lambda x, out: copy[(2,)](x, out),
+}
 
 
 def main() -> None:
     patches.install()
     torch.manual_seed(0)
     found = {}
-    for name in (
-        "two write", "two lines write", "reads before a write", "reads after a write",
-        "both read", "atomic sum", "beside a ticket", "apart", "the same value",
-        "two launches", "reads alone", "each its own",
-    ):  # fmt: skip
+    for name, launch in LAUNCHES.items():
         bounds.WATCH.begin_call({})
-        bounds.WATCH.conflicts = conflicts = Conflicts()
-        run(name)
+        bounds.WATCH.observer = conflicts = Conflicts()
+        launch(torch.randn(2 * N), torch.zeros(2 * N))
         found[name] = conflicts.text
     print(json.dumps(found))
 

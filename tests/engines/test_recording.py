@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from common import paths
 from common.engines import benching
-from common.engines.benching import Kept, Planned, Recorded, Taken
-from common.engines.engine import Here, Job, Source
+from common.engines.benching import Planned, Recorded, Taken
+from common.engines.engine import Here, Job
 from common.errors import UserError
 from common.grading import sweep
 from common.grading.sweep import Sweep
-from common.measure import machine, recording
+from common.measure import machine
 from common.records import runs, writer
 from common.records.lines import Counted, Selection
 from common.records.runs import Results
@@ -28,7 +28,7 @@ FRESH = replace(RUN, run="r2")
 
 def unfinished(fresh=FRESH, rows=(ROW,), finished=(), digests=DIGESTS, runs=(RUN,)):
     earlier = Results(None, runs=list(runs), rows=list(rows), finished=set(finished))
-    return recording._unfinished(earlier, fresh, digests)
+    return benching._unfinished(earlier, fresh, digests)
 
 
 def test_an_interrupted_run_is_gone_on_with():
@@ -83,8 +83,8 @@ def run(tmp_path, monkeypatch, fork_server):
     def run(text, kill=None):
         source.write_text(text)
         chosen, events = discover(tmp_path / "contributors"), []
-        sources = tuple(map(Source.of, chosen))
-        engine = Here(Job(command="bench", device="cpu", sources=sources, tier="board"))
+        solutions = tuple(chosen)
+        engine = Here(Job(command="bench", device="cpu", solutions=solutions, tier="board"))
         with contextlib.closing(benching.bench(engine, Selection(), {})) as ran:
             for event in ran:
                 if isinstance(event, Planned):
@@ -96,6 +96,11 @@ def run(tmp_path, monkeypatch, fork_server):
         return events, runs.read(paths.RESULTS / "cpu")
 
     return run
+
+
+def taken(events):
+    """Whether an earlier run took it, of each row."""
+    return [event.kept for event in events if isinstance(event, Taken)]
 
 
 @pytest.mark.slow
@@ -110,10 +115,11 @@ def test_an_interrupted_bench_is_gone_on_with(run, capsys):
     again, results = run(PLAIN)
     assert "dropped" in capsys.readouterr().err
     assert again[-1] == Recorded(path, kept=1)
-    assert again[:2] == [Kept(event.row) for event in seen[:2]], "reported, and not measured"
-    taken = [event for event in again[2:-1] if not isinstance(event, Counted)]
-    assert all(isinstance(event, Taken) for event in taken)
-    assert not {e.row.case for e in taken} & {e.row.case for e in seen[:2]}
+    kept = [Taken(event.row, kept=True) for event in seen[:2]]
+    assert again[:2] == kept, "reported, and not measured"
+    new = [event for event in again[2:-1] if not isinstance(event, Counted)]
+    assert all(isinstance(event, Taken) and not event.kept for event in new)
+    assert not {e.row.case for e in new} & {e.row.case for e in seen[:2]}
     assert len(results.runs) == len(results.finished) == 1
     assert len(results.latest()) == 2 * CASES
     assert {r.verdict for r in results.rows} == {"PASSED"}
@@ -129,14 +135,13 @@ def test_an_interrupted_bench_is_gone_on_with(run, capsys):
 def test_without_a_gpu_a_second_run_keeps_what_did_not_change(run):
     first, _ = run(PLAIN)
     second, results = run(PLAIN)
-    assert [type(event) for event in second].count(Kept) == 2 * CASES
-    assert not any(isinstance(event, Taken) for event in second)
+    assert taken(second) == [True] * 2 * CASES
     assert second[-1].kept == CASES and not second[-1].resumed
     assert {row.run for row in results.latest()} == {results.runs[-1].run}
     assert len(results.latest()) == 2 * CASES
 
     changed, _ = run(PLAIN + "changed = True\n")
-    assert [type(event) for event in changed].count(Taken) == 2 * CASES
+    assert taken(changed) == [False] * 2 * CASES
     assert [type(event) for event in first] == [type(event) for event in changed]
 
 
@@ -145,7 +150,7 @@ def test_a_failure_is_graded_again(run):
     failing = PLAIN + "def rotate_half(x, *, interleaved=False):\n    return x\n"
     run(failing)
     again, _ = run(failing)
-    assert [type(event) for event in again].count(Taken) == 2 * CASES
+    assert taken(again) == [False] * 2 * CASES
 
 
 def test_a_second_bench_on_the_device_is_refused(run):
