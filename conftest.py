@@ -68,6 +68,10 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"study: {error}") from None
 
 
+def pytest_report_header() -> list[str]:
+    return [f"contributors/{name} is left out: {why}" for name, why in solutions.left_out().items()]
+
+
 def pytest_configure_node(node: WorkerController) -> None:
     node.workerinput["cases"] = node.config.option.cases
 

@@ -21,6 +21,11 @@ nox_session = functools.partial(
 )
 
 STUDY = Path(".nox", "study")
+OURS = (
+    "common", "tests", "docs", "noxfile.py", "conftest.py", ".github", "contributors/_template",
+    "contributors/house",
+)  # fmt: skip
+"""Files whose style lint holds; a contributor's style is their own."""
 WORKFLOWS = sorted(Path(".github", "workflows").glob("*.yml"))
 GROUPS = nox.project.load_toml("pyproject.toml")
 
@@ -138,10 +143,19 @@ def peers(session: nox.Session) -> None:
 
 @nox_session
 def lint(session: nox.Session) -> None:
-    """Check style, types, and the workflows by their schema."""
+    """Check the style of our own files, the types, and the workflows by their schema."""
     python = install(session, "lint")
-    session.run(python, "-m", "ruff", "check", ".", external=True)
-    session.run(python, "-m", "ruff", "format", "--check", ".", external=True)
+    session.run(python, "-m", "ruff", "check", *OURS, external=True)
+    session.run(python, "-m", "ruff", "format", "--check", *OURS, external=True)
     session.run(python, "-m", "mypy", external=True)
     schema = ("-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows")
     session.run(python, *schema, *map(str, WORKFLOWS), external=True)
+
+
+@nox_session
+def format(session: nox.Session) -> None:
+    """Format our own files, or the folders that are named: nox -s format -- HANDLE."""
+    python = install(session, "lint")
+    folders = [f"contributors/{handle}" for handle in session.posargs] or OURS
+    session.run(python, "-m", "ruff", "check", "--fix-only", *folders, external=True)
+    session.run(python, "-m", "ruff", "format", *folders, external=True)

@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         options, unknown = _parser(given).parse_known_args(given)
         if unknown:
             options.command.error(f"unrecognized arguments: {' '.join(unknown)}")
+        shared.name_left_out()
         sys.exit(options.run(options))
     except KeyboardInterrupt:
         kept = "what bench, tune or grade --json recorded is kept: the same command goes on from it"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import re
+import os
 import symtable
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from common import interfaces
 from common.digest import digest
@@ -16,9 +18,7 @@ from common.errors import UserError
 from common.paths import CONTRIBUTORS, PEERS
 from common.printable import printable
 
-HANDLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""A contributor's name: of the folder, on the board and in `--only`, where commas separate them."""
-NO_HANDLE = "a handle has letters, digits, - and _"
+NO_HANDLE = "a handle has letters, digits, - and _, and begins with a letter or a digit"
 PACKAGES = {
     "eager": "torch",
     "flash_attention": "flash_attn",
@@ -68,7 +68,8 @@ class Solution:
     @property
     def digest(self) -> str:
         """The digest of the solution with its helpers and configurations."""
-        return digest([*self._sources(), *self.path.parent.glob("configs/*.json")], read=_content)
+        tuned = (path for path in self.path.parent.glob("configs/*.json") if path.is_file())
+        return digest([*self._sources(), *tuned], read=_content)
 
     @property
     def source_digest(self) -> str:
@@ -108,9 +109,21 @@ def _content(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else source(path).encode()
 
 
+def is_handle(name: str) -> bool:
+    """Return whether a folder's name can stand on the board and in `--only`, between commas.
+
+    Letters are of any script, with their marks: `alice`, `김철수`, `हिन्दी`.
+    """
+    return name[:1].isalnum() and all(
+        letter.isalnum() or letter in "-_" or unicodedata.category(letter).startswith("M")
+        for letter in name
+    )
+
+
 def python_files(folder: Path) -> list[Path]:
     """Return the Python files below a contributor's folder, without those of editors."""
-    return [path for path in folder.rglob("*.py") if not is_hidden(path, folder)]
+    found = (path for path in folder.rglob("*.py") if not is_hidden(path, folder))
+    return [path for path in found if path.is_file()]
 
 
 def is_hidden(path: Path, folder: Path) -> bool:
@@ -186,22 +199,84 @@ def _named(folder: Path) -> list[Solution]:
 
 
 def discover(root: Path = CONTRIBUTORS, *, helpers: bool = False) -> list[Solution]:
-    """Find every solution below `root`; names that begin with `_` or `.` are left out.
+    """Find every solution below `root`; names that begin with `_` or `.` are no contributors'.
 
     Args:
-        root: The folder of the contributors' folders.
+        root: The folder of the contributors' folders; those of `left_out` are passed over.
         helpers: Find the files that are named after an op and are helpers in place of solutions.
+    """
+    unfit = left_out(root)
+    folders = [folder for folder in _folders(root) if folder.name not in unfit]
+    named = [each for folder in folders for each in _named(folder)]
+    return [each for each in named if bool(each.importer) == helpers]
+
+
+def left_out(root: Path = CONTRIBUTORS) -> dict[str, str]:
+    """Return why a folder is left out, by its name; it would stop a command, or hide another one.
+
+    Of names that differ in case alone, which some disks take for one, the last is kept: of `Alice`
+    and `alice`, `alice`.
+    """
+    peers = {each.handle for each in discover(PEERS)} if root == CONTRIBUTORS else set()
+    folders, inside = _folders(root), Path(os.path.realpath(root))
+    kept = {_caseless(folder): folder.name for folder in folders}
+    found = {}
+    for folder in folders:
+        if folder.name in peers:
+            found[folder.name] = "rename the folder, a peer has its name"
+        elif (other := kept[_caseless(folder)]) != folder.name:
+            found[folder.name] = f"rename the folder, it differs from {other} in case alone"
+        elif reason := _unfit(folder, inside):
+            found[folder.name] = reason
+    return found
+
+
+def _folders(root: Path) -> list[Path]:
+    """Return the folders of a folder, and links, wherever they lead."""
+    return sorted(path for path in root.glob("[!_.]*") if path.is_dir() or path.is_symlink())
+
+
+def _caseless(folder: Path) -> str:
+    return unicodedata.normalize("NFC", folder.name).casefold()
+
+
+def _unfit(folder: Path, inside: Path) -> str | None:
+    """Return why a folder is no contributor's: by its name or a file of it; None if it is one.
+
+    Args:
+        folder: The folder.
+        inside: The real path of the folder of all folders, out of which no link may lead.
+    """
+    if not is_handle(folder.name):
+        return f"rename the folder, {NO_HANDLE}"
+    try:
+        for path in _entries(folder):
+            name = path.relative_to(folder.parent)
+            if not path.name.isprintable():
+                return f"rename {str(name)!a}"
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(inside):
+                return f"{name} is a link out of {inside.name}/"
+            if path.suffix in (".py", ".json") and path.is_file():
+                path.open("rb").close()
+    except OSError as error:
+        return f"{error.filename} cannot be read: {error.strerror}"
+    return None
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """Yield a folder and all that is below it but what is hidden; links are not followed.
 
     Raises:
-        UserError: A folder's name is no handle.
+        OSError: A folder cannot be read.
     """
-    folders = sorted(root.glob("[!_.]*/"))
-    named = [each for folder in folders for each in _named(folder)]
-    found = [each for each in named if bool(each.importer) == helpers]
-    for handle in sorted({solution.handle for solution in found}):
-        if not HANDLE.fullmatch(handle):
-            raise UserError(f"{root.name}/{handle}: rename the folder, {NO_HANDLE}")
-    return found
+
+    def fail(error: OSError) -> NoReturn:
+        raise error
+
+    yield folder
+    for place, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(place, name) for name in [*folders, *files] if not name.startswith("."))
 
 
 def peers() -> tuple[list[Solution], dict[str, str]]:
@@ -226,17 +301,8 @@ def everyone(installed: bool = True) -> list[Solution]:
 
     Args:
         installed: Leave out the peers whose library is not installed.
-
-    Raises:
-        UserError: A contributor's folder has the name of a peer.
     """
-    contributors = discover()
-    handles = {peer.handle for peer in discover(PEERS)}
-    for solution in contributors:
-        if solution.handle in handles:
-            folder = f"contributors/{solution.handle}"
-            raise UserError(f"{folder} has the name of a peer: rename the folder")
-    return [*contributors, *(peers()[0] if installed else discover(PEERS))]
+    return [*discover(), *(peers()[0] if installed else discover(PEERS))]
 
 
 def select(
@@ -279,6 +345,8 @@ def is_among(name: str, only: str) -> bool:
 def _unknown(only: str, solutions: Iterable[Solution]) -> str:
     """Return why nothing has that name: its files are not named after an op, or it is misspelt."""
     folder = CONTRIBUTORS / only.partition("/")[0]
+    if folder.name in left_out():
+        return f"{only} is not among the solutions: contributors/{folder.name} is left out"
     if folder.is_dir() and not any(s.handle == folder.name for s in solutions):
         files = ", ".join(sorted(path.name for path in folder.glob("*.py")))
         lacks = f"has no solution, only {files}" if files else "has no solution"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from common import paths, solutions
-from common.commands import engines
+from common.commands import engines, missing
 from common.commands import options as shared
 from common.commands.steps import Steps
+from common.errors import UserError
+from common.solutions import Solution
 from common.spec import TIMED
 
 if TYPE_CHECKING:
@@ -18,15 +21,34 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the device, the engine and the tier."""
+    """Add the device, the engine, the tier and `--missing`."""
     shared.running_arguments(parser)
     engines.arguments(parser)
+    missing.argument(parser)
     parser.add_argument("--tier", choices=TIMED, default="board", help="default: board")
 
 
 def run(options: argparse.Namespace) -> int:
     """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
-    chosen, absent = shared.chosen(options), solutions.peers()[1]
+    if options.missing is None:
+        return _bench(shared.chosen(options), options)
+    if options.missing and options.only:
+        raise UserError("--only and pull requests both say whose folders: leave one out")
+    with missing.of_pulls(options.missing) as handles:
+        if options.missing:
+            options.only = ",".join(handles)
+        chosen = [] if options.only == "" else shared.chosen(options)
+        if not (found := missing.missing(chosen, options)):
+            print("study: nothing is missing: this device has measured all of it as it is")
+            return 0
+        if found != chosen:
+            options.only = ",".join(each.name for each in found)
+        return _bench(found, options)
+
+
+def _bench(chosen: Sequence[Solution], options: argparse.Namespace) -> int:
+    """Grade and time these solutions."""
+    absent = solutions.peers()[1]
     engine = engines.chosen(options, "bench", chosen)
     from common.engines.benching import Planned, Recorded, Taken, bench
     from common.records.lines import Counted, LeftOut, Selection

@@ -15,7 +15,7 @@ from pathlib import Path
 from common import interfaces, paths
 from common.commands import options as shared
 from common.errors import UserError
-from common.solutions import HANDLE, NO_HANDLE, everyone, select
+from common.solutions import NO_HANDLE, everyone, is_handle, select
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,10 +85,13 @@ def write(handle: str, op: str, tuned: bool = False) -> list[Path]:
 
 def _check_handle(handle: str, op: str) -> None:
     select(everyone(), op)
-    if not HANDLE.fullmatch(handle):
+    if not is_handle(handle):
         raise UserError(f"{handle!r} is no handle: {NO_HANDLE}")
     if (paths.PEERS / handle).exists():
         raise UserError(f"{handle} is the name of a peer: choose another")
+    for folder in paths.CONTRIBUTORS.iterdir():
+        if folder.name.casefold() == handle.casefold() and folder.name != handle:
+            raise UserError(f"{handle} differs from {folder.name} in case alone: choose another")
 
 
 def _write_readme(folder: Path, op: str) -> None:

@@ -229,6 +229,12 @@ def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
 # --- messages -------------------------------------------------------------------------------------
 
 
+def name_left_out() -> None:
+    """Say on stderr which contributors' folders no command takes, and why."""
+    for name, reason in solutions.left_out().items():
+        print(f"study: contributors/{name} is left out: {reason}", file=sys.stderr)
+
+
 def left_out(op: str, case: str, reason: str) -> str:
     """Return the line on a case that does not fit the device."""
     return f"study: {op} {case} is left out, since it does not fit this device: {reason}"

@@ -7,6 +7,7 @@ it and answers each request with one reply. The other side is `common/sandbox/`.
 from __future__ import annotations
 
 import contextlib
+import enum
 import secrets
 import signal
 import socket
@@ -43,6 +44,14 @@ class Died(Failure):
     """The process did not reply and was ended; `verdict` is CRASHED, TIMEOUT or TAMPERED."""
 
 
+class State(enum.Enum):
+    """What stands behind a worker."""
+
+    UNSTARTED = "no process: the next request starts one"
+    ALIVE = "a process, which is asked"
+    REFUSED = "a verdict, which answers every request"
+
+
 class Worker:
     """One solution's process, started at the first request and again after each death."""
 
@@ -63,8 +72,8 @@ class Worker:
         """
         self.solution = solution
         self.deadline = deadline or DEADLINE[server.device]
+        self.state = State.UNSTARTED
         self._refusal: Reply = {}
-        """A failure that answers every request, once there is one."""
         self.is_alone, self._memory = False, memory
         self._server = server
         self._pids = (0, 0)  # of the fork server, and of the process
@@ -91,9 +100,9 @@ class Worker:
             Died: No reply came; the next call starts another process.
             ServerEnded: The fork server ended meanwhile; see `alone`.
         """
-        if not (self.alive or self._refusal):
+        if self.state is State.UNSTARTED:
             self._start()
-        if self._refusal:
+        if self.state is State.REFUSED:
             return self._refusal
         if self._arena:
             self._arena.settle()
@@ -117,7 +126,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether the process has not ended since the last request."""
-        return self._connection is not None
+        return self.state is State.ALIVE
 
     @property
     def shared(self) -> int:
@@ -164,7 +173,7 @@ class Worker:
 
     def _start(self) -> None:
         *pids, self._connection = self._server.fork()
-        self._pids = pids[0], pids[1]
+        self._pids, self.state = (pids[0], pids[1]), State.ALIVE
         self.changes += 1
         if self._arena:
             self._share()
@@ -172,7 +181,11 @@ class Worker:
         loaded = self._exchange(wire.Load(path=path, op=op, memory=self._memory))
         if loaded.get("verdict"):
             self.renew()
-            self._refusal = loaded
+            self._refuse(loaded)
+
+    def _refuse(self, reply: Reply) -> None:
+        """Answer every request with this from now on."""
+        self.state, self._refusal = State.REFUSED, reply
 
     def _share(self) -> None:
         assert self._arena
@@ -194,7 +207,7 @@ class Worker:
             self.deaths += 1
         elif reply.get("verdict") == "TAMPERED":  # no later reply counts
             self.renew()
-            self._refusal = reply
+            self._refuse(reply)
         return reply
 
     def _died(self, error: Exception) -> Exception:
@@ -206,7 +219,7 @@ class Worker:
             if not self.is_alone:
                 return ended
             death = Died("TAMPERED", "it ended the fork server, which other solutions need too")
-            self._refusal = death.reply
+            self._refuse(death.reply)
             return death
         self.deaths += 1
         if reason:
@@ -219,7 +232,7 @@ class Worker:
         if self._connection is None:
             return 0
         self._connection.close()
-        self._connection = None
+        self._connection, self.state = None, State.UNSTARTED
         try:
             return self._server.reap(*self._pids)
         finally:

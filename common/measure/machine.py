@@ -61,6 +61,14 @@ def results_folder(device: str) -> str:
     return folder_of(device_name(device))
 
 
+def results_folders(device: str) -> list[str]:
+    """Return the folders of all devices of a kind that this process sees, the first one first."""
+    if device == "cpu":
+        return [results_folder(device)]
+    names = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
+    return list(dict.fromkeys(map(folder_of, names)))
+
+
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that every run uses."""
     found = {package: metadata.version(package) for package in ("torch", "triton", "numpy")}

@@ -32,12 +32,12 @@ class TilePlan(Plan):
         super().__init__(kernel, grid, rest, **options)
         self._tiles = dict(sorted(tiles.items()))
 
-    def _launch(self, tensors):
+    def launch(self, tensors):
         tensors = list(tensors)
         for place, tiles in self._tiles.items():
             make_context_current(tensors[place].device)
             tensors[place] = TensorDescriptor(tensors[place], *tiles)
-        return super()._launch(tensors)
+        return super().launch(tensors)
 
     def _directly(self, compiled, rest):
         """Call the launcher inside of Triton's own, which encodes each map at each launch."""
@@ -46,16 +46,17 @@ class TilePlan(Plan):
         if allocates(compiled.run):
             return None
         outer = inspect.getclosurevars(compiled.run.launch).nonlocals
-        launch = direct(compiled, self._grid, rest, outer["launcher"])
+        launch, arguments_of = direct(compiled, self._grid, rest, outer["launcher"])
         kept = map(_kept, self._tiles.values(), outer["tensordesc_meta"])
         maps = list(zip(self._tiles, kept, strict=True))[::-1]  # each moves those behind it
 
-        def launch_by_maps(stream, addresses):
+        def arguments_by_maps(stream, addresses):
+            addresses = list(addresses)
             for place, map_of in maps:
                 addresses[place : place + 1] = map_of(addresses[place])
-            launch(stream, addresses)
+            return arguments_of(stream, addresses)
 
-        return launch_by_maps
+        return launch, arguments_by_maps
 
 
 def _kept(tiles, how):

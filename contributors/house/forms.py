@@ -7,9 +7,7 @@ takes a form that is compiled once for a dtype and serves all sizes and strides.
 """
 
 import functools
-from typing import NamedTuple
 
-import torch
 import triton
 from descriptors import TilePlan, Tiles
 
@@ -46,6 +44,13 @@ def ceil_div(length, block):
     return -(-length // block)
 
 
+def planned(function):
+    """Keep what a function plans, by its arguments and by the form that tests ask for."""
+    kept = functools.lru_cache(maxsize=1024)(lambda form, *arguments: function(*arguments))
+    return lambda *arguments: kept(forced, *arguments)
+
+
+@planned
 def height_of(tokens, depths, columns):
     """Return the rows of a partition's tiles for a product with [depths, columns].
 
@@ -75,8 +80,8 @@ def form_of(dtype, *matrices, pairs=(), height=128, shape=None):
 
     Args:
         dtype: The factors' type.
-        matrices: The layouts of those that descriptors would describe.
-        pairs: Pairs of which one descriptor would describe each: a layout and their distance.
+        matrices: Those that descriptors would describe.
+        pairs: Pairs of which one descriptor would describe each: a matrix and their distance.
         height: The rows of a tile of the partition.
         shape: That of the product, where it may be narrow.
     """
@@ -158,27 +163,6 @@ def programs_for(tiles, form):
     return min(tiles, processors() * (2 if form is NARROW else 1))
 
 
-class Layout(NamedTuple):
-    """A tensor as a plan of a launch knows it: all but the address."""
-
-    shape: torch.Size
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-    aligned: bool
-    """Whether 16 divides its address."""
-
-
-def layout_of(tensor):
-    """Return a tensor's layout."""
-    return Layout(tensor.shape, tensor.stride(), tensor.dtype, tensor.data_ptr() % 16 == 0)
-
-
-def planned(function):
-    """Keep what a function plans, by its arguments and by the form that tests ask for."""
-    kept = functools.lru_cache(maxsize=1024)(lambda form, *arguments: function(*arguments))
-    return lambda *arguments: kept(forced, *arguments)
-
-
 def is_describable(matrix):
     """Return whether descriptors describe it: contiguous rows or columns, multiples of 16 bytes."""
     short, long = sorted(matrix.strides)
@@ -191,13 +175,6 @@ def is_turned(factor):
     return factor.strides[0] == 1
 
 
-def alike(*weights):
-    """Return weights of one shape with the same strides, copied if they differ."""
-    if len({weight.stride() for weight in weights}) > 1:
-        return tuple(weight.contiguous() for weight in weights)
-    return weights
-
-
 def tiles_of(matrix, rows, columns):
     """Return the tiles, rows x columns, of a matrix."""
     shape, strides, block = matrix.shape, matrix.strides, (rows, columns)
@@ -206,20 +183,16 @@ def tiles_of(matrix, rows, columns):
     return Tiles(tuple(shape), strides, block)
 
 
-def distance(first, second):
-    """Return how many elements behind the first matrix the second one begins."""
-    return (second.data_ptr() - first.data_ptr()) // first.element_size()
-
-
 def is_pair(matrix, distance):
-    """Return whether one descriptor describes two such turned matrices at a distance.
+    """Return whether one descriptor describes two such turned matrices, so many bytes apart.
 
     The stride of a dimension is below 2^40 bytes.
     """
-    return is_turned(matrix) and 0 < abs(distance) * matrix.dtype.itemsize < 1 << 40
+    return is_turned(matrix) and 0 < abs(distance) < 1 << 40
 
 
 def tiles_of_pair(matrix, distance, rows, columns):
     """Return the tiles of two turned matrices as one, which begins where the lower one does."""
     shape, strides, block = tiles_of(matrix, rows, columns)
-    return Tiles((2, *shape), (abs(distance), *strides), (2, *block))
+    apart = abs(distance) // matrix.dtype.itemsize
+    return Tiles((2, *shape), (apart, *strides), (2, *block))

@@ -1,25 +1,21 @@
 """The products of a SwiGLU layer that apply its gate or the gate's gradient as they are stored."""
 
-import torch
 import triton
 import triton.language as tl
 from forms import (
     HOPPER,
-    alike,
     ceil_div,
-    distance,
     form_of,
     is_turned,
     is_whole,
-    layout_of,
     overlapping,
     plan_for,
-    planned,
     programs_for,
     tiles_of,
     tiles_of_pair,
 )
 from rows import blocks_of, matrices, start_of, tiles_of_rows
+from sequence import alike
 from tiles import (
     choose,
     halves,
@@ -202,73 +198,65 @@ def _down_gradient_kernel(
         _pass_on(gates, d_gates, hidden, place, rows, column, columns, acc)
 
 
-def up(x, weights, plan, keep):
+def up(s, x, weights, apart, plan, keep):
     """Return hidden [1, rows, columns] and, to keep, its gates [2, rows, columns]; both sorted.
 
-    x, Rows of [tokens, depths]; the weights w1, w3, u1, u3 [depths, columns].
+    Args:
+        s: The sequence that gets the launch.
+        x: Rows of [tokens, depths].
+        weights: w1, w3, u1 and u3 [depths, columns].
+        apart: How many bytes behind w1 and u1 begin w3 and u3.
+        plan: The mask's partition.
+        keep: Whether backward needs the gates.
     """
     w1, w3, u1, u3 = weights = alike(*weights)
-    apart = distance(w1, w3), distance(u1, u3)
-    layouts = layout_of(x.matrix), *map(layout_of, weights)
-    launch, how, by_pairs = _plan_up(x.how, keep, plan.tile, plan.rows, apart, *layouts)
-    if by_pairs:
-        (to_w, to_u) = apart
-        weights = w1 if to_w > 0 else w3, None, u1 if to_u > 0 else u3, None
-    hidden = x.matrix.new_empty(1, plan.rows, w1.shape[1])
-    gates = x.matrix.new_empty(2, plan.rows, w1.shape[1]) if keep else None
-    launch(*matrices(x, how), *weights, gates, hidden, plan.order, plan.ends)
-    return hidden, gates
-
-
-@planned
-def _plan_up(how, keep, tile, rows, apart, x, *weights):
-    """Return the launch of `up`, how x is loaded, and whether pairs of weights are described."""
-    depths, columns = weights[0].shape
-    pairs = (weights[0], apart[0]), (weights[2], apart[1])
-    form = form_of(x.dtype, *weights, x, pairs=pairs, height=tile)
+    depths, columns = w1.shape
+    pairs = (w1, apart[0]), (u1, apart[1])
+    form = form_of(x.matrix.dtype, *weights, x.matrix, pairs=pairs, height=plan.tile)
     if form is HOPPER and depths <= 2048:  # epilogues are often: fewer loads are under way in them
         form = {**form, "num_stages": 3}
     m, half, k = form["BLOCK_M"], form["BLOCK_N"] // 2, form["BLOCK_K"]
-    how, tiles = tiles_of_rows(x, how, rows, m, k, form)
+    how, tiles = tiles_of_rows(x.matrix, x.how, plan.rows, m, k, form)
     if form["TMA"]:
         w, u = (tiles_of_pair(*pair, k, half) for pair in pairs)
         tiles = *tiles, w, None, u
+        weights = w1 if apart[0] > 0 else w3, None, u1 if apart[1] > 0 else u3, None
     swapped = (int(form["TMA"] and each < 0) for each in apart)
-    grid = (programs_for(rows // m * ceil_div(columns, half), form),)
+    grid = (programs_for(plan.rows // m * ceil_div(columns, half), form),)
     launch = plan_for(
-        _up_kernel, tile, form, grid,
-        (rows, depths, columns, *x.strides, *weights[0].strides, *swapped), tiles,
+        _up_kernel, plan.tile, form, grid,
+        (plan.rows, depths, columns, *x.matrix.strides, *w1.strides, *swapped), tiles,
         HOW=how, WHOLE=is_whole(form, (depths, k)), **overlapping(form),
     )  # fmt: skip
-    return launch, how, form["TMA"]
+    hidden = s.empty(1, plan.rows, columns)
+    gates = s.empty(2, plan.rows, columns) if keep else None
+    s.launch(launch, *matrices(x, how), *weights, gates, hidden, plan.order, plan.ends)
+    return hidden, gates
 
 
-def down_gradient(g, weights, gates, plan):
+def down_gradient(s, g, weights, gates, plan):
     """Return the gates' gradient [2, rows, columns] and hidden [1, rows, columns], both sorted.
 
-    g, Rows of [tokens, depths]; the weights w2, u2 [depths, columns]; gates [2, rows, columns].
+    Args:
+        s: The sequence that gets the launch.
+        g: Rows of [tokens, depths].
+        weights: w2 and u2 [depths, columns].
+        gates: [2, rows, columns].
+        plan: The mask's partition.
     """
     weights = alike(*weights)
-    layouts = layout_of(g.matrix), *map(layout_of, weights)
-    launch, how = _plan_down_gradient(g.how, plan.tile, plan.rows, *layouts)
-    d_gates, hidden = torch.empty_like(gates), torch.empty_like(gates[:1])
-    launch(*matrices(g, how), *weights, gates, d_gates, hidden, plan.order, plan.ends)
-    return d_gates, hidden
-
-
-@planned
-def _plan_down_gradient(how, tile, rows, g, *weights):
-    """Return the launch of `down_gradient`, and how g is loaded."""
     depths, columns = weights[0].shape
-    form = form_of(g.dtype, *weights, g, height=tile)
+    form = form_of(g.matrix.dtype, *weights, g.matrix, height=plan.tile)
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
-    how, tiles = tiles_of_rows(g, how, rows, m, k, form)
-    grid = (programs_for(rows // m * ceil_div(columns, n), form),)
+    how, tiles = tiles_of_rows(g.matrix, g.how, plan.rows, m, k, form)
+    grid = (programs_for(plan.rows // m * ceil_div(columns, n), form),)
     launch = plan_for(
-        _down_gradient_kernel, tile, form, grid,
-        (rows, depths, columns, *g.strides, *weights[0].strides),
+        _down_gradient_kernel, plan.tile, form, grid,
+        (plan.rows, depths, columns, *g.matrix.strides, *weights[0].strides),
         (*tiles, *(tiles_of(w, k, n) for w in weights)),
         HOW=how, WHOLE=is_whole(form, (depths, k)), TURNED=form["TMA"] and is_turned(weights[0]),
         **overlapping(form),
     )  # fmt: skip
-    return launch, how
+    d_gates, hidden = s.empty(*gates.shape), s.empty(1, *gates.shape[1:])
+    s.launch(launch, *matrices(g, how), *weights, gates, d_gates, hidden, plan.order, plan.ends)
+    return d_gates, hidden

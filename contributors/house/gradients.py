@@ -1,5 +1,7 @@
 """Gradients of weights: sums over the tokens of either kind, split in a fixed order."""
 
+from math import prod
+
 import torch
 import triton
 import triton.language as tl
@@ -9,9 +11,7 @@ from forms import (
     height_of_sums,
     is_whole,
     kernel_of,
-    layout_of,
     plan_for,
-    planned,
     processors,
     programs_for,
 )
@@ -197,48 +197,41 @@ def shares_of(tiles, steps):
     return max(min(processors() // tiles, steps // 8), 1)
 
 
-def weight_gradients(g, x, plan):
-    """Return the gradients [2, pairs, outputs, inputs] of the visual and the textual weights.
+def weight_gradients(s, g, x, plan):
+    """Return the gradients of the visual and the textual weights, [2, outputs, inputs].
+
+    They are [2, pairs, outputs, inputs] if g is sorted.
 
     Args:
+        s: The sequence that gets the launches.
         g: The products' gradient, Rows of [tokens, outputs] or [pairs, rows, outputs].
         x: The factor of those products, Rows of [tokens, inputs] or [1, rows, inputs].
         plan: The mask's partition.
     """
-    pairs = g.matrix.shape[0] if g.how == SORTED else 1
-    g, x = (one._replace(matrix=one.matrix.flatten(0, -2)) for one in (g, x))
+    pairs = g.matrix.shape[:1] if g.how == SORTED else ()
+    g, x = (one._replace(matrix=one.matrix.flat()) for one in (g, x))
     outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
     if not plan.tokens:
-        return x.matrix.new_zeros(2, pairs, outputs, inputs)
-    layouts = layout_of(g.matrix), layout_of(x.matrix)
-    launch, add, hows, shares = _plan(g.how, x.how, pairs, plan.tile, plan.rows, *layouts)
-    slots = d_w = x.matrix.new_empty(2, pairs, outputs, inputs)
-    if shares > 1:
-        slots = d_w.new_empty(shares + 1, *d_w.shape[1:], dtype=torch.float32)
-    launch(*matrices(g, hows[0]), *matrices(x, hows[1]), slots, plan.order, plan.ends)
-    if shares > 1:
-        add(slots, d_w, plan.ends)
-    return d_w
-
-
-@planned
-def _plan(g_how, x_how, pairs, tile, rows, g, x):
-    """Return the launches of the sums and of adding their parts, how g and x are loaded, and
-    the number of shares.
-    """
-    outputs, inputs = g.shape[1], x.shape[1]
-    form = form_of(g.dtype, g, x, height=height_of_sums(tile))
+        return s.zeros(2, *pairs, outputs, inputs)
+    d_w, pairs = s.empty(2, *pairs, outputs, inputs), prod(pairs)
+    form = form_of(g.matrix.dtype, g.matrix, x.matrix, height=height_of_sums(plan.tile))
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
-    g_how, g_tiles = tiles_of_rows(g, g_how, rows, k, m, form)
-    x_how, x_tiles = tiles_of_rows(x, x_how, rows, k, n, form)
+    g_how, g_tiles = tiles_of_rows(g.matrix, g.how, plan.rows, k, m, form)
+    x_how, x_tiles = tiles_of_rows(x.matrix, x.how, plan.rows, k, n, form)
     tiles = pairs * ceil_div(outputs, m) * ceil_div(inputs, n)
-    shares = shares_of(tiles, rows // k)
+    shares = shares_of(tiles, plan.rows // k)
     launch = plan_for(
-        _weight_kernel, tile, form, (programs_for(tiles * shares, form),),
-        (rows, outputs, inputs, *g.strides, *x.strides, shares), (*g_tiles, *x_tiles), PAIRS=pairs,
-        G=g_how, X=x_how, TILE=tile, WHOLE=is_whole(form, (outputs, m), (inputs, n)),
+        _weight_kernel, plan.tile, form, (programs_for(tiles * shares, form),),
+        (plan.rows, outputs, inputs, *g.matrix.strides, *x.matrix.strides, shares),
+        (*g_tiles, *x_tiles), PAIRS=pairs,
+        G=g_how, X=x_how, TILE=plan.tile, WHOLE=is_whole(form, (outputs, m), (inputs, n)),
     )  # fmt: skip
-    size, block = pairs * outputs * inputs, 2048
-    grid = ceil_div(size, block), 2
-    add = Plan(kernel_of(_sum_kernel, tile), grid, (shares, size), STEP=k, BLOCK=block)
-    return launch, add, (g_how, x_how), shares
+    slots = d_w
+    if shares > 1:
+        slots = s.empty(shares + 1, pairs, outputs, inputs, dtype=torch.float32)
+    s.launch(launch, *matrices(g, g_how), *matrices(x, x_how), slots, plan.order, plan.ends)
+    if shares > 1:
+        size, block = pairs * outputs * inputs, 2048
+        grid, kernel = (ceil_div(size, block), 2), kernel_of(_sum_kernel, plan.tile)
+        s.launch(Plan(kernel, grid, (shares, size), STEP=k, BLOCK=block), slots, d_w, plan.ends)
+    return d_w

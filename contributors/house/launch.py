@@ -26,9 +26,9 @@ class Plan:
 
     def __init__(self, kernel, grid, rest, **options):
         """Launch nothing yet; see the module's example."""
-        self._kernel, self._rest, self._options = kernel, rest, options
+        self.kernel, self._rest, self._options = kernel, rest, options
         self._grid = (*grid, 1, 1)[:3]
-        self._direct = can_launch_directly(kernel)
+        self.direct = can_launch_directly(kernel)
         self._ready = {}
 
     def __call__(self, *tensors):
@@ -43,24 +43,31 @@ class Plan:
                 joined |= each
             addresses.append(each)
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
-        if joined & 15 or not self._direct or watched(self._kernel):
-            self._launch(tensors)
+        if joined & 15 or not self.direct or watched(self.kernel):
+            self.launch(tensors)
             return
         device = torch._C._cuda_getDevice()
-        launch = self._ready.get(device)
-        if launch is None:
-            named = self._kernel.arg_names[len(tensors) + len(self._rest) :]
-            rest = (*self._rest, *map(self._options.get, named))  # a launcher skips constants
-            self._ready[device] = self._directly(self._launch(tensors), rest)
+        ready = self._ready.get(device)
+        if ready is None:
+            self._ready[device] = self.prepare(tensors)
         else:
-            launch(torch._C._cuda_getCurrentRawStream(device), addresses)
+            launch, arguments_of = ready
+            launch(*arguments_of(torch._C._cuda_getCurrentRawStream(device), addresses))
 
-    def _launch(self, tensors):
+    def prepare(self, tensors):
+        """Launch in the ordinary way; return how to launch from now on, as `direct` does, or None.
+
+        None: in the ordinary way.
+        """
+        named = self.kernel.arg_names[len(tensors) + len(self._rest) :]
+        rest = (*self._rest, *map(self._options.get, named))  # a launcher skips constants
+        return self._directly(self.launch(tensors), rest)
+
+    def launch(self, tensors):
         """Launch in the ordinary way; return the compiled kernel."""
-        return self._kernel[self._grid](*tensors, *self._rest, **self._options)
+        return self.kernel[self._grid](*tensors, *self._rest, **self._options)
 
     def _directly(self, compiled, rest):
-        """Return how to launch a compiled kernel from now on; None: in the ordinary way."""
         return direct(compiled, self._grid, rest)
 
 
@@ -72,7 +79,7 @@ def can_launch_directly(kernel):
 
 
 def direct(compiled, grid, rest, launcher=None):
-    """Return a function of a stream and the tensors' addresses that launches a compiled kernel.
+    """Return a compiled kernel's launcher, and its arguments by a stream and tensors' addresses.
 
     A launcher takes an address in the place of a tensor, and asks the driver about neither. One may
     be given in the place of the kernel's own.
@@ -81,16 +88,16 @@ def direct(compiled, grid, rest, launcher=None):
     (x, y, z), hooks = grid, (None, None)
     if allocates(run):
         before = (function, metadata, None, *hooks)  # None: the metadata that hooks are given
-        return lambda stream, addresses: run(x, y, z, stream, *before, *addresses, *rest)
+        return run, lambda stream, addresses: (x, y, z, stream, *before, *addresses, *rest)
     # what `run` would call, less its allocation of scratch memory
     c, before = launcher or run.launch, (function, run.launch_cooperative_grid, run.launch_pdl)
     scratch = (None, None)
     if VERSION < (3, 7):
         before = (*before, *scratch, metadata, None, *hooks)
-        return lambda stream, addresses: c(x, y, z, stream, *before, *addresses, *rest)
+        return c, lambda stream, addresses: (x, y, z, stream, *before, *addresses, *rest)
     # the last two say how to read the arguments
     before = (*before, metadata, None, *hooks, *scratch, run.arg_annotations, run.kernel_signature)
-    return lambda stream, addresses: c(x, y, z, stream, *before, (*addresses, *rest))
+    return c, lambda stream, addresses: (x, y, z, stream, *before, (*addresses, *rest))
 
 
 def allocates(run):
@@ -98,16 +105,15 @@ def allocates(run):
     return run.global_scratch_size or run.profile_scratch_size
 
 
-def watched(kernel):
+def watched(*kernels):
     """Return whether somebody has asked to see launches, or for another compilation."""
     runtime = triton.knobs.runtime
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
     return (
         runtime.debug
-        or kernel.debug
-        or kernel.pre_run_hooks
         or runtime.add_stages_inspection_hook is not None
         # a chain of no hooks does nothing; in their place may stand a function
         or (enter is not None and getattr(enter, "calls", True))
         or (leave is not None and getattr(leave, "calls", True))
+        or any(kernel.debug or kernel.pre_run_hooks for kernel in kernels)
     )

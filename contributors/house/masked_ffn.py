@@ -1,58 +1,99 @@
 """Tokens sorted by kind on the device; the gate and its gradient in the products' epilogues."""
 
+import functools
+
 import torch
 from forms import height_of
 from gated import down_gradient, up
 from gradients import weight_gradients
-from operators import unused
-from partition import plan_of, rows_of_plan
+from operators import traced, unused
+from partition import Sorted, plan_of, rows_of_plan
 from products import product
 from rows import SORTED, Rows, kept, pack, rows_for
+from sequence import Direction
+from torch.compiler import is_compiling
+
+
+@functools.partial(Direction, pairs=((1, 3), (4, 6)))
+def _forward(s, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, order):
+    """Plan the output [tokens, width], the gates [2, rows, inner] to keep, and x's copy."""
+    plan = Sorted.of(tokens, tile, order)
+    x = rows_for(s, plan, x, 2 * w1.shape[0])
+    weights = (w1.T, w3.T, u1.T, u3.T)
+    hidden, gates = up(s, x, weights, (to_w3, to_u3), plan, keep)
+    return product(s, Rows(hidden, SORTED), (w2.T, u2.T), plan), gates, x.packed
+
+
+@Direction
+def _backward_down(s, tokens, tile, of_up, of_down, g, x, w2, u2, gates, packed, order):
+    """Plan the gates' gradient [2, rows, inner], x's copy if it is new, and d_w2 and d_u2
+    [2, width, inner], or None.
+    """
+    plan = Sorted.of(tokens, tile, order)
+    g, *x = pack(s, plan, Rows(g), *([kept(plan, x, packed)] if of_up else []))
+    d_gates, hidden = down_gradient(s, g, (w2, u2), gates, plan)
+    d_down = weight_gradients(s, g, Rows(hidden, SORTED), plan) if of_down else None
+    new = x[0].packed if x and packed is None else None
+    return d_gates, new, d_down
+
+
+@Direction
+def _backward_up(s, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, packed, order):
+    """Plan d_x and the gradients of w1 and w3, u1 and u3 [2, 2, inner, width], or None."""
+    plan, d_gates = Sorted.of(tokens, tile, order), Rows(d_gates, SORTED)
+    d_x = product(s, d_gates, (w1, u1, w3, u3), plan) if of_x else None
+    d_up = weight_gradients(s, d_gates, kept(plan, x, packed), plan) if of_up else None
+    return d_x, d_up
 
 
 def _plan(x, w1, mask):
     return plan_of(mask, height_of(*x.shape, 2 * w1.shape[0]))
 
 
-def _forward(x, w1, w2, w3, u1, u2, u3, plan, keep):
-    """Return the output [tokens, width], the gates [2, rows, inner] to keep, and x's copy."""
-    x = rows_for(plan, x, 2 * w1.shape[0])
-    hidden, gates = up(x, (w1.T, w3.T, u1.T, u3.T), plan, keep)
-    return product(Rows(hidden, SORTED), (w2.T, u2.T), plan), gates, x.packed
+def _run_forward(plan, keep, *tensors):
+    return _forward((plan.tokens, plan.tile, keep), *tensors, plan.sorted)
 
 
-def _backward(g, x, w1, w2, w3, u1, u2, u3, gates, packed, plan, of_x, of_up, of_down):
-    """Return d_x, those of w1 and w3 [2, 2, inner, width], and of w2 [2, width, inner], or None."""
-    g, *x = pack(plan, Rows(g), *([kept(x, packed)] if of_up else []))
-    d_gates, hidden = down_gradient(g, (w2, u2), gates, plan)
-    d_gates = Rows(d_gates, SORTED)
-    d_down = weight_gradients(g, Rows(hidden, SORTED), plan)[:, 0] if of_down else None
-    del g, hidden
-    d_x = product(d_gates, (w1, u1, w3, u3), plan) if of_x else None
-    d_up = weight_gradients(d_gates, *x, plan) if of_up else None
+def _run_backward(plan, of_x, of_up, of_down, g, x, w1, w2, w3, u1, u2, u3, gates, packed):
+    """Return d_x, those of w1 and w3 [2, 2, inner, width], and of w2 [2, width, inner], or None.
+
+    Two directions, so that the memory of g's copy and of hidden is free in the second one.
+    """
+    how, order = (plan.tokens, plan.tile), plan.sorted
+    d_gates, new, d_down = _backward_down(
+        (*how, of_up, of_down), g, x, w2, u2, gates, packed, order
+    )
+    if not (of_x or of_up):
+        return None, None, d_down
+    packed = packed if new is None else new
+    d_x, d_up = _backward_up((*how, of_x, of_up), d_gates, x, w1, w3, u1, u3, packed, order)
     return d_x, d_up, d_down
 
 
 def _by_argument(d_x, d_up, d_down):
     """Return the gradients in the order of the arguments."""
-    (w1, w3), (u1, u3) = d_up if d_up is not None else ((None, None), (None, None))
-    w2, u2 = d_down if d_down is not None else (None, None)
+    w1, w3, u1, u3 = [None] * 4 if d_up is None else d_up.flatten(0, 1).unbind()
+    w2, u2 = (None, None) if d_down is None else d_down.unbind()
     return d_x, w1, w2, w3, u1, u2, u3, None
 
 
 class _MaskedFFN(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w1, w2, w3, u1, u2, u3, mask):
-        ctx.plan, weights = _plan(x, w1, mask), (w1, w2, w3, u1, u2, u3)
-        out, gates, packed = _forward(x, *weights, ctx.plan, any(ctx.needs_input_grad))
-        ctx.save_for_backward(x, *weights, gates, packed)
+        ctx.plan, tensors = _plan(x, w1, mask), (x, w1, w2, w3, u1, u2, u3)
+        out, gates, packed = _run_forward(ctx.plan, True, *tensors)
+        ctx.save_for_backward(*tensors, gates, packed)
         return out
 
     @staticmethod
     def backward(ctx, g):
         x, w1, w2, w3, u1, u2, u3, _ = ctx.needs_input_grad
         wanted = x, w1 or w3 or u1 or u3, w2 or u2
-        return _by_argument(*_backward(g, *ctx.saved_tensors, ctx.plan, *wanted))
+        return _by_argument(*_run_backward(ctx.plan, *wanted, g, *ctx.saved_tensors))
+
+
+# Function.apply less its preparation for torch.func, which never comes here
+_apply = super(torch.autograd.Function, _MaskedFFN).apply
 
 
 def masked_ffn(
@@ -70,9 +111,12 @@ def masked_ffn(
     x: [tokens, width]; w1, w3, u1, u3: [inner, width]; w2, u2: [width, inner]; mask: bool [tokens].
     Returns x's shape and dtype.
     """
-    if torch.compiler.is_compiling():
-        return _operator(x, w1, w2, w3, u1, u2, u3, mask)[0]
-    return _MaskedFFN.apply(x, w1, w2, w3, u1, u2, u3, mask)
+    tensors = x, w1, w2, w3, u1, u2, u3
+    if traced():
+        return _operator(*tensors, mask)[0] if is_compiling() else _MaskedFFN.apply(*tensors, mask)
+    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+        return _apply(*tensors, mask)
+    return _run_forward(_plan(x, w1, mask), False, *tensors)[0]
 
 
 # --- torch.compile takes each direction as one operator, and looks into neither -------------------
@@ -84,7 +128,7 @@ Tensor = torch.Tensor
 def _operator(
     x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return _forward(x, w1, w2, w3, u1, u2, u3, _plan(x, w1, mask), True)[:2]
+    return tuple(_run_forward(_plan(x, w1, mask), True, x, w1, w2, w3, u1, u2, u3)[:2])
 
 
 @_operator.register_fake
@@ -99,8 +143,8 @@ def _backward_operator(
     g: Tensor, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor,
     mask: Tensor, gates: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    plan = _plan(x, w1, mask)
-    return _backward(g, x, w1, w2, w3, u1, u2, u3, gates, None, plan, True, True, True)
+    wanted, weights = (True, True, True), (w1, w2, w3, u1, u2, u3)
+    return _run_backward(_plan(x, w1, mask), *wanted, g, x, *weights, gates, None)
 
 
 @_backward_operator.register_fake

@@ -3,46 +3,65 @@
 import torch
 from forms import height_of
 from gradients import weight_gradients
-from operators import unused
-from partition import plan_of
+from operators import traced, unused
+from partition import Sorted, plan_of
 from products import product
 from rows import Rows, kept, pack, rows_for
+from sequence import Direction
+from torch.compiler import is_compiling
+
+
+@Direction
+def _forward(s, tokens, tile, x, w_v, w_t, order):
+    """Plan the output [tokens, out] and x's packed copy, if there is one."""
+    plan = Sorted.of(tokens, tile, order)
+    x = rows_for(s, plan, x, w_v.shape[0])
+    return product(s, x, (w_v.T, w_t.T), plan), x.packed
+
+
+@Direction
+def _backward(s, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
+    """Plan d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
+    plan = Sorted.of(tokens, tile, order)
+    if of_weights:
+        g, x = pack(s, plan, Rows(g), kept(plan, x, packed))
+    else:
+        g = rows_for(s, plan, g, w_v.shape[1])
+    d_x = product(s, g, (w_v, w_t), plan) if of_x else None
+    d_w = weight_gradients(s, g, x, plan) if of_weights else None
+    return d_x, d_w
 
 
 def _plan(x, w_v, mask):
     return plan_of(mask, height_of(*x.shape, w_v.shape[0]))
 
 
-def _forward(x, w_v, w_t, plan):
-    """Return the output [tokens, out] and x's packed copy, if there is one."""
-    x = rows_for(plan, x, w_v.shape[0])
-    return product(x, (w_v.T, w_t.T), plan), x.packed
+def _run_forward(plan, x, w_v, w_t):
+    return _forward((plan.tokens, plan.tile), x, w_v, w_t, plan.sorted)
 
 
-def _backward(g, x, w_v, w_t, packed, plan, of_x, of_weights):
-    """Return d_x [tokens, in] and d_w [2, out, in], or None for what is not wanted."""
-    if of_weights:
-        g, x = pack(plan, Rows(g), kept(x, packed))
-    else:
-        g = rows_for(plan, g, w_v.shape[1])
-    d_x = product(g, (w_v, w_t), plan) if of_x else None
-    d_w = weight_gradients(g, x, plan)[:, 0] if of_weights else None
-    return d_x, d_w
+def _run_backward(plan, of_x, of_weights, *tensors):
+    return _backward((plan.tokens, plan.tile, of_x, of_weights), *tensors, plan.sorted)
 
 
 class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w_v, w_t, mask):
-        ctx.plan = _plan(x, w_v, mask)
-        out, packed = _forward(x, w_v, w_t, ctx.plan)
+        ctx.plan = plan = _plan(x, w_v, mask)
+        out, packed = _run_forward(plan, x, w_v, w_t)
         ctx.save_for_backward(x, w_v, w_t, packed)
         return out
 
     @staticmethod
     def backward(ctx, g):
-        of_x, *of_weights, _ = ctx.needs_input_grad
-        d_x, d_w = _backward(g, *ctx.saved_tensors, ctx.plan, of_x, any(of_weights))
-        return d_x, *(d_w if d_w is not None else (None, None)), None
+        of_x, of_v, of_t, _ = ctx.needs_input_grad
+        d_x, d_w = _run_backward(ctx.plan, of_x, of_v or of_t, g, *ctx.saved_tensors)
+        d_v, d_t = (None, None) if d_w is None else d_w.unbind()
+        return d_x, d_v, d_t, None
+
+
+# Function.apply less its preparation for torch.func, which never comes here
+_apply = super(torch.autograd.Function, _MaskedLinear).apply
 
 
 def masked_linear(
@@ -52,9 +71,11 @@ def masked_linear(
 
     x: [tokens, in]; w_v, w_t: [out, in]; mask: bool [tokens]. Returns [tokens, out] in x's dtype.
     """
-    if torch.compiler.is_compiling():
-        return _operator(x, w_v, w_t, mask)
-    return _MaskedLinear.apply(x, w_v, w_t, mask)
+    if traced():
+        return (_operator if is_compiling() else _MaskedLinear.apply)(x, w_v, w_t, mask)
+    if torch.is_grad_enabled() and (x.requires_grad or w_v.requires_grad or w_t.requires_grad):
+        return _apply(x, w_v, w_t, mask)
+    return _run_forward(_plan(x, w_v, mask), x, w_v, w_t)[0]
 
 
 # --- torch.compile takes each direction as one operator, and looks into neither -------------------
@@ -64,7 +85,7 @@ def masked_linear(
 def _operator(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    return _forward(x, w_v, w_t, _plan(x, w_v, mask))[0]
+    return _run_forward(_plan(x, w_v, mask), x, w_v, w_t)[0]
 
 
 @_operator.register_fake
@@ -76,7 +97,7 @@ def _(x, w_v, w_t, mask):
 def _backward_operator(
     g: torch.Tensor, x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return _backward(g, x, w_v, w_t, None, _plan(x, w_v, mask), True, True)
+    return tuple(_run_backward(_plan(x, w_v, mask), True, True, g, x, w_v, w_t, None))
 
 
 @_backward_operator.register_fake

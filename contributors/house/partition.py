@@ -12,36 +12,59 @@ a bound of their sum: one more than the tokens fill. So nothing waits for the de
 """
 
 import weakref
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-from forms import ceil_div, is_small, kernel_of, layout_of, on_hopper, planned
+from forms import ceil_div, is_small, kernel_of, on_hopper, planned
 from launch import Plan
+from sequence import Operand
 
 LONGEST = 32768
 """Tokens that a program counts at once."""
 
 
-@dataclass(frozen=True)
-class Partition:
+class Partition(NamedTuple):
     """The sorted tokens of one mask."""
 
     tokens: int
     """The length of the mask."""
-    order: torch.Tensor
-    """The token of each row, or -1; int32 `[rows]`."""
-    ends: torch.Tensor
-    """The ends, int32 `[4]`: of the visual tokens' rows, of all rows that hold a token, and of
-    either kind's rows that are whole tiles of the mask."""
     tile: int
     """The rows of a tile; the ends are multiples of it."""
+    rows: int
+    """The most rows that a mask of this length may take."""
+    sorted: torch.Tensor
+    """The order and the ends, int32 `[rows + 4]`."""
 
     @property
-    def rows(self) -> int:
-        """The most rows that a mask of this length may take."""
-        return self.order.shape[0]
+    def order(self) -> torch.Tensor:
+        """The token of each row, or -1; int32 `[rows]`."""
+        return self.sorted[: self.rows]
+
+    @property
+    def ends(self) -> torch.Tensor:
+        """The ends, int32 `[4]`: of the visual tokens' rows, of all rows that hold a token, and of
+        either kind's rows that are whole tiles of the mask.
+        """
+        return self.sorted[self.rows :]
+
+
+class Sorted(NamedTuple):
+    """A partition as the plan of a direction knows it."""
+
+    tokens: int
+    tile: int
+    rows: int
+    order: Operand
+    ends: Operand
+
+    @classmethod
+    def of(cls, tokens, tile, operand):
+        """Return the partition of so many tokens, given the operand of `Partition.sorted`."""
+        rows = rows_of_plan(tokens, tile)
+        order, ends = (operand.seen_as(*each) for each in (((rows,), (1,)), ((4,), (1,), rows)))
+        return cls(tokens, tile, rows, order, ends)
 
 
 @triton.jit
@@ -66,12 +89,13 @@ def _sums(first, second):
 
 @triton.jit
 def _partition_kernel(
-    mask, order, ends, tokens, stride, rows,
+    mask, order, tokens, stride, rows,
     BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Give BLOCK tokens their rows: in a whole tile by the tile's rank, else by the token's.
 
-    Each program counts the whole mask for itself, since that takes less time than a second launch.
+    The ends go behind the order's rows. Each program counts the whole mask for itself, since that
+    takes less time than a second launch.
     Bytes: (tokens / BLOCK) * tokens, nearly all of them from L2, and 4 * rows written.
     """
     if PDL:  # the next kernel may begin, and waits where it needs the plan
@@ -122,6 +146,7 @@ def _partition_kernel(
         gap = tl.arange(0, 2 * TILE)
         tl.store(order + visual + gap, -1, visual + gap < end)
         tl.store(order + last + gap, -1, last + gap < rows)
+        ends = order + rows
         tl.store(ends, end)
         tl.store(ends + 1, tl.cdiv(last, TILE) * TILE)
         tl.store(ends + 2, whole * TILE)
@@ -135,27 +160,26 @@ def rows_of_plan(tokens: int, tile: int) -> int:
 
 def partition(mask: torch.Tensor, tile: int) -> Partition:
     """Return the tokens of a mask, bool `[tokens]`, sorted in tiles of so many rows."""
-    tokens = mask.shape[0]
-    rows = rows_of_plan(tokens, tile)
-    order = torch.empty(rows, dtype=torch.int32, device=mask.device)
-    ends = torch.empty(4, dtype=torch.int32, device=mask.device)
-    _plan(layout_of(mask), tile)(mask, order, ends)
-    return Partition(tokens, order, ends, tile)
+    (tokens,), (stride,) = mask.shape, mask.stride()
+    launch, rows = _plan(tokens, stride, tile)
+    result = mask.new_empty(rows + 4, dtype=torch.int32)
+    launch(mask, result)
+    return Partition(tokens, tile, rows, result)
 
 
 @planned
-def _plan(mask, tile):
-    """Return the launch that sorts a mask of this layout."""
-    (tokens,), (stride,) = mask.shape, mask.strides
-    small = is_small(tile)
-    block, warps = (256, 4) if tokens <= 2048 and not small else (1024, 8)
-    few = tokens <= 4 * block and small
+def _plan(tokens, stride, tile):
+    """Return the launch that sorts such a mask, and the rows that it may take."""
+    block, warps = (256, 4) if tokens <= 2048 and not is_small(tile) else (1024, 8)
+    few = tokens <= 4 * block and is_small(tile)
     at_once = block if few else min(max(1 << (tokens - 1).bit_length(), block), LONGEST)
-    return Plan(
+    rows = rows_of_plan(tokens, tile)
+    launch = Plan(
         kernel_of(_partition_kernel, tile), (max(ceil_div(tokens, block), 1),),
-        (tokens, stride, rows_of_plan(tokens, tile), block, at_once, tile),
+        (tokens, stride, rows, block, at_once, tile),
         PDL=on_hopper(), num_warps=16 if at_once >= 16384 else warps,
     )  # fmt: skip
+    return launch, rows
 
 
 _last = None, ()

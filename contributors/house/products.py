@@ -3,19 +3,17 @@
 import triton
 import triton.language as tl
 from forms import (
-    alike,
     ceil_div,
     form_of,
     is_turned,
     is_whole,
-    layout_of,
     overlapping,
     plan_for,
-    planned,
     programs_for,
     tiles_of,
 )
 from rows import blocks_of, matrices, tiles_of_rows
+from sequence import alike
 from tiles import (
     choose,
     load_factor,
@@ -119,37 +117,32 @@ def _multiply(
     return next_number(number, tiles)
 
 
-def product(a, weights, plan):
+def product(s, a, weights, plan):
     """Return [tokens, columns]: each token's row of `a` times the weight of its kind.
 
     Args:
+        s: The sequence that gets the launch.
         a: Rows of [tokens, depths], or SORTED ones of [pairs, rows, depths].
         weights: The visual and the textual weight, [depths, columns]; two such pairs where `a` has
             two, whose products are added.
         plan: The mask's partition.
     """
-    matrix, weights = a.matrix.flatten(0, -2), alike(*weights)
-    layouts = layout_of(matrix), *map(layout_of, weights)
-    launch, how = _plan(a.how, plan.tile, plan.rows, plan.tokens, *layouts)
-    out = matrix.new_empty(plan.tokens, weights[0].shape[1])
-    a = matrices(a._replace(matrix=matrix), how)
-    launch(*a, *weights, *[None] * (4 - len(weights)), out, plan.order, plan.ends)
-    return out
-
-
-@planned
-def _plan(how, tile, rows, tokens, matrix, *weights):
-    """Return the launch of a product, and how its rows are loaded."""
+    matrix, weights = a.matrix.flat(), alike(*weights)
     (depths, columns), pairs = weights[0].shape, len(weights) // 2
-    form = form_of(matrix.dtype, *weights, matrix, height=tile, shape=(rows, columns))
+    form = form_of(
+        matrix.dtype, *weights, matrix, height=plan.tile, shape=(plan.rows, columns)
+    )  # fmt: skip
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
-    how, tiles = tiles_of_rows(matrix, how, rows, m, k, form)
-    grid = (programs_for(rows // m * ceil_div(columns, n), form),)
+    how, tiles = tiles_of_rows(matrix, a.how, plan.rows, m, k, form)
+    grid = (programs_for(plan.rows // m * ceil_div(columns, n), form),)
     launch = plan_for(
-        _product_kernel, tile, form, grid,
-        (rows, depths, columns, *matrix.strides, *weights[0].strides, columns),
+        _product_kernel, plan.tile, form, grid,
+        (plan.rows, depths, columns, *matrix.strides, *weights[0].strides, columns),
         (*tiles, *(tiles_of(w, k, n) for w in weights)),
         HOW=how, WHOLE=is_whole(form, (depths, k)), PAIRS=pairs,
         TURNED=form["TMA"] and is_turned(weights[0]), **overlapping(form),
     )  # fmt: skip
-    return launch, how
+    out, none = s.empty(plan.tokens, columns), [None] * (4 - len(weights))
+    a = matrices(a._replace(matrix=matrix), how)
+    s.launch(launch, *a, *weights, *none, out, plan.order, plan.ends)
+    return out

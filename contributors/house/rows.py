@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
-from forms import ceil_div, form_of, is_small, layout_of, planned, tiles_of
+from forms import ceil_div, form_of, is_small, tiles_of
 from launch import Plan
+from sequence import Operand, Uneven
 from tiles import load_rows, rows_of, store_rows
 
 GATHERED, PIECES, SORTED = "gathered", "pieces", "sorted"
@@ -20,10 +20,10 @@ class Rows(NamedTuple):
     from a sorted copy. SORTED, the rows lie as the plan sorts them.
     """
 
-    matrix: torch.Tensor
+    matrix: Operand
     """[tokens, columns], or SORTED [pairs, rows, columns]."""
     how: str = GATHERED
-    packed: torch.Tensor | None = None
+    packed: Operand | None = None
     """[rows, columns]; of PIECES, the copy."""
 
 
@@ -94,58 +94,51 @@ def _copy(matrix, packed, tokens, row, block, columns, row_stride, COLUMNS: tl.c
     store_rows(packed, rows, block * COLUMNS, columns, columns, tile)
 
 
-def pack(plan, *factors):
+def pack(s, plan, *factors):
     """Return one or two factors, Rows of [tokens, columns], as PIECES, packed by one launch.
 
     Those that are PIECES already, and matrices that no descriptor describes, stay as they are.
     """
     factors = [each._replace(matrix=by_rows(plan, each.matrix)) for each in factors]
-    layouts = (layout_of(each.matrix) for each in factors)
-    hows = tuple(each.how for each in factors)
-    chosen, launch = _plan(plan.tile, plan.rows, hows, *layouts)
+    chosen = [
+        at for at, (matrix, how, _) in enumerate(factors)
+        if how == GATHERED and form_of(matrix.dtype, matrix, height=plan.tile)["TMA"]
+    ]  # fmt: skip
     if chosen:
         given = [factors[at].matrix for at in chosen]
-        copies = [each.new_empty(plan.rows, each.shape[1]) for each in given]
-        none = [None] * (2 - len(chosen))
-        launch(*given, *none, *copies, *none, plan.order, plan.ends)
+        columns, strides = [each.shape[1] for each in given], [each.strides[0] for each in given]
+        copies = [s.empty(plan.rows, each) for each in columns]
+        none, block = 2 - len(chosen), 128
+        grid = plan.rows // plan.tile, sum(ceil_div(each, block) for each in columns)
+        rest = *columns, *[0] * none, *strides, *[0] * none
+        launch = Plan(_pack_kernel, grid, rest, TILE=plan.tile, COLUMNS=block, num_warps=8)
+        none = [None] * none
+        s.launch(launch, *given, *none, *copies, *none, plan.order, plan.ends)
         for at, copy in zip(chosen, copies, strict=True):
             factors[at] = Rows(factors[at].matrix, PIECES, copy)
     return factors
 
 
-@planned
-def _plan(tile, rows, hows, *matrices):
-    """Return which of one or two factors are to be packed, and the launch that does it."""
-    chosen = [
-        at for at, each in enumerate(matrices)
-        if hows[at] == GATHERED and form_of(each.dtype, each, height=tile)["TMA"]
-    ]  # fmt: skip
-    columns = [matrices[at].shape[1] for at in chosen]
-    strides = [matrices[at].strides[0] for at in chosen]
-    none, block = [0] * (2 - len(chosen)), 128
-    grid = rows // tile, sum(ceil_div(each, block) for each in columns)
-    rest = *columns, *none, *strides, *none
-    return chosen, Plan(_pack_kernel, grid, rest, TILE=tile, COLUMNS=block, num_warps=8)
-
-
 def by_rows(plan, matrix):
     """Return a matrix whose rows are contiguous; a small op takes any strides."""
-    return matrix if is_small(plan.tile) or matrix.stride(1) == 1 else matrix.contiguous()
+    if is_small(plan.tile) or matrix.strides[1] == 1:
+        return matrix
+    raise Uneven(matrix)
 
 
-def rows_for(plan, matrix, columns):
+def rows_for(s, plan, matrix, columns):
     """Return a factor of a product with so many columns, packed if that pays.
 
     Of tiles that are not whole, a copy saves a twentieth of the product's time, 2 * columns FLOPs
     an element; the copy of a random mask takes 2 * itemsize bytes an element.
     """
     rows = Rows(by_rows(plan, matrix))
-    return pack(plan, rows)[0] if columns >= 8192 else rows
+    return pack(s, plan, rows)[0] if columns >= 8192 else rows
 
 
-def kept(matrix, packed):
-    """Return a factor of which there may be a copy."""
-    return Rows(matrix) if packed is None else Rows(matrix, PIECES, packed)
+def kept(plan, matrix, packed):
+    """Return a factor of which there may be a packed copy."""
+    return Rows(by_rows(plan, matrix), GATHERED if packed is None else PIECES, packed)
 
 
 def tiles_of_rows(matrix, how, rows, height, width, form):

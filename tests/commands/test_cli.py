@@ -3,6 +3,7 @@
 import errno
 import importlib
 import os
+import shutil
 from types import SimpleNamespace
 from unittest import mock
 
@@ -15,7 +16,7 @@ from common.grading.fork_server import NO_ANSWER
 from common.paths import CONTRIBUTORS
 from common.records import writer
 from common.solutions import is_among
-from tests.support.study import one_line, run_without
+from tests.support.study import RIGHT, one_line, run_without
 
 # --- bad input ------------------------------------------------------------------------------------
 
@@ -127,10 +128,36 @@ def test_more_stations_than_cores_are_refused(repository):
     assert "as many as cores" in one_line(ran)
 
 
-def test_a_folder_that_only_could_not_select_is_to_be_renamed(study, by_hand):
+@pytest.mark.parametrize(
+    ("command", "shows"),
+    [("list", "house/rope"), ("leaderboard --csv", "house/rope"), ("new carol rope", "carol")],
+)
+def test_a_folder_that_cannot_be_a_handle_stops_nobody(
+    study, by_hand, recorded, repository, command, shows
+):
+    """Each of these once ended with `rename the folder`, whoever gave it."""
     by_hand("al,ice", "")
-    for command in ("list", "check house"):
-        assert "contributors/al,ice: rename the folder" in one_line(study(*command.split()))
+    by_hand("김철수", RIGHT)
+    ran = study(*command.split())
+    shutil.rmtree(repository / "contributors" / "carol", ignore_errors=True)
+    assert shows in ran.out and ran.code == 0
+    assert "contributors/al,ice is left out: rename the folder" in one_line(ran._replace(code=2))
+
+
+def test_a_folder_that_is_left_out_cannot_be_chosen(study, by_hand):
+    by_hand("al ice", RIGHT)
+    ran = study("check", "al ice")
+    assert ran.code == 2
+    left, error = ran.err.splitlines()
+    assert "left out: rename the folder" in left and "al ice is not among" in error
+
+
+@pytest.mark.slow
+def test_a_handle_of_any_script_is_checked(study, by_hand):
+    by_hand("김철수", RIGHT)
+    ran = study("check", "김철수", "--device", "cpu")
+    assert ran.code == 0, ran.out + ran.err
+    assert "김철수/rotate_half" in ran.out
 
 
 @pytest.mark.parametrize(("files", "says"), [((), "bob has no"), (["help.py"], "only help.py")])

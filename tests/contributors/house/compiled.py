@@ -29,7 +29,7 @@ def target(monkeypatch):
 def assembly(plan, *tensors):
     """Return the PTX of a plan's kernel, for tensors of these dtypes."""
     assert isinstance(plan, launch.Plan)
-    compiled = plan._kernel.warmup(*tensors, *plan._rest, grid=plan._grid, **plan._options)
+    compiled = plan.kernel.warmup(*tensors, *plan._rest, grid=plan._grid, **plan._options)
     return compiled.asm["ptx"]
 
 

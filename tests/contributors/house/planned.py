@@ -83,7 +83,7 @@ def values(arguments):
 def test_a_planned_launch_has_the_arguments_of_an_ordinary_one(noted):
     plan = planned()
     for given in (tensors(), tensors(), tensors()):
-        plan._launch(given)
+        plan.launch(given)
         plan(*given)
         ordinary, by_plan = map(values, noted.launches[-2:])
         assert by_plan == ordinary and len(ordinary) == 2 * 5 + 3

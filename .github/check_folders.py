@@ -1,0 +1,110 @@
+"""Check the contributors' folders that differ from BASE: check_folders.py BASE SUMMARY.
+
+Each folder's verdicts, and its place by modelled time, are appended to the file SUMMARY as text. A
+folder that no command would take, what the main branch draws, and a check that fails end it with 1,
+after all folders. It needs no package but nox.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from common.solutions import NO_HANDLE, discover, is_handle, left_out
+
+ROOT = Path.cwd() / "contributors"
+DRAWN = ("LEADERBOARD.md", "README.md", "README.ko.md", "docs/plots")
+BETWEEN_MARKERS = re.compile(r"<!-- (board|picture) -->.*?<!-- /\1 -->", re.DOTALL)
+
+
+def git(*words: str) -> str:
+    """Return what git prints."""
+    return os.fsdecode(subprocess.run(["git", *words], check=True, capture_output=True).stdout)
+
+
+def changed(base: str, *paths: str) -> list[str]:
+    """Return the files that differ; a name may hold anything, and git quotes none with -z."""
+    return git("diff", "--name-only", "-z", f"{base}...HEAD", "--", *paths).split("\0")[:-1]
+
+
+def folders(base: str) -> list[str]:
+    """Return the names of the folders that differ and are still there, without the template."""
+    found = {Path(name).parts[1] for name in changed(base, "contributors")}
+    there = (name for name in found if (ROOT / name).is_dir() or (ROOT / name).is_symlink())
+    return sorted(name for name in there if name != "_template")
+
+
+def faults(names: list[str]) -> Iterator[str]:
+    """Yield a line for each folder that commands would leave out, or would for one of these."""
+    unfit, touched = left_out(ROOT), {name.casefold() for name in names}
+    unfit |= {name: NO_HANDLE for name in names if name not in unfit and not is_handle(name)}
+    for name, reason in sorted(unfit.items()):
+        if name.casefold() in touched:
+            yield f"contributors/{name if name.isprintable() else ascii(name)}: {reason}"
+
+
+def drawn(base: str) -> list[str]:
+    """Return the drawn files that differ, a README only where its board or picture does."""
+    origin = git("merge-base", base, "HEAD").strip()
+
+    def boards(text: str) -> list[str]:
+        return [match[0] for match in BETWEEN_MARKERS.finditer(text)]
+
+    return [
+        name
+        for name in changed(base, *DRAWN)
+        if not name.startswith("README")
+        or boards(git("show", f"{origin}:{name}")) != boards(git("show", f"HEAD:{name}"))
+    ]
+
+
+def main(base: str, summary: Path) -> int:
+    """Check, and return the exit code."""
+    failed = False
+
+    def tell(text: str) -> None:
+        with summary.open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    def session(name: str, *words: str) -> bool:
+        """Run a session of nox and return whether it succeeded."""
+        command = ["python3", "-m", "nox", "-s", name, "--", *words]
+        tell(f"\n`nox -s {name} -- {' '.join(words)}`\n\n")
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as ran:
+            for line in ran.stdout or ():
+                print(line, end="", file=sys.stderr)
+                tell(f"    {line}")  # indented, Markdown takes it as it is, whatever it prints
+        return ran.returncode == 0
+
+    names = folders(base)
+    if not names:
+        tell("No contributor's folder is touched.\n")
+    for line in faults(names):
+        tell(f"\nNo command takes this folder:\n\n    {line}\n")
+        failed = True
+    if names and (files := drawn(base)):
+        tell("\nThe main branch draws these files; take back what is drawn here:\n\n")
+        tell(f"    git checkout {base} -- {' '.join(files)}\n")
+        failed = True
+    unfit = left_out(ROOT)
+    for name in names:
+        ops = sorted({each.op for each in discover(ROOT) if each.handle == name})
+        if name in unfit or not is_handle(name):
+            continue
+        tell(f"\n## {name}\n")
+        if not session("check", name):
+            failed = True
+            continue
+        for op in ops:
+            if session("bench", "--device", "cpu", "--op", op):
+                session("leaderboard", "--op", op, "--only", name)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))

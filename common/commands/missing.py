@@ -1,0 +1,119 @@
+"""`bench --missing`: the solutions that a device has not measured, also those of pull requests."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from common import paths, solutions
+from common.commands import options as shared
+from common.errors import UserError
+from common.solutions import Solution
+
+
+def argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--missing`."""
+    parser.add_argument(
+        "--missing",
+        nargs="*",
+        type=pull,
+        metavar="PULL[@COMMIT]",
+        help="only what this device has not measured as it is now: of the tree, or of these pull"
+        " requests of origin, from which contributors/ alone is taken",
+    )
+
+
+def pull(text: str) -> tuple[int, str]:
+    """Return the number of a pull request and its commit, "" for any, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: The text names none.
+    """
+    if not (found := re.fullmatch(r"([1-9]\d*)(?:@([0-9a-f]{40}))?", text, re.ASCII)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no pull request: give 12, or 12@COMMIT")
+    return int(found[1]), found[2] or ""
+
+
+def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Solution]:
+    """Return the solutions that some device of this machine has not measured as they are now.
+
+    A finished run has a row of the same digest for each of the others.
+
+    Raises:
+        UserError: The devices are of other machines, or there is no such device.
+    """
+    if options.address:
+        raise UserError("--missing asks for the devices of this machine: leave --address out")
+    options.device = shared.found_device(options)  # which may be asked for once alone
+    from common.measure import machine
+    from common.records import runs
+
+    found: dict[Solution, None] = {}
+    for folder in machine.results_folders(options.device):
+        results = runs.read(paths.RESULTS / folder)
+        rows = (row for row in results.rows if row.run in results.finished)
+        known = {(row.solution, row.sources) for row in rows if row.tier == options.tier}
+        found |= dict.fromkeys(each for each in chosen if (each.name, each.digest) not in known)
+    return [each for each in chosen if each in found]
+
+
+@contextlib.contextmanager
+def of_pulls(pulls: Sequence[tuple[int, str]]) -> Iterator[list[str]]:
+    """Lay the folders of pull requests into this tree, yield their handles, and take them away.
+
+    Raises:
+        UserError: git cannot fetch one, its commit is another, or a folder has changes here.
+    """
+    with contextlib.ExitStack() as laid:
+        names = [name for each in pulls for name in laid.enter_context(_of_pull(*each))]
+        there = {each.handle for each in solutions.discover()}
+        unfit = solutions.left_out()
+        for name in names:
+            if name not in there:
+                reason = unfit.get(name, "it has no solution")
+                print(f"study: contributors/{name} is left out: {reason}", file=sys.stderr)
+        yield [name for name in names if name in there]
+
+
+@contextlib.contextmanager
+def _of_pull(number: int, commit: str) -> Iterator[list[str]]:
+    _git("fetch", "--quiet", "origin", f"pull/{number}/head")
+    head = _git("rev-parse", "FETCH_HEAD").strip()
+    if commit not in ("", head):
+        raise UserError(f"pull request {number} is at {head}, not at {commit}: look at it again")
+    differing = _git("diff", "--name-only", "-z", f"HEAD...{head}", "--", "contributors/")
+    within = [Path(name).parts[1:] for name in differing.split("\0")[:-1]]
+    names = sorted({parts[0] for parts in within if len(parts) > 1 and parts[0][0] not in "_."})
+    folders = [f"contributors/{name}" for name in names]
+    if folders and (changed := _git("status", "--porcelain", "--", *folders)):
+        raise UserError(f"pull request {number} has a folder with changes here: {changed.strip()}")
+    try:
+        if folders:
+            _git("restore", "--worktree", f"--source={head}", "--", *folders)
+        yield names
+    finally:
+        tracked = [each for each in folders if _git("ls-files", "--", each)]
+        if tracked:
+            _git("restore", "--worktree", "--", *tracked)
+        if folders:
+            _git("clean", "-fdxq", "--", *folders)
+
+
+def _git(*words: str) -> str:
+    """Run git in this repository, with paths as they are, and return what it prints.
+
+    Raises:
+        UserError: It fails.
+    """
+    command = ["git", "--literal-pathspecs", *words]
+    ran = subprocess.run(command, cwd=paths.ROOT, capture_output=True)
+    if ran.returncode:
+        said = os.fsdecode(ran.stderr).strip().splitlines()
+        raise UserError(f"git {' '.join(words[:4])}: {said[-1] if said else 'failed'}")
+    return os.fsdecode(ran.stdout)

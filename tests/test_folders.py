@@ -1,0 +1,138 @@
+"""A folder that cannot be a contributor's is left out, with a line, and stops no other."""
+
+import errno
+import os
+import unicodedata
+
+import pytest
+
+from common import solutions
+from common.paths import CONTRIBUTORS
+from common.solutions import discover, is_handle, left_out
+
+ROPE = "def rope(): ...\n"
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Make the folder of all folders, with these in it and bob's."""
+
+    def folders(*names):
+        for name in (*names, "bob"):
+            (tmp_path / "all" / name).mkdir(parents=True)
+            (tmp_path / "all" / name / "rope.py").write_text(ROPE)
+        return tmp_path / "all"
+
+    return folders
+
+
+def told(root, name):
+    """Why the one folder is left out; the others are found."""
+    (found,) = left_out(root).items()
+    handles = {each.name for each in root.iterdir()} - {name}
+    assert found[0] == name
+    assert {each.handle for each in discover(root)} == handles >= {"bob"}
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    "name", ["alice", "a-1_b", "7up", "김철수", "Ζωή", "हिन्दी", "é", "e\u0301"]
+)
+def test_handles_are_written_as_people_write_their_names(folders, name):
+    assert is_handle(name)
+    root = folders(name)
+    assert left_out(root) == {}
+    assert {each.handle for each in discover(root)} == {name, "bob"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["al ice", "al,ice", "a.b", "-x", "--only", "a\nb", "a\u202eb", "$(x)", "\u0301", "\udcff"],
+)
+def test_another_name_is_to_be_changed(folders, name):
+    assert told(folders(name), name) == f"rename the folder, {solutions.NO_HANDLE}"
+
+
+@pytest.mark.parametrize(
+    ("kept", "other"),
+    [("alice", "Alice"), ("aLICE", "ALICE"), ("straße", "STRASSE"),
+     *[sorted((unicodedata.normalize(form, "김철수") for form in ("NFC", "NFD")), reverse=True)]],
+)  # fmt: skip
+def test_of_names_that_differ_in_case_alone_one_is_kept(folders, kept, other):
+    assert told(folders(kept, other), other).endswith(f"differs from {kept} in case alone")
+
+
+def test_a_peer_keeps_its_name(folders, monkeypatch):
+    root = folders("eager")
+    assert left_out(root) == {}
+    monkeypatch.setattr(solutions, "CONTRIBUTORS", root)
+    assert left_out(root) == {"eager": "rename the folder, a peer has its name"}
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "says"),
+    [
+        ("alice", "/etc", "alice is a link out of all/"),
+        ("alice", "/home/alice/kernels", "alice is a link out of all/"),
+        ("alice/kernels.py", "/etc/hostname", "alice/kernels.py is a link out of all/"),
+        ("alice/deep/x", "../../..", "alice/deep/x is a link out of all/"),
+        ("alice/README.md", "../../README.md", "alice/README.md is a link out of all/"),
+    ],
+)
+def test_a_link_leads_to_a_contributors_file(folders, name, target, says):
+    root = folders()
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).symlink_to(target)
+    assert told(root, "alice") == says
+
+
+def test_a_link_to_another_contributors_helper_is_followed(folders):
+    root = folders("alice")
+    (root / "alice" / "kernels.py").symlink_to("../bob/rope.py")
+    assert left_out(root) == {}
+
+
+def test_the_links_of_editors_are_passed_over(folders):
+    """Emacs locks an unsaved file by a link that leads nowhere."""
+    root = folders("alice")
+    (root / "alice" / ".#rope.py").symlink_to("alice@host.1:2")
+    assert left_out(root) == {}
+
+
+@pytest.mark.parametrize("target", ["nowhere", "kernels.py", None])
+def test_what_is_no_file_is_no_helper(folders, target):
+    """The digest once ended the leaderboard: Is a directory, No such file, Too many levels."""
+    root = folders("alice")
+    path, before = root / "alice" / "kernels.py", [each.digest for each in discover(root)]
+    path.symlink_to(target) if target else path.mkdir()
+    assert left_out(root) == {}
+    assert [each.digest for each in discover(root)] == before
+
+
+def test_a_link_of_a_folder_to_nowhere_is_named(folders):
+    root = folders()
+    (root / "alice").symlink_to("nowhere")
+    assert told(root, "alice").endswith("alice cannot be read: No such file or directory")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_folder_that_cannot_be_read_is_named(folders, monkeypatch, number):
+    root, scan = folders("alice"), os.scandir
+
+    def scandir(path="."):
+        if os.fspath(path) == str(root / "alice"):
+            raise OSError(number, os.strerror(number), path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert told(root, "alice") == f"{root / 'alice'} cannot be read: {os.strerror(number)}"
+
+
+def test_a_file_of_a_name_that_is_no_text_is_to_be_renamed(folders):
+    root = folders("alice")
+    (root / "alice" / "\udcff.py").write_text("")
+    assert told(root, "alice") == "rename 'alice/\\udcff.py'"
+
+
+def test_no_folder_of_the_repository_is_left_out():
+    assert left_out(CONTRIBUTORS) == {}
