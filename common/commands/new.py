@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import ast
 import keyword
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,7 +85,9 @@ def write(handle: str, op: str, tuned: bool = False) -> list[Path]:
 
 
 def _check_handle(handle: str, op: str) -> None:
-    select(everyone(), op)
+    if op in interfaces.names():
+        interfaces.read(op)  # which says what is wrong with it
+    select(everyone(installed=False), op)
     if not is_handle(handle):
         raise UserError(f"{handle!r} is no handle: {NO_HANDLE}")
     if (paths.PEERS / handle).exists():
@@ -135,7 +138,6 @@ def from_reference(op: str) -> str:
     Raises:
         UserError: It calls other code of `common`, which no solution may import.
     """
-    interfaces.read(op)  # which names a file that does not parse
     source = (paths.OPS / f"{op}.py").read_text()
     of = {name: node for node in ast.parse(source).body for name in _bound(node)}
     needed, waiting = set[ast.stmt](), ["reference"]
@@ -152,12 +154,14 @@ def from_reference(op: str) -> str:
         waiting += [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
     if of.get("reference") not in needed:
         raise UserError(f"{interfaces.shown(paths.OPS / f'{op}.py')}: has no function `reference`")
+    # torch's function of the op's own name, which the solution takes, is called by another
+    another, taken = f"torch_{op}", re.compile(rf"(?<![\w.]){op}\b")
     text = NAIVE.format(op=op)
     imports = [each for each in needed if isinstance(each, ast.Import | ast.ImportFrom)]
     for node in sorted(imports, key=lambda each: each.lineno):
-        text += f"{ast.get_source_segment(source, node)}\n"
+        text += taken.sub(f"{op} as {another}", ast.get_source_segment(source, node) or "") + "\n"
     for node in sorted(needed.difference(imports), key=lambda each: each.lineno):
-        text += f"\n\n{ast.get_source_segment(source, node)}\n"
+        text += f"\n\n{taken.sub(another, ast.get_source_segment(source, node) or '')}\n"
     return text.replace("def reference(", f"def {op}(")
 
 

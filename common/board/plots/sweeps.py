@@ -95,7 +95,6 @@ def _over_rows(rows: Iterable[Record]) -> Iterator[Sweep]:
         )  # fmt: skip
 
 
-
 # --- what a plot shows ----------------------------------------------------------------------------
 
 
