@@ -60,12 +60,18 @@ def whole(several: Iterable[str]) -> list[Op[Any]]:
     return found
 
 
-def cases(op: Op[Any], tier: Tier, device: str) -> list[Case]:
-    """Return the cases of a tier as the device runs them; none, and a line, where a fault shows."""
+def cases(op: Op[Any], tier: Tier, device: str, alone: bool = False) -> list[Case]:
+    """Return the cases of a tier as the device runs them; none, and a line, where a fault shows.
+
+    Raises:
+        UserError: A fault shows, and no other op is asked.
+    """
     from common.ops._whole import listed
 
     found = listed(op, tier, device)
     if isinstance(found, str):
+        if alone:
+            raise UserError(found)
         say_once(found)
         return []
     return found

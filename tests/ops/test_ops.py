@@ -24,7 +24,7 @@ from common.spec import DIRECTIONS, TIERS, Layout
 from tests.support.draws import drawn
 from tests.support.ops import ALL, FILES, every_op, lacks
 
-GRID = [(op, case) for op in ALL for case in (*op.cases("smoke"), *op.board("cpu"))]
+GRID = [(op, case) for op in ALL for case in (*ops.cases(op, "smoke", "cpu"), *op.board("cpu"))]
 every_case = pytest.mark.parametrize(
     ("op", "case"), GRID, ids=[f"{op.name}-{case.name}" for op, case in GRID]
 )
@@ -37,7 +37,10 @@ def tensors(arguments):
 @pytest.mark.parametrize("name", FILES)
 def test_the_file_is_whole(name):
     """The commands leave out an op whose file is not, with a line: this one."""
-    assert not _whole.tried(ops.load(name))
+    op = ops.load(name)
+    assert not _whole.tried(op)
+    for tier in TIERS:
+        assert isinstance(found := _whole.listed(op, tier, "cpu"), list), found
 
 
 @every_op
