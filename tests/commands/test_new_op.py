@@ -175,4 +175,5 @@ def test_a_file_that_does_not_parse_costs_a_line_where_files_are_read_alone(
         ran = study(*command.split(), hidden="torch triton")
         assert ran.code == 0, ran.err
         check_line(ran, NO_PARSE)
-    assert one_line(study("new", "bob", "glu")) == NO_PARSE
+    ran = study("new", "bob", "glu")
+    assert ran.code == 2 and ran.err.splitlines()[-1] == NO_PARSE
