@@ -99,7 +99,7 @@ def leaderboard(session: nox.Session) -> None:
 
 @nox_session
 def new(session: nox.Session) -> None:
-    """Copy the template into a contributor's folder: nox -s new -- HANDLE OP."""
+    """Write a contributor's first file, nox -s new -- HANDLE OP, or an op's: --new-op OP."""
     study(session, "board")
 
 

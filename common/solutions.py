@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from common import interfaces
 from common.digest import digest
 from common.errors import UserError, did_you_mean
-from common.paths import CONTRIBUTORS, OPS, PEERS
+from common.paths import CONTRIBUTORS, PEERS
 from common.printable import printable
 
 NO_HANDLE = "a handle has letters, digits, - and _, and begins with a letter or a digit"
@@ -27,6 +28,8 @@ PACKAGES = {
     "torch_compile": "torch",
 }
 """The package that a peer needs, where it is not named like the peer's folder."""
+EACH = "each_op.txt"
+"""The file of a peer's folder from which its solution of each op is made that has no file."""
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OSError)
 """The errors of reading and parsing a file that does not import either, as the grader reports."""
 
@@ -57,7 +60,7 @@ class Solution:
     def note(self) -> str:
         """The first line of the module docstring, "" if there is none; read without importing."""
         try:
-            doc = ast.get_docstring(ast.parse(self.path.read_text()))
+            doc = ast.get_docstring(ast.parse(source(self.path)))
         except UNREADABLE:
             return ""
         return printable(doc.splitlines()[0]) if doc else ""
@@ -66,12 +69,12 @@ class Solution:
     def digest(self) -> str:
         """The digest of the solution with its helpers and configurations."""
         tuned = (path for path in self.path.parent.glob("configs/*.json") if path.is_file())
-        return digest([*self._sources(), *tuned])
+        return digest([*self._sources(), *tuned], read=_content)
 
     @property
     def source_digest(self) -> str:
         """The digest of the solution with its helpers, which configurations are measured for."""
-        return digest(self._sources())
+        return digest(self._sources(), read=_content)
 
     def _sources(self) -> list[Path]:
         folder = self.path.parent
@@ -85,6 +88,25 @@ class Solution:
             return None
         others = sorted(path for path in python_files(self.path.parent) if path != self.path)
         return next((path for path in others if _imports(path, self.path.stem)), None)
+
+
+def source(path: Path) -> str:
+    """Return the source of a solution's file, or what a peer's solution without one consists of.
+
+    For example, `common/peers/eager/rope.py` does not exist: `each_op.txt` beside it says what is
+    in there, given the signature of `rope`.
+
+    Raises:
+        OSError: There is no such file.
+    """
+    template = path.parent / EACH
+    if path.exists() or not template.is_file():
+        return path.read_text()
+    return interfaces.read(path.stem).fill(template.read_text())
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else source(path).encode()
 
 
 def is_handle(name: str) -> bool:
@@ -152,27 +174,28 @@ def imported(source: str) -> set[str]:
     return names
 
 
-def op_names() -> list[str]:
-    """Return the names of all ops; unlike `common.ops`, this imports no torch."""
-    return sorted(path.stem for path in OPS.glob("[!_]*.py"))
-
-
 def _op_of(stem: str, ops: Iterable[str] | None = None) -> str | None:
     """Return the op of a file, None if there is none; `ops` spares looking for their names.
 
     The longest fitting name counts: `rope_v1` is of `rope`, and `rotate_half` is of `rotate_half`
     even if there were an op `rotate`.
     """
-    fitting = [op for op in ops or op_names() if stem == op or stem.startswith(f"{op}_")]
+    fitting = [op for op in ops or interfaces.names() if stem == op or stem.startswith(f"{op}_")]
     return max(fitting, key=len, default=None)
 
 
 def _named(folder: Path) -> list[Solution]:
-    """Return a folder's files that are named after an op; some may be helpers."""
-    paths, ops = sorted(folder.glob("[!_.]*.py")), op_names()
-    return [
+    """Return a folder's files that are named after an op; some may be helpers.
+
+    A peer's folder may have a solution of each op, whose file need not exist; see `source`.
+    """
+    paths, ops = sorted(folder.glob("[!_.]*.py")), interfaces.names()
+    found = [
         Solution(path, op) for path in paths if (op := _op_of(path.stem, ops)) and path.is_file()
     ]
+    if (folder / EACH).is_file():
+        found += [Solution(folder / f"{op}.py", op) for op in interfaces.known()]
+    return sorted(set(found), key=lambda each: each.path)
 
 
 def discover(root: Path = CONTRIBUTORS, *, helpers: bool = False) -> list[Solution]:
@@ -296,9 +319,9 @@ def select(
         UserError: There is no such op, no such handle or file, or nothing is selected.
     """
     solutions = list(solutions)
-    if op is not None and op not in op_names():
-        there = ", ".join(op_names())
-        raise UserError(f"unknown op {op!r}: there are {there}{did_you_mean(op, op_names())}")
+    if op is not None and op not in (ops := interfaces.names()):
+        close = did_you_mean(op, ops)
+        raise UserError(f"unknown op {op!r}: there are {', '.join(ops)}{close}")
     if only is not None:
         for each in only.split(","):
             if not any(is_among(s.name, each) for s in solutions):
@@ -328,7 +351,7 @@ def _unknown(only: str, solutions: Iterable[Solution]) -> str:
     if folder.is_dir() and not any(s.handle == folder.name for s in solutions):
         files = ", ".join(sorted(path.name for path in folder.glob("*.py")))
         lacks = f"has no solution, only {files}" if files else "has no solution"
-        wanted = f"name a file OP.py or OP_NAME.py, where OP is {' or '.join(op_names())}"
+        wanted = f"name a file OP.py or OP_NAME.py, where OP is {' or '.join(interfaces.names())}"
         return f"contributors/{folder.name} {lacks}: {wanted}"
     names = sorted({s.name if "/" in only else s.handle for s in solutions})
     close = did_you_mean(only, names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -190,13 +190,53 @@ class Axis:
         return f"{self.name}s"
 
 
+Factors = Mapping[str, Sequence[Any]]
+"""The values of each factor: `{"dtype": ("float32", "float16"), "interleaved": (False, True)}`."""
+Row = dict[str, Any]
+"""One value of each factor, or of some."""
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Values of two factors that cannot meet, and the reason.
+
+    For example `Exclusion("an odd length has no two chunks", length=(7,), cp=(2, 3))`.
+    """
+
+    reason: str
+    values: Mapping[str, Collection[Any]]
+
+    def __init__(self, reason: str, **values: Collection[Any]) -> None:
+        """State the values of exactly two factors."""
+        assert len(values) == 2, "an exclusion is one of pairs"
+        object.__setattr__(self, "reason", reason)
+        object.__setattr__(self, "values", values)
+
+    def holds_for(self, row: Row) -> bool:
+        """Return whether the row has both factors, each with one of the values."""
+        return all(name in row and row[name] in values for name, values in self.values.items())
+
+
+@dataclass(frozen=True)
+class Table(Generic[C]):
+    """Options of an op, each pair of whose values meets in a smoke case; see `ops/_pairs.py`."""
+
+    factors: Factors
+    case_of: Callable[[Row], C]
+    """Return the case that has these values."""
+    exclusions: Sequence[Exclusion] = ()
+    """The pairs that cannot be had."""
+    subsets: Sequence[Factors] = ()
+    """The values that many a solution answers alone; each pair of theirs meets there, too."""
+
+
 Axes = Mapping[str, tuple[Axis, ...]]
 """The dimensions of the output and of each gradient, by the name of the result."""
 Fact = bool | int | float | str
 """A property of a case that tells failing cases from passing ones, such as its number of heads."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Op(Generic[C]):
     """An operation and all that the harness needs to grade it; see any file of `common/ops`."""
 
@@ -227,6 +267,11 @@ class Op(Generic[C]):
     """Return the sizes, options and layouts of a case by the names that the signature gives them;
     a size is an `int`. `upstream` is the layout of the upstream gradient."""
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
+    table: Table[C] | None = None
+    layouts: Callable[[C], Mapping[str, Layout]] = lambda case: {}
+    """Return the place in memory of arguments other than the first one that takes a gradient."""
+    order: int = 1000
+    """The place of the op on boards and in the README, by number and then by name."""
     movable: tuple[str, ...] = ()
     """Further arguments whose slices along the first dimension may change places, which gives a
     case of the same kind."""

@@ -1,4 +1,4 @@
-"""Boards as Markdown: LEADERBOARD.md, and the README's board and picture between markers."""
+"""Boards as Markdown: LEADERBOARD.md, and what stands between the README's markers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from common import files
+from common import files, interfaces
 from common.board import table
 from common.board.columns import ranking, summary
 from common.board.devices import (
@@ -34,7 +34,7 @@ MEMORY: dict[Literal["budget", "harness", "device"], str] = {
 }
 MARKDOWN = re.compile(r"[\\`*\[\]|~]|\b_(?=\W|$)|(?<!\w)_")
 """What would become code, emphasis, a link, a picture, a cell; `_` within a name is none of it."""
-BOARD, PICTURE = "board", "picture"
+BOARD, PICTURE, OPS = "board", "picture", "ops"
 """The names of the README's markers: `<!-- board -->` stands before, `<!-- /board -->` behind."""
 SIDE_BY_SIDE = "Devices side by side"
 PORTABILITY = """\
@@ -173,6 +173,15 @@ def picture(boards: Iterable[Results], about: Mapping[str, About]) -> str:
     words = "Bars for each op: how many times as fast as plain torch the fastest solutions are"
     path = PLOTS.relative_to(ROOT) / first.results.path.name / overview.FILE
     return f"![{words}, on {escaped(first.name)}]({path})"
+
+
+def ops(head: tuple[str, str]) -> str:
+    """Return the list of ops with their signatures, in the order of boards."""
+    rows = [
+        f"| [`{each.op}`](common/ops/{each.op}.py) | `{each.signature}` |"
+        for each in interfaces.known().values()
+    ]
+    return "\n".join([f"| {head[0]} | {head[1]} |", "|---|---|", *rows])
 
 
 def insert(readme: Path, text: str, name: str = BOARD) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from common import interfaces
 from common.board.ranking import (
     LIMITS,
     Cell,
@@ -19,8 +20,8 @@ from common.board.ranking import (
 )
 from common.records.lines import Counted, Influences, Record
 
-OPS = ("rope", "rotate_half", "masked_linear", "masked_ffn")
-"""The order of ops on every board; an op that is not listed stands behind them, by name."""
+OPS = tuple(interfaces.known())
+"""The order of ops on every board, as their files state it; one without a file stands behind."""
 DIRECTION = {"forward": "forward", "backward": "forward + backward (backward alone)"}
 TEXT = ("solution", "case", "note", "of its cases", "kernel", "target")
 """The columns of text, which stand at the left; numbers stand at the right."""

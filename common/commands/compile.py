@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import functools
 import json
 import uuid
 from collections import Counter, defaultdict
@@ -102,9 +101,10 @@ def _todo(chosen: Iterable[Solution], only: str | None) -> Todo:
     """Return each solution with the board's cases of its op, at their true shapes."""
     from common import ops
 
-    cases = functools.cache(lambda op: list(ops.load(op).tier("board", "cuda")))
+    chosen = list(chosen)
+    cases = {op.name: list(op.cases("board")) for op in ops.whole(each.op for each in chosen)}
     every = {
-        solution: [case for case in cases(solution.op) if only in (None, case.name)]
+        solution: [case for case in cases.get(solution.op, ()) if only in (None, case.name)]
         for solution in chosen
     }
     todo = {solution: named for solution, named in every.items() if named}

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from common.records.runs import Results
 
 NOTHING = "nothing is recorded yet: run bench first (nox -s bench leaderboard)"
-READMES = ("README.md", "README.ko.md")
-"""In English and in Korean; both show the same board."""
+READMES = {"README.md": ("op", "signature"), "README.ko.md": ("연산", "시그니처")}
+"""In English and in Korean, with the head of the list of ops; both show the same board."""
 
 WAYS = {
     "--compare": "the latest two runs side by side; writes nothing",
@@ -200,7 +200,7 @@ def _drawn_beside(plots: Sequence[Drawing]) -> Iterator[None]:
 
 
 def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
-    """Write LEADERBOARD.md, the READMEs' board and their picture."""
+    """Write LEADERBOARD.md, and the READMEs' board, picture and list of ops."""
     from common import files
     from common.board import markdown
     from common.board.plots import overview
@@ -208,8 +208,9 @@ def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
     text = markdown.leaderboard(timed, about)
     files.replace(paths.ROOT / "LEADERBOARD.md", text.encode())
     board, picture = markdown.board(timed, about), markdown.picture(timed, about)
-    for name in READMES:
+    for name, head in READMES.items():
         markdown.insert(paths.ROOT / name, board)
+        markdown.insert(paths.ROOT / name, markdown.ops(head), markdown.OPS)
         markdown.insert(paths.ROOT / name, picture, markdown.PICTURE)
     for results in timed:
         overview.draw(results, about, paths.PLOTS / results.path.name)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from common import solutions
+from common import interfaces, solutions
 from common.commands import gpus
 from common.errors import UserError
 from common.importing import require
@@ -156,7 +156,7 @@ def one_of(positional: str | None, option: str | None, name: str) -> str:
     if positional and option and positional != option:
         raise UserError(f"{name} is given twice: {positional} and {option}")
     if not (given := positional or option):
-        wanted = ", ".join(solutions.op_names()) if name == "OP" else "the name of your folder"
+        wanted = ", ".join(interfaces.names()) if name == "OP" else "the name of your folder"
         raise UserError(f"{name} is missing: give {wanted}")
     if "," in given:
         raise UserError(f"{name} is one, not several: {given}")

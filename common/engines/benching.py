@@ -128,8 +128,9 @@ def _counted(begun: Recording, solutions: Sequence[Solution]) -> Iterator[Counte
     run = begun.run
     if run.device != "cpu" or run.selection.tier != "board":
         return
-    eager = [eager_of(ops.load(op)) for op in sorted({each.op for each in solutions})]
-    everyone = list(dict.fromkeys([*solutions, *eager]))
+    whole = {op.name: eager_of(op) for op in ops.whole(each.op for each in solutions)}
+    asked = [each for each in solutions if each.op in whole]
+    everyone = list(dict.fromkeys([*asked, *whole.values()]))
     for counted in counts(everyone, run.run, digests_of(everyone)):
         begun.lines.write(counted)
         yield counted

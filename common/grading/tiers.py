@@ -44,9 +44,11 @@ def tier_cases(
     """
     if tier in LARGE and device == "cpu":
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
-    for op in map(ops.load, sorted({solution.op for solution in solutions})):
+    whole = ops.whole(solution.op for solution in solutions)
+    for op in whole:
         memory = Memory.of(device, budget).budget
-        every = [case for case in op.tier(tier, device) if _has(case, device)]
+        listed = ops.cases(op, tier, device, alone=len(whole) == 1)
+        every = [case for case in listed if _has(case, device)]
         cases = [case for case in every if not case.span or _holds(memory, op, case)]
         if not cases:  # only the ops of the seeds' plots have any in the tier `plot`
             continue

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import platform
+import re
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -17,7 +19,7 @@ from common.measure.limits import MEASURED
 from common.paths import COMMON
 from common.peaks import peak_of
 from common.records.runs import INTERPRETER, Place, folder_of
-from common.solutions import Solution, package_of
+from common.solutions import Solution, imported, package_of
 
 
 def place(device: Literal["cpu", "cuda"], solutions: Iterable[Solution], budget: int) -> Place:
@@ -97,21 +99,45 @@ HARNESS = (
     "*.py",
     "peers/*.py",
     "records/lines.py",
-    *(f"{room}/**/*.py" for room in ("ops", "sandbox", "grading", "measure", "engines")),
+    *(f"{room}/**/*.py" for room in ("sandbox", "grading", "measure", "engines")),
 )
 """The files that grade and time, by folder: a new file in one of these folders is one of them."""
+OF_EVERY_OP = ("__init__", "_draw")
+"""The modules of `common/ops` that grade and time, whichever the op."""
 SHOWS = ("cli.py", "__main__.py", "sandbox/alone")
 """The files among these that grade and time nothing."""
 
 
-def harness_digest() -> str:
-    """Return the digest of the ops and of everything that grades and times."""
-    files = (path for pattern in HARNESS for path in COMMON.glob(pattern))
+def harness_digest(op: str) -> str:
+    """Return the digest of an op with all of `common/ops` that it imports, and of the harness.
+
+    The harness is everything that grades and times. Another op's file is not in the digest, so that
+    its rows stay as they are.
+    """
+    files = [path for pattern in HARNESS for path in COMMON.glob(pattern)]
     shows = [COMMON / name for name in SHOWS]
-    return digest(path for path in files if not any(path.is_relative_to(each) for each in shows))
+    counts = (path for path in files if not any(path.is_relative_to(each) for each in shows))
+    return digest([*counts, *_imported(COMMON / "ops", [*OF_EVERY_OP, op])])
+
+
+def _imported(folder: Path, waiting: list[str]) -> Iterator[Path]:
+    """Yield the files of these modules of `common/ops`, and of those there that they import."""
+    known = set(waiting)
+    while waiting:
+        path = folder / f"{waiting.pop()}.py"
+        if not path.is_file():  # a name that a module defines, not a module
+            continue
+        yield path
+        try:
+            names = [re.sub(r"^\.", "common.ops.", name) for name in imported(path.read_text())]
+        except SyntaxError:  # of an op that is not asked
+            continue
+        found = {name.split(".")[2] for name in names if name.startswith("common.ops.")}
+        waiting += sorted(found - known)
+        known |= found
 
 
 def digests_of(solutions: Sequence[Solution]) -> dict[Solution, tuple[str, str]]:
-    """Return for each solution its digest and the harness's, which its rows keep."""
-    harness = harness_digest()
-    return {solution: (solution.digest, harness) for solution in solutions}
+    """Return for each solution its digest, and its op's with the harness's, which its rows keep."""
+    harness = {op: harness_digest(op) for op in {solution.op for solution in solutions}}
+    return {solution: (solution.digest, harness[solution.op]) for solution in solutions}

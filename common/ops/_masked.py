@@ -9,9 +9,20 @@ from typing import Any, Literal
 
 import torch
 
-from common.ops._pairs import Factors, pairwise
+from common.ops._pairs import pairwise
 from common.ops._views import place, randn
-from common.spec import SLACK, Case, Direction, Layout, Split, Tier, Values
+from common.spec import (
+    SLACK,
+    Case,
+    Direction,
+    Factors,
+    Layout,
+    Row,
+    Split,
+    Table,
+    Tier,
+    Values,
+)
 
 Mask = Literal["span", "random", "all", "none"]
 LONGEST_SPAN = 1024
@@ -261,10 +272,24 @@ def subsets(weights: int) -> tuple[Factors, ...]:
     return ({"dtype": ("bfloat16", "float16")}, dict.fromkeys(layouts, ("contiguous",)))
 
 
+def table(weights: int) -> Table[MaskedCase]:
+    """Return the options of an op with so many weights."""
+
+    def case_of(row: Row) -> MaskedCase:
+        layouts = tuple(row[f"w{index}"] for index in range(weights))
+        return MaskedCase(**{name: row[name] for name in FACTORS}, weights=layouts)
+
+    return Table(factors(weights), case_of, subsets=subsets(weights))
+
+
+def layouts(case: MaskedCase, weights: Sequence[str]) -> dict[str, Layout]:
+    """Return the place of the mask, and of each weight, in memory."""
+    return {"mask": case.mask_layout, **dict(zip(weights, case.weights, strict=False))}
+
+
 def _smoke_pairs(weights: int) -> Iterator[MaskedCase]:
-    for row in pairwise(factors(weights), subsets=subsets(weights)):
-        layouts = tuple(row.pop(f"w{index}") for index in range(weights))
-        yield MaskedCase(**row, weights=layouts)
+    of = table(weights)
+    yield from map(of.case_of, pairwise(of.factors, subsets=of.subsets))
 
 
 def _matrix(widths: Iterable[tuple[int, int]]) -> Iterator[MaskedCase]:

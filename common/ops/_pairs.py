@@ -11,40 +11,16 @@ PICT take constraints on the whole table.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 from typing import Any
 
-Factors = Mapping[str, Sequence[Any]]
-"""The values of each factor: `{"dtype": ("float32", "float16"), "interleaved": (False, True)}`."""
-Row = dict[str, Any]
-"""One value of each factor, or of some."""
+from common.spec import Exclusion, Factors, Row
+
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
 """Two factors with a value each, in the order of the factors."""
 TRIES = 6
 """Rows among which the one with the most new pairs is taken; more would hardly shorten a table."""
-
-
-@dataclass(frozen=True)
-class Exclusion:
-    """Values of two factors that cannot meet, and the reason.
-
-    For example `Exclusion("an odd length has no two chunks", length=(7,), cp=(2, 3))`.
-    """
-
-    reason: str
-    values: Mapping[str, Collection[Any]]
-
-    def __init__(self, reason: str, **values: Collection[Any]) -> None:
-        """State the values of exactly two factors."""
-        assert len(values) == 2, "an exclusion is one of pairs"
-        object.__setattr__(self, "reason", reason)
-        object.__setattr__(self, "values", values)
-
-    def holds_for(self, row: Row) -> bool:
-        """Return whether the row has both factors, each with one of the values."""
-        return all(name in row and row[name] in values for name, values in self.values.items())
 
 
 def pairwise(

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from common.ops._pairs import Row, pairwise
+from common.ops._pairs import pairwise
 from common.ops._rope_options import EXCLUDED, FACTORS, MANY, SUBSETS
-from common.spec import Case, Direction, Layout, Tier
+from common.spec import Case, Direction, Layout, Row, Tier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +218,15 @@ def case_of(row: Row) -> RopeCase:
         **_sizes(tensor_format, sequences, length == "even", cp_size),
         **row,
     )
+
+
+def layouts(case: RopeCase) -> dict[str, Layout]:
+    """Return the place in memory of the arguments beside t."""
+    return {
+        "freqs": case.freqs_layout,
+        "start_positions": case.starts_layout,
+        "cu_seqlens": case.ends_layout,
+    }
 
 
 def _sizes(tensor_format: str, sequences: str, even: bool, cp_size: int) -> dict[str, Any]:

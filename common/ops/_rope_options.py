@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from common.ops._pairs import Exclusion, Factors
+from common.spec import Exclusion, Factors
 
 FACTORS: Factors = {
     "tensor_format": ("sbhd", "bshd", "thd", "thd, sparse"),

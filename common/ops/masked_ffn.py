@@ -120,6 +120,7 @@ def axes(case: MaskedCase, arguments: Mapping[str, Any]) -> Axes:
 
 OP = Op(
     name="masked_ffn",
+    order=4,
     interface=MaskedFFN,
     reference=reference,
     differentiable=("x", *WEIGHTS),
@@ -141,4 +142,6 @@ OP = Op(
     facts=functools.partial(facts, widths=("width", "intermediate"), weights=WEIGHTS),
     slack=_masked.MASKED_SLACK,
     movable=("mask",),
+    table=_masked.table(len(WEIGHTS)),
+    layouts=functools.partial(_masked.layouts, weights=WEIGHTS),
 )

@@ -95,6 +95,7 @@ def axes(case: MaskedCase, arguments: Mapping[str, Any]) -> Axes:
 
 OP = Op(
     name="masked_linear",
+    order=3,
     interface=MaskedLinear,
     reference=reference,
     differentiable=("x", *WEIGHTS),
@@ -116,4 +117,6 @@ OP = Op(
     facts=functools.partial(facts, widths=("in", "out"), weights=WEIGHTS),
     slack=_masked.MASKED_SLACK,
     movable=("mask",),
+    table=_masked.table(len(WEIGHTS)),
+    layouts=functools.partial(_masked.layouts, weights=WEIGHTS),
 )

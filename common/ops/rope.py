@@ -18,10 +18,11 @@ from typing import Any, Protocol
 import torch
 
 from common.ops import rotate_half
-from common.ops._rope_cases import RopeCase, cases, twin
+from common.ops._rope_cases import RopeCase, case_of, cases, layouts, twin
+from common.ops._rope_options import EXCLUDED, FACTORS, SUBSETS
 from common.ops._rope_words import axes, facts
 from common.ops._views import place, randn
-from common.spec import Direction, Op, Split, Work
+from common.spec import Direction, Op, Split, Table, Work
 
 
 class Rope(Protocol):
@@ -232,6 +233,7 @@ def work(case: RopeCase, direction: Direction) -> Work:
 
 OP = Op(
     name="rope",
+    order=1,
     interface=Rope,
     reference=reference,
     differentiable=("t",),
@@ -246,4 +248,6 @@ OP = Op(
     axes=axes,
     facts=facts,
     movable=("freqs",),
+    table=Table(FACTORS, case_of, EXCLUDED, tuple(SUBSETS.values())),
+    layouts=layouts,
 )

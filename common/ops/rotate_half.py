@@ -15,9 +15,22 @@ from typing import Any, Protocol
 
 import torch
 
-from common.ops._pairs import Factors, pairwise
+from common.ops._pairs import pairwise
 from common.ops._views import laid, randn
-from common.spec import Axes, Axis, Case, Direction, Fact, Op, Split, Tier, Work
+from common.spec import (
+    Axes,
+    Axis,
+    Case,
+    Direction,
+    Fact,
+    Factors,
+    Op,
+    Row,
+    Split,
+    Table,
+    Tier,
+    Work,
+)
 
 
 class RotateHalf(Protocol):
@@ -135,9 +148,15 @@ def _smoke() -> Iterator[RotateHalfCase]:
     yield _case(3, 2, 16, upstream="far", dtype="bfloat16")
 
 
+def _case_of(row: Row) -> RotateHalfCase:
+    return _case(*row["shape"], **{name: row[name] for name in row if name != "shape"})
+
+
+TABLE = Table(FACTORS, _case_of, subsets=SUBSETS)
+
+
 def _smoke_pairs() -> Iterator[RotateHalfCase]:
-    for row in pairwise(FACTORS, subsets=SUBSETS):
-        yield _case(*row.pop("shape"), **row)
+    yield from map(TABLE.case_of, pairwise(FACTORS, subsets=SUBSETS))
 
 
 def _matrix() -> Iterator[RotateHalfCase]:
@@ -194,6 +213,7 @@ def facts(case: RotateHalfCase) -> dict[str, Fact]:
 
 OP = Op(
     name="rotate_half",
+    order=2,
     interface=RotateHalf,
     reference=reference,
     differentiable=("x",),
@@ -207,4 +227,5 @@ OP = Op(
     split=Split(0, {"x": 0}),
     axes=axes,
     facts=facts,
+    table=TABLE,
 )

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib.machinery import SourceFileLoader
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ from torch.autograd.function import _SingleLevelFunction
 
 from common.paths import PEERS
 from common.sandbox.failures import Refused, describe
+from common.solutions import source
 from common.spec import Op
 from common.wire import Reply
 
@@ -30,7 +32,8 @@ def load(path: Path, op: Op[Any]) -> Callable[..., Any]:
             has another signature than the op's interface.
     """
     sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(_module_name(path), path)
+    loader = None if path.exists() else _Made(_module_name(path), str(path))
+    spec = importlib.util.spec_from_file_location(_module_name(path), path, loader=loader)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -46,6 +49,14 @@ def load(path: Path, op: Op[Any]) -> Callable[..., Any]:
         raise Refused("COMPILE_ERROR", f"lacks a function named {op.name}")
     _check_signature(function, op.interface, op.name)
     return by_keyword(function)
+
+
+class _Made(SourceFileLoader):
+    """The loader of a peer's solution that has no file; see `solutions.source`."""
+
+    def get_data(self, path: str) -> bytes:
+        """Return the source."""
+        return source(Path(path)).encode()
 
 
 def loaded(path: Path) -> ModuleType:

@@ -23,7 +23,7 @@ from common.spec import Op
 from common.wire import Arguments, Reply, Slot, Ticket
 
 OPS = {name: ops.load(name) for name in ops.names()}
-"""Every op, imported before any solution: an op imported later could be one that it replaced."""
+"""Every op whose file is whole, imported before any solution, which could replace a later one."""
 
 RENEWALS = 1 << 20
 """The versions left to a timed input, which changes in place between calls."""

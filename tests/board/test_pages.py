@@ -10,8 +10,8 @@ from common.board import markdown, table, terminal
 from common.board.columns import summary
 from common.board.plots import overview
 from common.board.table import NOTE_WIDTH, About, cut
+from common.interfaces import names
 from common.records.runs import Results
-from common.solutions import op_names
 from tests.support.boards import ABOUT, RUN, TIMED, failed, printed, row
 from tests.support.markdown import columns
 
@@ -117,7 +117,7 @@ def test_every_board_has_rope_first_and_unknown_ops_last():
 
 
 def test_the_order_names_ops_that_exist():
-    assert set(table.OPS) <= set(op_names())
+    assert set(table.OPS) <= set(names())
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ from common.board.plots import drawing, sweeps
 from common.board.plots.drawing import looks
 from common.board.ranking import Estimate
 from common.board.table import About
+from common.ops._skeleton import OP as SKELETON
 from common.records.runs import Results
 from common.spec import DIRECTIONS
 from tests.support.boards import RUN, summary
 from tests.support.plotted import SMALL, bandwidth, failed, length, masked, rope, row
 
 NAMES = [case.name for case in SMALL]
+SEEDS = ("masked_ffn", "masked_linear", "rope", "rotate_half")
 
 
 # --- the cases ------------------------------------------------------------------------------------
@@ -24,7 +26,7 @@ NAMES = [case.name for case in SMALL]
 
 def test_every_case_of_the_tier_is_on_a_plot_and_every_plot_has_the_seeds_range():
     found = {}
-    for op in map(ops.load, ops.names()):
+    for op in [*map(ops.load, SEEDS), SKELETON]:
         rows = [
             row(case, op=op.name, direction=d, ranked_by=case.ranked_by)
             for case in op.cases("plot") for d in DIRECTIONS
@@ -41,7 +43,16 @@ def test_every_case_of_the_tier_is_on_a_plot_and_every_plot_has_the_seeds_range(
         "masked_ffn-tokens": {2048, 4096, 8192, 16384, 32768, 63488},
         **{f"masked_linear-{name}": xs for name, xs in masks.items()},
         **{f"masked_ffn-{name}": xs for name, xs in masks.items()},
+        "skeleton-rows": {2**n for n in range(9, 16)},
     }
+
+
+def test_a_shape_of_another_width_is_on_no_plot():
+    narrow = next(case for case in SKELETON.cases("board") if case.shape[-1] != 4096)
+    case = next(SKELETON.cases("plot"))
+    rows = [row(case, op="skeleton"), row(narrow, op="skeleton", tier="board")]
+    (plot,) = sweeps.plots(rows)
+    assert {*plot.panels[0].lines["alice/rope"]} == {512}
 
 
 BANDWIDTH = {"s": 32, "b": 1, "h": 8, "d": 256, "angles": "model"}

@@ -18,7 +18,7 @@ from common.measure import machine
 from common.records import runs, writer
 from common.records.lines import Counted, Selection
 from common.records.runs import Results
-from common.solutions import Solution, discover
+from common.solutions import Solution, discover, imported
 from tests.support.records import ROW, RUN, row
 
 ALICE = Solution(paths.CONTRIBUTORS / "alice" / "rope.py", "rope")
@@ -174,15 +174,15 @@ def common(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "file",
-    ["grading/new.py", "measure/new.py", "ops/new.py", "sandbox/new.py",
+    ["grading/new.py", "measure/new.py", "ops/__init__.py", "ops/_draw.py", "sandbox/new.py",
      "engines/new.py", "sandbox/interpreter/new.py", "new.py", "grading/grade.py",
      "sandbox/clock.py"],
 )  # fmt: skip
 def test_what_grades_and_times_is_the_harness(common, file):
-    before = machine.harness_digest()
+    before = machine.harness_digest("rotate_half")
     with (common / file).open("a") as opened:
         opened.write("more = True\n")
-    assert machine.harness_digest() != before
+    assert machine.harness_digest("rotate_half") != before
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,39 @@ def test_what_grades_and_times_is_the_harness(common, file):
      "peers/eager/rope.py"],
 )  # fmt: skip
 def test_what_shows_and_tunes_is_not(common, file):
-    before = machine.harness_digest()
+    before = machine.harness_digest("rope")
     with (common / file).open("a") as opened:
         opened.write("more = True\n")
-    assert machine.harness_digest() == before
+    assert machine.harness_digest("rope") == before
+
+
+MASKED, ROPES = {"masked_linear", "masked_ffn"}, {"rope", "rotate_half"}
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("rope.py", {"rope"}),
+        ("_rope_options.py", {"rope"}),
+        ("rotate_half.py", ROPES),  # the reference of rope calls its reference
+        ("masked_linear.py", {"masked_linear"}),
+        ("_masked.py", MASKED),
+        ("_views.py", MASKED | ROPES),
+        ("new.py", set()),
+        ("mistakes/rope.py", set()),  # words of a message
+    ],
+)
+def test_a_row_rests_on_its_own_op_and_what_that_imports(common, file, changed):
+    before = {op: machine.harness_digest(op) for op in MASKED | ROPES}
+    with (common / "ops" / file).open("a") as opened:
+        opened.write("more = True\n")
+    assert {op for op in before if machine.harness_digest(op) != before[op]} == changed
+
+
+def test_the_harness_imports_no_further_module_of_ops():
+    """`OF_EVERY_OP` names them; the digest would miss another one."""
+    rooms = [path for pattern in machine.HARNESS for path in paths.COMMON.glob(pattern)]
+    names = {name for path in rooms for name in imported(path.read_text())}
+    modules = {name.split(".")[2] for name in names if name.startswith("common.ops.")}
+    files = {name for name in modules if (paths.COMMON / "ops" / f"{name}.py").exists()}
+    assert files <= set(machine.OF_EVERY_OP)

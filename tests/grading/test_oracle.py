@@ -19,7 +19,7 @@ from common.wire import OUTPUT
 from tests.support.asking import CHOOSE, chosen, written
 
 # a single row has no slices along its first dimension: it is its features
-SEVERAL = [(op, case) for op in map(ops.load, ops.names()) for case in op.cases("smoke")
+SEVERAL = [(op, case) for op in map(ops.load, ops.names()) for case in ops.cases(op, "smoke", "cpu")
            if not case.span and len(op.output(case)) > 1]  # fmt: skip
 
 

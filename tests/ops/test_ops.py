@@ -1,13 +1,14 @@
-"""What every op promises of its cases, its draws and its least work; see also test_smoke.py."""
+"""What every op promises of its cases, its draws and its least work; see also test_smoke.py.
+
+An op whose file lacks something fails here, with a message that says so.
+"""
 
 import dataclasses
 import json
-import sys
 from collections import Counter
 from itertools import combinations, product
 from math import prod
 from pathlib import Path
-from types import ModuleType
 from typing import get_args
 
 import pytest
@@ -15,17 +16,15 @@ import torch
 
 from common import ops
 from common.draws import Draws
-from common.errors import UserError
 from common.grading.problem import make_problem
+from common.ops import _whole
 from common.ops._draw import draw
-from common.ops._rope_cases import RopeCase
 from common.ops._views import place
 from common.spec import DIRECTIONS, TIERS, Layout
 from tests.support.draws import drawn
+from tests.support.ops import ALL, FILES, every_op, lacks
 
-ALL = [ops.load(name) for name in ops.names()]
-every_op = pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
-GRID = [(op, case) for op in ALL for case in (*op.cases("smoke"), *op.board("cpu"))]
+GRID = [(op, case) for op in ALL for case in (*ops.cases(op, "smoke", "cpu"), *op.board("cpu"))]
 every_case = pytest.mark.parametrize(
     ("op", "case"), GRID, ids=[f"{op.name}-{case.name}" for op, case in GRID]
 )
@@ -35,24 +34,34 @@ def tensors(arguments):
     return {name: v for name, v in arguments.items() if isinstance(v, torch.Tensor)}
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_the_file_is_whole(name):
+    """The commands leave out an op whose file is not, with a line: this one."""
+    op = ops.load(name)
+    assert not _whole.tried(op)
+    for tier in TIERS:
+        assert isinstance(found := _whole.listed(op, tier, "cpu"), list), found
+
+
 @every_op
 def test_case_names_are_unique(op):
     for cases in (*map(op.cases, TIERS), op.board("cpu")):
         names = Counter(case.name for case in cases)
-        assert set(names.values()) <= {1}, names.most_common(1)
+        assert set(names.values()) <= {1}, lacks(op, f"one name twice: {names.most_common(1)}")
 
 
 @every_op
 @pytest.mark.parametrize("tier", ["smoke", "matrix", "board"])
 def test_every_tier_but_plot_has_cases(op, tier):
-    assert list(op.cases(tier))
+    assert list(op.cases(tier)), lacks(op, f"no case of tier {tier}")
 
 
 @every_op
 def test_every_track_is_declared_and_on_the_board(op):
     for tiers in (("board",), TIERS):
         cases = [case for tier in tiers for case in op.cases(tier)]
-        assert {case.track_of(d) for case in cases for d in DIRECTIONS} == {*op.tracks}
+        found = {case.track_of(d) for case in cases for d in DIRECTIONS}
+        assert found == {*op.tracks}, lacks(op, f"tracks of the cases of {tiers}")
 
 
 @every_case
@@ -61,8 +70,11 @@ def test_inputs_draw_and_pass_through_the_reference(op, case):
     first = arguments[op.differentiable[0]]
     output = op.reference(**arguments)
     assert output.dtype == first.dtype == getattr(torch, case.dtype)
-    assert output.shape[:-1] == first.shape[:-1]
-    assert output.isfinite().all()
+    for name, dim in op.split.arguments.items():
+        if name in arguments:
+            size = output.shape[op.split.output]
+            assert arguments[name].shape[dim] == size, lacks(op, f"split of {name}")
+    assert output.isfinite().all(), lacks(op, "`values` that leave the dtype's range")
     infinite = any(t.isinf().any() for t in tensors(arguments).values())
     assert infinite == (case.values == "infinite")
 
@@ -95,14 +107,9 @@ def assert_lies(tensor, layout):
 
 @every_case
 def test_each_tensor_lies_as_the_case_says(op, case):
-    arguments, one = drawn(op, case), ("freqs", "starts", "ends", "mask")
-    names = dict(zip(one, ("freqs", "start_positions", "cu_seqlens", "mask"), strict=True))
-    layouts = {names[each]: getattr(case, f"{each}_layout", None) for each in one}
-    layouts[op.differentiable[0]] = case.layout
-    weights = getattr(case, "weights", ()) or ("contiguous",) * len(op.differentiable[1:])
-    layouts |= dict(zip(op.differentiable[1:], weights, strict=False))
-    for name, tensor in tensors(arguments).items():
-        assert_lies(tensor, layouts[name])
+    layouts = {**op.layouts(case), op.differentiable[0]: case.layout}
+    for name, tensor in tensors(drawn(op, case)).items():
+        assert_lies(tensor, layouts.get(name, "contiguous"))
 
 
 @pytest.mark.parametrize("layout", get_args(Layout))
@@ -175,30 +182,25 @@ def test_views_are_drawn_as_views(op):
 
 @every_op
 def test_twins_are_small_and_keep_all_but_their_size(op):
-    sizes = {"s", "b", "h", "lengths", "shape", "tokens", "widths", "twin"}
     for case in op.cases("board"):
         twin = op.twin(case)
         before, after = dataclasses.asdict(case), dataclasses.asdict(twin)
         assert twin.twin
         assert not case.twin
-        assert {name for name in before if before[name] != after[name]} <= sizes
+        changed = {name for name in before if before[name] != after[name]}
+        assert changed <= {*case.sizes, *case.lists, "twin"}, lacks(op, f"twin of {case.name}")
         tensor = drawn(op, twin)[op.differentiable[0]]
-        assert tensor.shape[-1] <= 512
-        assert 0 < prod(tensor.shape[:-1]) <= 512
+        assert tensor.shape[-1] <= 512, lacks(op, f"twin of {case.name} is wide")
+        assert 0 < prod(tensor.shape[:-1]) <= 512, lacks(op, f"twin of {case.name} is long")
 
 
 def dimensions(case):
-    """The sizes that a kernel could confuse: those of the tensors, and the number of sequences."""
-    if isinstance(case, RopeCase):
-        rows = (len(case.lengths), sum(case.lengths)) if case.lengths else (case.s, case.b)
-        return (*rows, case.h, case.d)
-    return (case.tokens, *case.widths) if hasattr(case, "tokens") else case.shape
-
-
-def test_an_op_file_without_an_op_says_so(monkeypatch):
-    monkeypatch.setitem(sys.modules, "common.ops.bare", ModuleType("bare"))
-    with pytest.raises(UserError, match=r"common/ops/bare\.py defines no OP"):
-        ops.load("bare")
+    """The sizes that a kernel could confuse, with the number of sequences and their sum."""
+    lists = [getattr(case, name) for name in case.lists]
+    several = [size for each in lists if each for size in (len(each), sum(each))]
+    sizes = [getattr(case, name) for name in case.sizes]
+    flat = [size for each in sizes for size in (each if isinstance(each, tuple) else (each,))]
+    return (*several, *filter(None, flat))
 
 
 @every_op
@@ -207,17 +209,22 @@ def test_dimensions_of_a_twin_differ_where_those_of_its_case_do(op):
     twins = [(dimensions(case), dimensions(op.twin(case))) for case in op.cases("board")]
     for before, after in twins:
         for (a, x), (b, y) in combinations(zip(before, after, strict=True), 2):
-            assert a == b or x != y, (before, after)
-    assert any(all(size.bit_count() == 1 for size in after) for _, after in twins)
-    assert any(any(size.bit_count() > 1 for size in after) for _, after in twins)
+            assert a == b or x != y, lacks(op, f"twin {after} of {before}")
+    even = [all(size.bit_count() == 1 for size in after) for _, after in twins]
+    assert any(even), lacks(op, "no twin whose sizes are all powers of two")
+    assert not all(even), lacks(op, "no twin with a size that is no power of two")
 
 
 @every_op
 def test_work_is_at_least_reading_and_writing_every_element(op):
     for case, direction in product(op.cases("board"), DIRECTIONS):
-        work = op.work(case, direction)
-        assert work.bytes >= 2 * prod(case.shape) * getattr(torch, case.dtype).itemsize
+        work, itemsize = op.work(case, direction), getattr(torch, case.dtype).itemsize
+        least = prod(op.output(case)) + prod(getattr(case, "shape", op.output(case)))
+        assert work.bytes >= least * itemsize, lacks(op, f"work of {case.name}")
         assert work.flops > 0
+        twin = op.twin(case)
+        first = drawn(op, twin)[op.differentiable[0]].numel()
+        assert op.work(twin, direction).bytes >= (first + prod(op.output(twin))) * itemsize
 
 
 @pytest.mark.parametrize("which", ["layout", "upstream"])

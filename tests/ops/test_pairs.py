@@ -9,20 +9,14 @@ import pytest
 import torch
 
 from common import ops
-from common.ops import _masked, rotate_half
-from common.ops._pairs import Exclusion, all_pairs, completes, pairs_of, pairwise, restricted
+from common.ops._pairs import all_pairs, completes, pairs_of, pairwise, restricted
 from common.ops._rope_cases import case_of, table
-from common.ops._rope_options import EXCLUDED, FACTORS, MANY, PARALLEL, SUBSETS
+from common.ops._rope_options import EXCLUDED, FACTORS, MANY, PARALLEL
 from common.paths import ROOT
+from common.spec import Exclusion
+from tests.support.ops import every_op, lacks
 
 ROPE = ops.load("rope")
-TABLES = {
-    "rope": (FACTORS, EXCLUDED, tuple(SUBSETS.values())),
-    "rotate_half": (rotate_half.FACTORS, (), rotate_half.SUBSETS),
-    "masked_linear": (_masked.factors(2), (), _masked.subsets(2)),
-    "masked_ffn": (_masked.factors(6), (), _masked.subsets(6)),
-}
-every_table = pytest.mark.parametrize("name", TABLES)
 USUAL = {name: values[0] for name, values in FACTORS.items()}
 FIVE = Exclusion("five", a=(5,), b=(5, 6))
 SMALL = {"a": (4, 5), "b": (5, 6, 7), "c": (True, False)}
@@ -53,9 +47,10 @@ def had(rows, values):
     }
 
 
-@every_table
-def test_each_pair_has_a_row_or_a_reason_in_each_subset_too(name):
-    factors, exclusions, subsets = TABLES[name]
+@every_op
+def test_each_pair_has_a_row_or_a_reason_in_each_subset_too(op):
+    assert op.table, lacks(op, "OP.table: options whose pairs the smoke cases do not show")
+    factors, exclusions, subsets = op.table.factors, op.table.exclusions, op.table.subsets
     rows = pairwise(factors, exclusions, subsets)
     assert len({str(row) for row in rows}) == len(rows)
     for subset in ({}, *subsets):
@@ -68,8 +63,8 @@ def test_each_pair_has_a_row_or_a_reason_in_each_subset_too(name):
 
 def test_a_subset_that_is_not_named_lacks_pairs():
     """What the test above would say of a table that does not know of a subset."""
-    factors, exclusions, subsets = TABLES["rope"]
-    values = restricted(factors, subsets[0])
+    factors, exclusions = FACTORS, EXCLUDED
+    values = restricted(factors, ROPE.table.subsets[0])
     assert not set(all_pairs(values)) <= had(pairwise(factors, exclusions), values)
 
 
@@ -113,17 +108,27 @@ def test_the_usual_row_has_an_answer():
     ROPE.reference(**ROPE.draw(case, torch.Generator().manual_seed(0)))
 
 
-@pytest.mark.parametrize("op", ops.names())
+@every_op
 def test_every_row_is_a_smoke_case(op):
-    smoke = {case.name for case in ops.load(op).cases("smoke")}
-    tables = {
-        "rope": [*map(case_of, table())],
-        "rotate_half": list(rotate_half._smoke_pairs()),
-        "masked_linear": list(_masked._smoke_pairs(2)),
-        "masked_ffn": list(_masked._smoke_pairs(6)),
-    }
-    assert len(tables[op]) >= 15
-    assert {case.name for case in tables[op]} <= smoke
+    """And the table is of the tensors' layouts, the upstream gradient's and the dtype at least."""
+    assert {"dtype", "layout", "upstream"} <= op.table.factors.keys(), lacks(op, "OP.table")
+    smoke = {case.name for case in op.cases("smoke")}
+    rows = pairwise(op.table.factors, op.table.exclusions, op.table.subsets)
+    assert len(rows) >= 15, lacks(op, f"OP.table has {len(rows)} rows")
+    missing = {op.table.case_of(row).name for row in rows} - smoke
+    assert not missing, lacks(op, f"no smoke case {sorted(missing)}")
+
+
+@every_op
+def test_half_types_and_contiguous_inputs_are_a_subset(op):
+    """Most public kernels answer these alone."""
+    subsets = [subset.items() for subset in op.table.subsets]
+    halves = {"dtype": ("bfloat16", "float16")}.items()
+    assert any(halves == each for each in subsets), lacks(
+        op, "OP.table has no subset of half types"
+    )
+    alone = {"layout": ("contiguous",)}.items()
+    assert any(alone <= each for each in subsets), lacks(op, "OP.table has no contiguous subset")
 
 
 def test_a_row_says_the_same_as_its_case():

@@ -31,6 +31,11 @@ def test_ropes_matrix_is_the_grid_of_the_seed():
     )
 
 
+def test_twins_keep_the_widths():
+    for case in OP.cases("board"):
+        assert (OP.twin(case).d, OP.twin(case).d2) == (case.d, case.d2)
+
+
 def test_ropes_matrix_goes_round_three_counts_of_heads():
     matrix = list(OP.cases("matrix"))
     assert {case.h for case in matrix} == {1, 2, 10}

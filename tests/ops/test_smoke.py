@@ -8,33 +8,45 @@ import pytest
 from common import ops
 from common.ops._draw import draw
 from common.spec import Layout
+from tests.support.ops import every_op, lacks
 
-ALL = [ops.load(name) for name in ops.names()]
-every_op = pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
+MASKED = ("masked_linear", "masked_ffn")
 
 
 @every_op
 def test_smoke_has_every_dtype_and_layout(op):
     smoke = list(op.cases("smoke"))
-    assert {case.dtype for case in smoke} == {"float32", "bfloat16", "float16"}
+    missing = {"float32", "bfloat16", "float16"} ^ {case.dtype for case in smoke}
+    assert not missing, lacks(op, f"no smoke case of {missing}")
     layouts = {case.layout for case in smoke} | {case.upstream for case in smoke}
-    assert layouts == set(get_args(Layout))
+    missing = set(get_args(Layout)) ^ layouts
+    assert not missing, lacks(op, f"no smoke case whose first argument or gradient is {missing}")
 
 
 @every_op
 def test_smoke_has_special_values_and_far_views(op):
     smoke = list(op.cases("smoke"))
-    further = {"infinite"} if op.name.startswith("masked") else {"subnormal"}
-    assert {case.values for case in smoke} >= {"normal", "zeros", "huge"} | further
+    missing = {"normal", "zeros", "huge"}.difference(case.values for case in smoke)
+    assert not missing, lacks(op, f"no smoke case with values {missing}")
     far = [(case.layout, case.upstream) for case in smoke if case.span]
-    assert set(far) == {("far", "contiguous"), ("contiguous", "far")}
+    both = {("far", "contiguous"), ("contiguous", "far")}
+    assert set(far) == both, lacks(op, "smoke cases with a far first argument and a far gradient")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("rope", "subnormal"), ("rotate_half", "subnormal"), *((name, "infinite") for name in MASKED)],
+)
+def test_smoke_has_the_further_values_that_the_op_can_take(name, values):
+    assert values in {case.values for case in ops.load(name).cases("smoke")}
 
 
 @every_op
 def test_upstream_gradients_have_special_values(op):
     """A row of zeros, as of a token that counts to no loss, and what float16 lacks."""
     smoke = list(op.cases("smoke"))
-    assert "zeros" in {case.upstream_values for case in smoke}
+    missing = {"zeros", "huge"}.difference(case.upstream_values for case in smoke)
+    assert not missing, lacks(op, f"no smoke case whose gradient has values {missing}")
     assert ("bfloat16", "huge") in {(case.dtype, case.upstream_values) for case in smoke}
     case = next(case for case in smoke if case.upstream_values == "zeros")
     _, upstream = draw(op, case, 0, "cpu")
@@ -46,7 +58,7 @@ def test_upstream_gradients_have_special_values(op):
 def test_a_smoke_case_has_whole_blocks_of_rows(op):
     """A mask that ends at the remainder of a block of 256 is empty there."""
     sizes = [prod(op.output(case)[:-1]) for case in op.cases("smoke")]
-    assert any(size and size % 256 == 0 for size in sizes)
+    assert any(size and size % 256 == 0 for size in sizes), lacks(op, "no smoke case of 256 rows")
 
 
 def test_positions_reach_beyond_the_integers_of_bfloat16():
@@ -54,7 +66,7 @@ def test_positions_reach_beyond_the_integers_of_bfloat16():
     assert max(case.positions for case in halves) > 257
 
 
-@pytest.mark.parametrize("name", ["masked_linear", "masked_ffn"])
+@pytest.mark.parametrize("name", MASKED)
 def test_one_token_and_one_kind_may_stand_for_all(name):
     """By a stride of 0, as `expand` makes it."""
     smoke = list(ops.load(name).cases("smoke"))
@@ -65,12 +77,11 @@ def test_one_token_and_one_kind_may_stand_for_all(name):
 # --- cases that the seeds would have needed -------------------------------------------------------
 
 
-@every_op
-def test_masked_ops_have_the_smallest_sizes_and_both_kinds_of_weights_in_every_dtype(op):
-    if not op.name.startswith("masked"):
-        return
+@pytest.mark.parametrize("name", MASKED)
+def test_masked_ops_have_the_smallest_sizes_and_both_kinds_of_weights_in_every_dtype(name):
     for dtype in ("float32", "bfloat16", "float16"):
-        cases = [case for case in op.cases("smoke") if case.dtype == dtype and not case.weights]
+        smoke = ops.load(name).cases("smoke")
+        cases = [case for case in smoke if case.dtype == dtype and not case.weights]
         assert {0, 1} <= {case.tokens for case in cases}
         assert {1, 7} <= {width for case in cases for width in case.widths}
         assert {-1, 1} <= {_sign(case.widths[0] - case.widths[1]) for case in cases}

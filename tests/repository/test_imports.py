@@ -16,7 +16,7 @@ from common.solutions import OURS, imported
 
 SHARED = (
     "errors digest kept spec paths peaks printable processes wire verdicts source stats"
-    " solutions arena files"
+    " interfaces solutions arena files"
 )
 GRADING = f"{SHARED} draws ops records grading"
 MAY = {
@@ -36,7 +36,8 @@ MAY = {
     "stats": "",
     "arena": "wire",
     "verdicts": "errors spec",
-    "solutions": "digest errors paths printable",
+    "interfaces": "errors paths",
+    "solutions": "digest errors interfaces paths printable",
     "ops": f"{SHARED}",
     "records": f"{SHARED}",
     "peers": "ops",
@@ -44,7 +45,7 @@ MAY = {
     "grading": f"{SHARED} draws ops",
     "measure": f"{GRADING}",
     "engines": f"{GRADING} importing measure",
-    "board": "digest errors files kept paths peaks printable records solutions stats",
+    "board": "digest errors files interfaces kept paths peaks printable records solutions stats",
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",
     "commands": f"{GRADING} importing measure engines board tuning tools",
@@ -59,6 +60,7 @@ NO_TORCH = (
     "cli",
     "digest",
     "errors",
+    "interfaces",
     "kept",
     "paths",
     "peaks",

@@ -59,7 +59,7 @@ class Time(NamedTuple):
 def counted() -> dict[Key, Counted]:
     """Return the counts of everyone but torch.compile, which needs a GPU, by their key."""
     everyone = [each for each in solutions.everyone() if each.handle != "torch_compile"]
-    digests = {each: (each.digest, harness_digest()) for each in everyone}
+    digests = {each: (each.digest, harness_digest(each.op)) for each in everyone}
     return {line.key: line for line in benching.counts(everyone, "run", digests)}
 
 

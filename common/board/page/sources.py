@@ -18,7 +18,7 @@ from pygments.lexers import PythonLexer
 from common.board.page.drawing import link
 from common.kept import Kept
 from common.printable import printable
-from common.solutions import Solution
+from common.solutions import Solution, source
 
 HIGHEST = 6
 """The lowest level of heading that HTML has."""
@@ -38,7 +38,7 @@ def files(solution: Solution) -> dict[str, Path]:
     while waiting:
         path = waiting.pop(0)
         name = path.relative_to(folder).as_posix()
-        if name not in found and path.is_file():
+        if name not in found and (path == solution.path or path.is_file()):
             found[name] = path
             waiting += _helpers(path, folder)
     return found
@@ -96,7 +96,7 @@ def readme(folder: Path, names: Sequence[str]) -> Markup:
 
 
 def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else source(path)
 
 
 def _shown(path: Path) -> str:

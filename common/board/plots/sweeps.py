@@ -3,11 +3,12 @@
 They show the records of the tier `plot`, and those of the board where it has the same cases. A plot
 has panels, a panel has lines, and a line is a median with its 95 % interval at each x. A sweep
 selects its cases by their parameters: `rope-bandwidth` takes the cases with b 1, h 8 and d 256, and
-its x is s.
+its x is s. An op whose cases have a shape is drawn over its rows.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,10 +39,13 @@ class Sweep:
     log2: bool = True
     default: int = 1
     """The x of a case whose parameters do not name it."""
+    width: int | None = None
+    """The last dimension, where the x is of a shape: the number of its rows."""
 
     def at(self, params: Mapping[str, Any]) -> int:
         """Return the x of a case's parameters."""
-        return int(params.get(self.x, self.default))
+        x = params.get(self.x, self.default)
+        return math.prod(x[:-1]) if self.width else int(x)
 
 
 def _masks(op: str, layer: str, widths: list[int]) -> Iterator[Sweep]:
@@ -78,6 +82,18 @@ SWEEPS = (
     *_masks("masked_ffn", "width 1024, intermediate 2048", [1024, 2048]),
 )  # fmt: skip
 """An option that `where` does not name has its default; see `Case.params`."""
+
+
+def _over_rows(rows: Iterable[Record]) -> Iterator[Sweep]:
+    """Yield the sweep of each op whose cases of the tier `plot` have a shape."""
+    cases = [each for each in rows if each.tier == "plot" and "shape" in each.params]
+    for op, params in {each.op: each.params for each in cases}.items():
+        dtype, width = params["dtype"], params["shape"][-1]
+        yield Sweep(
+            f"{op}-rows", op, f"{op}: time over the number of rows",
+            f"rows (of {width} elements, {dtype})", "shape", {"dtype": dtype}, width=width,
+        )  # fmt: skip
+
 
 # --- what a plot shows ----------------------------------------------------------------------------
 
@@ -160,7 +176,7 @@ def files(results: Results, drawn: Iterable[Plot | HostPlot]) -> dict[str, str]:
 def plots(rows: Sequence[Record]) -> list[Plot | HostPlot]:
     """Return the plots that the rows have any times for."""
     found: list[Plot | HostPlot] = []
-    for sweep in SWEEPS:
+    for sweep in (*SWEEPS, *_over_rows(rows)):
         ours = [row for row in rows if row.op == sweep.op and _is_on(sweep, row.params)]
         ours = _of_one_clock(ours)
         # rows for another sweep may lie on this one too
@@ -171,7 +187,8 @@ def plots(rows: Sequence[Record]) -> list[Plot | HostPlot]:
 
 
 def _is_on(sweep: Sweep, params: Mapping[str, Any]) -> bool:
-    return sweep.where == {name: params[name] for name in params if name != sweep.x}
+    same = sweep.where == {name: params[name] for name in params if name != sweep.x}
+    return same and (not sweep.width or params[sweep.x][-1] == sweep.width)
 
 
 def _of_one_clock(rows: Sequence[Record]) -> list[Record]:

@@ -1,0 +1,158 @@
+"""The interface of each op, read from its file as text: nothing of `common/ops` is imported.
+
+A solution that follows from an op's reference, such as eager's, is written from it, and so is the
+README's list of ops; neither needs torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from common.errors import UserError
+from common.paths import OPS, ROOT
+
+WIDTH = 100
+"""The columns of a line."""
+LAST = 1000
+"""The order of an op whose file states none."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """The signature of an op, and its place among the ops."""
+
+    op: str
+    inputs: tuple[str, ...]
+    options: tuple[str, ...]
+    """Each with its default, as Python: `interleaved=False`."""
+    order: int = LAST
+
+    @property
+    def signature(self) -> str:
+        """The op with its inputs and options: `rotate_half(x, *, interleaved=False)`."""
+        options = ("*", *self.options) if self.options else ()
+        return f"{self.op}({', '.join((*self.inputs, *options))})"
+
+    @property
+    def header(self) -> str:
+        """The first lines of a function that takes any option, formatted."""
+        given = [f"{name}: torch.Tensor" for name in self.inputs]
+        given += ["**options: Any"] * bool(self.options)
+        begin, end, inner = f"def {self.op}(", ") -> torch.Tensor:", ", ".join(given)
+        if len(begin + inner + end) <= WIDTH:
+            return begin + inner + end
+        if len(inner) + 4 <= WIDTH:
+            return f"{begin}\n    {inner}\n{end}"
+        return "\n".join([begin, *(f"    {each}," for each in given), end])
+
+    def fill(self, template: str) -> str:
+        """Return a solution's source, made of a template with `$op`, `$header` and `$arguments`.
+
+        `$typing` is the import that the header of an op with options needs.
+        """
+        arguments = [f"{name}={name}" for name in self.inputs] + ["**options"] * bool(self.options)
+        typing = "from typing import Any\n\n" if self.options else ""
+        return Template(template).substitute(
+            op=self.op, header=self.header, arguments=", ".join(arguments), typing=typing
+        )
+
+
+def names() -> list[str]:
+    """Return the names of all ops, which are those of their files; a file may be incomplete."""
+    return sorted(path.stem for path in OPS.glob("[!_.]*.py"))
+
+
+def read(op: str) -> Interface:
+    """Return the interface that an op's file states.
+
+    Raises:
+        UserError: The file cannot be read, or states none.
+    """
+    path = OPS / f"{op}.py"
+    try:
+        if (found := _parsed(op, path.read_text(encoding="utf-8"))) is None:
+            raise UserError(f"{shown(path)} defines no OP: see rotate_half.py")
+        return found
+    except SyntaxError as error:
+        raise UserError(f"{shown(path)}, line {error.lineno}: {error.msg}") from None
+    except (ValueError, OSError, RecursionError) as error:
+        raise UserError(f"{shown(path)}: {error}") from None
+
+
+def known() -> dict[str, Interface]:
+    """Return the interface of each op in the order of boards; another file costs a line."""
+    found = {}
+    for op in names():
+        try:
+            found[op] = read(op)
+        except UserError as error:
+            say_once(str(error))
+    return dict(sorted(found.items(), key=lambda each: (each[1].order, each[0])))
+
+
+@functools.cache
+def say_once(line: str) -> None:
+    """Say on stderr, once, what is wrong with an op's file, which the other ops do without."""
+    print(f"study: {line}: the other ops go on", file=sys.stderr)
+
+
+def shown(path: Path) -> str:
+    """Return the path of an op's file as messages name it."""
+    return str(path.relative_to(ROOT))
+
+
+@functools.cache
+def _parsed(op: str, source: str) -> Interface | None:
+    """Return the interface; None where nothing is called OP."""
+    tree = ast.parse(source)
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    call = next((node.value for node in assigned if "OP" in map(ast.unparse, _targets(node))), None)
+    if call is None:
+        return None
+    calls = [each for node in tree.body if _is_protocol(node) for each in _calls(node)]
+    if not calls:
+        raise ValueError("no typing.Protocol with a `__call__` states the signature of solutions")
+    arguments = calls[0].args
+    options = [
+        f"{option.arg}={_literal(default)}"
+        for option, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    ]
+    inputs = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][1:]
+    return Interface(op, tuple(inputs), tuple(options), _order(call))
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def _is_protocol(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ClassDef) and any(
+        ast.unparse(base).rpartition(".")[2] == "Protocol" for base in node.bases
+    )
+
+
+def _calls(node: ast.stmt) -> Iterator[ast.FunctionDef]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.FunctionDef) and each.name == "__call__":
+            yield each
+
+
+def _literal(default: ast.expr | None) -> str:
+    if isinstance(default, ast.Constant) and isinstance(default.value, str):
+        return f'"{default.value}"'
+    return ast.unparse(default) if default else "..."
+
+
+def _order(call: ast.expr) -> int:
+    """Return the number that `OP = ...(..., order=1)` states."""
+    stated = call.keywords if isinstance(call, ast.Call) else []
+    for keyword in stated:
+        if keyword.arg == "order" and isinstance(keyword.value, ast.Constant):
+            return int(str(keyword.value.value))
+    return LAST

@@ -1,0 +1,179 @@
+"""A new op is one file: docs/ops.md from nothing to a board, and what a wrong file costs."""
+
+import re
+import shutil
+from textwrap import dedent
+
+import pytest
+import torch
+from torch.nn.functional import silu
+
+from common import interfaces, paths
+from common.board import markdown
+from common.commands.leaderboard import READMES
+from common.commands.new import from_reference
+from common.errors import UserError
+from common.paths import ROOT
+from tests.support.study import RIGHT, one_line
+from tests.support.waiting import LONGEST
+
+PAGE = (ROOT / "docs" / "ops.md").read_text()
+CODE = re.compile(r"`(\w+)\.py`.*:\n\n((?: {4}.*\n|\n)+)")
+FILES = {op: dedent(code).strip() + "\n" for op, code in CODE.findall(PAGE)}
+
+
+@pytest.fixture
+def op(repository):
+    """A function that writes an op's file; what was made of it goes with it."""
+    kept = {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()}
+
+    def write(name, text):
+        path = repository / "common" / "ops" / f"{name}.py"
+        path.write_text(text)
+        return path
+
+    yield write
+    for path in repository.rglob("*"):
+        if path.is_file() and path not in kept:
+            path.unlink()
+    for path, content in kept.items():
+        if path.read_bytes() != content:
+            path.write_bytes(content)
+    for handle in ("alice", "bob"):
+        shutil.rmtree(repository / "contributors" / handle, ignore_errors=True)
+
+
+# --- one file -------------------------------------------------------------------------------------
+
+
+def test_the_page_has_two_ops_of_at_most_eighty_lines():
+    assert set(FILES) == {"glu", "layer_norm"}
+    assert all(len(text.splitlines()) <= 80 for text in FILES.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_an_op_of_the_page_has_a_naive_solution_that_passes_and_a_board(
+    study, repository, op, name
+):
+    op(name, FILES[name])
+    ran = study("new", "alice", name, hidden="torch triton numpy rich")
+    assert ran.code == 0, ran.err
+    ran = study("check", "alice", timeout=LONGEST)
+    assert ran.code == 0, ran.out + ran.err
+    assert re.search(rf"alice/{name}, smoke: \d+ PASSED\n", ran.out)
+    text = (repository / "contributors" / "alice" / f"{name}.py").read_text()
+    (repository / "contributors" / "bob").mkdir()
+    wrong = text.replace("    return ", "    return 1.5 * ")
+    (repository / "contributors" / "bob" / f"{name}.py").write_text(wrong)
+    ran = study("check", "bob", timeout=LONGEST)
+    assert ran.code == 1
+    assert "INCORRECT_NUMERICAL" in ran.out
+    ran = study("bench", "--op", name, "--device", "cpu", timeout=LONGEST)
+    assert ran.code == 0, ran.err
+    board = study("leaderboard", "--op", name)
+    assert board.code == 0, board.err
+    for each in ("alice", "(eager", "(torch_compile"):
+        assert f"{each}/{name}" in board.out
+    assert f"{name}: training, modelled for" in board.out
+    assert not board.err
+
+
+def test_the_skeleton_is_written_once_under_a_name_that_a_function_may_have(study, op, repository):
+    ran = study("new", "--new-op", "swish", hidden="torch triton numpy rich")
+    assert ran.code == 0, ran.err
+    assert "wrote common/ops/swish.py; next: docs/ops.md" in ran.out
+    text = (repository / "common" / "ops" / "swish.py").read_text()
+    assert "skeleton" not in text.lower()
+    assert 'name="swish"' in text and "class Swish(Protocol)" in text
+    assert "is there already" in one_line(study("new", "--new-op", "swish"))
+    for name in ("Swish", "2d", "_swish", "class", "a-b"):
+        assert "cannot be an op" in one_line(study("new", "--new-op", name))
+    assert "stands alone" in one_line(study("new", "alice", "--new-op", "swish2"))
+
+
+@pytest.mark.parametrize("name", ["rotate_half", "masked_linear", "masked_ffn"])
+def test_a_reference_is_a_solution_without_anything_of_ours(name):
+    text = from_reference(name)
+    compile(text, name, "exec")
+    assert f"def {name}(" in text and "common" not in re.findall(
+        r"(?m)^(?:from|import) (\w+)", text
+    )
+
+
+def test_a_function_of_torch_that_is_named_like_the_op_is_called(tmp_path, monkeypatch):
+    reference = "def reference(x):\n    return silu(x).exp()\n"
+    (tmp_path / "silu.py").write_text(f"from torch.nn.functional import silu\n\n{reference}")
+    monkeypatch.setattr(paths, "OPS", tmp_path)
+    defined = {}
+    exec(from_reference("silu"), defined)
+    assert torch.equal(defined["silu"](torch.ones(3)), silu(torch.ones(3)).exp())
+
+
+def test_a_reference_that_calls_other_ops_is_no_solution():
+    with pytest.raises(UserError, match="its reference needs common"):
+        from_reference("rope")
+
+
+def test_the_order_of_boards_and_the_readmes_list_follow_from_the_files():
+    assert list(interfaces.known())[:4] == ["rope", "rotate_half", "masked_linear", "masked_ffn"]
+    for name, head in READMES.items():
+        assert markdown.ops(head) in (ROOT / name).read_text()
+
+
+# --- a file that is not whole ---------------------------------------------------------------------
+
+LINE = "study: common/ops/glu.py: OP.reference takes ['x', 'y'], the interface ['x', 'gate']"
+WRONG = FILES["glu"].replace(
+    "def reference(x: torch.Tensor, gate", "def reference(x: torch.Tensor, y"
+)
+UNREAD = FILES["glu"].replace("OP = shaped(", "OP = shaped((")
+NO_PARSE = "study: common/ops/glu.py, line 37: '(' was never closed"
+
+
+def check_line(ran, line):
+    """One line, and the command goes on with the other ops."""
+    assert [each for each in ran.err.splitlines() if "glu" in each] == [
+        f"{line}: the other ops go on"
+    ], ran.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        "check alice",
+        "grade --only alice",
+        "bench --only alice",
+        "compile --only alice",
+        "profile alice",
+    ],
+)
+def test_a_wrong_file_costs_its_op_a_line_and_the_others_nothing(
+    study, op, repository, by_hand, command
+):  # fmt: skip
+    op("glu", WRONG)
+    by_hand("alice", RIGHT)
+    (repository / "contributors" / "alice" / "glu.py").write_text("def glu(x, gate): return x")
+    ran = (
+        study(*command.split(), "--device", "cpu", timeout=LONGEST)
+        if command[:4] != "comp"
+        else (study(*command.split(), timeout=LONGEST))
+    )
+    assert ran.code == 0, ran.out + ran.err
+    check_line(ran, LINE)
+    alone = study(command.split()[0], *command.split()[1:], "--op", "glu", timeout=LONGEST)
+    assert LINE in one_line(alone)
+
+
+@pytest.mark.slow
+def test_a_file_that_does_not_parse_costs_a_line_where_files_are_read_alone(
+    study, op, recorded, by_hand
+):
+    op("glu", UNREAD)
+    for command in ("list", "leaderboard", "new bob rotate_half"):
+        ran = study(*command.split(), hidden="torch triton")
+        assert ran.code == 0, ran.err
+        check_line(ran, NO_PARSE)
+    ran = study("new", "bob", "glu")
+    assert ran.code == 2 and ran.err.splitlines()[-1] == NO_PARSE

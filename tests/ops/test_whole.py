@@ -1,0 +1,119 @@
+"""What is said of an op whose file is not whole, one fault each."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+from common import interfaces, ops, paths
+from common.errors import UserError
+from common.ops import _whole
+from common.ops._skeleton import OP as SKELETON
+from common.ops._skeleton import reference
+
+FILE = "common/ops/skeleton.py"
+AXES = SKELETON.axes
+
+
+def fault(**fields):
+    """What is said of the skeleton with these fields in place of its own."""
+    op = dataclasses.replace(SKELETON, **fields)
+    found = _whole.checked("skeleton", lambda: SimpleNamespace(OP=op))
+    return found if isinstance(found, str) else _whole.tried(found)
+
+
+def two(tier):
+    """Two board cases that differ in the number of rows, of which their twins keep none."""
+    case = next(SKELETON.cases("board"))
+    yield from (dataclasses.replace(case, shape=(rows, 64)) for rows in (2048, 2049))
+
+
+def test_the_skeleton_has_no_fault():
+    assert fault() == ""
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": "another"}, ": OP.name is 'another', not the file's name"),
+        ({"draw": None}, ": OP.draw is None, and is to be called"),
+        ({"tracks": "forward"}, ": OP.tracks is 'forward', no tuple of names: ('x',) has a comma"),
+        ({"interface": object}, ": OP.interface is no typing.Protocol with a `__call__`"),
+        ({"reference": lambda x: x}, ": OP.reference takes ['x'], the interface ['x', 'y']"),
+        ({"differentiable": ()}, ": OP.differentiable is empty"),
+        ({"differentiable": ("x", "z")},
+         ": OP.differentiable names ['z']; the arguments are ['x', 'y']"),
+        ({"slack": {"float32": 4.0}}, ": OP.slack lacks ['bfloat16', 'float16']"),
+        ({"tracks": ("forward",)},
+         ": OP.tracks: 10x2x4x8-float32 is of ['training'], not of ('forward',)"),
+        ({"cases": lambda tier: iter(())}, ": OP.cases: the board has none"),
+        ({"cases": lambda tier: 1 / 0}, ": OP.cases: ZeroDivisionError: division by zero"),
+        ({"cases": two},
+         ": OP.twin: 2048x64-float32 and 2049x64-float32 have twins of one name,"
+         " 36x64-float32-twin"),
+        ({"twin": lambda case: case}, ": OP.twin of 10x2x4x8-float32: `twin` is not true"),
+        ({"reference": lambda x, y: x * z},  # noqa: F821
+         ": OP.reference of 10x2x4x8-float32: NameError: name 'z' is not defined"),
+        ({"reference": lambda x, y: x * y.detach()},
+         ": OP.differentiable: the reference gives y no gradient"),
+        ({"output": lambda case: (*case.shape, 1)[1:]},
+         ": OP.reference of 10x2x4x8-float32: RuntimeError: Mismatch in shape"),
+        ({"axes": lambda case, arguments: {"output": AXES(case, arguments)["output"]}},
+         ": OP.axes of 10x2x4x8-float32: has no entry for 'x', of 4 dimensions"),
+        ({"work": lambda case, direction: 8},
+         ": OP.work of 10x2x4x8-float32: is 8, no common.spec.Work"),
+        ({"facts": None}, ": OP.facts is None, and is to be called"),
+    ],
+)  # fmt: skip
+def test_each_fault_is_a_line_with_the_file_and_the_field(fields, said):
+    line = fault(**fields)
+    assert line.startswith(f"{FILE}{said}") and "\n" not in line
+
+
+def test_two_cases_of_one_name_are_refused_in_any_tier():
+    twice = dataclasses.replace(SKELETON, cases=lambda tier: [*SKELETON.cases(tier)] * 2)
+    name = next(SKELETON.cases("smoke")).name
+    assert _whole.listed(twice, "smoke", "cpu") == (
+        f"{FILE}: OP.cases: 2 cases of smoke have one name, {name}"
+    )
+
+
+@pytest.fixture
+def file(monkeypatch, tmp_path):
+    """A function that writes `skeleton.py` among no other op."""
+    folder = tmp_path / "common" / "ops"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(interfaces, "ROOT", tmp_path)
+    monkeypatch.setattr(interfaces, "OPS", folder)
+    return lambda text: (folder / "skeleton.py").write_text(text)
+
+
+SOURCE = (paths.OPS / "_skeleton.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("OP = shaped(", "OP = shaped((", ", line 38: '(' was never closed"),
+        ("OP = ", "OPERATION = ", " defines no OP: see rotate_half.py"),
+        ("(Protocol)", "",
+         ": no typing.Protocol with a `__call__` states the signature of solutions"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_read_as_text_says_so_too(file, old, new, said, capsys):
+    assert SOURCE.count(old) == 1
+    file(SOURCE.replace(old, new))
+    with pytest.raises(UserError) as raised:
+        interfaces.read("skeleton")
+    assert str(raised.value) == FILE + said
+    interfaces.say_once.cache_clear()
+    assert interfaces.known() == {}
+    assert interfaces.known() == {}
+    assert capsys.readouterr().err == f"study: {FILE}{said}: the other ops go on\n"
+
+
+def test_an_op_that_is_asked_alone_is_an_error(monkeypatch):
+    broken = dataclasses.replace(SKELETON, reference=lambda x, y: reference(x, y).detach())
+    monkeypatch.setattr(ops, "_loaded", lambda name: broken)
+    with pytest.raises(UserError, match=r"^common/ops/skeleton\.py: OP\.reference"):
+        ops.whole(["skeleton"])

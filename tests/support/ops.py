@@ -1,0 +1,15 @@
+"""The ops that the conformance suite takes: every one whose file is whole, and the skeleton."""
+
+import pytest
+
+from common import interfaces, ops
+from common.ops._skeleton import OP as SKELETON
+
+FILES = interfaces.names()
+ALL = [*map(ops.load, ops.names()), SKELETON]
+every_op = pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
+
+
+def lacks(op, what):
+    """The message of a promise that an op's file does not keep."""
+    return f"common/ops/{op.name}.py: {what}"
