@@ -12,7 +12,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from common.board.devices import Device
@@ -256,8 +256,8 @@ def ranking(
     return Table(f"{track.op}: {track.name}", tuple(c.name for c in columns), rows, notes)
 
 
-def summary(tracks: Sequence[Track], about: Mapping[str, About]) -> Table:
-    """Return the README's short table of one op: a row for each solution, its tracks side by side.
+def summary(tracks: Sequence[Track], about: Mapping[str, About], first: int) -> Table:
+    """Return the README's short table of one op: the first solutions, the tracks side by side.
 
     The first track gives the place, the order and the share of the limit. A solution without a
     speed in a track does not cover it whole; a solution without any says what it lacks.
@@ -265,10 +265,16 @@ def summary(tracks: Sequence[Track], about: Mapping[str, About]) -> Table:
     Args:
         tracks: All tracks of one op, the main one first.
         about: The notes; a solution that is not in it has none.
+        first: How many solutions it shows.
     """
+    names = _by_place(tracks)[:first]
+    tracks = [
+        replace(track, entries=tuple(e for e in track.entries if e.solution in names))
+        for track in tracks
+    ]
     main, *others = (f"{track.name} {SPEED.name}" for track in tracks)
     header = (PLACE.name, SOLUTION.name, main, LIMIT.label, *others, NOTE.name)
-    rows = tuple(_short_row(name, tracks, about) for name in _by_place(tracks))
+    rows = tuple(_short_row(name, tracks, about) for name in names)
     return Table(tracks[0].op, header, rows, footnotes(tracks, about, timed=True))
 
 
@@ -329,15 +335,69 @@ def rows(
                     }
 
 
+TIMES: Mapping[str, Sequence[str]] = {
+    "gpu": ("solution", "backward", "graph", "eager", "copy", "dense"),
+    "host": ("solution", "no_grad", "eager"),
+}
+"""The times of a row by clock; see `Record`."""
+CASE_FIELDS = [
+    "device",
+    "op",
+    "track",
+    "case",
+    "direction",
+    "solution",
+    "peer",
+    "verdict",
+    "ranked_by",
+    "peak_memory",
+    *(f"{clock}_{name}" for clock, names in TIMES.items() for name in names),
+]
+"""The names of the fields of a case: medians in microseconds, memory in bytes."""
+
+
+def cases(found: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
+    """Yield a row for each device, track, solution, case and direction, as `rows` does.
+
+    A row whose times an earlier version of the clock took is left out, as on every board.
+    """
+    for device in found:
+        for track in device.tracks.values():
+            for entry in track.entries:
+                if only and not is_among(entry.solution, only):
+                    continue
+                for cell in track.cells:
+                    if row := track.row(entry, cell):
+                        facts = (
+                            device.name,
+                            row.op,
+                            row.track,
+                            *cell,
+                            row.solution,
+                            row.peer,
+                            row.verdict,
+                            row.ranked_by,
+                            row.peak_memory,
+                        )
+                        medians = (
+                            summaries[name].median if name in summaries else None
+                            for summaries, names in zip(
+                                (row.gpu, row.host), TIMES.values(), strict=True
+                            )
+                            for name in names
+                        )
+                        yield dict(zip(CASE_FIELDS, (*facts, *medians), strict=True))
+
+
 def as_json(found: Iterable[Mapping[str, Any]]) -> str:
     """Return a list of objects."""
     return json.dumps(list(found), indent=1, ensure_ascii=False) + "\n"
 
 
-def as_csv(found: Iterable[Mapping[str, Any]]) -> str:
+def as_csv(found: Iterable[Mapping[str, Any]], fields: Sequence[str] = FIELDS) -> str:
     """Return a line of names and a line for each row."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
     writer.writerows(found)
     return text.getvalue()

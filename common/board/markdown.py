@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from common import files, interfaces
 from common.board import table
-from common.board.columns import ranking, summary
+from common.board.columns import SPEED, ranking, summary
 from common.board.devices import (
     Device,
-    Section,
     date,
     devices,
     lines_of,
@@ -21,7 +20,7 @@ from common.board.devices import (
     side_by_side,
 )
 from common.board.plots import overview, sweeps
-from common.board.table import About, Table, named, parts, size
+from common.board.table import MARKS, UNRANKED, About, Table, named, size
 from common.errors import UserError
 from common.paths import PLOTS, ROOT
 from common.printable import printable
@@ -36,9 +35,8 @@ MARKDOWN = re.compile(r"[\\`*\[\]|~]|\b_(?=\W|$)|(?<!\w)_")
 """What would become code, emphasis, a link, a picture, a cell; `_` within a name is none of it."""
 BOARD, PICTURE, OPS = "board", "picture", "ops"
 """The names of the README's markers: `<!-- board -->` stands before, `<!-- /board -->` behind."""
-SIDE_BY_SIDE = "Devices side by side"
-PORTABILITY = """\
-*× eager* of each solution on each device. A dash: it is not ranked there."""
+FIRST = 3
+"""How many solutions of each op the README shows."""
 EXPLANATION = """\
 *× eager* says how many times as fast as plain torch a solution is: the geometric mean, over the
 track's cases, of plain torch's median time over the solution's, taken in turn in one run, with its
@@ -49,28 +47,34 @@ share of dense products where calls follow each other for half a second, as in t
 the GPU's power is the limit of both. *error / eager's* is the rounding error in units of plain
 torch's own. *peak memory* is the most that the calls of any case take beyond inputs and results,
 what autograd keeps for backward among it. Names in parentheses are peers: libraries, not
-contributors. An entry that does not cover its whole track is not ranked.
+contributors. An entry that does not cover its whole track is not ranked. A further device has a
+column of its *× eager*, with a dash where the solution is not ranked there.
 
-*Parts of a call* takes an op's small cases apart: the host's time to launch a call, with autograd
-and under `no_grad`; the GPU's time for a call that is queued already; and the GPU's time to replay
-the CUDA graph of forward, where one can be captured, which a call that waits for the GPU does not
-allow, and follows its inputs, which one that was captured with tables of old angles does not. Calls
-in a row take the longer of host and GPU time each."""
+Every case's times and memory, and the parts of a call, are on the page that `nox -s leaderboard`
+writes (`nox -s leaderboard -- --serve`); `--times` prints them for scripts."""
 
 
 def leaderboard(boards: Iterable[Results], about: Mapping[str, About]) -> str:
-    """Return LEADERBOARD.md: every timed device's rankings, times and plots.
+    """Return LEADERBOARD.md: contents, and every timed device's rankings and plots.
 
-    Two devices or more stand side by side at the end.
+    The first device that has a track shows its ranking; later ones add a column to it.
     """
     found = devices(boards, about)
-    texts = ["# Leaderboard", "Written by `nox -s leaderboard` from `results/`.", EXPLANATION]
-    for device in found:
-        texts += _device(device, about)
-    if len(found) > 1:
-        texts += [f"## {SIDE_BY_SIDE}", PORTABILITY]
-        texts += _all_drawn(side_by_side(found, about))
-    return "\n\n".join(texts) + "\n"
+    contents, texts, shown = [], [], set[str]()
+    for at, device in enumerate(found):
+        beside = {each.title: each for each in side_by_side(found[at:], about)}
+        drawn_here = dict(_rankings(device, beside, about, shown))
+        shown |= drawn_here.keys()
+        if plots := _plots(device.results, about):
+            drawn_here[f"Plots of {device.name}"] = plots
+        links = ", ".join(map(_link, drawn_here))
+        contents.append(f"- {_link(device.name)}" + f": {links}" * bool(links))
+        texts += _device(device)
+        for title, paragraphs in drawn_here.items():
+            texts += [f"### {escaped(title)}", *paragraphs]
+        texts += _absent(device.results)
+    head = ["# Leaderboard", "Written by `nox -s leaderboard` from `results/`."]
+    return "\n\n".join([*head, "\n".join(contents), EXPLANATION, *texts]) + "\n"
 
 
 def drawn(of: Table) -> list[str]:
@@ -91,39 +95,73 @@ def anchor(title: str) -> str:
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
-def _device(device: Device, about: Mapping[str, About]) -> list[str]:
+def _link(title: str) -> str:
+    return f"[{escaped(title)}](#{anchor(title)})"
+
+
+def _device(device: Device) -> list[str]:
     results = device.results
-    run = results.runs[-1]
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    texts = [f"## {escaped(device.name)}", f"{versions}.", *_peak(run.peak), *_memory(results)]
+    peak = _peak(results.runs[-1].peak)
+    return [f"## {escaped(device.name)}", f"{versions}.", *peak, *_memory(results)]
+
+
+def _rankings(
+    device: Device, beside: Mapping[str, Table], about: Mapping[str, About], shown: set[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield the title and the paragraphs of each track that no earlier device has shown."""
     for section in device.sections:
-        texts += _section(section, about)
-    plots = sweeps.files(results, sweeps.plots(sweeps.rows_of(results, about)))
-    texts += [f"![{title}]({path})" for path, title in plots.items()]
-    texts += map(escaped, lines_of(results.left_out("plot")))
+        for track in section.tracks:
+            ranked = ranking(track, about, timed=True)
+            if ranked.title not in shown:
+                joined = _joined(ranked, beside[f"{ranked.title}, {SPEED.name}"])
+                yield ranked.title, drawn(joined)[1:]
+        if section.left_out:
+            title = f"{section.op}: left out on {device.name}"
+            yield title, list(map(escaped, section.left_out))
+
+
+def _joined(ranked: Table, beside: Table) -> Table:
+    """Return a device's ranking with the speeds on later devices behind its own.
+
+    A solution that a later device alone ranks stands last.
+    """
+    at = ranked.header.index(SPEED.name) + 1
+    speeds = {name: cells for name, _, *cells in beside.rows}
+    names = [cells[1].strip(MARKS) for cells in ranked.rows]
+    empty = ("",) * (len(ranked.header) - 2)
+    rows = [*ranked.rows, *((UNRANKED, name, *empty) for name in speeds if name not in names)]
+    others = [
+        (
+            f"on {device}",
+            [
+                speeds[name][i] if name in speeds else UNRANKED
+                for name in (cells[1].strip(MARKS) for cells in rows)
+            ],
+        )
+        for i, device in enumerate(beside.header[2:])
+        if any(cells[i] != UNRANKED for cells in speeds.values())
+    ]
+    return Table(
+        ranked.title,
+        (*ranked.header[:at], *(heading for heading, _ in others), *ranked.header[at:]),
+        tuple(
+            (*cells[:at], *(column[line] for _, column in others), *cells[at:])
+            for line, cells in enumerate(rows)
+        ),
+        tuple(dict.fromkeys((*ranked.footnotes, *beside.footnotes))),
+    )
+
+
+def _plots(results: Results, about: Mapping[str, About]) -> list[str]:
+    files = sweeps.files(results, sweeps.plots(sweeps.rows_of(results, about)))
+    pictures = [f"![{title}]({path})" for path, title in files.items()]
+    return [*pictures, *map(escaped, lines_of(results.left_out("plot")))]
+
+
+def _absent(results: Results) -> list[str]:
     absent = [f"- {peer}: {reason}" for peer, reason in results.absent.items()]
-    return texts + (["Absent:", "\n".join(absent)] if absent else [])
-
-
-def _section(section: Section, about: Mapping[str, About]) -> list[str]:
-    texts = [] if section.tracks else [f"**{section.op}**"]
-    for track in section.tracks:
-        texts += drawn(ranking(track, about, timed=True))
-        texts += _all_drawn(table.times(track))
-    texts += map(escaped, section.left_out)
-    memory = [each for track in section.tracks for each in table.memory(track)]
-    texts += _folded(f"{section.op}: peak memory", memory)
-    return texts + _folded(f"{section.op}: parts of a call", parts(section.rows))
-
-
-def _folded(title: str, tables: Sequence[Table]) -> list[str]:
-    """Return tables that few readers want, folded."""
-    summary = f"<details>\n<summary>{title}</summary>"
-    return [summary, *_all_drawn(tables), "</details>"] if tables else []
-
-
-def _all_drawn(tables: Iterable[Table]) -> list[str]:
-    return [text for each in tables for text in drawn(each)]
+    return ["Absent:", "\n".join(absent)] if absent else []
 
 
 def _peak(peak: Mapping[str, Any]) -> list[str]:
@@ -155,11 +193,12 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def board(boards: Iterable[Results], about: Mapping[str, About]) -> str:
-    """Return one short table an op of the first device, and a line for each other device."""
+    """Return the first solutions of each op on the first device, and a line for each other."""
     first, *others = devices(boards, about)
     texts = [f"### {escaped(first.name)}"]
     for section in first.sections:
-        texts += drawn(summary(section.tracks, about)) if section.tracks else [f"**{section.op}**"]
+        known = section.tracks
+        texts += drawn(summary(known, about, FIRST)) if known else [f"**{section.op}**"]
         texts += map(escaped, section.left_out)
     return "\n\n".join([*texts, *_others(others)])
 
@@ -204,8 +243,7 @@ def _others(others: Sequence[Device]) -> list[str]:
     """Return a line for each other device: its section, its date and the fastest of each op."""
     if not others:
         return []
-    link = f"[side by side](LEADERBOARD.md#{anchor(SIDE_BY_SIDE)})"
-    words = f"The fastest solution of each op, with its × eager; all devices {link}."
+    words = "The fastest solution of each op, with its × eager."
     return ["### Other devices", words, "\n".join(map(_other, others))]
 
 

@@ -29,6 +29,7 @@ WAYS = {
     "--model": "modelled beside measured times; writes nothing",
     "--json": "print the boards as a list of objects; writes nothing",
     "--csv": "print the boards as a table for scripts; writes nothing",
+    "--times": "print each case's times and memory as a table for scripts; writes nothing",
     "--serve": "draw the page and show it at a local address",
 }
 
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         return _side_by_side(of_op, about, options.only)
     if options.model:
         return _modelled(of_op, about, options.only)
-    if options.json or options.csv:
+    if options.json or options.csv or options.times:
         return _export(of_op, about, options)
     if options.serve:
         return _serve(boards)
@@ -155,7 +156,11 @@ def _export(
     from common.board import columns
     from common.board.devices import devices
 
-    rows = columns.rows(devices(boards, about), about, options.only or "")
+    found, only = devices(boards, about), options.only or ""
+    if options.times:
+        print(columns.as_csv(columns.cases(found, only), columns.CASE_FIELDS), end="")
+        return 0
+    rows = columns.rows(found, about, only)
     print(columns.as_json(rows) if options.json else columns.as_csv(rows), end="")
     return 0
 

@@ -162,19 +162,29 @@ def test_a_device_without_a_ranked_solution_has_a_line_and_no_picture():
 def test_the_readmes_links_lead_to_sections_of_the_leaderboard():
     board = markdown.board([FAST, SLOW, of("Third", row())], about())
     linked = {part.split(")")[0] for part in board.split("LEADERBOARD.md#")[1:]}
-    assert linked == {"a-gpu", "third", "devices-side-by-side"}
+    assert linked == {"a-gpu", "third"}
     assert linked < anchors(markdown.leaderboard([FAST, SLOW, of("Third", row())], about()))
     turned = markdown.board([measured("z", (30, ["rope"])), FAST], about())
     assert "(LEADERBOARD.md#gpu-fast-2)" in turned
 
 
-def test_the_leaderboard_ends_with_the_devices_side_by_side():
+def test_a_later_device_has_a_column_of_its_speeds_in_the_leaderboards_rankings():
+    later = of("A GPU", row(us=10.0), row("bob/rope", us=4.0), row(case="c2", track="extended"))
+    board = markdown.leaderboard([later, FAST], about())
+    assert "|  | solution | × eager | on A GPU | worst share of limit |" in board
+    assert "| 1 | alice/rope | 4.00 ± 0.00 | 2.00 |" in board.replace("4.00 |", "4.00 ± 0.00 |")
+    assert "| – | bob/rope |  | 5.00 |" in board, "the later device alone ranks it"
+    assert board.index("### rope: core") < board.index("## A GPU") < board.index("### rope: ext")
+    assert board.count("### rope: core") == 1
+    assert "| on " not in markdown.leaderboard([later], about())
+
+
+def test_the_contents_link_every_heading_of_the_leaderboard():
     board = markdown.leaderboard([SLOW, FAST], about())
-    *_, sections = board.split("## Devices side by side")
-    assert "| solution | GPU (fast) 2 | A GPU |" in sections
-    assert "| alice/rope | 4.00 | 2.00 |" in sections
-    assert board.index("## GPU (fast) 2") < board.index("## A GPU") < board.index("## Devices")
-    assert "side by side" not in markdown.leaderboard([SLOW], about())
+    contents = board.partition("*× eager*")[0]
+    linked = {part.split(")")[0] for part in contents.split("](#")[1:]}
+    assert linked == anchors(board) - {"leaderboard"}
+    assert {"gpu-fast-2", "rope-core", "a-gpu"} <= linked
 
 
 def test_the_terminal_shows_the_devices_side_by_side():

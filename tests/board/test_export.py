@@ -1,6 +1,7 @@
 """`leaderboard` for scripts: the boards as JSON and CSV, and the page at a local address."""
 
 import csv
+import dataclasses
 import io
 import json
 import signal
@@ -12,7 +13,7 @@ import pytest
 
 from common.board import columns
 from common.board.devices import devices
-from tests.support.boards import ABOUT, TIMED
+from tests.support.boards import ABOUT, TIMED, row
 from tests.support.study import environment
 from tests.support.waiting import LONGEST
 
@@ -52,7 +53,19 @@ def test_both_formats_say_the_same():
     assert read == texts
 
 
-@pytest.mark.parametrize("option", ["--json", "--csv"])
+def test_a_case_has_its_medians_by_clock_and_its_memory():
+    rows = [row(peak_memory=9), row("bob/rope", case="c2")]
+    results = dataclasses.replace(TIMED, rows=rows)
+    alice, bob = columns.cases(devices([results], ABOUT))
+    assert (alice["case"], alice["direction"], alice["peak_memory"]) == ("c1", "forward", 9)
+    assert (alice["gpu_solution"], alice["gpu_eager"], alice["gpu_copy"]) == (10.0, 20.0, 5.0)
+    assert alice["gpu_graph"] is alice["host_no_grad"] is None
+    assert [bob["solution"]] == [
+        r["solution"] for r in columns.cases(devices([results], ABOUT), "bob")
+    ]
+
+
+@pytest.mark.parametrize("option", ["--json", "--csv", "--times"])
 @pytest.mark.slow
 def test_the_command_prints_data_alone_and_writes_nothing(study, repository, recorded, option):
     ran = study("leaderboard", option, "--only", "house", hidden="torch triton matplotlib jinja2")
@@ -61,7 +74,9 @@ def test_the_command_prints_data_alone_and_writes_nothing(study, repository, rec
         (row,) = json.loads(ran.out)
     else:
         (row,) = csv.DictReader(io.StringIO(ran.out))
-    assert row["solution"] == "house/rope" and float(row["times_eager"]) == pytest.approx(2.5)
+    assert row["solution"] == "house/rope"
+    times = float(row["gpu_eager"]) / float(row["gpu_solution"]) if option == "--times" else None
+    assert float(times or row["times_eager"]) == pytest.approx(2.5)
     assert not (repository / "LEADERBOARD.md").exists()
     assert not (repository / "site").exists()
 

@@ -5,13 +5,14 @@ import hashlib
 import json
 import re
 import zlib
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from common import kept, paths
 from common.board.devices import Device, sections
-from common.board.page import drawing, sources, views
+from common.board.page import charts, drawing, sources, views
 from common.board.page import site as pages
 from common.board.page.drawing import TEMPLATES
 from common.board.page.views import Site
@@ -274,3 +275,14 @@ def test_a_device_without_times_shows_verdicts_and_says_so(tmp_path, alice):
 def test_records_of_nobody_draw_a_page_that_says_so(tmp_path):
     text, parts = drawn(tmp_path, of(tmp_path, [row()]))
     assert 'data-first="missing"' in text and "missing" in parts
+
+
+def test_a_solution_has_one_hue_in_all_charts():
+    entries = [("a/rope", False), ("b/rope", False), ("eager/rope", True), ("a/new", False)]
+    site = Site(
+        [], [SimpleNamespace(name=name, op=name[-4:], peer=peer) for name, peer in entries], {}
+    )
+    assert site.hues == {"a/rope": 0, "b/rope": 1, "eager/rope": 0, "a/new": 0}
+    series = [{"name": "b/rope"}, {"name": "copy of the same bytes"}]
+    drawn = json.loads(charts.Chart("", "", "", ["c1"], series).json(site.hues))
+    assert [each["hue"] for each in drawn["series"]] == [1, None]

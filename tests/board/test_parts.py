@@ -1,15 +1,12 @@
 """What a small call is made of, with numbers worked out by hand."""
 
-import dataclasses
-
 import pytest
 from msgspec.structs import replace
 
-from common.board import markdown, table
+from common.board import table
 from common.board.ranking import rank
 from common.board.table import parts
-from tests.support.boards import ABOUT, TIMED, failed, row, summary
-from tests.support.markdown import columns
+from tests.support.boards import failed, row, summary
 
 
 def forward(solution="alice/rope", us=10.0, host=30.0, graph=8.0, **fields):
@@ -94,20 +91,3 @@ def test_backward_alone_stands_beside_what_the_gpus_time_ranks():
     assert "(backward alone)" in both.title
     (plain,) = table.times(rank([row(direction="backward")])[0])
     assert plain.rows[0][1:] == ("10.0",), "a record from before it was measured"
-
-
-def test_the_leaderboard_folds_each_ops_parts_and_the_readme_has_none():
-    other = forward("alice/rope", op="rotate_half", case="c7")
-    results = dataclasses.replace(TIMED, rows=[forward(), forward("gone/rope"), other])
-    board = markdown.leaderboard([results], ABOUT)
-    opened, *folded = board.split("<details>\n")
-    assert "c1, median" not in opened
-    for text, op, case in zip(folded, ("rope", "rotate_half"), ("c1", "c7"), strict=True):
-        inside, closed, _ = text.partition("\n\n</details>")
-        assert closed
-        assert inside.startswith(f"<summary>{op}: parts of a call</summary>\n\n**{case}, median µs")
-        assert "\n\n| solution | forward: host |" in inside, "else GitHub shows no table"
-        lines = [line for line in inside.splitlines() if line.startswith("|")]
-        assert {columns(line) for line in lines} == {9}
-        assert len(lines) == 3, "of one solution, and not of one who is gone"
-    assert "parts of a call" not in markdown.board([results], ABOUT)

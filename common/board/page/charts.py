@@ -46,14 +46,14 @@ class Chart:
     log_y: bool = True
     dates: bool = False
 
-    @property
-    def json(self) -> str:
-        """The chart as JSON."""
+    def json(self, hues: Mapping[str, int]) -> str:
+        """Return the chart as JSON; a solution has the number of its hue in every chart."""
         fields = {name: getattr(self, name) for name in
                   ("title", "x_label", "y_label", "log_x", "log_y", "dates")}  # fmt: skip
+        series = [{**each, "hue": hues.get(each["name"])} for each in self.series]
         named = bool(self.x) and isinstance(self.x[0], str)
         axis = {"names": list(self.x)} if named else {"x": list(self.x)}
-        return msgspec.json.encode({**fields, **axis, "series": self.series}).decode()
+        return msgspec.json.encode({**fields, **axis, "series": series}).decode()
 
 
 def times(track: Track, direction: str) -> Chart:

@@ -102,12 +102,15 @@ def _charts(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
         for section, track in _tracks(shown):
             for direction in track.directions:
                 name = f"times/{shown.slug}/{section.op}/{track.name}/{direction}"
-                yield name, charts.times(track, direction).json
+                yield name, charts.times(track, direction).json(site.hues)
         for name, chart in swept[shown.slug].items():
-            yield name, chart.json
+            yield name, chart.json(site.hues)
         for solution in site.solutions:
             if points := shown.history(solution):
-                yield f"history/{shown.slug}/{solution.name}", charts.history(points).json
+                yield (
+                    f"history/{shown.slug}/{solution.name}",
+                    charts.history(points).json(site.hues),
+                )
 
 
 def _swept(site: Site, shown: Shown) -> Iterator[tuple[str, charts.Chart]]:

@@ -140,6 +140,16 @@ class Site:
         """Every solution's name."""
         return [each.name for each in self.solutions]
 
+    @cached_property
+    def hues(self) -> dict[str, int]:
+        """The number of each solution's hue: its place among the op's contributors or peers."""
+        places: Counter[tuple[str, bool]] = Counter()
+        found = {}
+        for each in self.solutions:
+            found[each.name] = places[each.op, each.peer]
+            places[each.op, each.peer] += 1
+        return found
+
     def first(self, op: str) -> tuple[Shown, Track] | None:
         """Return the op's main track on the first device that has it."""
         found = ((shown, shown.section(op)) for shown in self.devices)

@@ -56,11 +56,14 @@ function options(figure, chart, log, shown) {
     height: 280 + (chart.names ? across.size : 40),
     scales: { x: { time: chart.dates, distr: chart.log_x ? 3 : 1, log: 2, ...span }, y: { distr: log ? 3 : 1, range: (plot) => reach(plot, chart, log) } },
     axes: [across, { ...text, label: chart.y_label, size: 64, values: (_, ticks) => ticks.map(number) }],
-    series: [xSeries(figure, chart), ...chart.series.map((each, at) => series(figure, each, at, shown[at + 1]))],
+    series: [xSeries(figure, chart), ...chart.series.map((each, at) => series(figure, chart, each, at, shown[at + 1]))],
     hooks: { drawSeries: [(plot, at) => at && whiskers(plot, at, chart.series[at - 1])] },
     cursor: { points: { size: 9 }, focus: { prox: 24 } },
     focus: { alpha: 0.2 },
-    legend: { live: true },
+    legend: {
+      live: true,
+      markers: { fill: (plot, at) => (chart.series[at - 1]?.peer ? "transparent" : plot.series[at].stroke(plot, at)) },
+    },
   };
 }
 
@@ -78,21 +81,22 @@ function xSeries(figure, chart) {
     if (chart.names) return chart.names[value];
     return chart.dates ? day(value) : number(value);
   };
-  return { label: chart.x_label.split(" (")[0] || figure.dataset.x, value: (_, value) => (value === null ? "–" : text(value)) };
+  return { label: chart.x_label.split(" (")[0] || figure.dataset.x, value: (_, value) => (value === null ? "" : text(value)) };
 }
 
-function series(figure, each, at, show) {
+function series(figure, chart, each, at, show) {
   const mine = figure.dataset.mine.split(" ");
   const others = mine[0] && !mine.includes(each.name);
-  const stroke = others ? ink("other") : ink(`hue${at % HUES}`);
+  const stroke = others ? ink("other") : ink(each.hue === null && each.peer ? "quiet" : `hue${(each.hue ?? at) % HUES}`);
   return {
     label: each.name,
     show: show ?? true,
     stroke,
     width: mine.includes(each.name) ? 3 : 1.5,
     dash: each.peer ? [5, 4] : undefined,
-    points: { show: true, size: others ? 4 : 7, fill: stroke },
-    value: (_, value) => number(value),
+    paths: chart.names ? () => null : undefined, // named cases have no order: dots alone
+    points: { show: true, size: others ? 4 : 7, fill: each.peer ? ink("paper") : stroke },
+    value: (_, value) => (value === null ? "" : number(value)),
   };
 }
 
