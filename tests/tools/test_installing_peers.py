@@ -265,6 +265,7 @@ def test_bench_says_it_at_its_start(monkeypatch, capsys):
         address=None,
         install=False,
         stations=None,
+        missing=None,
     )
     assert bench.run(words) == 0
     (line,) = capsys.readouterr().err.splitlines()
