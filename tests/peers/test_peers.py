@@ -13,7 +13,7 @@ from importlib import metadata
 import pytest
 import torch
 
-from common import ops, solutions
+from common import ops, solutions, wire
 from common.grading.sweep import Sweep
 from common.measure import machine
 from common.paths import CONTRIBUTORS, PEERS, ROOT
@@ -132,7 +132,8 @@ def test_what_is_prepared_is_left_out_of_the_timed_call():
     session.bind = lambda call: ({"t": torch.zeros(1)}, {})
     session.tensor = lambda slot: None
     session.prepare = prepare
-    call = timed._timed_call(session, {"upstream": None, "differentiable": []}, changes=False)
+    given = wire.Arguments({}, [], {}, [], {}, wire.Slot(0, 4, "float32", (1,), (1,)))
+    call = timed._timed_call(session, given, changes=False)
     assert done == ["prepared"]
     call.forward(), call.forward()
     assert done == ["prepared", "called", "called"]
