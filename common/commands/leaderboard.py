@@ -12,6 +12,7 @@ from common import paths, solutions
 from common.commands import bench
 from common.commands import options as shared
 from common.errors import UserError
+from common.importing import require
 from common.processes import cores, processes
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show the board from the records; write LEADERBOARD.md, the README's board, plots and page."""
+    require(["rich"])  # before the records are read
     boards, about = _recorded(options), shared.about()
     of_op = [results.of_op(options.op) for results in boards]
     if options.compare:
