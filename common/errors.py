@@ -26,7 +26,7 @@ class ServerEnded(Exception):
 
 
 class Kind(enum.StrEnum):
-    """What is behind a failure, where something follows from it; reasons are for people alone."""
+    """The kind of a failure, by which code decides; reasons are for people alone."""
 
     NONE = ""
     """Nothing that anyone needs to know."""

@@ -217,12 +217,11 @@ def left_out(root: Path = CONTRIBUTORS) -> dict[str, str]:
     Of names that differ in case alone, which some disks take for one, the last is kept: of `Alice`
     and `alice`, `alice`.
     """
-    peers = {each.handle for each in discover(PEERS)} if root == CONTRIBUTORS else set()
     folders, inside = _folders(root), Path(os.path.realpath(root))
     kept = {_caseless(folder): folder.name for folder in folders}
     found = {}
     for folder in folders:
-        if folder.name in peers:
+        if root == CONTRIBUTORS and (PEERS / folder.name).is_dir():
             found[folder.name] = "rename the folder, a peer has its name"
         elif (other := kept[_caseless(folder)]) != folder.name:
             found[folder.name] = f"rename the folder, it differs from {other} in case alone"

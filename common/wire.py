@@ -23,7 +23,7 @@ STACK = signal.SIGUSR1
 
 
 class Struct(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What one line holds."""
+    """The content of one line."""
 
 
 # --- to and from the fork server ------------------------------------------------------------------

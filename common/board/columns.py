@@ -69,7 +69,7 @@ Text = Callable[[Standing], str]
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """What all boards have in common of one column; a board that it lacks a way for goes without.
+    """One column of every board; a board for which it has no text goes without it.
 
     `text`, `short` and `brief` say what a cell holds in LEADERBOARD.md; in a terminal, where it
     differs; and in the README.

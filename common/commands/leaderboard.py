@@ -48,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show the board from the records; write LEADERBOARD.md, the README's board, plots and page."""
-    require(["rich"])  # before the records are read
+    if not (exported := options.json or options.csv or options.times):
+        require(["rich"])  # before the records are read
     boards, about = _recorded(options), shared.about()
     of_op = [results.of_op(options.op) for results in boards]
     if options.compare:
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         return _side_by_side(of_op, about, options.only)
     if options.model:
         return _modelled(of_op, about, options.only)
-    if options.json or options.csv or options.times:
+    if exported:
         return _export(of_op, about, options)
     if options.serve:
         return _serve(boards)

@@ -126,7 +126,7 @@ class Attempt:
 
 
 class Do(Enum):
-    """What a step does with an attempt, in words."""
+    """The action of a step on an attempt, in words."""
 
     FORWARD = "forward"
     """Call the solution; the calls of the same round so far keep their outputs."""

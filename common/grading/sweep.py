@@ -48,7 +48,7 @@ Grade = Callable[[Problem, Worker, int], Verdicts]
 
 
 class Role(enum.Enum):
-    """What a worker of eager is for, in which no solution is graded."""
+    """The purpose of a worker of eager, in which no solution is graded."""
 
     BASELINE = enum.auto()
     """It is timed beside each solution."""
@@ -112,7 +112,7 @@ class _Doubt(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What all cases of one call of `Sweep.grade` have in common."""
+    """The arguments that all cases of one call of `Sweep.grade` share."""
 
     op: Op[Any]
     draws: Draws

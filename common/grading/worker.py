@@ -50,7 +50,7 @@ class Died(Failure):
 
 
 class State(enum.Enum):
-    """What stands behind a worker."""
+    """The state of a worker."""
 
     UNSTARTED = "no process: the next request starts one"
     ALIVE = "a process, which is asked"

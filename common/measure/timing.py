@@ -101,7 +101,7 @@ def time_case(
 
 
 class Cause(Enum):
-    """What may end an attempt to time a case, and may be another's doing."""
+    """The causes that may end an attempt to time a case, and may be another's doing."""
 
     OUT_OF_MEMORY = "the GPU's memory ran out"
     KILLED = "a SIGKILL of unknown origin ended the solution's process"

@@ -101,7 +101,7 @@ class ShapedCase(Case):
 
 @dataclass(frozen=True, kw_only=True)
 class _Shaped:
-    """What the fields of the op are computed from."""
+    """The arguments of `shaped`, from which the fields of the op are computed."""
 
     case: type[ShapedCase]
     rows: tuple[str, ...]

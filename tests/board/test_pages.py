@@ -32,7 +32,7 @@ BOTH = [
 
 def summarized(rows, about=ABOUT):
     ((_, tracks),) = table.tracks_by_op(rows)
-    return summary(tracks, about)
+    return summary(tracks, about, first=len(rows))
 
 
 def everyone(rows):

@@ -102,7 +102,7 @@ class Launch(NamedTuple):
 
 
 class Observer(Protocol):
-    """What looks for conflicts of programs, or counts their traffic."""
+    """A watcher of accesses: it looks for conflicts of programs, or counts their traffic."""
 
     def begin_launch(self, spans: tuple[Span, ...]) -> None:
         """Begin a launch with these arguments."""
