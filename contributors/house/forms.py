@@ -44,13 +44,6 @@ def ceil_div(length, block):
     return -(-length // block)
 
 
-def planned(function):
-    """Keep what a function plans, by its arguments and by the form that tests ask for."""
-    kept = functools.lru_cache(maxsize=1024)(lambda form, *arguments: function(*arguments))
-    return lambda *arguments: kept(forced, *arguments)
-
-
-@planned
 def height_of(tokens, depths, columns):
     """Return the rows of a partition's tiles for a product with [depths, columns].
 

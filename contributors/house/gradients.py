@@ -1,7 +1,5 @@
 """Gradients of weights: sums over the tokens of either kind, split in a fixed order."""
 
-from math import prod
-
 import torch
 import triton
 import triton.language as tl
@@ -198,9 +196,9 @@ def shares_of(tiles, steps):
 
 
 def weight_gradients(s, g, x, plan):
-    """Return the gradients of the visual and the textual weights, [2, outputs, inputs].
+    """Return the gradients of the visual weights and then of the textual ones.
 
-    They are [2, pairs, outputs, inputs] if g is sorted.
+    They are [2 * pairs, outputs, inputs]; a g that is not sorted has one pair.
 
     Args:
         s: The sequence that gets the launches.
@@ -208,12 +206,12 @@ def weight_gradients(s, g, x, plan):
         x: The factor of those products, Rows of [tokens, inputs] or [1, rows, inputs].
         plan: The mask's partition.
     """
-    pairs = g.matrix.shape[:1] if g.how == SORTED else ()
+    pairs = g.matrix.shape[0] if g.how == SORTED else 1
     g, x = (one._replace(matrix=one.matrix.flat()) for one in (g, x))
     outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
     if not plan.tokens:
-        return s.zeros(2, *pairs, outputs, inputs)
-    d_w, pairs = s.empty(2, *pairs, outputs, inputs), prod(pairs)
+        return s.zeros(2 * pairs, outputs, inputs)
+    d_w = s.empty(2 * pairs, outputs, inputs)
     form = form_of(g.matrix.dtype, g.matrix, x.matrix, height=height_of_sums(plan.tile))
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     g_how, g_tiles = tiles_of_rows(g.matrix, g.how, plan.rows, k, m, form)

@@ -7,7 +7,7 @@ from forms import height_of
 from gated import down_gradient, up
 from gradients import weight_gradients
 from operators import traced, unused
-from partition import Sorted, plan_of, rows_of_plan
+from partition import Sorted, kept_plan, plan_of, rows_of_plan, sort
 from products import product
 from rows import SORTED, Rows, kept, pack, rows_for
 from sequence import Direction
@@ -15,13 +15,16 @@ from torch.compiler import is_compiling
 
 
 @functools.partial(Direction, pairs=((1, 3), (4, 6)))
-def _forward(s, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, order):
-    """Plan the output [tokens, width], the gates [2, rows, inner] to keep, and x's copy."""
-    plan = Sorted.of(tokens, tile, order)
+def _forward(s, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, mask, order):
+    """Plan the output [tokens, width], the gates [2, rows, inner] to keep, x's packed copy, if
+    there is one, and a new mask's order.
+    """
+    new = sort(s, tile, mask) if mask else None
+    plan = Sorted.of(tokens, tile, new or order)
     x = rows_for(s, plan, x, 2 * w1.shape[0])
     weights = (w1.T, w3.T, u1.T, u3.T)
     hidden, gates = up(s, x, weights, (to_w3, to_u3), plan, keep)
-    return product(s, Rows(hidden, SORTED), (w2.T, u2.T), plan), gates, x.packed
+    return product(s, Rows(hidden, SORTED), (w2.T, u2.T), plan), gates, x.packed, new
 
 
 @Direction
@@ -39,23 +42,29 @@ def _backward_down(s, tokens, tile, of_up, of_down, g, x, w2, u2, gates, packed,
 
 @Direction
 def _backward_up(s, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, packed, order):
-    """Plan d_x and the gradients of w1 and w3, u1 and u3 [2, 2, inner, width], or None."""
+    """Plan d_x and the gradients of w1 and w3, u1 and u3 [4, inner, width], or None."""
     plan, d_gates = Sorted.of(tokens, tile, order), Rows(d_gates, SORTED)
     d_x = product(s, d_gates, (w1, u1, w3, u3), plan) if of_x else None
     d_up = weight_gradients(s, d_gates, kept(plan, x, packed), plan) if of_up else None
     return d_x, d_up
 
 
-def _plan(x, w1, mask):
-    return plan_of(mask, height_of(*x.shape, 2 * w1.shape[0]))
+def _height(x, w1):
+    return height_of(*x.shape, 2 * w1.shape[0])
 
 
-def _run_forward(plan, keep, *tensors):
-    return _forward((plan.tokens, plan.tile, keep), *tensors, plan.sorted)
+def _run_forward(mask, keep, x, w1, *others):
+    """Return the output, the gates and x's packed copy, or None, and the mask's partition."""
+    plan = kept_plan(mask, _height(x, w1))
+    how = plan.tokens, plan.tile, keep
+    out, gates, packed, new = _forward(how, x, w1, *others, *plan.given(mask))
+    if new is not None:
+        plan.sorted = new
+    return out, gates, packed, plan
 
 
 def _run_backward(plan, of_x, of_up, of_down, g, x, w1, w2, w3, u1, u2, u3, gates, packed):
-    """Return d_x, those of w1 and w3 [2, 2, inner, width], and of w2 [2, width, inner], or None.
+    """Return d_x, those of w1 and w3 [4, inner, width], and of w2 [2, width, inner], or None.
 
     Two directions, so that the memory of g's copy and of hidden is free in the second one.
     """
@@ -72,7 +81,7 @@ def _run_backward(plan, of_x, of_up, of_down, g, x, w1, w2, w3, u1, u2, u3, gate
 
 def _by_argument(d_x, d_up, d_down):
     """Return the gradients in the order of the arguments."""
-    w1, w3, u1, u3 = [None] * 4 if d_up is None else d_up.flatten(0, 1).unbind()
+    w1, w3, u1, u3 = [None] * 4 if d_up is None else d_up.unbind()
     w2, u2 = (None, None) if d_down is None else d_down.unbind()
     return d_x, w1, w2, w3, u1, u2, u3, None
 
@@ -80,8 +89,8 @@ def _by_argument(d_x, d_up, d_down):
 class _MaskedFFN(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w1, w2, w3, u1, u2, u3, mask):
-        ctx.plan, tensors = _plan(x, w1, mask), (x, w1, w2, w3, u1, u2, u3)
-        out, gates, packed = _run_forward(ctx.plan, True, *tensors)
+        tensors = x, w1, w2, w3, u1, u2, u3
+        out, gates, packed, ctx.plan = _run_forward(mask, True, *tensors)
         ctx.save_for_backward(*tensors, gates, packed)
         return out
 
@@ -116,7 +125,7 @@ def masked_ffn(
         return _operator(*tensors, mask)[0] if is_compiling() else _MaskedFFN.apply(*tensors, mask)
     if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
         return _apply(*tensors, mask)
-    return _run_forward(_plan(x, w1, mask), False, *tensors)[0]
+    return _run_forward(mask, False, *tensors)[0]
 
 
 # --- torch.compile takes each direction as one operator, and looks into neither -------------------
@@ -128,13 +137,13 @@ Tensor = torch.Tensor
 def _operator(
     x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
-    return tuple(_run_forward(_plan(x, w1, mask), True, x, w1, w2, w3, u1, u2, u3)[:2])
+    return tuple(_run_forward(mask, True, x, w1, w2, w3, u1, u2, u3)[:2])
 
 
 @_operator.register_fake
 def _(x, w1, w2, w3, u1, u2, u3, mask):
     return x.new_empty(x.shape), x.new_empty(
-        2, rows_of_plan(x.shape[0], height_of(*x.shape, 2 * w1.shape[0])), w1.shape[0]
+        2, rows_of_plan(x.shape[0], _height(x, w1)), w1.shape[0]
     )
 
 
@@ -144,12 +153,12 @@ def _backward_operator(
     mask: Tensor, gates: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     wanted, weights = (True, True, True), (w1, w2, w3, u1, u2, u3)
-    return _run_backward(_plan(x, w1, mask), *wanted, g, x, *weights, gates, None)
+    return _run_backward(plan_of(mask, _height(x, w1)), *wanted, g, x, *weights, gates, None)
 
 
 @_backward_operator.register_fake
 def _(g, x, w1, w2, w3, u1, u2, u3, mask, gates):
-    return x.new_empty(x.shape), x.new_empty(2, 2, *w1.shape), x.new_empty(2, *w2.shape)
+    return x.new_empty(x.shape), x.new_empty(4, *w1.shape), x.new_empty(2, *w2.shape)
 
 
 def _save(ctx, inputs, output):

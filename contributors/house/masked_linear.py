@@ -4,7 +4,7 @@ import torch
 from forms import height_of
 from gradients import weight_gradients
 from operators import traced, unused
-from partition import Sorted, plan_of
+from partition import Sorted, kept_plan, plan_of, sort
 from products import product
 from rows import Rows, kept, pack, rows_for
 from sequence import Direction
@@ -12,11 +12,12 @@ from torch.compiler import is_compiling
 
 
 @Direction
-def _forward(s, tokens, tile, x, w_v, w_t, order):
-    """Plan the output [tokens, out] and x's packed copy, if there is one."""
-    plan = Sorted.of(tokens, tile, order)
+def _forward(s, tokens, tile, x, w_v, w_t, mask, order):
+    """Plan the output [tokens, out], x's packed copy, if there is one, and a new mask's order."""
+    new = sort(s, tile, mask) if mask else None
+    plan = Sorted.of(tokens, tile, new or order)
     x = rows_for(s, plan, x, w_v.shape[0])
-    return product(s, x, (w_v.T, w_t.T), plan), x.packed
+    return product(s, x, (w_v.T, w_t.T), plan), x.packed, new
 
 
 @Direction
@@ -32,12 +33,17 @@ def _backward(s, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
     return d_x, d_w
 
 
-def _plan(x, w_v, mask):
-    return plan_of(mask, height_of(*x.shape, w_v.shape[0]))
+def _height(x, w_v):
+    return height_of(*x.shape, w_v.shape[0])
 
 
-def _run_forward(plan, x, w_v, w_t):
-    return _forward((plan.tokens, plan.tile), x, w_v, w_t, plan.sorted)
+def _run_forward(x, w_v, w_t, mask):
+    """Return the output, x's packed copy, or None, and the mask's partition."""
+    plan = kept_plan(mask, _height(x, w_v))
+    out, packed, new = _forward((plan.tokens, plan.tile), x, w_v, w_t, *plan.given(mask))
+    if new is not None:
+        plan.sorted = new
+    return out, packed, plan
 
 
 def _run_backward(plan, of_x, of_weights, *tensors):
@@ -47,8 +53,7 @@ def _run_backward(plan, of_x, of_weights, *tensors):
 class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w_v, w_t, mask):
-        ctx.plan = plan = _plan(x, w_v, mask)
-        out, packed = _run_forward(plan, x, w_v, w_t)
+        out, packed, ctx.plan = _run_forward(x, w_v, w_t, mask)
         ctx.save_for_backward(x, w_v, w_t, packed)
         return out
 
@@ -75,7 +80,7 @@ def masked_linear(
         return (_operator if is_compiling() else _MaskedLinear.apply)(x, w_v, w_t, mask)
     if torch.is_grad_enabled() and (x.requires_grad or w_v.requires_grad or w_t.requires_grad):
         return _apply(x, w_v, w_t, mask)
-    return _run_forward(_plan(x, w_v, mask), x, w_v, w_t)[0]
+    return _run_forward(x, w_v, w_t, mask)[0]
 
 
 # --- torch.compile takes each direction as one operator, and looks into neither -------------------
@@ -85,7 +90,7 @@ def masked_linear(
 def _operator(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    return _run_forward(_plan(x, w_v, mask), x, w_v, w_t)[0]
+    return _run_forward(x, w_v, w_t, mask)[0]
 
 
 @_operator.register_fake
@@ -97,7 +102,7 @@ def _(x, w_v, w_t, mask):
 def _backward_operator(
     g: torch.Tensor, x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return tuple(_run_backward(_plan(x, w_v, mask), True, True, g, x, w_v, w_t, None))
+    return tuple(_run_backward(plan_of(mask, _height(x, w_v)), True, True, g, x, w_v, w_t, None))
 
 
 @_backward_operator.register_fake

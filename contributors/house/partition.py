@@ -17,37 +17,42 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from forms import ceil_div, is_small, kernel_of, on_hopper, planned
+from forms import ceil_div, is_small, kernel_of, on_hopper
 from launch import Plan
-from sequence import Operand
+from sequence import Direction, Operand
 
 LONGEST = 32768
 """Tokens that a program counts at once."""
 
 
-class Partition(NamedTuple):
+class Partition:
     """The sorted tokens of one mask."""
 
-    tokens: int
-    """The length of the mask."""
-    tile: int
-    """The rows of a tile; the ends are multiples of it."""
-    rows: int
-    """The most rows that a mask of this length may take."""
-    sorted: torch.Tensor
-    """The order and the ends, int32 `[rows + 4]`."""
+    __slots__ = "sorted", "tile", "tokens"
+
+    def __init__(self, tokens: int, tile: int, sorted: torch.Tensor | None = None):
+        """Take a mask's length, the rows of a tile, and the order and the ends.
+
+        Both are one tensor, int32 `[rows + 4]`; None until a launch has made it. The ends are
+        multiples of the tile.
+        """
+        self.tokens, self.tile, self.sorted = tokens, tile, sorted
+
+    def given(self, mask: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Return the mask that a direction is to sort, or what is sorted already, else None."""
+        return (mask, None) if self.sorted is None else (None, self.sorted)
 
     @property
     def order(self) -> torch.Tensor:
         """The token of each row, or -1; int32 `[rows]`."""
-        return self.sorted[: self.rows]
+        return self.sorted[:-4]
 
     @property
     def ends(self) -> torch.Tensor:
         """The ends, int32 `[4]`: of the visual tokens' rows, of all rows that hold a token, and of
         either kind's rows that are whole tiles of the mask.
         """
-        return self.sorted[self.rows :]
+        return self.sorted[-4:]
 
 
 class Sorted(NamedTuple):
@@ -56,6 +61,7 @@ class Sorted(NamedTuple):
     tokens: int
     tile: int
     rows: int
+    """The most rows that a mask of this length may take."""
     order: Operand
     ends: Operand
 
@@ -158,18 +164,9 @@ def rows_of_plan(tokens: int, tile: int) -> int:
     return ((tokens + tile - 1) // tile + 1) * tile
 
 
-def partition(mask: torch.Tensor, tile: int) -> Partition:
-    """Return the tokens of a mask, bool `[tokens]`, sorted in tiles of so many rows."""
-    (tokens,), (stride,) = mask.shape, mask.stride()
-    launch, rows = _plan(tokens, stride, tile)
-    result = mask.new_empty(rows + 4, dtype=torch.int32)
-    launch(mask, result)
-    return Partition(tokens, tile, rows, result)
-
-
-@planned
-def _plan(tokens, stride, tile):
-    """Return the launch that sorts such a mask, and the rows that it may take."""
+def sort(s, tile, mask):
+    """Return the operand of `Partition.sorted` for a mask, bool `[tokens]`, made by one launch."""
+    (tokens,), (stride,) = mask.shape, mask.strides
     block, warps = (256, 4) if tokens <= 2048 and not is_small(tile) else (1024, 8)
     few = tokens <= 4 * block and is_small(tile)
     at_once = block if few else min(max(1 << (tokens - 1).bit_length(), block), LONGEST)
@@ -179,15 +176,30 @@ def _plan(tokens, stride, tile):
         (tokens, stride, rows, block, at_once, tile),
         PDL=on_hopper(), num_warps=16 if at_once >= 16384 else warps,
     )  # fmt: skip
-    return launch, rows
+    result = s.empty(rows + 4, dtype=torch.int32)
+    s.launch(launch, mask, result)
+    return result
+
+
+@Direction
+def _sorted(s, tile, mask):
+    """Plan the sorted tokens alone."""
+    return (sort(s, tile, mask),)
+
+
+def partition(mask: torch.Tensor, tile: int) -> Partition:
+    """Return the tokens of a mask, bool `[tokens]`, sorted in tiles of so many rows."""
+    return Partition(mask.shape[0], tile, *_sorted((tile,), mask))
 
 
 _last = None, ()
 """The last plan, and its key; the layers of a model take the same mask one after the other."""
 
 
-def plan_of(mask: torch.Tensor, tile: int) -> Partition:
-    """Return the partition of a mask, the last one if it is of this very tensor, unchanged.
+def kept_plan(mask: torch.Tensor, tile: int) -> Partition:
+    """Return the last partition if it is of this very mask, unchanged, or a new one.
+
+    A new one is not sorted yet, so that the launch which sorts may be part of a direction.
 
     A tensor's version counts the changes that torch makes, so that a mask which another kernel
     writes in place must be a new tensor. A CUDA graph contains its plan, and so does whatever has
@@ -195,11 +207,19 @@ def plan_of(mask: torch.Tensor, tile: int) -> Partition:
     """
     global _last
     if mask.is_inference() or (mask.is_cuda and torch.cuda.is_current_stream_capturing()):
-        return partition(mask, tile)
+        return Partition(mask.shape[0], tile)
     stream = torch._C._cuda_getCurrentRawStream(mask.device.index) if mask.is_cuda else None
     plan, key = _last
     wanted = (mask._version, mask.data_ptr(), tile, stream)
     if plan is None or key[0]() is not mask or key[1:] != wanted:
-        plan = partition(mask, tile)
+        plan = Partition(mask.shape[0], tile)
         _last = plan, (weakref.ref(mask), *wanted)
+    return plan
+
+
+def plan_of(mask: torch.Tensor, tile: int) -> Partition:
+    """Return the partition of a mask, sorted; see `kept_plan`."""
+    plan = kept_plan(mask, tile)
+    if plan.sorted is None:
+        plan.sorted = partition(mask, tile).sorted
     return plan

@@ -14,11 +14,10 @@ buffer for all temporary tensors, and hands addresses to Triton's launchers:
 
     (c,) = twice((), a)
 
-A launcher's arguments are kept by the addresses, which torch's allocator gives again and again.
+The launchers' arguments are kept by the addresses, which torch's allocator gives again and again.
 """
 
 import functools
-import operator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -144,7 +143,7 @@ class Sequence:
             )
             for place, layout in enumerate(layouts)
         ]  # fmt: skip
-        self._direct = not odd and all(layout[3] for layout in layouts if layout)
+        self._direct = all(layout[3] for layout in layouts if layout)
         self._new, self._steps, self._zeros, self._ready = [], [], [], {}
 
     def empty(self, *shape, dtype=None):
@@ -163,52 +162,44 @@ class Sequence:
         self._steps.append((plan, operands))
 
     def close(self, results):
-        """Take the results, new operands or None; the other new ones are temporary.
-
-        The addresses of a call stand in a table: none, the stream, those of the inputs, the results
-        and the buffer, and then those at some bytes behind another one of the table.
-        """
+        """Take the results, new operands or None; the other new ones are temporary."""
+        of_first = self.inputs[0].dtype
         self._results = results
-        self._temporary = [each for each in self._new if each not in results]
-        self._shapes = [each and each.shape for each in results]
+        self._made = [
+            each and (each.shape, {} if each.dtype == of_first else {"dtype": each.dtype})
+            for each in results
+        ]
         self._zeros = [results.index(each) for each in self._zeros]
         self._direct &= all(plan.direct for plan, _ in self._steps)
         self._kernels = list(dict.fromkeys(plan.kernel for plan, _ in self._steps))
-        known = [None, "stream", *self.inputs, *results]
-        self._behind, size = [], 0
-        if self._temporary:
-            known.append("buffer")
+        self._temporary = [each for each in self._new if each not in results]
+        # where an operand begins: so many bytes behind an input, a result or the buffer
+        begins = {each: (place, 0) for place, each in enumerate((*self.inputs, *results))}
+        buffer, size = len(self.inputs) + len(results), 0
         for each in self._temporary:
-            self._behind.append((known.index("buffer"), size))
-            known.append(each)
+            begins[each] = buffer, size
             size += forms.ceil_div(prod(each.shape) * each.dtype.itemsize, LINE) * LINE
-        self._size = size // self.inputs[0].dtype.itemsize
+        self._size = size // of_first.itemsize
 
-        def place_of(each):
-            if each is None:
-                return 0
-            place = known.index(each.base or each)
-            if each.start:
-                self._behind.append((place, each.start * each.dtype.itemsize))
-                known.append(each)
-                return len(known) - 1
-            return place
+        def begin_of(each):
+            place, behind = begins[each.base or each]
+            return place, behind + each.start * each.dtype.itemsize
 
-        self._picks = [
-            operator.itemgetter(1, *map(place_of, operands)) for _, operands in self._steps
-        ]
+        self._begins = [[each and begin_of(each) for each in some] for _, some in self._steps]
 
     def __call__(self, tensors, addresses):
         """Launch all on the current device and stream; return the results.
 
         tensors: Those of the inputs, at these addresses.
         """
-        new_empty, table = tensors[0].new_empty, [None, None, *addresses]
-        results = []
-        for shape in self._shapes:
-            new = None if shape is None else new_empty(shape)
+        new_empty, results = tensors[0].new_empty, []
+        for made in self._made:
+            new = address = None
+            if made:
+                new = new_empty(made[0], **made[1])
+                address = new.data_ptr()
             results.append(new)
-            table.append(None if new is None else new.data_ptr())
+            addresses.append(address)
         for place in self._zeros:
             results[place].zero_()
         if not self._direct or launch.watched(*self._kernels):
@@ -216,29 +207,34 @@ class Sequence:
                 plan.launch(operands)
             return results
         device = torch._C._cuda_getDevice()
-        ready = self._ready.get(device)
-        if ready is None:
+        launches_at = self._ready.get(device)
+        if launches_at is None:
             self._ready[device] = self._prepare(tensors, results)
             return results
-        table[1] = torch._C._cuda_getCurrentRawStream(device)
         if self._size:
             buffer = new_empty(self._size)
-            table.append(buffer.data_ptr())
-        for place, distance in self._behind:
-            table.append(table[place] + distance)
-        for call, arguments_of, pick in ready:
-            call(*arguments_of(pick(table)))
+            addresses.append(buffer.data_ptr())
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        for call, arguments in launches_at(stream, *addresses):
+            call(*arguments)
         return results
 
     def _prepare(self, tensors, results):
-        """Launch in the ordinary way; return the launchers, or None if one cannot be called."""
-        ready = []
-        for (plan, operands), pick in zip(
-            self._in_memory(tensors, results), self._picks, strict=True
-        ):
-            prepared = plan.prepare(operands)
-            ready.append(prepared and (prepared[0], _kept(prepared[1]), pick))
-        return ready if all(ready) else None
+        """Launch in the ordinary way; return a function that finds the launches for a stream and
+        addresses, or None if a launcher cannot be called.
+        """
+        launchers = [plan.prepare(some) for plan, some in self._in_memory(tensors, results)]
+        if not all(launchers):
+            return None
+
+        @functools.lru_cache(maxsize=1024)
+        def launches_at(stream, *addresses):
+            return [
+                (call, arguments_of(stream, [at and addresses[at[0]] + at[1] for at in begins]))
+                for (call, arguments_of), begins in zip(launchers, self._begins, strict=True)
+            ]
+
+        return launches_at
 
     def _in_memory(self, tensors, results):
         """Return the plans with tensors in the place of their operands."""
@@ -249,8 +245,3 @@ class Sequence:
             (plan, [each and each.lying_in(of_base[each.base or each]) for each in operands])
             for plan, operands in self._steps
         ]
-
-
-def _kept(arguments_of):
-    """Return a launcher's arguments by a tuple of the stream and the addresses."""
-    return functools.lru_cache(maxsize=1024)(lambda picked: arguments_of(picked[0], picked[1:]))

@@ -109,13 +109,31 @@ def test_a_tensor_of_another_layout_is_planned_anew(launches, monkeypatch):
     assert len(planned) == 7
 
 
-def test_an_odd_address_is_launched_in_the_ordinary_way(launches):
+def test_an_odd_address_has_launches_of_its_own(launches):
+    """Triton compiles a kernel for addresses that 16 divides, and another one for those it does
+    not.
+    """
     direction, planned = three(launches)
     a, b = tensors(5)
-    for _ in range(3):
-        direction((6,), a.flatten()[1:33].view(4, 8), b)
-    assert [way for way, _ in launches] == ["ordinary"] * 9
-    assert [aligned for *_, aligned in planned] == [False]
+    odd = a.flatten()[1:33].view(4, 8)
+    for given in (odd, a[:4], odd, a[:4]):
+        direction((6,), given, b)
+    assert [way for way, _ in launches] == ["ordinary"] * 6 + ["direct"] * 6
+    assert [aligned for *_, aligned in planned] == [False, True]
+
+
+def test_a_result_may_have_another_type(launches):
+    plan = Noted(launches)
+
+    @Direction
+    def direction(s, a):
+        out = s.empty(3, dtype=torch.int32)
+        s.launch(plan, a, out)
+        return (out,)
+
+    for _ in range(2):
+        (out,) = direction((), torch.zeros(4, dtype=torch.bool))
+        assert out.dtype == torch.int32 and out.shape == (3,)
 
 
 @pytest.mark.parametrize("who", ["a hook", "the kernel's debug", "no launcher", "a CPU's tensor"])
