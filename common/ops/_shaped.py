@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -270,7 +271,18 @@ def shaped(
         values: The special values of the first argument that stay in the dtype's range.
         slack: How many times eager's own error a solution may err, by dtype.
         order: The op's place on boards.
+
+    Raises:
+        TypeError: `rows` or `vectors` is no tuple, such as ("x"), which lacks a comma.
+        ValueError: Together they do not name the interface's tensors.
     """
+    for field, given in (("rows", rows), ("vectors", vectors)):
+        if not isinstance(given, tuple):
+            raise TypeError(f"{field} is {given!r}, no tuple of names: ('x',) has a comma")
+    parameters = [*inspect.signature(interface.__call__).parameters.values()][1:]
+    tensors = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    if {*rows, *vectors} != {*tensors}:
+        raise ValueError(f"rows and vectors name {[*rows, *vectors]}, the interface {tensors}")
     of = _Shaped(
         case=case, rows=rows, vectors=vectors, options=options or {}, flops=flops, board=board,
         values=values,

@@ -84,8 +84,9 @@ def said(found):
 
 
 def told(found):
-    """Return how often each verdict was given, with its reason: what a failed test shows."""
-    return dict(Counter(f"{each.verdict}: {each.reason}"[:100] for each in found))
+    """Return how often each verdict was given, with its reason: a line each in a failed test."""
+    counts = Counter(f"{each.verdict}: {each.reason}"[:100] for each in found)
+    return "\n".join(f"{count} x {verdict}" for verdict, count in counts.most_common())
 
 
 @pytest.mark.parametrize("solution", ALL, ids=lambda solution: solution.name)

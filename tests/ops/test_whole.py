@@ -8,6 +8,7 @@ import pytest
 from common import interfaces, ops, paths
 from common.errors import UserError
 from common.ops import _whole
+from common.ops._shaped import shaped
 from common.ops._skeleton import OP as SKELETON
 from common.ops._skeleton import reference
 
@@ -68,6 +69,25 @@ def test_the_skeleton_has_no_fault():
 def test_each_fault_is_a_line_with_the_file_and_the_field(fields, said):
     line = fault(**fields)
     assert line.startswith(f"{FILE}{said}") and "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"rows": ("x")}, "rows is 'x', no tuple of names: ('x',) has a comma"),
+        ({"rows": ("x",)}, "rows and vectors name ['x'], the interface ['x', 'y']"),
+        ({"rows": ("x", "y"), "vectors": ["z"]}, "vectors is ['z'], no tuple of names"),
+    ],
+)
+def test_the_names_of_shaped_arguments_are_those_of_the_interface(names, said):
+    def load():
+        return shaped(
+            name="skeleton", interface=SKELETON.interface, reference=reference, flops=(5, 11),
+            **names,
+        )  # fmt: skip
+
+    line = _whole.checked("skeleton", load)
+    assert line.startswith(FILE) and said in line
 
 
 def test_two_cases_of_one_name_are_refused_in_any_tier():
