@@ -7,12 +7,14 @@ README's list of ops; neither needs torch.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from common.errors import UserError
 from common.paths import OPS, ROOT
@@ -32,6 +34,8 @@ class Interface:
     options: tuple[str, ...]
     """Each with its default, as Python: `interleaved=False`."""
     order: int = LAST
+    tracks: tuple[str, ...] = ()
+    """As the file lists them; none where it computes them."""
 
     @property
     def signature(self) -> str:
@@ -124,7 +128,8 @@ def _parsed(op: str, source: str) -> Interface | None:
         for option, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
     inputs = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][1:]
-    return Interface(op, tuple(inputs), tuple(options), _order(call))
+    tracks = _stated(call, "tracks", ())
+    return Interface(op, tuple(inputs), tuple(options), int(_stated(call, "order", LAST)), tracks)
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
@@ -149,10 +154,11 @@ def _literal(default: ast.expr | None) -> str:
     return ast.unparse(default) if default else "..."
 
 
-def _order(call: ast.expr) -> int:
-    """Return the number that `OP = ...(..., order=1)` states."""
+def _stated(call: ast.expr, name: str, default: Any) -> Any:
+    """Return the constant that `OP = ...(..., name=constant)` states."""
     stated = call.keywords if isinstance(call, ast.Call) else []
     for keyword in stated:
-        if keyword.arg == "order" and isinstance(keyword.value, ast.Constant):
-            return int(str(keyword.value.value))
-    return LAST
+        if keyword.arg == name:
+            with contextlib.suppress(ValueError):
+                return ast.literal_eval(keyword.value)
+    return default

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from common import stats
+from common import interfaces, stats
 from common.records.lines import Influences, Record, Summary
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
@@ -25,8 +25,6 @@ APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
 FEW = 3
 """Fewer rows of a case do not tell which one is apart."""
 EAGER_APART = "eager's time apart from the run's other rows"
-TRACKS = ("standard", "partial", "interleaved")
-"""The tracks that stand before an op's others, which follow by name; the first is the main one."""
 Cell = tuple[str, str]
 """A case and a direction."""
 Pair = tuple[Summary, Summary]
@@ -170,8 +168,11 @@ def rank(records: Iterable[Record]) -> list[Track]:
 
 
 def _place(track: tuple[tuple[str, str], object]) -> tuple[str, int, str]:
+    """Order an op's tracks as its file lists them; any other follows by name."""
     (op, name), _ = track
-    return op, TRACKS.index(name) if name in TRACKS else len(TRACKS), name
+    interface = interfaces.known().get(op)
+    stated = interface.tracks if interface else ()
+    return op, stated.index(name) if name in stated else len(stated), name
 
 
 def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
