@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only the cases that failed last; all where none did",
     )
     either.add_argument(
-        "--watch", action="store_true", help="grade the smoke cases again after each save"
+        "--watch",
+        action="store_true",
+        help="grade the smoke cases again after each save; with --case, time that case too",
     )
 
 
@@ -55,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     if options.watch:
         from common.commands import watch
 
-        return watch.run(options)
+        return watch.run(options, _measure_board)
     chosen = shared.contributors(options)
     right = _check(chosen, shared.device(options), options)
     for line in (ours := list(imports_of_ours(chosen[0].path.parent))):

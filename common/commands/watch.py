@@ -1,16 +1,20 @@
-"""`study check --watch`: one folder, graded on the smoke cases again after each save."""
+"""`study check --watch`: one folder, graded on the smoke cases again after each save.
+
+With `--case` and a GPU, a case of the board is timed after each save as well.
+"""
 
 from __future__ import annotations
 
 import argparse
 import ast
 import contextlib
+import functools
 import importlib.util
 import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +33,14 @@ if TYPE_CHECKING:
     from common.grading.compiling import Compiler
     from common.grading.fork_server import ForkServer
     from common.grading.sweep import Graded
+    from common.records.lines import Record
+    from common.spec import Tier
+
+    Measure = Callable[
+        [Sequence[Solution], ForkServer, Compiler, TierReport, int | None, set[Names]],
+        list[Record],
+    ]
+    """Return the rows of the board's cases of these names; see `check._measure_board`."""
 
 SUFFIXES = (".py", ".json")
 """The files that a solution consists of: itself, its helpers and its configurations."""
@@ -40,8 +52,12 @@ class Saved(Exception):
     """A file was saved, or Ctrl-C came, while the folder was graded: that round is out of date."""
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, measure: Measure) -> int:
     """Grade the folder named by `options.only` now and after each save, until Ctrl-C.
+
+    Args:
+        options: Those of `study check`.
+        measure: Measures the case that `options.case` names, if the board has it.
 
     Returns:
         0 if the last round was whole and found no failure, otherwise 1.
@@ -59,7 +75,8 @@ def run(options: argparse.Namespace) -> int:
     end = threading.Event()
     with smoke.started(shared.device(options), options.verbose) as (server, compiler):
         smoke.earlier_rows(server)  # checks the device
-        watch = Watch(server, compiler, lambda: shared.contributors(options), options)
+        select = functools.partial(shared.contributors, options)
+        watch = Watch(server, compiler, select, options, measure)
         # in place of KeyboardInterrupt, which may strike amid an import
         before = signal.signal(signal.SIGINT, lambda *_: watch.end())
         try:
@@ -99,6 +116,7 @@ class Watch:
         compiler: Compiler,
         select: Callable[[], list[Solution]],
         options: argparse.Namespace,
+        measure: Measure,
     ) -> None:
         """Grade nothing yet.
 
@@ -107,11 +125,13 @@ class Watch:
             compiler: The compiler, which does too.
             select: Returns the solutions that the folder has at present.
             options: Those of `study check`.
+            measure: Measures the board's case that `options.case` names.
         """
         self.passes = False
         """Whether the latest round was whole and found no failure."""
         self._server, self._compiler, self._select = server, compiler, select
-        self._options = options
+        self._options, self._measure = options, measure
+        self._times = Times()
         self._failed: set[Names] = set()
         """The cases that failed when they were last asked."""
         self._lock = threading.Lock()
@@ -190,7 +210,8 @@ class Watch:
         report = TierReport("smoke", self._options.verbose, self._options.picture)
         start, asked, before = time.monotonic(), set[Names](), frozenset(self._failed)
         memory, case = self._options.memory, self._options.case
-        only = smoke.named(case, chosen, self._server.device, ["smoke"]) if case else ()
+        tiers: tuple[Tier, ...] = ("smoke", "board")
+        only = smoke.named(case, chosen, self._server.device, tiers) if case else set[Names]()
         with (
             closing(smoke.grade(chosen, self._server, memory, before, only)) as cases,
             closing(smoke.compiled(cases, self._compiler)) as found,
@@ -199,6 +220,10 @@ class Watch:
                 self._taken(found, asked), report, self._server, memory, self._options.exitfirst
             )
         self.passes = not report.failed
+        if only and not report.failures:
+            self._time(chosen, only)
+        if only and not asked:  # a case of the board alone
+            return
         took = f"{len(asked)} smoke cases in {time.monotonic() - start:.1f} s"
         if mended := before & asked - self._failed:
             took += f", {len(mended)} of them mended"
@@ -210,6 +235,22 @@ class Watch:
             after = f"All that is answered is right, in {share}."
             after += f" Next: nox -s check -- {self._options.only}"
         print(wrapped(f"{took}. {after}"), flush=True)
+
+    def _time(self, chosen: list[Solution], only: set[Names]) -> None:
+        """Measure the board's case that is named, and show its times beside the earlier ones."""
+        report = TierReport("board", self._options.verbose, self._options.picture)
+        memory = self._options.memory
+        rows = self._measure(chosen, self._server, self._compiler, report, memory, only)
+        if not self._saves.empty():
+            raise Saved
+        if not rows:
+            return
+        report.end()
+        self.passes = self.passes and not report.failed
+        if self._server.device == "cpu":
+            print("Nothing is timed without a GPU.", flush=True)
+        elif lines := self._times.lines(rows):
+            print("\n".join(lines), flush=True)
 
     def _taken(self, cases: Iterable[Graded], asked: set[Names]) -> Iterator[Graded]:
         """Yield the cases of a round, and end it where a file is saved meanwhile.
@@ -229,6 +270,58 @@ class Watch:
                     print(f"{' '.join(key)}: {' and '.join(verdicts)}", flush=True)
             asked.add(key)
             yield graded
+
+
+class Times:
+    """The latest and the best times of each row, for a table that grows by a round's rows.
+
+    For example, after the third save of a kernel, in microseconds:
+
+        8192x2x32x128-bfloat16        now      last      best     eager     limit
+        alice/rotate_half forward    53.1  54.0 -2%      53.1     141.3      51.9 98%
+    """
+
+    HEADER = "{:32}{:>8}{:>13}{:>8}{:>8}{:>11}"
+    """A line of 80 columns."""
+
+    def __init__(self) -> None:
+        """Know no times yet."""
+        self._last: dict[tuple[str, ...], float] = {}
+        self._best: dict[tuple[str, ...], float] = {}
+
+    def lines(self, rows: Iterable[Record]) -> list[str]:
+        """Return the table of the rows that were timed; none of others.
+
+        The limit is the slower of a copy of the case's bytes and dense products of its shapes, as
+        measured beside it, with the share of it that the solution reaches. A case that is ranked by
+        the host's time has none.
+        """
+        from common.board.ranking import limit, median
+
+        lines: list[str] = []
+        for row in rows:
+            if not row.gpu or not row.host:
+                continue
+            if not lines:
+                head = "now", "last", "best", "eager", "limit"
+                lines.append(self.HEADER.format(f"{row.case}, us"[:31], *head))
+            now, key = median(row), row.key
+            last, best = self._last.get(key), min(now, self._best.get(key, now))
+            self._last[key], self._best[key] = now, best
+            before = f"{last:.1f} {now / last - 1:+.0%}" if last else "-"
+            bound = limit(row)[0]
+            of_limit = f"{bound:.1f} {bound / now:.0%}" if row.ranked_by == "gpu" else "-"
+            lines.append(
+                self.HEADER.format(
+                    f"{row.solution} {WITH[row.direction]}"[:31], f"{now:.1f}", before,
+                    f"{best:.1f}", f"{median(row, 'eager'):.1f}", of_limit,
+                )
+            )  # fmt: skip
+        return lines
+
+
+WITH = {"forward": "forward", "backward": "with backward"}
+"""What is timed in each direction."""
 
 
 def _syntax_errors(folder: Path) -> Iterator[str]:

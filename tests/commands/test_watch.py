@@ -14,12 +14,13 @@ import threading
 import pytest
 
 from common import kept
-from common.commands import smoke, watch
+from common.commands import check, smoke, watch
 from common.errors import ServerEnded
 from common.grading import worker
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
 from common.solutions import discover, select
+from tests.support.boards import failed, row
 from tests.support.study import RIGHT, WRONG, environment, one_line
 from tests.support.waiting import LONGEST, wait_until
 
@@ -52,15 +53,19 @@ def hangs(mark):
 class Watched:
     """A folder, the rounds over it as a fake watcher starts them, and what they print."""
 
-    def __init__(self, root, server, capsys, device):
+    def __init__(self, root, server, capsys, device, case=None):
         self.folder, self.capsys, self.saves = root / "alice", capsys, queue.SimpleQueue()
         self.folder.mkdir()
         options = argparse.Namespace(
-            only="alice", verbose=False, picture=False, memory=None, case=None, exitfirst=False
+            only="alice", verbose=False, picture=False, memory=None, case=case, exitfirst=False
         )
         self.compiler = Compiler(device)
         self.watch = watch.Watch(
-            server, self.compiler, lambda: select(discover(root), None, "alice"), options
+            server,
+            self.compiler,
+            lambda: select(discover(root), None, "alice"),
+            options,
+            check._measure_board,
         )
 
     def save(self, name, text):
@@ -130,6 +135,38 @@ def test_what_failed_last_is_asked_first_and_forgotten_once_it_passes(alice, mon
     assert lines[0] in {f"{name} {case}: PASSED" for name, case in failed}
     assert f"{len(failed)} of them mended" in lines[-1]
     assert not alice.watch._failed
+
+
+@pytest.mark.slow
+def test_a_case_of_the_board_is_measured_and_no_other(tmp_path, server, capsys):
+    server.resume()
+    case = "8x2x32x128-bfloat16-twin"
+    alice = Watched(tmp_path, server, capsys, "cuda", case)
+    alice.save("rotate_half.py", RIGHT)
+    untimed = "Nothing is timed without a GPU."
+    assert alice.round() == ["alice/rotate_half, board: 1 PASSED of 1 case", untimed]
+    assert alice.watch.passes
+    alice.save("rotate_half.py", WRONG)
+    assert f"alice/rotate_half {case} forward: INCORRECT_NUMERICAL" in alice.round()[0]
+    assert not alice.watch.passes
+
+
+def test_times_stand_beside_the_last_and_the_best():
+    def lines(us, **fields):
+        return times.lines([row(us=us, eager=90.0, copy=30.0, **fields)])
+
+    times = watch.Times()
+    head, first = lines(50.0)
+    assert head.split()[-5:] == ["now", "last", "best", "eager", "limit"]
+    assert first.split()[1:] == ["forward", "50.0", "-", "50.0", "90.0", "30.0", "60%"]
+    assert lines(40.0)[1].split()[2:] == ["40.0", "50.0", "-20%", "40.0", "90.0", "30.0", "75%"]
+    assert lines(44.0)[1].split()[2:6] == ["44.0", "40.0", "+10%", "40.0"]
+    assert "with backward" in lines(44.0, direction="backward")[1]
+    assert all(len(line) <= 80 for line in lines(44.0, case="8192x2x32x128-bfloat16"))
+
+
+def test_what_was_not_timed_has_no_line():
+    assert watch.Times().lines([failed("alice/rope")]) == []
 
 
 def test_a_syntax_error_is_one_line(alice):
