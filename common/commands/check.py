@@ -8,10 +8,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common import paths
 from common.commands import options as shared
 from common.commands import smoke
 from common.commands.smoke import Names
 from common.commands.steps import Steps
+from common.errors import UserError
 from common.kept import Kept
 from common.printable import wrapped
 from common.solutions import OURS, Solution, imported, python_files
@@ -45,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only the cases that failed last; all where none did",
     )
     either.add_argument(
+        "--hint", action="store_true", help="the next exercise of the path, and a hint"
+    )
+    either.add_argument(
         "--watch",
         action="store_true",
         help="grade the smoke cases again after each save; with --case, time that case too",
@@ -58,11 +63,25 @@ def run(options: argparse.Namespace) -> int:
         from common.commands import watch
 
         return watch.run(options, _measure_board)
+    if options.hint:
+        return _hint(options)
     chosen = shared.contributors(options)
     right = _check(chosen, shared.device(options), options)
     for line in (ours := list(imports_of_ours(chosen[0].path.parent))):
         print(line)
     return int(not right or bool(ours))
+
+
+def _hint(options: argparse.Namespace) -> int:
+    """Print the folder's place on the path of exercises; return 0."""
+    from common.commands import hint
+
+    handle = options.only.partition("/")[0]
+    if not (paths.CONTRIBUTORS / handle).is_dir():
+        raise UserError(f"the path begins with a kernel: nox -s new -- {handle} rotate_half")
+    with smoke.started(shared.device(options), options.verbose) as (server, _):
+        hint.show(handle, server)
+    return 0
 
 
 def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace) -> bool:

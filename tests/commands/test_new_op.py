@@ -18,7 +18,7 @@ from tests.support.study import RIGHT, one_line
 from tests.support.waiting import LONGEST
 
 PAGE = (ROOT / "docs" / "ops.md").read_text()
-CODE = re.compile(r"`common/ops/(\w+)\.py`:\n\n((?: {4}.*\n|\n)+)")
+CODE = re.compile(r"`(\w+)\.py`:\n\n((?: {4}.*\n|\n)+)")
 FILES = {op: dedent(code).strip() + "\n" for op, code in CODE.findall(PAGE)}
 
 
