@@ -79,8 +79,8 @@ def _hint(options: argparse.Namespace) -> int:
     handle = options.only.partition("/")[0]
     if not (paths.CONTRIBUTORS / handle).is_dir():
         raise UserError(f"the path begins with a kernel: nox -s new -- {handle} rotate_half")
-    with smoke.started(shared.device(options), options.verbose) as (server, _):
-        hint.show(handle, server)
+    with smoke.started(shared.device(options), options.verbose) as (server, compiler):
+        hint.show(handle, server, compiler, options.op)
     return 0
 
 

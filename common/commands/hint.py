@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from common import paths
+from common.errors import UserError
 from common.kept import Kept
 from common.printable import wrapped
 from common.solutions import Solution
 
 if TYPE_CHECKING:
+    from common.grading.compiling import Compiler
     from common.grading.counting import Count
     from common.grading.fork_server import ForkServer
     from common.records.lines import Launch, Operator
@@ -45,16 +47,30 @@ class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     hints: tuple[str, ...]
 
 
-def path() -> tuple[Exercise, ...]:
-    """Return the exercises in order."""
+def path(op: str | None = None) -> tuple[Exercise, ...]:
+    """Return the exercises in order; with `op` those of this op."""
     text = (paths.COMMON / "exercises.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text)["exercise"], tuple[Exercise, ...])
+    every = msgspec.convert(tomllib.loads(text)["exercise"], tuple[Exercise, ...])
+    return tuple(each for each in every if op in (None, each.op))
 
 
-def show(handle: str, server: ForkServer) -> bool:
-    """Print how far a folder is on the path, and the next hint; return whether it is at its end."""
-    exercises = path()
-    progress = Progress(handle, server)
+def show(handle: str, server: ForkServer, compiler: Compiler, op: str | None = None) -> bool:
+    """Print how far a folder is on the path, and the next hint; return whether it is at its end.
+
+    Args:
+        handle: The folder's name.
+        server: The fork server that runs the solutions.
+        compiler: Compiles their kernels, since what does not compile is not done.
+        op: Only the exercises of this op.
+
+    Raises:
+        UserError: The op has no exercise.
+    """
+    exercises = path(op)
+    if not exercises:
+        known = ", ".join(dict.fromkeys(each.op for each in path()))
+        raise UserError(f"{op} has no exercise: there are some of {known}")
+    progress = Progress(handle, server, compiler)
     for number, exercise in enumerate(exercises):
         lacks = progress.lacks(exercise)
         if lacks:
@@ -82,9 +98,9 @@ def _hint(handle: str, number: int, exercise: Exercise) -> str:
 class Progress:
     """The verdicts and the counted work of a folder's files, each found once."""
 
-    def __init__(self, handle: str, server: ForkServer) -> None:
-        """Find nothing yet; `server` runs the solutions."""
-        self._handle, self._server = handle, server
+    def __init__(self, handle: str, server: ForkServer, compiler: Compiler) -> None:
+        """Find nothing yet; see `show`."""
+        self._handle, self._server, self._compiler = handle, server, compiler
         self._verdicts: dict[str, dict[str, set[str]]] = {}
         self._counts: dict[str, list[Count]] = {}
 
@@ -126,10 +142,13 @@ class Progress:
         from common.commands import smoke
 
         if solution.op not in self._verdicts:
-            with closing(smoke.grade([solution], self._server, None)) as cases:
+            with (
+                closing(smoke.grade([solution], self._server, None)) as cases,
+                closing(smoke.compiled(cases, self._compiler)) as found,
+            ):
                 self._verdicts[solution.op] = {
-                    each.case.name: {found.verdict for found in each.verdicts.values()}
-                    for each in cases
+                    each.case.name: {one.verdict for one in each.verdicts.values()}
+                    for each in found
                 }
         return self._verdicts[solution.op]
 

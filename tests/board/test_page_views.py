@@ -56,10 +56,30 @@ def speeds(page):
 # --- the board ------------------------------------------------------------------------------------
 
 
-def test_a_large_group_fits_and_opens_with_the_first_ops_board_of_many_views(group, opened):
+def test_the_page_opens_with_the_fastest_of_every_op_and_the_latest_runs(group, opened):
+    page = opened(group.path)
+    assert texts(page, "h1") == ["All ops"]
+    shown, main = group.site.first("rope")
+    assert len(texts(page, ".bars caption")) == len(group.site.ops)
+    first = page.locator(".bars").first
+    best = {}
+    for entry in main.entries:
+        if entry.score:
+            best.setdefault(entry.solution.partition("/")[0], entry)
+    assert first.locator("tbody th").all_inner_texts() == list(best)[:12]
+    leader = next(iter(best.values()))
+    assert first.locator(".num").first.inner_text() == f"{leader.score.value:.2f}"
+    times = [each.replace(" ", "T") for each in texts(page, "time")]
+    assert times == sorted(times, reverse=True) and len(times) == 10
+    first.locator("caption a").click()
+    page.wait_for_selector("#ranking tbody tr")
+    assert texts(page, "h1") == [f"rope {shown.device.name}"]
+
+
+def test_a_large_group_fits_and_opens_a_board_of_many_views(group, opened):
     assert group.path.stat().st_size < SIZE
     assert len(group.site.solutions) == 50 and len(group.site.devices) == 3
-    page = opened(group.path)
+    page = opened(group.path, link(view="board"))
     assert texts(page, "h1") == [f"rope {group.site.devices[0].device.name}"]
     assert texts(page, NAMES) and not texts(page, ".badge.stale")
     packed = page.evaluate("Object.keys(PARTS).length")
@@ -203,15 +223,15 @@ def test_each_side_of_a_comparison_is_a_whole_source(group, opened):
     page = opened(group.path, link(view="compare", one=one, other=other))
     folder = group.path.parents[1] / "contributors" / "member04"
     helpers = [name for name in made_up.SOURCES[1:] if name.endswith(".py")]
-    for side, first in ((2, "rope.py"), (4, "masked_linear.py")):
-        cells = page.locator(f".diff tbody td:nth-child({side}):not(.none)").all_text_contents()
+    for side, first in ((1, "rope.py"), (2, "masked_linear.py")):
+        cells = page.locator(f".diff tbody td:nth-child({side}) .line").all_text_contents()
         source = "\n".join((folder / name).read_text() for name in (first, *helpers))
         assert [line.strip() for line in cells if line.strip()] == [
             line.strip() for line in source.splitlines() if line.strip()
         ]
     differing = texts(page, ".diff .differ")
     assert differing and all("cos" in row or "tan" in row for row in differing)
-    assert all(row.count("−") and row.count("+") for row in differing)
+    assert not page.locator(".diff .differ td.none").count(), "a block has lines on both sides"
 
 
 # --- reach ----------------------------------------------------------------------------------------
@@ -271,7 +291,7 @@ def test_a_phone_shows_all_of_a_view_without_scrolling_sideways(group, opened):
 
 
 def test_the_keyboard_skips_to_the_content_and_the_focus_follows_a_view(group, opened):
-    page = opened(group.path)
+    page = opened(group.path, board())
     page.keyboard.press("Tab")
     skip = page.locator(".skip")
     assert skip.bounding_box()["x"] >= 0, "shown while it has the focus"
@@ -322,7 +342,7 @@ def paper(page):
 
 
 def test_the_theme_is_the_systems_until_one_is_chosen(group, opened):
-    page = opened(group.path, color_scheme="light")
+    page = opened(group.path, board(), color_scheme="light")
     light, bright = paper(page), pixels(page)
     page.select_option("#theme", "dark")
     assert paper(page) != light and seen(page, lambda: pixels(page) != bright)

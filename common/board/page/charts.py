@@ -6,15 +6,16 @@ solution, in the order of x; None where there is no time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from common.board.page.views import Point
+from common.board.page.views import Histories, Point
 from common.board.plots.sweeps import HostPlot, Panel, Plot
-from common.board.ranking import Estimate, Track, ranked_times
+from common.board.ranking import Entry, Estimate, Track, ranked_times
 
 DIGITS = 4
 """Significant digits, more than a picture shows."""
@@ -77,6 +78,44 @@ def history(points: Mapping[str, Sequence[Point]]) -> Chart:
         at = {point.when.timestamp(): point.score for point in each}
         series.append(_series(track, False, [at.get(moment) for moment in moments]))
     return Chart("", "", "× eager", moments, series, log_y=False, dates=True)
+
+
+def record(found: Histories) -> Chart:
+    """Return every solution's speed in each run of a track, and the best of all up to then."""
+    moments = sorted({point.when.timestamp() for each in found.values() for point in each})
+    series, best = [], dict[float, Estimate]()
+    for name, points in found.items():
+        at = {point.when.timestamp(): point.score for point in points}
+        series.append(_series(name, False, [at.get(moment) for moment in moments]))
+        for moment, score in at.items():
+            best[moment] = max(score, best.get(moment, score), key=_value)
+    so_far = [
+        *itertools.accumulate((best[each] for each in moments), lambda *b: max(b, key=_value))
+    ]
+    exact = [Estimate(each.value, each.value, each.value) for each in so_far]
+    series = [_series(RECORD, True, exact), *series]
+    return Chart("", "", "× eager", moments, series, log_y=False, dates=True)
+
+
+RECORD = "record"
+"""The name of the line of the best speed up to a run."""
+
+
+def _value(score: Estimate) -> float:
+    return score.value
+
+
+def against(track: Track, label: str, of: Callable[[Entry], float | None]) -> Chart:
+    """Return each ranked entry's speed over another of its values, a point each."""
+    entries = [
+        (entry, x) for entry in track.entries if entry.score and (x := of(entry)) is not None
+    ]
+    places = sorted({value for _, value in entries})
+    series = [
+        _series(entry.solution, entry.peer, [entry.score if at == value else None for at in places])
+        for entry, value in entries
+    ]
+    return Chart("", label, "× eager", places, series, log_y=False)
 
 
 def swept(plot: Plot | HostPlot) -> list[Chart]:

@@ -12,11 +12,13 @@ from markupsafe import Markup
 from common import files
 from common.board import table
 from common.board.devices import Section, side_by_side
+from common.board.model import DEFAULT, GPUS
 from common.board.page import charts, drawing, sources
 from common.board.page.drawing import draw
 from common.board.page.views import Point, Shown, Site, Standing, rankings
 from common.board.plots import sweeps
-from common.board.ranking import Track
+from common.board.plots.overview import Panel, panels
+from common.board.ranking import Entry, Track
 from common.solutions import Solution
 
 HERE = Path(__file__).parent
@@ -53,6 +55,7 @@ def write(site: Site, folder: Path) -> Path:
         words=Markup(drawing.embedded({"ko": json.loads((HERE / WORDS).read_text())})),
         parts=Markup(drawing.packed(parts)),
         first=_first(site),
+        board=_board_of(site),
         pair=_pair(site),
         several=len(site.devices) > 1,
     )
@@ -63,6 +66,11 @@ def write(site: Site, folder: Path) -> Path:
 
 def _first(site: Site) -> str:
     """Return the part that the page opens with."""
+    return "overview" if any(site.first(op) for op in site.ops) else "missing"
+
+
+def _board_of(site: Site) -> str:
+    """Return the part of the first op's board."""
     found = next((there for op in site.ops if (there := site.first(op))), None)
     if found is None:
         return "missing"
@@ -103,6 +111,9 @@ def _charts(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
             for direction in track.directions:
                 name = f"times/{shown.slug}/{section.op}/{track.name}/{direction}"
                 yield name, charts.times(track, direction).json(site.hues)
+            place = f"{shown.slug}/{section.op}/{track.name}"
+            for kind, chart in _speeds(shown, track).items():
+                yield f"{kind}/{place}", chart.json(site.hues)
         for name, chart in swept[shown.slug].items():
             yield name, chart.json(site.hues)
         for solution in site.solutions:
@@ -111,6 +122,20 @@ def _charts(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
                     f"history/{shown.slug}/{solution.name}",
                     charts.history(points).json(site.hues),
                 )
+
+
+def _speeds(shown: Shown, track: Track) -> dict[str, charts.Chart]:
+    """Return the charts of a track's speeds over the runs, the error and the memory, by name."""
+    found = {
+        "record": charts.record(shown.histories(track)),
+        "error": charts.against(track, "error / eager's", lambda entry: entry.error),
+        "memory": charts.against(track, "peak memory, MiB", _mebibytes),
+    }
+    return {name: chart for name, chart in found.items() if len(chart.x) > 1}
+
+
+def _mebibytes(entry: Entry) -> float | None:
+    return None if entry.peak_memory is None else entry.peak_memory / 2**20
 
 
 def _swept(site: Site, shown: Shown) -> Iterator[tuple[str, charts.Chart]]:
@@ -128,6 +153,7 @@ def _tracks(shown: Shown) -> Iterator[tuple[Section, Track]]:
 
 def _views(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
     yield "missing", draw("missing.html")
+    yield "overview", draw("overview.html", site=site, panels=list(_panels(site)))
     yield "compare", draw("compare.html", site=site)
     timed = [shown.device for shown in site.devices if shown.timed]
     if len(site.devices) > 1:
@@ -142,6 +168,14 @@ def _views(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
         yield f"solution/{solution.name}", _solution(site, solution)
 
 
+def _panels(site: Site) -> Iterator[tuple[Shown, Panel]]:
+    """Yield the fastest of each folder in each op's main track, as in the README's picture."""
+    for op in site.ops:
+        if there := site.first(op):
+            shown, track = there
+            yield from ((shown, panel) for panel in panels([track]))
+
+
 def _board(site: Site, shown: Shown, section: Section, track: Track, swept: Sequence[Part]) -> str:
     influences = (each for entry in track.entries for each in entry.disturbed.values())
     return draw(
@@ -153,6 +187,7 @@ def _board(site: Site, shown: Shown, section: Section, track: Track, swept: Sequ
         rankings=list(rankings(shown, section, track, site.about)),
         handles=sorted({entry.solution.partition("/")[0] for entry in track.entries}),
         sweeps=swept,
+        speeds=_speeds(shown, track),
         stale=any(table.stale(entry, site.about) for entry in track.entries),
         disturbed=table.by_clock(influences) if shown.device.results.timed else {},
         absent=shown.device.results.absent,
@@ -181,6 +216,8 @@ def _solution(site: Site, solution: Solution) -> str:
         kernels=found["kernels"],
         recompiled=site.recompiled(solution),
         work=found["work"],
+        modelled=site.modelled(solution),
+        gpu=GPUS[DEFAULT].name,
         readme=found["readme"],
         files=found["source"],
         stale=list(dict.fromkeys(stale)),

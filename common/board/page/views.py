@@ -13,6 +13,7 @@ from pathlib import Path
 from common.board import columns, compiled, modelled
 from common.board.columns import Column
 from common.board.devices import Device, Section, devices
+from common.board.model import DEFAULT, GPUS
 from common.board.modelled import Key
 from common.board.page import sources
 from common.board.ranking import Cell, Entry, Estimate, Pair, Track, combined, rank, ranked_times
@@ -66,6 +67,10 @@ class Shown:
         """Return the op's section; None where it has no row."""
         return next((each for each in self.sections if each.op == op), None)
 
+    def histories(self, track: Track) -> Histories:
+        """Return the speeds of every solution of a track over all runs."""
+        return self._histories[track.op][track.name]
+
     def history(self, solution: Solution) -> dict[str, list[Point]]:
         """Return the solution's speeds over all runs, by track, where there are any."""
         tracks = self._histories.get(solution.op, {})
@@ -96,6 +101,21 @@ class Standing(columns.Standing):
     def late(self, row: Record) -> bool:
         """Return whether an earlier clock took the row's times, which are shown nowhere."""
         return self.track.row(self.entry, (row.case, row.direction)) is None
+
+
+RECENT = 10
+"""The runs that the overview lists."""
+
+
+@dataclass(frozen=True)
+class RunOfDevice:
+    """One run on one device."""
+
+    shown: Shown
+    when: datetime
+    ops: Sequence[str]
+    solutions: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -150,6 +170,21 @@ class Site:
             places[each.op, each.peer] += 1
         return found
 
+    @cached_property
+    def runs(self) -> list[RunOfDevice]:
+        """The latest runs of all devices, the newest first."""
+        found = []
+        for shown in self.devices:
+            rows = defaultdict(list)
+            for row in shown.device.results.rows:
+                rows[row.run].append(row)
+            for run, several in rows.items():
+                if when := moment(shown.device.results.names.get(run, "")):
+                    ops = list(dict.fromkeys(row.op for row in several))
+                    solutions = len({row.solution for row in several})
+                    found.append(RunOfDevice(shown, when, ops, solutions, len(several)))
+        return sorted(found, key=lambda each: each.when, reverse=True)[:RECENT]
+
     def first(self, op: str) -> tuple[Shown, Track] | None:
         """Return the op's main track on the first device that has it."""
         found = ((shown, shown.section(op)) for shown in self.devices)
@@ -183,6 +218,11 @@ class Site:
         """Return the solution's counted work."""
         counts = [each for each in self.counts.values() if each.solution == solution.name]
         return modelled.work_tables(counts, self.about)
+
+    def modelled(self, solution: Solution) -> list[tuple[Counted, float]]:
+        """Return the solution's counted cases with the microseconds that the model gives them."""
+        counts = [each for each in self.counts.values() if each.solution == solution.name]
+        return [(each, modelled.time_of(each, GPUS[DEFAULT])) for each in counts if each.steps]
 
     def files(self) -> dict[str, Path]:
         """Return every file that belongs to a solution, as `handle/path` in its folder."""

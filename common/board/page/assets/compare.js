@@ -1,46 +1,42 @@
 "use strict";
 /* Two solutions side by side: their lines with the differences marked, their tables merged. */
 
-/** Fill the rows of `table` with both sides' lines, each a list of elements. */
+const FEW = 3; // equal lines between two differences that do not separate them
+
+/** Fill the rows of `table` with both sides' lines, each a list of elements: a row for each block. */
 function drawDifferences(table, names, sides) {
   const head = table.tHead.insertRow();
   for (const name of names) {
     const heading = document.createElement("th");
-    Object.assign(heading, { colSpan: 2, scope: "colgroup", textContent: name });
+    Object.assign(heading, { scope: "colgroup", textContent: name });
     head.append(heading);
   }
   const [texts, others] = sides.map((lines) => lines.map((line) => line.textContent.trimEnd()));
   const next = [0, 0];
-  const take = (side, count) => Array.from({ length: count }, () => next[side]++);
-  let removed = [];
-  for (const part of [...Diff.diffArrays(texts, others), { count: 0 }]) {
-    if (part.removed) {
-      removed = take(0, part.count);
-      continue;
-    }
-    const added = part.added ? take(1, part.count) : [];
-    for (let i = 0; i < Math.max(removed.length, added.length); i++) {
-      addLines(table, sides, removed[i], added[i], true);
-    }
-    removed = [];
-    if (!part.added) take(0, part.count).forEach((at) => addLines(table, sides, at, next[1]++, false));
+  for (const { differ, counts } of blocks(Diff.diffArrays(texts, others))) {
+    const row = table.tBodies[0].insertRow();
+    row.className = differ ? "differ" : "same";
+    counts.forEach((count, side) => {
+      const cell = row.insertCell();
+      cell.className = ["removed", "added"][side];
+      cell.classList.toggle("none", !count);
+      cell.append(...sides[side].slice(next[side], (next[side] += count)).map((line) => line.cloneNode(true)));
+    });
   }
 }
 
-function addLines(table, sides, left, right, differ) {
-  const row = table.tBodies[0].insertRow();
-  row.className = differ ? "differ" : "same";
-  [left, right].forEach((at, side) => {
-    const line = sides[side][at];
-    const mark = row.insertCell();
-    const code = row.insertCell();
-    mark.className = "mark";
-    code.className = ["removed", "added"][side];
-    if (!line) return code.classList.add("none");
-    mark.textContent = (differ ? ["−", "+"][side] : "") + line.dataset.number;
-    code.classList.toggle("kernel", line.classList.contains("kernel"));
-    code.append(line.cloneNode(true));
+/** Return the number of each side's lines in each block; differences with few lines between are one. */
+function blocks(parts) {
+  const found = [];
+  parts.forEach((part, at) => {
+    const differ = Boolean(part.added || part.removed);
+    const between = !differ && part.count < FEW && at > 0 && at < parts.length - 1;
+    if (!found.length || found.at(-1).differ !== (differ || between)) found.push({ differ: differ || between, counts: [0, 0] });
+    const { counts } = found.at(-1);
+    if (!part.added) counts[0] += part.count;
+    if (!part.removed) counts[1] += part.count;
   });
+  return found;
 }
 
 /** Return one table of both sides' columns that are marked for it, and of the ratio of values. */

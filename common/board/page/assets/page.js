@@ -31,9 +31,11 @@ async function fragment(name) {
 
 function partOf(fields) {
   const [device, op, track] = ["device", "op", "track"].map((name) => fields.get(name));
-  switch (fields.get("view") || "board") {
+  switch (fields.get("view") || "") {
+    case "":
+      return MAIN.dataset.first;
     case "board":
-      return device ? `board/${device}/${op}/${track}` : MAIN.dataset.first;
+      return device ? `board/${device}/${op}/${track}` : MAIN.dataset.board;
     case "solution":
       return `solution/${fields.get("name")}`;
     default:
@@ -68,7 +70,7 @@ async function show() {
 }
 
 function mark(fields) {
-  const view = fields.get("view") || "board";
+  const view = fields.get("view") || MAIN.dataset.first;
   document.querySelectorAll("[data-view]").forEach((link) => {
     link.toggleAttribute("aria-current", link.dataset.view === view);
   });
