@@ -71,14 +71,12 @@ Text = Callable[[Standing], str]
 class Column:
     """One column of every board; a board for which it has no text goes without it.
 
-    `text`, `short` and `brief` say what a cell holds in LEADERBOARD.md; in a terminal, where it
-    differs; and in the README.
+    `text` says what a cell holds in LEADERBOARD.md, and `short` in a terminal, where it differs.
     """
 
     name: str = ""
     text: Text | None = None
     short: Text | None = None
-    brief: Text | None = None
     data: Mapping[str, Value] = field(default_factory=dict)
     """The fields of JSON and CSV; None where nothing is known."""
     order: Value = lambda standing: standing.entry.rank
@@ -135,7 +133,6 @@ def _of_limit(standing: Standing) -> str:
 
 PLACE = Column(
     text=lambda s: str(s.entry.rank or UNRANKED) if s.timed else "",
-    brief=lambda s: str(s.entry.rank),
     data={"place": lambda s: s.entry.rank},
     order=lambda s: s.entry.rank or 9999,
     page="place",
@@ -151,7 +148,6 @@ SOLUTION = Column(
 SPEED = Column(
     "× eager",
     text=lambda s: speed(s.entry),
-    brief=lambda s: f"{s.entry.score.value:.2f}" if s.entry.score else UNRANKED,
     data={"times_eager": _score("value"), "low": _score("low"), "high": _score("high")},
     order=lambda s: s.entry.score.value if s.entry.score else -1,
     page="speed",
@@ -168,7 +164,6 @@ LIMIT = Column(
     "worst share of limit",
     text=_share,
     short=_of_limit,
-    brief=lambda s: percent(s.entry),
     data={
         "share_of_limit": lambda s: s.entry.worst_share and share(s.entry.worst_share),
         "limited_case": lambda s: s.entry.worst_share and s.entry.worst_share.case,
@@ -256,57 +251,28 @@ def ranking(
     return Table(f"{track.op}: {track.name}", tuple(c.name for c in columns), rows, notes)
 
 
-def summary(tracks: Sequence[Track], about: Mapping[str, About], first: int) -> Table:
-    """Return the README's short table of one op: the first solutions, the tracks side by side.
+PLACES = ("first", "second", "third")
+"""The headings of the solutions that the README shows of an op."""
 
-    The first track gives the place, the order and the share of the limit. A solution without a
-    speed in a track does not cover it whole; a solution without any says what it lacks.
+
+def summary(mains: Sequence[Track], about: Mapping[str, About]) -> Table:
+    """Return the README's table: for each op the fastest solutions of its main track.
 
     Args:
-        tracks: All tracks of one op, the main one first.
-        about: The notes; a solution that is not in it has none.
-        first: How many solutions it shows.
+        mains: The main track of each op.
+        about: The facts of the solutions, from which stale ones are marked.
     """
-    names = _by_place(tracks)[:first]
-    tracks = [
-        replace(track, entries=tuple(e for e in track.entries if e.solution in names))
-        for track in tracks
-    ]
-    main, *others = (f"{track.name} {SPEED.name}" for track in tracks)
-    header = (PLACE.name, SOLUTION.name, main, LIMIT.label, *others, NOTE.name)
-    rows = tuple(_short_row(name, tracks, about) for name in names)
-    return Table(tracks[0].op, header, rows, footnotes(tracks, about, timed=True))
-
-
-def _by_place(tracks: Sequence[Track]) -> list[str]:
-    """Return the names by place; of those without one, the ones ranked in another track first."""
-    ranked = [entry.solution for track in tracks for entry in track.entries if entry.rank]
-    others = [entry.solution for track in tracks for entry in track.entries]
-    return list(dict.fromkeys([*ranked, *others]))
-
-
-def _short_row(name: str, tracks: Sequence[Track], about: Mapping[str, About]) -> tuple[str, ...]:
-    found = [
-        next((Standing(track, e, about, True) for e in track.entries if e.solution == name), None)
-        for track in tracks
-    ]
-    known = [standing for standing in found if standing]
-    main, *others = found
-    ranked = main if main and main.entry.rank else None
-    lacking = [standing.entry.lacks for standing in known if standing.entry.lacks]
-    unranked = lacking and not any(standing.entry.rank for standing in known)
-    return (
-        _brief(PLACE, ranked),
-        marked([standing.entry for standing in known], about, timed=True),
-        _brief(SPEED, main),
-        _brief(LIMIT, ranked),
-        *(_brief(SPEED, standing) for standing in others),
-        cut(lacking[0] if unranked else known[0].note),
-    )
-
-
-def _brief(column: Column, standing: Standing | None) -> str:
-    return column.brief(standing) if column.brief and standing else UNRANKED
+    shown = [replace(track, entries=track.entries[: len(PLACES)]) for track in mains]
+    rows = []
+    for track in shown:
+        cells = [
+            f"{marked([entry], about, timed=True)} "
+            + (f"{entry.score.value:.2f}" if entry.score else UNRANKED)
+            for entry in track.entries
+        ]
+        rows.append((track.op, track.name, *cells, *[""] * (len(PLACES) - len(cells))))
+    notes = footnotes(shown, about, timed=True)
+    return Table(SPEED.name, ("op", "track", *PLACES), tuple(rows), notes)
 
 
 # --- for scripts ----------------------------------------------------------------------------------

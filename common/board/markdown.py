@@ -35,8 +35,6 @@ MARKDOWN = re.compile(r"[\\`*\[\]|~]|\b_(?=\W|$)|(?<!\w)_")
 """What would become code, emphasis, a link, a picture, a cell; `_` within a name is none of it."""
 BOARD, PICTURE, OPS = "board", "picture", "ops"
 """The names of the README's markers: `<!-- board -->` stands before, `<!-- /board -->` behind."""
-FIRST = 3
-"""How many solutions of each op the README shows."""
 EXPLANATION = """\
 *× eager* says how many times as fast as plain torch a solution is: the geometric mean, over the
 track's cases, of plain torch's median time over the solution's, taken in turn in one run, with its
@@ -193,14 +191,11 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def board(boards: Iterable[Results], about: Mapping[str, About]) -> str:
-    """Return the first solutions of each op on the first device, and a line for each other."""
+    """Return the fastest solutions of each op on the first device, and a line for each other."""
     first, *others = devices(boards, about)
-    texts = [f"### {escaped(first.name)}"]
-    for section in first.sections:
-        known = section.tracks
-        texts += drawn(summary(known, about, FIRST)) if known else [f"**{section.op}**"]
-        texts += map(escaped, section.left_out)
-    return "\n\n".join([*texts, *_others(others)])
+    mains = [section.tracks[0] for section in first.sections if section.tracks]
+    _, rows, *notes = drawn(summary(mains, about))
+    return "\n\n".join([f"### {escaped(first.name)}", rows, *notes, *_others(others)])
 
 
 def picture(boards: Iterable[Results], about: Mapping[str, About]) -> str:

@@ -23,7 +23,10 @@ from common.records.lines import Counted, Influences, Record
 OPS = tuple(interfaces.known())
 """The order of ops on every board, as their files state it; one without a file stands behind."""
 DIRECTION = {"forward": "forward", "backward": "forward + backward (backward alone)"}
-TEXT = ("solution", "case", "note", "of its cases", "kernel", "target")
+TEXT = (
+    "solution", "case", "note", "of its cases", "kernel", "target", "op", "track", "first",
+    "second", "third",
+)  # fmt: skip
 """The columns of text, which stand at the left; numbers stand at the right."""
 NOTE_WIDTH = 60
 UNRANKED = "–"

@@ -216,8 +216,8 @@ def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
     text = markdown.leaderboard(timed, about)
     files.replace(paths.ROOT / "LEADERBOARD.md", text.encode())
     board, picture = markdown.board(timed, about), markdown.picture(timed, about)
+    markdown.insert(paths.ROOT / "README.md", board)
     for name, head in READMES.items():
-        markdown.insert(paths.ROOT / name, board)
         markdown.insert(paths.ROOT / name, markdown.ops(head), markdown.OPS)
         markdown.insert(paths.ROOT / name, picture, markdown.PICTURE)
     for results in timed:
