@@ -48,6 +48,8 @@ class RopeCase(Case):
     """
     spare: bool = True
     """freqs has more positions than are used, so that reading past the last one goes unnoticed."""
+    rate: float = 1.0
+    """The factor of the frequencies, as where a longer context slows them; of random angles none."""
     scale: float = 1.0
     """The standard deviation of t."""
     freqs_layout: Layout = "contiguous"
@@ -84,10 +86,9 @@ class RopeCase(Case):
         return f"{self.paired} {self.dtype} {self.interleaved} {self.tensor_format}"
 
     def varied(self, dice: random.Random) -> RopeCase:
-        """Return the case with its sequences in another order."""
-        return dataclasses.replace(
-            self, lengths=tuple(dice.sample(self.lengths, len(self.lengths)))
-        )
+        """Return the case with its sequences in another order, and with slower angles."""
+        lengths = tuple(dice.sample(self.lengths, len(self.lengths)))
+        return dataclasses.replace(self, lengths=lengths, rate=dice.choice((0.5, 0.75)))
 
     def track_of(self, direction: Direction) -> str:
         """Return the track of the case, in either direction."""

@@ -213,7 +213,9 @@ def _angles(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
     else:
         pair = feature % max(case.d2 // 2, 1)
         base = 10_000 + 5_000 * (feature >= case.d2 // 2)
-    angles = torch.outer(position, base ** (-2 * pair / max(case.d2, 1)))[:, None, None, :]
+    angles = (
+        case.rate * torch.outer(position, base ** (-2 * pair / max(case.d2, 1)))[:, None, None, :]
+    )
     return place(angles, case.freqs_layout)
 
 

@@ -1,5 +1,6 @@
 """`rope`'s cases, and its reference held against one written token by token."""
 
+import random
 from collections import Counter
 from itertools import pairwise, product
 from math import prod
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from common.ops._rope_cases import RopeCase
-from common.ops.rope import OP, reference
+from common.ops.rope import OP, draw, reference
 from common.spec import DIRECTIONS
 from tests.support.draws import drawn
 
@@ -120,6 +121,16 @@ def test_there_are_as_many_frequencies_as_the_case_says(case):
     assert spare > 0 if case.spare or case.cp_rank else spare == 0
     if not case.spare and case.cp_rank:
         assert len(arguments["freqs"]) == case.positions * case.cp_size
+
+
+def test_other_inputs_have_other_angles_in_whatever_way_they_are_made():
+    """A table of cosines that is kept by the address of freqs is a wrong one then."""
+    dice = random.Random(0)
+    for angles in ("random", "model", "paired", "far"):
+        case = RopeCase(s=4, b=1, h=1, d=8, d2=8, angles=angles)
+        first, other = (draw(each, torch.Generator().manual_seed(seed))["freqs"]
+                        for seed, each in enumerate((case, case.varied(dice))))  # fmt: skip
+        assert not torch.equal(first, other)
 
 
 @pytest.mark.parametrize(("angles", "count"), [("model", 24), ("paired", 12)])
