@@ -195,7 +195,12 @@ def board(boards: Iterable[Results], about: Mapping[str, About]) -> str:
     first, *others = devices(boards, about)
     mains = [section.tracks[0] for section in first.sections if section.tracks]
     _, rows, *notes = drawn(summary(mains, about))
-    return "\n\n".join([f"### {escaped(first.name)}", rows, *notes, *_others(others)])
+    left_out = [
+        f"**{section.op}** {escaped(line)}"
+        for section in first.sections
+        for line in section.left_out
+    ]
+    return "\n\n".join([f"### {escaped(first.name)}", rows, *notes, *left_out, *_others(others)])
 
 
 def picture(boards: Iterable[Results], about: Mapping[str, About]) -> str:

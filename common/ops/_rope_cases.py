@@ -49,7 +49,7 @@ class RopeCase(Case):
     spare: bool = True
     """freqs has more positions than are used, so that reading past the last one goes unnoticed."""
     rate: float = 1.0
-    """The factor of the frequencies, as where a longer context slows them; of random angles none."""
+    """The factor of the frequencies, as a longer context slows them; random angles have none."""
     scale: float = 1.0
     """The standard deviation of t."""
     freqs_layout: Layout = "contiguous"

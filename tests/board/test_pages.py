@@ -1,4 +1,4 @@
-"""The README's short tables and its picture, from records alone."""
+"""The README's table and its picture, from records alone."""
 
 import dataclasses
 import xml.etree.ElementTree as ElementTree
@@ -30,9 +30,9 @@ BOTH = [
 ]
 
 
-def summarized(rows, about=ABOUT):
+def ranked(rows):
     ((_, tracks),) = table.tracks_by_op(rows)
-    return summary(tracks, about, first=len(rows))
+    return tracks
 
 
 def everyone(rows):
@@ -42,27 +42,31 @@ def everyone(rows):
 # --- one table an op ------------------------------------------------------------------------------
 
 
-def test_a_short_table_has_a_speed_for_each_track_the_main_ones_share_and_a_note():
+def test_the_table_has_the_fastest_three_of_each_op_in_its_main_track():
+    main, _ = ranked(BOTH)
+    (other,) = ranked([row("alice/rotate_half", op="rotate_half")])
     about = ABOUT | {"carol/rope": About("carol's", "s1"), "dave/rope": About("dave's", "s1")}
-    drawn = summarized(BOTH, about)
-    assert drawn.title == "rope"
-    speeds = ("core × eager", "of limit", "extended × eager")
-    assert drawn.header == ("", "solution", *speeds, "note")
-    assert [(cells[1].strip(table.MARKS), cells[0], *cells[2:]) for cells in drawn.rows] == [
-        ("bob/rope", "1", "4.00", "100%", "–", "plain"),
-        ("alice/rope", "2", "2.00", "50%", "0.50", "tiles | pipes"),
-        ("(eager/rope)", "3", "1.00", "25%", "1.00", "torch"),
-        ("carol/rope", "–", "–", "–", "2.00", "carol's"),
-        ("dave/rope", "–", "–", "–", "–", "TIMEOUT: no answer within 60 s (c1 forward)"),
+    drawn = summary([main, other], about | {"alice/rotate_half": About("", "s1")})
+    assert drawn.header == ("op", "track", "first", "second", "third")
+    assert [tuple(cell.strip(table.MARKS) for cell in cells) for cells in drawn.rows] == [
+        ("rope", "core", "bob/rope† 4.00", "alice/rope 2.00", "(eager/rope) 1.00"),
+        ("rotate_half", "core", "alice/rotate_half 2.00", "", ""),
     ]
 
 
-def test_a_short_table_marks_what_a_long_one_marks():
+def test_the_table_marks_what_a_long_one_marks():
     rows = [row(device_state={"throttled": ["hardware slowdown"]}), row("bob/rope")]
-    drawn = summarized(rows)
-    names = {cells[1] for cells in drawn.rows}
-    assert names == {f"alice/rope{table.DISTURBED}", f"bob/rope{table.STALE}"}
+    drawn = summary(ranked(rows), ABOUT)
+    ((_, _, *cells, _),) = drawn.rows
+    assert {cell.split()[0] for cell in cells} == {
+        f"alice/rope{table.DISTURBED}", f"bob/rope{table.STALE}"
+    }  # fmt: skip
     assert [note[0] for note in drawn.footnotes] == [table.STALE, table.DISTURBED]
+
+
+def test_who_is_not_ranked_has_a_dash():
+    ((_, _, first, *_),) = summary(ranked([failed("bob/rope")]), ABOUT).rows
+    assert first == f"bob/rope{table.STALE} –"
 
 
 HOSTILE = (
@@ -72,16 +76,14 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("note", ["plain", "a | b <script>\n\n# c", HOSTILE])
-def test_the_readme_has_one_table_an_op_whose_columns_stay_whatever_the_note(note):
+def test_the_readme_has_one_table_whatever_a_note_says(note):
     rows = [*BOTH, row("alice/rotate_half", op="rotate_half")]
     about = everyone(rows) | {"alice/rope": About(note, "s1")}
     board = markdown.board([Results(path=None, runs=[RUN], rows=rows)], about)
     lines = board.splitlines()
-    titles = [line for line in lines if line.startswith(("#", "**"))]
-    assert titles == ["### A GPU", "**rope**", "**rotate_half**"]
-    assert "| ---: | --- | ---: | ---: | ---: | --- |" in lines
-    of_rope = lines[: lines.index("**rotate_half**")]
-    assert {columns(line) for line in of_rope if line.startswith("|")} == {7}
+    assert [line for line in lines if line.startswith(("#", "**"))] == ["### A GPU"]
+    assert "| --- | --- | --- | --- | --- |" in lines
+    assert [columns(line) for line in lines if line.startswith("|")] == [6] * 4
     assert "<script>" not in board
 
 
@@ -136,12 +138,11 @@ def test_a_long_note_is_cut_between_words_and_ends_with_an_ellipsis(note, expect
     assert len(expected) <= NOTE_WIDTH
 
 
-def test_the_leaderboard_keeps_notes_whole_and_the_others_do_not():
+def test_the_leaderboard_keeps_notes_whole_and_the_terminal_does_not():
     about = everyone(TIMED.rows) | {"alice/rope": About(LONG, "s1")}
     assert LONG in markdown.leaderboard([TIMED], about)
-    for board in (printed(199, terminal.show, TIMED, about), markdown.board([TIMED], about)):
-        assert LONG not in board
-        assert cut(LONG) in board
+    board = printed(199, terminal.show, TIMED, about)
+    assert LONG not in board and cut(LONG) in board
 
 
 # --- the picture ----------------------------------------------------------------------------------
