@@ -407,7 +407,9 @@ def small(folder, rows, **notes):
 def test_texts_and_names_of_others_stay_texts(tmp_path, opened):
     one, other = "<b>&\"'/rope", "alice/rope"
     rows = [row(one), row(other, verdict="CRASHED", reason=HOSTILE, gpu={})]
-    page = opened(small(tmp_path, rows, **{one.partition("/")[0]: HOSTILE}, alice="plain"))
+    page = opened(
+        small(tmp_path, rows, **{one.partition("/")[0]: HOSTILE}, alice="plain"), link(view="board")
+    )
     assert texts(page, "#ranking tbody th a") == [one, other]
     solutions = [link(view="solution", name=name) for name in (one, other)]
     for address in ("", *solutions, link(view="compare", one=one, other=other)):
@@ -430,7 +432,7 @@ def test_ties_disturbances_and_old_sources_are_marked(tmp_path, opened):
         row("carol/rope", us=50.0, device_state={"slow_host_probes": 1}),
     ]
     path = small(tmp_path, rows, alice="one", bob="two", carol="three")
-    page = opened(path)
+    page = opened(path, link(view="board"))
     places = dict(zip(texts(page, "#ranking tbody th a"), texts(page, ".place"), strict=True))
     assert places == {"alice/rope": "1=", "bob/rope": "1=", "carol/rope": "3"}
     marks = {each: each in page.locator("tr[data-row='bob/rope']").inner_text()
