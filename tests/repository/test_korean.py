@@ -58,10 +58,11 @@ def test_both_pages_have_the_same(part):
     assert korean == english
 
 
-def test_both_pages_show_the_same_board():
-    found = [[match[0] for match in BOARD.finditer(path.read_text())] for path in (ENGLISH, KOREAN)]
-    assert len(found[0]) == 2
-    assert found[0] == found[1]
+def test_both_pages_show_the_same_picture_and_one_the_board():
+    english, korean = ({match[1]: match[0] for match in BOARD.finditer(path.read_text())}
+                       for path in (ENGLISH, KOREAN))  # fmt: skip
+    assert english.keys() == {"board", "picture"}
+    assert korean == {"picture": english["picture"]}
 
 
 def test_each_page_leads_to_the_other():
