@@ -37,7 +37,8 @@ def op(repository):
         if path.is_file() and path not in kept:
             path.unlink()
     for path, content in kept.items():
-        if path.read_bytes() != content:
+        if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
     for handle in ("alice", "bob"):
         shutil.rmtree(repository / "contributors" / handle, ignore_errors=True)
