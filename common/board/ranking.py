@@ -25,6 +25,8 @@ APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
 FEW = 3
 """Fewer rows of a case do not tell which one is apart."""
 EAGER_APART = "eager's time apart from the run's other rows"
+TRACKS = {op: each.tracks for op, each in interfaces.known().items()}
+"""The tracks of each op in the order that its file states; any other follows by name."""
 Cell = tuple[str, str]
 """A case and a direction."""
 Pair = tuple[Summary, Summary]
@@ -168,10 +170,8 @@ def rank(records: Iterable[Record]) -> list[Track]:
 
 
 def _place(track: tuple[tuple[str, str], object]) -> tuple[str, int, str]:
-    """Order an op's tracks as its file lists them; any other follows by name."""
     (op, name), _ = track
-    interface = interfaces.known().get(op)
-    stated = interface.tracks if interface else ()
+    stated = TRACKS.get(op, ())
     return op, stated.index(name) if name in stated else len(stated), name
 
 

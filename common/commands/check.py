@@ -8,12 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common import paths
 from common.commands import options as shared
 from common.commands import smoke
 from common.commands.smoke import Names
 from common.commands.steps import Steps
-from common.errors import UserError
 from common.kept import Kept
 from common.printable import wrapped
 from common.solutions import OURS, Solution, imported, python_files
@@ -62,26 +60,16 @@ def run(options: argparse.Namespace) -> int:
     if options.watch:
         from common.commands import watch
 
-        return watch.run(options, _measure_board)
+        return watch.run(options, measure_board)
     if options.hint:
-        return _hint(options)
+        from common.commands import hint
+
+        return hint.run(options)
     chosen = shared.contributors(options)
     right = _check(chosen, shared.device(options), options)
     for line in (ours := list(imports_of_ours(chosen[0].path.parent))):
         print(line)
     return int(not right or bool(ours))
-
-
-def _hint(options: argparse.Namespace) -> int:
-    """Print the folder's place on the path of exercises; return 0."""
-    from common.commands import hint
-
-    handle = options.only.partition("/")[0]
-    if not (paths.CONTRIBUTORS / handle).is_dir():
-        raise UserError(f"the path begins with a kernel: nox -s new -- {handle} rotate_half")
-    with smoke.started(shared.device(options), options.verbose) as (server, compiler):
-        hint.show(handle, server, compiler, options.op)
-    return 0
 
 
 def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace) -> bool:
@@ -112,7 +100,7 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
                 smoke.take_all(found, smoke_report, server, memory, stop)
             # its cause is the last thing to read, and the board's cases would repeat it
             if not (smoke_report.failures or (smoke_report.failed and not only)):
-                rows = _measure_board(chosen, server, compiler, board_report, memory, only, stop)
+                rows = measure_board(chosen, server, compiler, board_report, memory, only, stop)
         finally:
             for report in (smoke_report, board_report):
                 failed = failed - report.asked | report.failures
@@ -146,7 +134,7 @@ def imports_of_ours(folder: Path) -> Iterator[str]:
             yield f"{place} imports {found[0]}, which `nox -s test` refuses: copy what it needs"
 
 
-def _measure_board(
+def measure_board(
     chosen: Sequence[Solution],
     server: ForkServer,
     compiler: Compiler,

@@ -6,27 +6,29 @@ the verdicts of smoke cases, and by the counted work of the board's cases, which
 
 from __future__ import annotations
 
+import argparse
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from common import paths
+from common.board import modelled
+from common.commands import options as shared
+from common.commands import smoke
 from common.errors import UserError
 from common.kept import Kept
 from common.printable import wrapped
+from common.records.lines import Counted, Launch
 from common.solutions import Solution
 
 if TYPE_CHECKING:
     from common.grading.compiling import Compiler
-    from common.grading.counting import Count
     from common.grading.fork_server import ForkServer
-    from common.records.lines import Launch, Operator
     from common.spec import Case, Op
 
 
@@ -52,6 +54,20 @@ def path(op: str | None = None) -> tuple[Exercise, ...]:
     text = (paths.COMMON / "exercises.toml").read_text(encoding="utf-8")
     every = msgspec.convert(tomllib.loads(text)["exercise"], tuple[Exercise, ...])
     return tuple(each for each in every if op in (None, each.op))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the place of the folder named by `options.only` on the path; return 0.
+
+    Raises:
+        UserError: There is no such folder, or the op has no exercise.
+    """
+    handle = options.only.partition("/")[0]
+    if not (paths.CONTRIBUTORS / handle).is_dir():
+        raise UserError(f"the path begins with a kernel: nox -s new -- {handle} rotate_half")
+    with smoke.started(shared.device(options), options.verbose) as (server, compiler):
+        show(handle, server, compiler, options.op)
+    return 0
 
 
 def show(handle: str, server: ForkServer, compiler: Compiler, op: str | None = None) -> bool:
@@ -102,7 +118,7 @@ class Progress:
         """Find nothing yet; see `show`."""
         self._handle, self._server, self._compiler = handle, server, compiler
         self._verdicts: dict[str, dict[str, set[str]]] = {}
-        self._counts: dict[str, list[Count]] = {}
+        self._counts: dict[str, list[Counted]] = {}
 
     def lacks(self, exercise: Exercise) -> str:
         """Return what an exercise lacks in a few words; nothing if it is done."""
@@ -127,20 +143,19 @@ class Progress:
         if not exercise.measure:
             return ""
         words, measure = MEASURES[exercise.measure]
-        counts = [
-            Work.of(each)
-            for each in self._counts_of(solution)
-            if _is_like(op, each.case, exercise.where)
-        ]
-        worst = max((measure(each) for each in counts), default=float("inf"))
+        elements = {
+            case.name: math.prod(op.output(case))
+            for case in op.cases("board")
+            if _is_like(op, case, exercise.where)
+        }
+        counts = [each for each in self._counts_of(solution) if each.case in elements]
+        worst = max((measure(each, elements[each.case]) for each in counts), default=math.inf)
         if worst <= exercise.most:
             return ""
         return f"{words.format(f'{worst:.4g}')}, and at most {exercise.most:g} in this exercise"
 
     def _verdicts_of(self, solution: Solution) -> dict[str, set[str]]:
         """Return the verdicts of each smoke case."""
-        from common.commands import smoke
-
         if solution.op not in self._verdicts:
             with (
                 closing(smoke.grade([solution], self._server, None)) as cases,
@@ -152,12 +167,12 @@ class Progress:
                 }
         return self._verdicts[solution.op]
 
-    def _counts_of(self, solution: Solution) -> list[Count]:
+    def _counts_of(self, solution: Solution) -> list[Counted]:
         """Return the counted work of the board's cases."""
-        from common.grading.counting import count
+        from common.engines.benching import counts
 
-        if solution.op not in self._counts:
-            self._counts[solution.op] = list(count([solution]))
+        if solution.op not in self._counts:  # which no record keeps, so that no digest is needed
+            self._counts[solution.op] = list(counts([solution], "", {solution: ("", "")}))
         return self._counts[solution.op]
 
 
@@ -166,47 +181,28 @@ def _is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:
     return facts.items() <= dict(op.facts(case)).items()
 
 
-@dataclass(frozen=True)
-class Work:
-    """The counted work of one call of a case, forward or forward with backward."""
-
-    count: Count
-    launches: Sequence[Launch]
-    others: Sequence[Operator]
-
-    @classmethod
-    def of(cls, count: Count) -> Self:
-        """Return the work of a count."""
-        from common.records.lines import Launch, Operator, Steps
-
-        steps = msgspec.convert(count.steps, Steps)
-        launches = [step for step in steps if isinstance(step, Launch)]
-        return cls(count, launches, [step for step in steps if isinstance(step, Operator)])
-
-    @property
-    def programs(self) -> float:
-        """The programs of the largest launch for 1,024 elements of the output."""
-        elements = math.prod(self.count.op.output(self.count.case))
-        return max((each.programs for each in self.launches), default=0) / max(elements / 1024, 1)
-
-    @property
-    def fetched(self) -> float:
-        """The bytes that programs fetch over those that a launch reads."""
-        read = sum(each.read for each in self.launches)
-        return sum(each.fetched for each in self.launches) / max(read, 1)
-
-    @property
-    def flops(self) -> float:
-        """The operations of products over the least that the case takes."""
-        least = self.count.op.timed_work(self.count.case, self.count.direction).flops
-        of_launches = sum(sum(each.flops.values()) for each in self.launches)
-        return (of_launches + sum(each.flops for each in self.others)) / max(least, 1)
+def _operators(work: Counted, elements: int) -> float:
+    return sum(not isinstance(step, Launch) for step in work.steps)
 
 
-MEASURES: dict[str, tuple[str, Callable[[Work], float]]] = {
-    "operators": ("a call runs {} of torch's operators", lambda work: len(work.others)),
-    "programs": ("a launch has {} programs for 1,024 elements", lambda work: work.programs),
-    "fetched": ("programs fetch {} times the bytes that a launch reads", lambda work: work.fetched),
-    "flops": ("a call computes {} times the least FLOPs", lambda work: work.flops),
+def _programs(work: Counted, elements: int) -> float:
+    largest = max((step.programs for step in work.steps if isinstance(step, Launch)), default=0)
+    return largest / max(elements / 1024, 1)
+
+
+def _fetched(work: Counted, elements: int) -> float:
+    return modelled.fetched(work) / max(modelled.read(work), 1)
+
+
+def _flops(work: Counted, elements: int) -> float:
+    return modelled.multiplied(work) / max(work.flops, 1)
+
+
+MEASURES: dict[str, tuple[str, Callable[[Counted, int], float]]] = {
+    "operators": ("a call runs {} of torch's operators", _operators),
+    "programs": ("a launch has {} programs for 1,024 elements", _programs),
+    "fetched": ("programs fetch {} times the bytes that a launch reads", _fetched),
+    "flops": ("a call computes {} times the least FLOPs", _flops),
 }
-"""The sentence that states a measure of the counted work, and the measure, by name."""
+"""By name, the sentence that states a measure, and the measure of a case's counted work, whose
+output has so many elements."""

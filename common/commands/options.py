@@ -21,6 +21,9 @@ from common.solutions import Solution
 if TYPE_CHECKING:
     from common.board.table import About
 
+TIMED = {"forward": "forward", "backward": "with backward"}
+"""What a time of each direction is of."""
+
 # --- arguments ------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from common.records.lines import Record
 
 BINDS = {"copy": "memory", "dense": "arithmetic"}
-DIRECTION = {"forward": "forward", "backward": "with backward"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +75,7 @@ def counts(op: Op[Any], case: Case, direction: Direction) -> list[str]:
     work = op.timed_work(case, direction)
     intensity = work.flops / work.bytes if work.bytes else 0.0
     amounts = (f"{work.bytes / 1e6:.4g}", f"{work.flops / 1e9:.3g}", f"{intensity:.3g}")
-    return [case.name, DIRECTION[direction], *amounts]
+    return [case.name, shared.TIMED[direction], *amounts]
 
 
 def times(row: Record, work: Work, peak: Peak | None, dtype: str) -> list[str]:
@@ -175,7 +174,7 @@ def _write_traces(
         worker = sweep.worker(solution)  # which writes no file
         reply = timed_process.trace_case(op, case, sweep.device, worker, direction)
         if "trace" not in reply:
-            print(f"no trace of {case.name} {DIRECTION[direction]}: {reply.get('reason', '')}")
+            print(f"no trace of {case.name} {shared.TIMED[direction]}: {reply.get('reason', '')}")
             continue
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{case.name}-{direction}.json").write_text(reply["trace"])
@@ -188,4 +187,4 @@ def _print_counters(solution: Solution, timed: Iterable[tuple[Case, Direction]])
         # one direction a case, the last: with backward, if that was timed
         for case, direction in dict(timed).items():
             lines = ncu.lines(solution, case, direction)
-            print(f"ncu, {case.name} {DIRECTION[direction]}:", *lines, sep="\n    ", flush=True)
+            print(f"ncu, {case.name} {shared.TIMED[direction]}:", *lines, sep="\n    ", flush=True)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         [Sequence[Solution], ForkServer, Compiler, TierReport, int | None, set[Names]],
         list[Record],
     ]
-    """Return the rows of the board's cases of these names; see `check._measure_board`."""
+    """Return the rows of the board's cases of these names; see `check.measure_board`."""
 
 SUFFIXES = (".py", ".json")
 """The files that a solution consists of: itself, its helpers and its configurations."""
@@ -313,15 +313,11 @@ class Times:
             of_limit = f"{bound:.1f} {bound / now:.0%}" if row.ranked_by == "gpu" else "-"
             lines.append(
                 self.HEADER.format(
-                    f"{row.solution} {WITH[row.direction]}"[:31], f"{now:.1f}", before,
+                    f"{row.solution} {shared.TIMED[row.direction]}"[:31], f"{now:.1f}", before,
                     f"{best:.1f}", f"{median(row, 'eager'):.1f}", of_limit,
                 )
             )  # fmt: skip
         return lines
-
-
-WITH = {"forward": "forward", "backward": "with backward"}
-"""What is timed in each direction."""
 
 
 def _syntax_errors(folder: Path) -> Iterator[str]:

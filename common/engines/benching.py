@@ -151,8 +151,7 @@ def counts(
 def _line(count: Count, run: str, digests: tuple[str, str]) -> Counted:
     """Return the line of one count; its least work is that of all directions up to its own."""
     op, case = count.op, count.case
-    upto = DIRECTIONS[: DIRECTIONS.index(count.direction) + 1]
-    least = [op.work(case, direction) for direction in upto]
+    least = op.timed_work(case, count.direction)
     return Counted(
         schema=SCHEMA,
         run=run,
@@ -165,8 +164,8 @@ def _line(count: Count, run: str, digests: tuple[str, str]) -> Counted:
         track=case.track_of(count.direction),
         ranked_by=case.ranked_by,
         direction=count.direction,
-        bytes=sum(each.bytes for each in least),
-        flops=sum(each.flops for each in least),
+        bytes=least.bytes,
+        flops=least.flops,
         sources=digests[0],
         harness=digests[1],
         steps=msgspec.convert(count.steps, Steps),

@@ -116,7 +116,7 @@ def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch, ca
 
     monkeypatch.setattr(rows, "Measurement", Measurement)
     compiler = Compiler("cuda")
-    assert check._measure_board(chosen, server, compiler, report, GIB) == [row(), late]
+    assert check.measure_board(chosen, server, compiler, report, GIB) == [row(), late]
     assert Sweep.made == [("cuda", None, server, GIB)], "whoever times has the device to himself"
     assert asked == [(check.PATIENCE, compiler.behind), (chosen, [chosen[0].op])]
     backward = f"a/rope {case.name} backward: TAMPERED\n    while timed\n"

@@ -65,7 +65,7 @@ class Watched:
             self.compiler,
             lambda: select(discover(root), None, "alice"),
             options,
-            check._measure_board,
+            check.measure_board,
         )
 
     def save(self, name, text):

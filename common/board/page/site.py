@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
@@ -44,7 +44,8 @@ Sweeps = Mapping[str, charts.Chart]
 def write(site: Site, folder: Path) -> Path:
     """Write the page into a folder, and return its path."""
     swept = {shown.slug: dict(_swept(site, shown)) for shown in site.devices}
-    parts = dict(itertools.chain(_files(site), _charts(site, swept), _views(site, swept)))
+    charted = dict(_charts(site, swept))
+    parts = {**dict(_files(site)), **charted, **dict(_views(site, swept, charted))}
     styles = [Markup((HERE / path).read_text()) for path in STYLES]
     scripts = [Markup((HERE / path).read_text()) for path in SCRIPTS]
     page = draw(
@@ -54,8 +55,8 @@ def write(site: Site, folder: Path) -> Path:
         policy=drawing.policy(scripts, styles),
         words=Markup(drawing.embedded({"ko": json.loads((HERE / WORDS).read_text())})),
         parts=Markup(drawing.packed(parts)),
-        first=_first(site),
-        board=_board_of(site),
+        first="overview" if site.mains else "missing",
+        board=_board_name(*site.mains[0]) if site.mains else "missing",
         pair=_pair(site),
         several=len(site.devices) > 1,
     )
@@ -64,17 +65,8 @@ def write(site: Site, folder: Path) -> Path:
     return folder / PAGE
 
 
-def _first(site: Site) -> str:
-    """Return the part that the page opens with."""
-    return "overview" if any(site.first(op) for op in site.ops) else "missing"
-
-
-def _board_of(site: Site) -> str:
-    """Return the part of the first op's board."""
-    found = next((there for op in site.ops if (there := site.first(op))), None)
-    if found is None:
-        return "missing"
-    shown, track = found
+def _board_name(shown: Shown, track: Track) -> str:
+    """Return the name of the part that a track's board is."""
     return f"board/{shown.slug}/{track.op}/{track.name}"
 
 
@@ -83,11 +75,8 @@ def _pair(site: Site) -> tuple[str, str]:
 
     Peers stand in for missing contributors; two empty names where no op has two solutions.
     """
-    for op in site.ops:
-        there = site.first(op)
-        entries = (
-            [each for each in there[1].entries if each.solution in site.names] if there else []
-        )
+    for _, track in site.mains:
+        entries = [each for each in track.entries if each.solution in site.names]
         if len(entries) > 1:
             one, other, *_ = sorted(entries, key=lambda entry: entry.peer)
             return one.solution, other.solution
@@ -112,7 +101,7 @@ def _charts(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
                 name = f"times/{shown.slug}/{section.op}/{track.name}/{direction}"
                 yield name, charts.times(track, direction).json(site.hues)
             place = f"{shown.slug}/{section.op}/{track.name}"
-            for kind, chart in _speeds(shown, track).items():
+            for kind, chart in _speeds(shown, track):
                 yield f"{kind}/{place}", chart.json(site.hues)
         for name, chart in swept[shown.slug].items():
             yield name, chart.json(site.hues)
@@ -124,14 +113,18 @@ def _charts(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
                 )
 
 
-def _speeds(shown: Shown, track: Track) -> dict[str, charts.Chart]:
-    """Return the charts of a track's speeds over the runs, the error and the memory, by name."""
-    found = {
-        "record": charts.record(shown.histories(track)),
-        "error": charts.against(track, "error / eager's", lambda entry: entry.error),
-        "memory": charts.against(track, "peak memory, MiB", _mebibytes),
-    }
-    return {name: chart for name, chart in found.items() if len(chart.x) > 1}
+SPEEDS = ("record", "error", "memory")
+"""The charts of a track's speeds: over the runs, over the error and over the memory."""
+
+
+def _speeds(shown: Shown, track: Track) -> Iterator[tuple[str, charts.Chart]]:
+    """Yield those of SPEEDS that have more than one place on their axis, by name."""
+    found = (
+        charts.record(shown.histories(track)),
+        charts.against(track, "error / eager's", lambda entry: entry.error),
+        charts.against(track, "peak memory, MiB", _mebibytes),
+    )
+    yield from (each for each in zip(SPEEDS, found, strict=True) if len(each[1].x) > 1)
 
 
 def _mebibytes(entry: Entry) -> float | None:
@@ -151,7 +144,8 @@ def _tracks(shown: Shown) -> Iterator[tuple[Section, Track]]:
             yield section, track
 
 
-def _views(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
+def _views(site: Site, swept: Mapping[str, Sweeps], charted: Collection[str]) -> Iterator[Part]:
+    """Yield the views; `charted` names the charts that there are."""
     yield "missing", draw("missing.html")
     yield "overview", draw("overview.html", site=site, panels=list(_panels(site)))
     yield "compare", draw("compare.html", site=site)
@@ -162,21 +156,27 @@ def _views(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
         for section, track in _tracks(shown):
             of_op = [(name, chart.title) for name, chart in swept[shown.slug].items()
                      if name.split("/")[2] == section.op]  # fmt: skip
-            name = f"board/{shown.slug}/{section.op}/{track.name}"
-            yield name, _board(site, shown, section, track, of_op)
+            place = f"{shown.slug}/{section.op}/{track.name}"
+            speeds = [each for each in SPEEDS if f"{each}/{place}" in charted]
+            yield _board_name(shown, track), _board(site, shown, section, track, of_op, speeds)
     for solution in site.solutions:
         yield f"solution/{solution.name}", _solution(site, solution)
 
 
 def _panels(site: Site) -> Iterator[tuple[Shown, Panel]]:
     """Yield the fastest of each folder in each op's main track, as in the README's picture."""
-    for op in site.ops:
-        if there := site.first(op):
-            shown, track = there
-            yield from ((shown, panel) for panel in panels([track]))
+    for shown, track in site.mains:
+        yield from ((shown, panel) for panel in panels([track]))
 
 
-def _board(site: Site, shown: Shown, section: Section, track: Track, swept: Sequence[Part]) -> str:
+def _board(
+    site: Site,
+    shown: Shown,
+    section: Section,
+    track: Track,
+    swept: Sequence[Part],
+    speeds: Collection[str],
+) -> str:
     influences = (each for entry in track.entries for each in entry.disturbed.values())
     return draw(
         "board.html",
@@ -187,7 +187,7 @@ def _board(site: Site, shown: Shown, section: Section, track: Track, swept: Sequ
         rankings=list(rankings(shown, section, track, site.about)),
         handles=sorted({entry.solution.partition("/")[0] for entry in track.entries}),
         sweeps=swept,
-        speeds=_speeds(shown, track),
+        speeds=speeds,
         stale=any(table.stale(entry, site.about) for entry in track.entries),
         disturbed=table.by_clock(influences) if shown.device.results.timed else {},
         absent=shown.device.results.absent,

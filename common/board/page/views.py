@@ -190,6 +190,11 @@ class Site:
         found = ((shown, shown.section(op)) for shown in self.devices)
         return next(((shown, each.tracks[0]) for shown, each in found if each), None)
 
+    @cached_property
+    def mains(self) -> list[tuple[Shown, Track]]:
+        """The main track of each op, with the first device that has it."""
+        return [there for op in self.ops if (there := self.first(op))]
+
     def standings(self, solution: Solution) -> list[Standing]:
         """Return the solution's place in each track of each device that has a row of it."""
         return self._standings.get(solution.name, [])

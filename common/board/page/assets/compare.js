@@ -8,7 +8,7 @@ function drawDifferences(table, names, sides) {
   const head = table.tHead.insertRow();
   for (const name of names) {
     const heading = document.createElement("th");
-    Object.assign(heading, { scope: "colgroup", textContent: name });
+    Object.assign(heading, { scope: "col", textContent: name });
     head.append(heading);
   }
   const [texts, others] = sides.map((lines) => lines.map((line) => line.textContent.trimEnd()));
@@ -29,9 +29,9 @@ function drawDifferences(table, names, sides) {
 function blocks(parts) {
   const found = [];
   parts.forEach((part, at) => {
-    const differ = Boolean(part.added || part.removed);
-    const between = !differ && part.count < FEW && at > 0 && at < parts.length - 1;
-    if (!found.length || found.at(-1).differ !== (differ || between)) found.push({ differ: differ || between, counts: [0, 0] });
+    const between = part.count < FEW && at > 0 && at < parts.length - 1;
+    const differ = Boolean(part.added || part.removed || between);
+    if (found.at(-1)?.differ !== differ) found.push({ differ, counts: [0, 0] });
     const { counts } = found.at(-1);
     if (!part.added) counts[0] += part.count;
     if (!part.removed) counts[1] += part.count;
