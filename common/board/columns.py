@@ -153,6 +153,16 @@ SPEED = Column(
     page="speed",
     timed=True,
 )
+LOOP = Column(
+    "in a loop",
+    text=lambda s: UNRANKED if s.entry.in_loop is None else f"{s.entry.in_loop:.2f}",
+    data={"loop_times_eager": lambda s: s.entry.in_loop},
+    order=lambda s: s.entry.in_loop or -1,
+    page="number",
+    known=lambda track: any(entry.in_loop for entry in track.entries),
+    timed=True,
+    spare=4,
+)
 TIME = Column(
     "median µs",
     order=lambda s: s.time.median if s.time else 10**12,
@@ -219,7 +229,7 @@ COLUMNS = (
             "track": lambda s: s.track.name,
         }
     ),
-    PLACE, SOLUTION, SPEED, TIME, LIMIT, MEMORY, COVERS, ERROR,
+    PLACE, SOLUTION, SPEED, LOOP, TIME, LIMIT, MEMORY, COVERS, ERROR,
     Column(data={"stale": lambda s: s.stale, "disturbed": lambda s: bool(s.entry.disturbed)}),
     NOTE,
 )  # fmt: skip
@@ -304,8 +314,9 @@ def rows(
 TIMES: Mapping[str, Sequence[str]] = {
     "gpu": ("solution", "backward", "graph", "eager", "copy", "dense"),
     "host": ("solution", "no_grad", "eager"),
+    "loop": ("solution", "eager", "dense"),
 }
-"""The times of a row by clock; see `Record`."""
+"""The times of a row by clock; see `Record`, where a loop's are `sustained`."""
 CASE_FIELDS = [
     "device",
     "op",
@@ -345,14 +356,17 @@ def cases(found: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
                             row.ranked_by,
                             row.peak_memory,
                         )
+                        times = (_medians(row.gpu), _medians(row.host), row.sustained)
                         medians = (
-                            summaries[name].median if name in summaries else None
-                            for summaries, names in zip(
-                                (row.gpu, row.host), TIMES.values(), strict=True
-                            )
+                            of_clock.get(name)
+                            for of_clock, names in zip(times, TIMES.values(), strict=True)
                             for name in names
                         )
                         yield dict(zip(CASE_FIELDS, (*facts, *medians), strict=True))
+
+
+def _medians(times: Mapping[str, Summary]) -> dict[str, float]:
+    return {name: each.median for name, each in times.items()}
 
 
 def as_json(found: Iterable[Mapping[str, Any]]) -> str:

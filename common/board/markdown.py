@@ -41,8 +41,9 @@ track's cases, of plain torch's median time over the solution's, taken in turn i
 95 % interval. An entry whose interval reaches that of the leader of its group shares the leader's
 place. *Worst share of limit* is the case furthest from its limit: a copy of the same bytes or dense
 products of the same shapes, whichever takes longer, measured in the same run; *sustained* is the
-share of dense products where calls follow each other for half a second, as in training, and
-the GPU's power is the limit of both. *error / eager's* is the rounding error in units of plain
+share of dense products in a loop. *in a loop* is *× eager* where calls follow each other for half a
+second, as in training, the host's work and the GPU's power included; it is measured where
+arithmetic binds and in the cases that rank by host time. *error / eager's* is the rounding error in units of plain
 torch's own. *peak memory* is the most that the calls of any case take beyond inputs and results,
 what autograd keeps for backward among it. Names in parentheses are peers: libraries, not
 contributors. An entry that does not cover its whole track is not ranked. A further device has a

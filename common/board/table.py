@@ -266,11 +266,13 @@ PARTS = {
     "no_grad: host": ("forward", "host", "no_grad"),
     "forward: GPU": ("forward", "gpu", "solution"),
     "CUDA graph: GPU": ("forward", "gpu", "graph"),
+    "forward: loop": ("forward", "sustained", "solution"),
     "with backward: host": ("backward", "host", "solution"),
     "with backward: GPU": ("backward", "gpu", "solution"),
+    "with backward: loop": ("backward", "sustained", "solution"),
     "backward alone: GPU": ("backward", "gpu", "backward"),
 }
-"""The direction of each column, and the name of its time by the GPU's or the host's clock."""
+"""The direction of each column, and the name of its time by the GPU's clock, the host's or in a loop."""
 
 
 def parts(rows: Sequence[Record]) -> list[Table]:
@@ -311,5 +313,9 @@ def _forward_host_time(row: Record) -> tuple[bool, float]:
 def _part(row: Record | None, clock: str, time: str) -> str:
     if row is None:
         return ""
-    found = (row.host if clock == "host" else row.gpu).get(time)
-    return f"{found.median:.1f}" if found else "–"
+    if clock == "sustained":
+        found = row.sustained.get(time)
+    else:
+        summary = (row.host if clock == "host" else row.gpu).get(time)
+        found = summary.median if summary else None
+    return "–" if found is None else f"{found:.1f}"

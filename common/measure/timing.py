@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import sys
 import time
 from collections import Counter
@@ -79,7 +80,7 @@ def time_case(
 
     Returns:
         `gpu` and `host`, the samples by contestant in microseconds; `sustained`, the microseconds
-        of calls that run on and on, where arithmetic binds; `peak_memory` in bytes; `device_state`;
+        of calls in a loop, where arithmetic binds or the host's time ranks; `peak_memory` in bytes; `device_state`;
         and `notes`, lines on what decides nothing. Or a `verdict` with its `reason`; or
         `unmeasured`, the reason for which eager could not be timed.
 
@@ -269,7 +270,7 @@ def _time(
         by_host = problem.case.ranked_by == "host"
         with baseline.on_one_core(worker) if by_host else nullcontext():
             times = _times(timed, baseline, problem, direction, patience)
-        long = _sustained(timed, baseline, times.get("gpu", {}), patience)
+        long = _sustained(timed, baseline, times.get("gpu", {}), patience, by_host)
     gpu, notes = times.get("gpu", {}), []
     if wrong := _check_results(problem, worker, timed):
         del gpu["graph"]
@@ -351,13 +352,15 @@ def _own(
 
 
 def _sustained(
-    timed: TimedProcess, baseline: Baseline, gpu: Samples, patience: float
+    timed: TimedProcess, baseline: Baseline, gpu: Samples, patience: float, by_host: bool
 ) -> dict[str, float]:
-    """Return the times of calls that run on and on, where dense products are the slower limit."""
+    """Return the times of calls in a loop, where arithmetic binds or the host's time ranks."""
     medians = {name: median(samples) for name, samples in gpu.items()}
-    if patience < 1 or "dense" not in medians or medians["dense"] < medians["copy"]:
+    dense = medians.get("dense", 0) >= medians.get("copy", math.inf)
+    if patience < 1 or not (dense or by_host):
         return {}
-    known = baseline.sustained({name: medians[name] for name in ("eager", "dense")})
+    names = ("eager", "dense") if dense else ("eager",)
+    known = baseline.sustained({name: medians[name] for name in names})
     return {"solution": timed.sustained("solution", medians["solution"]), **known}
 
 

@@ -130,8 +130,8 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     host: dict[str, Summary] = msgspec.field(default_factory=dict)
     """`solution` and `eager`; a row of forward has it with `no_grad` too."""
     sustained: dict[str, float] = {}
-    """Microseconds of calls that run on and on: `solution`, `eager` and `dense`, where arithmetic
-    binds."""
+    """Microseconds of a call in a loop of half a second: `solution`, `eager` and, where arithmetic
+    binds, `dense`. Known there and in the cases that rank by host time."""
     clock: int = 1
     """The version of the clock; see `measure/timing.py`."""
     device_state: State = {}

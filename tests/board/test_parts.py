@@ -11,7 +11,7 @@ from tests.support.boards import failed, row, summary
 
 def forward(solution="alice/rope", us=10.0, host=30.0, graph=8.0, **fields):
     """A row with all its parts; without a `graph`, one that could not be captured."""
-    plain = row(solution, us=us, **fields)
+    plain = row(solution, us=us, sustained={"solution": 12.0, "eager": 24.0}, **fields)
     replay = {"graph": summary([graph - 1, graph, graph + 5])} if graph else {}
     hosts = {"solution": summary([host, host, 99.0]), "eager": summary(40.0)}
     hosts |= {"no_grad": summary(host - 2)}
@@ -38,8 +38,10 @@ def test_each_part_is_a_median_in_its_column():
         "no_grad: host": "28.0",
         "forward: GPU": "10.0",
         "CUDA graph: GPU": "8.0",
+        "forward: loop": "12.0",
         "with backward: host": "90.0",
         "with backward: GPU": "21.0",
+        "with backward: loop": "–",
         "backward alone: GPU": "12.0",
     }
 
@@ -54,7 +56,7 @@ FIRST = [backward("dave/rope", host=1.0), forward("bob/rope", host=40.0),
     ("rows", "told"),
     [
         pytest.param([forward(graph=None), *UNTIMED],
-                     [("alice/rope", "30.0", "28.0", "10.0", "–", "", "", "")],
+                     [("alice/rope", "30.0", "28.0", "10.0", "–", "12.0", "", "", "", "")],
                      id="a dash where it could not be captured, nothing where it was not timed"),
         pytest.param([replace(forward(), host={})],
                      [("alice/rope", "–", "–", "10.0", "8.0")], id="no host's time"),

@@ -214,7 +214,9 @@ def test_the_sustained_share_is_that_of_dense_products_that_run_on():
     (entry,) = ranked(row(dense=7.0, sustained=times))
     assert sustained_share(entry.worst_share) == pytest.approx(0.75)
     (plain,) = ranked(row())
-    assert sustained_share(plain.worst_share) is None
+    assert sustained_share(plain.worst_share) is None and plain.in_loop is None
+    (small,) = ranked(row(sustained={"solution": 8.0, "eager": 16.0}))
+    assert sustained_share(small.worst_share) is None and small.in_loop == pytest.approx(2.0)
     (track,) = rank([row(dense=7.0, sustained=times)])
     (cells,) = ranking(track, ABOUT, timed=True).rows
     assert "70% of dense, sustained 75% (c1)" in cells

@@ -186,13 +186,21 @@ def test_sustained_times_are_measured_once_a_case_for_half_a_second_each():
 
 
 @pytest.mark.parametrize(
-    ("patience", "dense", "lasts"), [(1.0, 4.0, True), (1.0, 1.0, False), (0.3, 4.0, False)]
+    ("patience", "dense", "by_host", "names"),
+    [
+        (1.0, 4.0, False, ["solution", "eager", "dense"]),
+        (1.0, 4.0, True, ["solution", "eager", "dense"]),
+        (1.0, 1.0, True, ["solution", "eager"]),
+        (1.0, 1.0, False, []),
+        (0.3, 4.0, True, []),
+    ],
 )
-def test_calls_run_on_where_arithmetic_binds_a_case_of_the_board(
-    monkeypatch, patience, dense, lasts
+def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_host_s_time_ranks(
+    monkeypatch, patience, dense, by_host, names
 ):
     made, gpu = of(10.0), {"solution": [5.0], "eager": [9.0], "copy": [2.0], "dense": [dense]}
     monkeypatch.setattr(made, "sustained", lambda times: times)
     timed = SimpleNamespace(sustained=lambda name, expected: 6.0)
-    found = {"solution": 6.0, "eager": 9.0, "dense": dense} if lasts else {}
-    assert timing._sustained(timed, made, gpu, patience) == found
+    known = {"solution": 6.0, "eager": 9.0, "dense": dense}
+    found = timing._sustained(timed, made, gpu, patience, by_host)
+    assert found == {name: known[name] for name in names}
