@@ -272,7 +272,7 @@ PARTS = {
     "with backward: loop": ("backward", "sustained", "solution"),
     "backward alone: GPU": ("backward", "gpu", "backward"),
 }
-"""The direction of each column, and the name of its time by the GPU's clock, the host's or in a loop."""
+"""The direction, the clock and the time of each column; `sustained` is the clock of a loop."""
 
 
 def parts(rows: Sequence[Record]) -> list[Table]:

@@ -80,9 +80,9 @@ def time_case(
 
     Returns:
         `gpu` and `host`, the samples by contestant in microseconds; `sustained`, the microseconds
-        of calls in a loop, where arithmetic binds or the host's time ranks; `peak_memory` in bytes; `device_state`;
-        and `notes`, lines on what decides nothing. Or a `verdict` with its `reason`; or
-        `unmeasured`, the reason for which eager could not be timed.
+        of calls in a loop, where arithmetic binds or the host's time ranks; `peak_memory` in bytes;
+        `device_state`; and `notes`, lines on what decides nothing. Or a `verdict` with its
+        `reason`; or `unmeasured`, the reason for which eager could not be timed.
 
     Raises:
         torch.OutOfMemoryError: The device does not hold the case, whatever the solution takes.
