@@ -45,8 +45,8 @@ share of dense products in a loop. *in a loop* is *× eager* where calls follow 
 second, as in training, the host's work and the GPU's power included; it is measured where
 arithmetic binds and in the cases that rank by host time. *error / eager's* is the rounding error in
 units of plain torch's own. *peak memory* is the most that the calls of any case take beyond inputs
-and results, what autograd keeps for backward among it. Names in parentheses are peers: libraries, not
-contributors. An entry that does not cover its whole track is not ranked. A further device has a
+and results, what autograd keeps for backward among it. Names in parentheses are peers: libraries,
+not contributors. An entry that does not cover its whole track is not ranked. A further device has a
 column of its *× eager*, with a dash where the solution is not ranked there.
 
 Every case's times and memory, and the parts of a call, are on the page that `nox -s leaderboard`

@@ -200,7 +200,8 @@ def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_host_s_time_ran
 ):
     made, gpu = of(10.0), {"solution": [5.0], "eager": [9.0], "copy": [2.0], "dense": [dense]}
     monkeypatch.setattr(made, "sustained", lambda times: times)
-    timed = SimpleNamespace(sustained=lambda name, expected: 6.0)
-    known = {"solution": 6.0, "eager": 9.0, "dense": dense}
-    found = timing._sustained(timed, made, gpu, patience, by_host)
-    assert found == {name: known[name] for name in names}
+    times = {"gpu": gpu, "host": {"solution": [6.0], "eager": [3.0], "no_grad": [2.0]}}
+    timed = SimpleNamespace(sustained=lambda name, expected: expected)
+    longer = {"solution": 6.0, "eager": 9.0, "dense": dense}
+    in_loop = timing._sustained(timed, made, times, patience, by_host)
+    assert in_loop == {name: longer[name] for name in names}
