@@ -1,8 +1,9 @@
 """What an earlier run found, kept in `.cache/` while nothing that it rests on changes.
 
 Each kind of finding has a folder: `verdicts` the faults of kernels, `counted` the work of cases,
-`figures` those of compiled kernels, `page` highlighted sources. Triton's own cache, `kernels`, lies
-beside them, so that after an edit only what changed is compiled.
+`figures` those of compiled kernels, `page` highlighted sources, `failed` names of cases,
+`exercises` verdicts of smoke cases, `hints` those that were given. Triton's own cache, `kernels`,
+lies beside them, so that after an edit only what changed is compiled.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Texts of others, made safe to print: a terminal obeys escape sequences, whoever wrote them."""
 
+import re
 import shutil
 import sys
 import textwrap
+
+_BRACKETS = re.compile(r"\[[^][]{1,32}\]")
+_FIXED = "\N{NO-BREAK SPACE}"
 
 
 def printable(text: str) -> str:
@@ -19,15 +23,20 @@ def printable(text: str) -> str:
 
 
 def wrapped(line: str, margin: str = "") -> str:
-    """Return the line with a margin, broken between words where stdout is a narrower terminal."""
+    """Return the line with a margin, broken between words where stdout is a narrower terminal.
+
+    An index such as [0, 0, 0, 0] stays whole.
+    """
     if not sys.stdout.isatty():
         return margin + line
     width = shutil.get_terminal_size().columns
-    return textwrap.fill(
-        line,
+    whole = _BRACKETS.sub(lambda found: found[0].replace(" ", _FIXED), line)
+    filled = textwrap.fill(
+        whole,
         width,
         initial_indent=margin,
         subsequent_indent=margin,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return filled.replace(_FIXED, " ")

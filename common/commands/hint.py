@@ -1,18 +1,20 @@
 """`study check HANDLE --hint`: the exercises of the path that are done, and a hint for the next.
 
-The path is data, `common/exercises.toml`. What a folder has done is found anew from its files: by
-the verdicts of smoke cases, and by the counted work of the board's cases, which needs no GPU.
+The path is data, `common/exercises.toml`. What a folder has done is found from its files: by the
+verdicts of smoke cases, and by the counted work of the board's cases, which needs no GPU. Both are
+kept, so that a file which did not change is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -24,12 +26,18 @@ from common.errors import UserError
 from common.kept import Kept
 from common.printable import wrapped
 from common.records.lines import Counted, Launch
-from common.solutions import Solution
+from common.solutions import Solution, discover, left_out
+from common.verdicts import ENDED
 
 if TYPE_CHECKING:
     from common.grading.compiling import Compiler
     from common.grading.fork_server import ForkServer
     from common.spec import Case, Op
+
+AGAIN = ENDED | {"COMPILE_ERROR", "RUNTIME_ERROR"}
+"""The verdicts that the machine may be the reason of: these cases are run again."""
+CAUSES = ""
+"""Beside a solution's verdicts by case, the name under which the mistakes stand that it makes."""
 
 
 class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -51,18 +59,30 @@ class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 def path(op: str | None = None) -> tuple[Exercise, ...]:
     """Return the exercises in order; with `op` those of this op."""
-    text = (paths.COMMON / "exercises.toml").read_text(encoding="utf-8")
-    every = msgspec.convert(tomllib.loads(text)["exercise"], tuple[Exercise, ...])
+    every = msgspec.convert(_content()["exercise"], tuple[Exercise, ...])
     return tuple(each for each in every if op in (None, each.op))
+
+
+def causes(op: str) -> dict[str, str]:
+    """Return the hint for words that `check` says of a wrong solution of an op, by these words."""
+    return dict(_content()["causes"].get(op, {}))
+
+
+def _content() -> dict[str, Any]:
+    return tomllib.loads((paths.COMMON / "exercises.toml").read_text(encoding="utf-8"))
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the place of the folder named by `options.only` on the path; return 0.
 
     Raises:
-        UserError: There is no such folder, or the op has no exercise.
+        UserError: There is no such folder, the op has no exercise, or a case is named.
     """
+    if options.case:
+        raise UserError("--hint takes the cases of the exercise: leave --case out")
     handle = options.only.partition("/")[0]
+    if handle in left_out():
+        shared.contributors(options)  # says why
     if not (paths.CONTRIBUTORS / handle).is_dir():
         raise UserError(f"the path begins with a kernel: nox -s new -- {handle} rotate_half")
     with smoke.started(shared.device(options), options.verbose) as (server, compiler):
@@ -88,27 +108,37 @@ def show(handle: str, server: ForkServer, compiler: Compiler, op: str | None = N
         raise UserError(f"{op} has no exercise: there are some of {known}")
     progress = Progress(handle, server, compiler)
     for number, exercise in enumerate(exercises):
-        lacks = progress.lacks(exercise)
-        if lacks:
+        lack = progress.lacks(exercise)
+        if lack:
             print(f"{handle}: {number} of {len(exercises)} exercises are done.\n")
             task = exercise.task.replace("HANDLE", handle).strip()
             print(f"Exercise {number + 1}, {exercise.op}: {exercise.title}.\n{wrapped(task)}\n")
-            print(wrapped(f"Not yet: {lacks}."))
-            print(wrapped(_hint(handle, number, exercise)))
+            print(wrapped(f"Not yet: {lack.words}."))
+            print(wrapped(_hint(handle, exercise, lack.told)))
             return False
     print(f"{handle}: all {len(exercises)} exercises are done. Next: nox -s bench leaderboard")
     return True
 
 
-def _hint(handle: str, number: int, exercise: Exercise) -> str:
-    """Return the next hint of an exercise; after the last one, the first again."""
+def _hint(handle: str, exercise: Exercise, told: str = "") -> str:
+    """Return the next hint, first those for what `check` tells; after the last, the first again."""
     kept = Kept("hints", handle, str)
-    given = kept.found.get(exercise.title, 0)
-    kept.found[exercise.title] = given + 1
+    fitting = [hint for words, hint in causes(exercise.op).items() if words in told]
+    hints = [*fitting, *exercise.hints]
+    given = kept.found.get(exercise.title, [])
+    if not (left := [hint for hint in hints if hint not in given]):
+        given, left = [], hints
+    kept.found[exercise.title] = [*given, left[0]]
     kept.save()
-    place = given % len(exercise.hints)
-    more = "`--hint` again gives the next one." if place + 1 < len(exercise.hints) else ""
-    return f"Hint {place + 1} of {len(exercise.hints)}: {exercise.hints[place]} {more}".rstrip()
+    more = "`--hint` again gives the next one." if len(left) > 1 else ""
+    return f"Hint {hints.index(left[0]) + 1} of {len(hints)}: {left[0]} {more}".rstrip()
+
+
+class Lack(NamedTuple):
+    """What an exercise lacks, and what `check` tells of the cases that do not pass."""
+
+    words: str
+    told: str = ""
 
 
 class Progress:
@@ -117,31 +147,43 @@ class Progress:
     def __init__(self, handle: str, server: ForkServer, compiler: Compiler) -> None:
         """Find nothing yet; see `show`."""
         self._handle, self._server, self._compiler = handle, server, compiler
-        self._verdicts: dict[str, dict[str, set[str]]] = {}
+        self._answers: dict[str, dict[str, list[str]]] = {}
         self._counts: dict[str, list[Counted]] = {}
 
-    def lacks(self, exercise: Exercise) -> str:
-        """Return what an exercise lacks in a few words; nothing if it is done."""
+    def lacks(self, exercise: Exercise) -> Lack | None:
+        """Return what the op's file that was saved last lacks; None if any file lacks nothing."""
+        mine = self._handle, exercise.op
+        files = [each for each in discover(paths.CONTRIBUTORS) if (each.handle, each.op) == mine]
+        files.sort(key=lambda each: each.path.stat().st_mtime, reverse=True)
+        latest = None
+        for solution in files:
+            if not (lack := self._lack(exercise, solution)):
+                return None
+            latest = latest or lack
+        return latest or Lack(f"there is no {self._handle}/{exercise.op}.py")
+
+    def _lack(self, exercise: Exercise, solution: Solution) -> Lack | None:
+        """Return what a file lacks; None if it does the exercise."""
         from common import ops
 
-        solution = Solution(paths.CONTRIBUTORS / self._handle / f"{exercise.op}.py", exercise.op)
-        if not solution.path.exists():
-            return f"there is no {self._handle}/{exercise.op}.py"
         op = ops.load(exercise.op)
         asked = [
             case.name
             for case in op.tier("smoke", self._server.device)
             if _is_like(op, case, exercise.answers)
         ]
-        found = self._verdicts_of(solution)
-        wrong = Counter(
-            verdict for name in asked for verdict in found.get(name, {"UNSUPPORTED"}) - {"PASSED"}
-        )
+        found = self._answers_of(solution)
+        answers = [found.get(name, ["UNSUPPORTED"]) for name in asked]
+        wrong = Counter(each for texts in answers for each in _verdicts(texts) - {"PASSED"})
         if wrong:
             ((verdict, count),) = wrong.most_common(1)
-            return f"{verdict} in {count} of {len(asked)} cases; `check {self._handle}` says where"
+            because = f" ({'; '.join(found[CAUSES])})" if found[CAUSES] else ""
+            more = f"`check {self._handle}` says where"
+            words = f"{solution.name}: {verdict} in {count} of {len(asked)} cases{because}; {more}"
+            # forward's mistake comes first, and may be all that is wrong with backward
+            return Lack(words, "\n".join([*found[CAUSES][:1], *itertools.chain(*answers)]))
         if not exercise.measure:
-            return ""
+            return None
         words, measure = MEASURES[exercise.measure]
         elements = {
             case.name: math.prod(op.output(case))
@@ -151,29 +193,54 @@ class Progress:
         counts = [each for each in self._counts_of(solution) if each.case in elements]
         worst = max((measure(each, elements[each.case]) for each in counts), default=math.inf)
         if worst <= exercise.most:
-            return ""
-        return f"{words.format(f'{worst:.4g}')}, and at most {exercise.most:g} in this exercise"
+            return None
+        is_so = words.format(f"{worst:.4g}")
+        return Lack(f"{solution.name}: {is_so}, and at most {exercise.most:g} in this exercise")
 
-    def _verdicts_of(self, solution: Solution) -> dict[str, set[str]]:
-        """Return the verdicts of each smoke case."""
-        if solution.op not in self._verdicts:
-            with (
-                closing(smoke.grade([solution], self._server, None)) as cases,
-                closing(smoke.compiled(cases, self._compiler)) as found,
-            ):
-                self._verdicts[solution.op] = {
-                    each.case.name: {one.verdict for one in each.verdicts.values()}
-                    for each in found
+    def _answers_of(self, solution: Solution) -> dict[str, list[str]]:
+        """Return the verdicts of each smoke case with their reasons, and the CAUSES."""
+        from common import ops
+        from common.grading import what
+
+        if solution.name not in self._answers:
+            device = self._server.device
+            kept = Kept("exercises", solution.name, lambda: f"{device} {solution.digest}")
+            known = {CAUSES: [], **kept.found}
+            names = [case.name for case in ops.load(solution.op).tier("smoke", device)]
+            if only := {(solution.name, name) for name in names if name not in known}:
+                with (
+                    closing(smoke.grade([solution], self._server, None, only=only)) as cases,
+                    closing(smoke.compiled(cases, self._compiler)) as found,
+                ):
+                    graded = list(found)
+                for each in graded:
+                    texts = (f"{one.verdict} {one.reason}" for one in each.verdicts.values())
+                    known[each.case.name] = list(dict.fromkeys(texts))
+                known[CAUSES] += [
+                    f"{' and '.join(each.directions)}: {each.mistake}"
+                    for each in what.causes(graded)
+                ]
+                kept.found = {
+                    name: texts
+                    for name, texts in known.items()
+                    if AGAIN.isdisjoint(_verdicts(texts))
                 }
-        return self._verdicts[solution.op]
+                kept.save()
+            self._answers[solution.name] = known
+        return self._answers[solution.name]
 
     def _counts_of(self, solution: Solution) -> list[Counted]:
         """Return the counted work of the board's cases."""
         from common.engines.benching import counts
 
-        if solution.op not in self._counts:  # which no record keeps, so that no digest is needed
-            self._counts[solution.op] = list(counts([solution], "", {solution: ("", "")}))
-        return self._counts[solution.op]
+        if solution.name not in self._counts:  # no record keeps them: no digest is needed
+            self._counts[solution.name] = list(counts([solution], "", {solution: ("", "")}))
+        return self._counts[solution.name]
+
+
+def _verdicts(texts: Iterable[str]) -> set[str]:
+    """Return the verdicts of texts that go on with their reasons."""
+    return {text.partition(" ")[0] for text in texts}
 
 
 def _is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:

@@ -1,7 +1,8 @@
 """The pictures of docs/steps.md, drawn anew: `python -m tests.generators.first_steps`.
 
-A clone of the last commit, in which alice takes her first steps without a GPU. Look at each picture
-before it is committed.
+A clone of the last commit, in which alice takes her first steps without a GPU. Each picture is what
+a command prints on a terminal of 80 columns, and `recording.svg` shows them one after another. What
+git and `study` say of their progress is left out. Look at each picture before it is committed.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -25,8 +28,12 @@ from tests.generators import pictures
 from tests.generators.pictures import Picture
 
 FOLDER = ROOT / "docs" / "steps"
-COLUMNS, LINES = 100, 45
+COLUMNS, LINES = 80, 45
 """The size of a picture at most; further lines are left out."""
+ROWS, SECONDS = 32, 6
+"""The lines of the recording, which scrolls, and the time that a step stays."""
+ADDRESS = "https://github.com/OWNER/triton-study"
+"""The repository's address, as in docs/measure.ipynb; git takes the clone from this folder."""
 RIGHT, WRONG = "tl.store(y + lanes, -x2, mask=mask)", "tl.store(y + lanes, x2, mask=mask)"
 MODELLED = "#view=board&device=cpu&op=rotate_half&track=core"
 PAGE = {
@@ -39,17 +46,21 @@ _COLOURS += [(198, 120, 221), (86, 182, 194), INK]
 THEME = TerminalTheme(PAPER, INK, _COLOURS, [(110, 118, 129), *_COLOURS[1:]])
 
 
-def printed(clone: Path, *command: str) -> str:
-    """Return the text that a command of `study` prints on a terminal, with its colours."""
+def printed(folder: Path, *words: str, stderr: int = subprocess.DEVNULL) -> str:
+    """Return the text that a command prints on a terminal in a folder, with its colours."""
     ours, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
     with subprocess.Popen(
-        [sys.executable, "-m", "common", *command],
-        cwd=clone, stdout=terminal, stderr=subprocess.DEVNULL, env=environment,
+        words, cwd=folder, stdout=terminal, stderr=stderr, env=environment,
     ):  # fmt: skip
         os.close(terminal)
         return _everything(ours).decode().replace("\r\n", "\n")
+
+
+def study(clone: Path, *words: str) -> str:
+    """Return the text that a command of `study` prints in a clone."""
+    return printed(clone, sys.executable, "-m", "common", *words)
 
 
 def _everything(terminal: int) -> bytes:
@@ -62,38 +73,71 @@ def _everything(terminal: int) -> bytes:
             return received
 
 
-def draw(name: str, command: str, text: str, lines: int = LINES) -> None:
-    """Draw a command and the first lines of its output as a terminal shows them."""
+def shown(command: str, text: str, lines: int = LINES) -> list[Text]:
+    """Return a command and the first lines of its output as a terminal shows them."""
+    whole = list(Text.from_ansi(text.strip()).split(allow_blank=True))
+    more = [Text("…")] if len(whole) > lines else []
+    return [Text(f"$ {command}", style="bold"), *whole[:lines], *more, Text()]
+
+
+def drawing(lines: Iterable[Text], name: str) -> str:
+    """Return the SVG of a terminal with these lines; no two of a file have one name."""
     with open(os.devnull, "w") as nowhere:
         console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True)
-        console.print(f"$ {command}", style="bold", markup=False, highlight=False)
-        whole = Text.from_ansi(text.strip()).split(allow_blank=True)
-        for line in whole[:lines]:
+        for line in lines:
             console.print(line)
-        console.print("…" if len(whole) > lines else "")
-    console.save_svg(str(FOLDER / f"{name}.svg"), title="", theme=THEME, unique_id=name)
+    return console.export_svg(title="", theme=THEME, unique_id=name)
+
+
+def recording(steps: Sequence[list[Text]]) -> str:
+    """Return an SVG that shows step after step on one terminal, and begins again."""
+    frames, lines = list[str](), list[Text]()
+    for number, step in enumerate(steps):
+        lines = [*lines, *step][-ROWS:]
+        frame = drawing([*lines, *[Text()] * (ROWS - len(lines))], f"step{number}")
+        frames.append(f'<g style="animation-delay: {number * SECONDS}s">{frame}</g>')
+    size = re.search(r'viewBox="[^"]*"', frames[0])
+    assert size
+    whole, share = len(frames) * SECONDS, 100 / len(frames)
+    style = (
+        f"@keyframes shown {{ 0% {{ visibility: visible }} {share:.4f}% {{ visibility: hidden }} }}"
+        f" g[style] {{ visibility: hidden; animation: shown {whole}s infinite step-end }}"
+    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size[0]}><style>{style}</style>'
+    return "\n".join([head, *frames, "</svg>\n"])
 
 
 def main() -> None:
     """Take the steps, and draw each."""
+    steps: dict[str, list[Text]] = {}
     with tempfile.TemporaryDirectory() as temporary:
-        clone = Path(temporary, "study")
-        subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
-        draw(
-            "new", "nox -s new -- alice rotate_half", printed(clone, "new", "alice", "rotate_half")
+        clone = Path(temporary, ADDRESS.rpartition("/")[2])
+        cloned = ("git", "-c", f"url.{ROOT}.insteadOf={ADDRESS}", "clone", ADDRESS)
+        steps["clone"] = shown(
+            f"git clone {ADDRESS} && cd {clone.name}",
+            printed(clone.parent, *cloned, stderr=subprocess.STDOUT),
+        )
+        steps["new"] = shown(
+            "nox -s new -- alice rotate_half", study(clone, "new", "alice", "rotate_half")
         )
         kernel = clone / "contributors" / "alice" / "rotate_half.py"
         right = kernel.read_text()
         assert RIGHT in right, "the template has changed"
         kernel.write_text(right.replace(RIGHT, WRONG))
-        draw("wrong", "nox -s check -- alice", printed(clone, "check", "alice"), lines=14)
+        steps["wrong"] = shown("nox -s check -- alice", study(clone, "check", "alice"))
         kernel.write_text(right)
-        draw("check", "nox -s check -- alice", printed(clone, "check", "alice"))
-        printed(clone, "bench", "--op", "rotate_half", "--device", "cpu")
-        boards = printed(clone, "leaderboard", "--op", "rotate_half")
-        modelled = boards[boards.index("CPU, Triton's interpreter") :]
-        draw("board", "nox -s bench leaderboard -- --op rotate_half", modelled)
+        steps["check"] = shown("nox -s check -- alice", study(clone, "check", "alice"))
+        board = study(clone, "bench", "--only", "alice", "--device", "cpu")
+        board += study(clone, "leaderboard", "--only", "alice")
+        steps["board"] = shown("nox -s bench leaderboard -- --only alice", board, 24)
+        hint = study(clone, "check", "alice", "--hint")
+        steps["hint"] = shown("nox -s check -- alice --hint", hint)
+        study(clone, "bench", "--op", "rotate_half", "--device", "cpu")
+        study(clone, "leaderboard", "--op", "rotate_half")
         pictures.draw(clone / "site" / "index.html", PAGE, FOLDER)
+    for name, lines in steps.items():
+        (FOLDER / f"{name}.svg").write_text(drawing(lines, name))
+    (FOLDER / "recording.svg").write_text(recording(list(steps.values())))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
     python -m tests.generators.pictures
 
-They need Chromium and Playwright. Look at each one before it is committed.
+They need Chromium, Playwright and a Korean font. Look at each one before it is committed.
 """
 
 import io
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.support.browsing import READY, chromium
 FOLDER = ROOT / "docs" / "page"
 SITE = ROOT / "site" / "index.html"
 PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 1.5}
+OVERVIEW = "#view=overview"
 BOARD = "#view=board&device=nvidia-h200&op=rope&track=core"
 CASE = f"{BOARD}&direction=backward&case=sbhd-16384x1x8x256-float32"
 SOLUTION = "#view=solution&name=house%2Frope"
@@ -40,6 +42,7 @@ class Picture(NamedTuple):
 
 
 PICTURES = {
+    "overview": Picture(OVERVIEW),
     "board-light": Picture(BOARD),
     "board-dark": Picture(BOARD, options={"color_scheme": "dark"}),
     "case": Picture(CASE, 760),
@@ -50,6 +53,7 @@ PICTURES = {
     "compare": Picture(COMPARED, 900),
     "compare-times": Picture(COMPARED, 760, "[data-merged]", options={"color_scheme": "dark"}),
     "korean": Picture(BOARD, options={"locale": "ko-KR"}),
+    "phone-overview": Picture(OVERVIEW, options=PHONE),
     "phone-board": Picture(BOARD, options=PHONE),
     "phone-solution": Picture(SOLUTION, options=PHONE),
     "phone-compare": Picture(COMPARED, options=PHONE),
@@ -59,7 +63,7 @@ PICTURES = {
 
 @contextmanager
 def _opened(browser: Any, site: Path, picture: Picture) -> Iterator[Page]:
-    size = {"viewport": {"width": 1280, "height": picture.height}}
+    size = {"viewport": {"width": 1300, "height": picture.height}}
     context = browser.new_context(offline=True, **{"locale": "en-US"} | size | picture.options)
     page = context.new_page()
     page.goto(site.as_uri() + picture.address)
@@ -93,4 +97,6 @@ def draw(site: Path, pictures: Mapping[str, Picture], folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if not subprocess.run(["fc-list", ":lang=ko"], capture_output=True, check=True).stdout:
+        raise SystemExit("no font has Korean letters: apt-get install fonts-nanum")
     draw(SITE, PICTURES, FOLDER)
