@@ -58,10 +58,12 @@ def show(results: Results, about: Mapping[str, About], console: Console, only: s
     """Print the device and the versions, then a table for each track.
 
     Where nothing was timed, the tables rank by modelled times. Of the handle or solution `only` the
-    tables have its rows and their neighbours; without such a row, nothing is printed.
+    tables have its rows and their neighbours. Where there is nothing to show, nothing is printed.
     """
     run = results.runs[-1]
-    if only and not any(_is_of(row.solution, only) for row in results.latest()):
+    names = {row.solution for row in results.latest()}
+    shown = [name for name in names if (_is_of(name, only) if only else name in about)]
+    if not shown and (only or not results.left_out()):
         return
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     console.print(Text.assemble((f"\n{run.device_name}", "bold"), (f"  {versions}", "dim")))

@@ -77,8 +77,7 @@ def _draw(
     # a record that nothing was timed for stays on its machine
     timed = [results for results in boards if results.timed]
     with _drawn_beside(_plots(timed, about)):
-        if timed:
-            _write(timed, about)
+        rewritten = _write(timed, about) if timed else []
         page = _draw_page(boards)
         console = terminal.console()
         for results in of_op:
@@ -86,6 +85,8 @@ def _draw(
                 modelled.placed(results, of_op, about, only) if only else (results, about)
             )
             terminal.show(shown, named, console, only or "")
+    if rewritten:
+        console.print(f"rewrote {' and '.join(rewritten)}, between their markers", style="dim")
     console.print(f"the page: {page}", style="dim")
     return 0
 
@@ -207,8 +208,12 @@ def _drawn_beside(plots: Sequence[Drawing]) -> Iterator[None]:
             each.result()
 
 
-def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
-    """Write LEADERBOARD.md, and the READMEs' board, picture and list of ops."""
+def _write(timed: Sequence[Results], about: Mapping[str, About]) -> list[str]:
+    """Write LEADERBOARD.md, and the READMEs' board, picture and list of ops.
+
+    Returns:
+        The READMEs that have changed.
+    """
     from common import files
     from common.board import markdown
     from common.board.plots import overview
@@ -216,12 +221,14 @@ def _write(timed: Sequence[Results], about: Mapping[str, About]) -> None:
     text = markdown.leaderboard(timed, about)
     files.replace(paths.ROOT / "LEADERBOARD.md", text.encode())
     board, picture = markdown.board(timed, about), markdown.picture(timed, about)
+    before = {name: (paths.ROOT / name).read_bytes() for name in READMES}
     markdown.insert(paths.ROOT / "README.md", board)
     for name, head in READMES.items():
         markdown.insert(paths.ROOT / name, markdown.ops(head), markdown.OPS)
         markdown.insert(paths.ROOT / name, picture, markdown.PICTURE)
     for results in timed:
         overview.draw(results, about, paths.PLOTS / results.path.name)
+    return [name for name, text in before.items() if (paths.ROOT / name).read_bytes() != text]
 
 
 def _draw_page(boards: Sequence[Results]) -> Path:

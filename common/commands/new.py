@@ -40,9 +40,10 @@ def run(options: argparse.Namespace) -> int:
         print(f"wrote {path}; next: docs/ops.md, then nox -s new -- HANDLE {options.new_op}")
         return 0
     handle = shared.one_of(options.handle, options.only, "HANDLE")
-    written = write(handle, shared.one_of(options.of, options.op, "OP"), options.tuned)
+    op = shared.one_of(options.of, options.op, "OP")
+    written = write(handle, op, options.tuned)
     names = " and ".join(str(path.relative_to(paths.ROOT)) for path in written)
-    print(f"wrote {names}; next: nox -s check -- {handle}")
+    print(f"wrote {names}; next: nox -s check -- {handle} --op {op}")
     return 0
 
 

@@ -116,7 +116,8 @@ def differing(
         same += _relation(first[mask], second[mask])
     if not axes:
         return [Finding("NONDETERMINISTIC", f"{label(name)} at {values} on {same}")]
-    reason = f"{label(name)} changes: {describe(mask, axes)}; {values} on {same}"
+    count = f"({int(mask.sum())} of {mask.numel()})"
+    reason = f"{label(name)} changes: {describe(mask, axes)} {count}; {values} on {same}"
     return [Finding("NONDETERMINISTIC", reason, picture(mask, axes))]
 
 

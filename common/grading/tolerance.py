@@ -141,7 +141,7 @@ def chunks(
 
 @dataclass(frozen=True)
 class Wrong:
-    """The first wrong element of a result, and the expected and actual value in words."""
+    """The first wrong element of a result; the expected, allowed and actual value in words."""
 
     index: tuple[int, ...]
     text: str
@@ -184,10 +184,15 @@ def check_values(
         mask = _beyond(actual, truth, budget, slack, device)
         if count := int(mask.sum()):
             text = f"{count} of {truth.numel()} wrong"
-            return _wrong(first_index(mask), actual, truth, text, mask), ratio
+            largest = truth.new_tensor(budget.largest)
+            where, largest = first_index(mask), truth.new_tensor(budget.largest)
+            if budget.slices is not None:
+                largest = budget.slices.bounds.expand_as(truth)[where]
+            bound = float(allowed(truth[where], actual.dtype, largest, slack))
+            return _wrong(where, actual, truth, text, f" ± {bound:.2g}", mask), ratio
     if budget.rms is not None and not measured <= slack * eager:
         where = _place_of(worst, actual, truth, device)
-        text = f"rms error {measured:.3g}, eager's {eager:.3g}, {slack:g} times that allowed"
+        text = f"rms error {measured:.3g}, {slack * eager:.3g} allowed: {slack:g} times eager's"
         return _wrong(where, actual, truth, text), ratio
     return None, ratio
 
@@ -234,10 +239,12 @@ def _wrong(
     actual: torch.Tensor,
     truth: torch.Tensor,
     text: str,
+    bound: str = "",
     mask: torch.Tensor | None = None,
 ) -> Wrong:
+    """Return the wrong element; `bound` follows the expected value, where it has one."""
     expected, came = truth[index].item(), actual[index].item()
-    return Wrong(index, f"expected {expected:.8g}, got {came:.8g} ({text})", mask)
+    return Wrong(index, f"expected {expected:.8g}{bound}, got {came:.8g} ({text})", mask)
 
 
 def ulp(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

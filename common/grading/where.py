@@ -43,8 +43,8 @@ def describe(mask: torch.Tensor, axes: Sequence[Axis]) -> str:
     words = [_some(*each) for each in several if len(each[0]) < each[2]]
     if whole := [axis.name for found, axis, size in several if len(found) == size > 1]:
         words.append(f"every {_listed(whole)}")
-    if count < (product := math.prod(map(len, wrong))):
-        words.append(f"not all of those: {count} of {product}")
+    if count < math.prod(map(len, wrong)):
+        words.append("not all of those")  # their number follows, out of all elements
     return ", ".join(words)
 
 

@@ -19,7 +19,21 @@ def test_leaderboard_needs_no_torch_and_writes_the_boards(study, repository, rec
         assert score in text
     page = (repository / "site" / "index.html").read_text()
     assert "board/gpu/rope/core" in page and "solution/house/rope" in page
-    assert ran.out.splitlines()[-1] == "the page: site/index.html"
+    *_, changed, page = ran.out.splitlines()
+    assert changed == "rewrote README.md and README.ko.md, between their markers"
+    assert page == "the page: site/index.html"
+    again = study("leaderboard", hidden="torch triton matplotlib")
+    assert "rewrote" not in again.out, "nothing has changed"
+
+
+@pytest.mark.slow
+def test_a_device_without_a_row_of_the_op_has_no_heading(study, elsewhere):
+    elsewhere.write_text(elsewhere.read_text().replace("rope", "rotate_half"))
+    for op, shown, other in (("rope", "A GPU", "Another"), ("rotate_half", "Another", "A GPU")):
+        ran = study("leaderboard", "--op", op)
+        assert ran.code == 0, ran.err
+        assert f"house/{op}" in ran.out
+        assert shown in ran.out and other not in ran.out
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ def test_new_overwrites_nothing(study, repository):
     for name in ("rope.py", "README.md"):
         (folder / name).write_text("mine")
     assert "careful/rope.py" in one_line(study("new", "careful", "rope"))
-    assert study("new", "careful", "rotate_half").code == 0
+    ran = study("new", "careful", "rotate_half")
+    assert ran.out.endswith("rotate_half.py; next: nox -s check -- careful --op rotate_half\n")
     assert (folder / "rope.py").read_text() == (folder / "README.md").read_text() == "mine"
     assert (folder / "rotate_half.py").exists()
     shutil.rmtree(folder)

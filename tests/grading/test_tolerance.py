@@ -37,7 +37,7 @@ def test_eagers_own_error_passes():
 def test_rms_error_may_be_slack_times_eagers(slack, passes):
     assert wrong(spread(passes * 1e-3), slack=slack)[0] is None
     found, ratio = wrong(spread(1.1 * slack * 1e-3), slack=slack)
-    assert "rms" in found.text
+    assert f"{slack * 1e-3:g} allowed: {slack:g} times eager's" in found.text
     assert ratio == pytest.approx(1.1 * slack, rel=1e-3)
 
 
@@ -80,12 +80,12 @@ def test_exactly_eager_is_exactly_one():
     assert check_values(LARGE.float(), LARGE.float().double(), Budget(0.0, 0.0), 2.0) == (None, 1.0)
 
 
-def test_the_first_wrong_element_is_told_with_what_came():
+def test_the_first_wrong_element_is_told_with_what_is_allowed_and_what_came():
     error = torch.zeros(20, 100, dtype=torch.float64)
     error[3, 5] = error[4, 1] = 1.0
     found, _ = check_values((LARGE.view(20, 100) + error).float(), LARGE.view(20, 100), BUDGET, 2.0)
     assert found.index == (3, 5)
-    assert found.text.startswith("expected -1.3896948, got -0.38969484 (2 of 2000 wrong")
+    assert found.text.startswith("expected -1.3896948 ± 0.016, got -0.38969484 (2 of 2000 wrong")
 
 
 def test_slices_are_judged_by_themselves_where_they_are_apart():
@@ -116,6 +116,7 @@ def test_a_slice_in_which_eager_is_lucky_may_err_as_the_others_do():
     assert check_values((truth + 7e-6 * MAGNITUDES).float(), truth, budget, 4.0)[0] is None
     found, _ = check_values((truth + 9e-6 * MAGNITUDES).float(), truth, budget, 4.0)
     assert found.index == (0, 0)
+    assert found.text.startswith("expected 0.5 ± 8.2e-06, got "), "that of its own slice"
 
 
 def test_one_slice_in_which_eager_errs_widely_widens_no_other():

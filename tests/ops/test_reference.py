@@ -1,0 +1,241 @@
+"""What every reference promises of its numbers: they are finite, and float64 stays float64.
+
+Else a right solution fails, and the author of the op is the last one to find out why.
+"""
+
+import traceback
+from typing import Protocol
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from common.grading import oracle
+from common.grading.compare import label
+from common.ops._draw import draw
+from common.ops._shaped import shaped
+from tests.support.ops import every_case, every_op, lacks
+
+PROMOTED = "torch.promote_types(x.dtype, torch.float32)"
+"""The dtype that people convert halves to for a sum; float64 stays what it is."""
+WIDER = f"call torch's fused function (torch.nn.functional), or compute in {PROMOTED}"
+
+
+def said(op, wrong):
+    """Fail with one line, where there is one."""
+    if wrong:
+        pytest.fail(lacks(op, wrong), pytrace=False)
+
+
+# --- every number is finite -----------------------------------------------------------------------
+
+
+def not_finite(op, case):
+    """Return what is wrong with the first result that is not finite, and what to do; or ""."""
+    arguments, upstream = draw(op, case, 0, "cpu")
+    gradients = "backward" in case.directions
+    truth = oracle.truth(op, arguments, upstream, gradients)
+    eager = oracle.eager(op, arguments, upstream, gradients)
+    for dtype, results in (("float64", truth), (case.dtype, eager)):
+        for name, result in results.items():
+            if (count := int((~result.isfinite()).sum())) == 0:
+                continue
+            wrong = f"{label(name)} of the reference in {dtype} is NaN or infinite"
+            where = f"in {count} of {result.numel()} elements of {case.name}"
+            return f"{wrong} {where}: {_advice(case, dtype, truth[name])}"
+    return ""
+
+
+def _advice(case, dtype, truth):
+    """Return what to do, where `zeros` may not be left out, since every op takes them."""
+    if dtype == "float64":
+        advice = "keep it from dividing by 0, with an eps for example"
+    elif truth.numel() and truth.abs().max() > torch.finfo(getattr(torch, dtype)).max:
+        advice = f"the value itself is beyond {dtype}, so state cases with smaller numbers"
+    else:
+        advice = WIDER
+    left_out = f', or leave "{case.values}" out of `values`'
+    return advice + left_out * (case.values in ("subnormal", "huge"))
+
+
+@every_case
+def test_the_reference_is_finite_in_its_dtype_and_in_float64(op, case):
+    said(op, not_finite(op, case))
+
+
+# --- float64 stays float64 ------------------------------------------------------------------------
+
+
+class Roundings(TorchDispatchMode):
+    """Notes the first operator that makes a lower precision of float64, and its line in a file."""
+
+    def __init__(self, file):
+        super().__init__()
+        self.file, self.found = file, ""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        lower = {dtype for dtype in _floating(made) if dtype.itemsize < 8}
+        if not self.found and lower and torch.float64 in _floating((args, kwargs)):
+            stack = traceback.extract_stack()
+            lines = [entry.lineno for entry in stack if entry.filename == self.file]
+            line = f"line {lines[-1]}, " if lines else ""
+            self.found = f"{lower.pop()} ({line}{func})".replace("torch.", "")
+        return made
+
+
+def _floating(values):
+    """Return the dtypes of the floating-point tensors among values."""
+    tensors = [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
+    return {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+
+
+def rounded(op, case):
+    """Return where the reference in float64 is rounded, and what to do; "" where it is not."""
+    arguments, upstream = draw(op, case, 0, "cpu")
+    with Roundings(op.reference.__code__.co_filename) as roundings:
+        oracle.truth(op, arguments, upstream, "backward" in case.directions)
+    if not roundings.found:
+        return ""
+    return (
+        f"the reference rounds float64, the truth, to {roundings.found} in {case.name}:"
+        f" in place of x.float() or x.to(torch.float32) write x.to({PROMOTED})"
+    )
+
+
+@every_op
+def test_the_reference_in_float64_rounds_to_no_lower_precision(op):
+    """One line for the op, as it fails in each case; in float64 the case's dtype says nothing."""
+    cases = [case for case in op.cases("smoke") if case.dtype == "float32"]
+    wrong = next(filter(None, (rounded(op, case) for case in cases)), "")
+    said(op, wrong)
+
+
+# --- references that break a promise --------------------------------------------------------------
+
+
+class RmsNorm(Protocol):
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor: ...
+
+
+def rms_norm(x, weight, eps=1e-6, dtype=None):
+    wide = x.to(dtype or x.dtype)
+    return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+def op_of(reference):
+    """The op, whole but for its reference."""
+    return shaped(
+        name="rms_norm", interface=RmsNorm, reference=reference, rows=("x",), vectors=("weight",),
+        flops=(5, 12),
+    )  # fmt: skip
+
+
+def without_eps(x, weight):
+    return rms_norm(x, weight, eps=0)
+
+
+def with_tiny_eps(x, weight):
+    return rms_norm(x, weight)
+
+
+def in_float32(x, weight):
+    return rms_norm(x, weight, dtype=torch.float32)
+
+
+def in_float(x, weight):
+    return x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6).type_as(x) * weight
+
+
+def with_a_sum_in_float32(x, weight):
+    return x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True, dtype=torch.float32) + 1.0) * weight
+
+
+def promoted(x, weight):
+    return rms_norm(x, weight, dtype=torch.promote_types(x.dtype, torch.float32))
+
+
+def fused(x, weight):
+    return torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6)
+
+
+def exploding(x, weight):
+    return x * 100 * weight
+
+
+def failure(test, *arguments):
+    """The message of a test of this module that fails."""
+    with pytest.raises(pytest.fail.Exception) as raised:
+        test(*arguments)
+    return str(raised.value)
+
+
+FINITE = test_the_reference_is_finite_in_its_dtype_and_in_float64
+IN_FLOAT64 = test_the_reference_in_float64_rounds_to_no_lower_precision
+
+
+@pytest.mark.parametrize(
+    ("reference", "values", "line"),
+    [
+        (without_eps, "zeros",
+         "output of the reference in float64 is NaN or infinite in 72 of 120 elements of"
+         " 5x2x12-float16-zeros: keep it from dividing by 0, with an eps for example"),
+        (with_tiny_eps, "zeros",
+         "the gradient of x of the reference in float16 is NaN or infinite in 72 of 120 elements of"
+         f" 5x2x12-float16-zeros: {WIDER}"),
+        (with_tiny_eps, "subnormal",
+         "the gradient of x of the reference in float16 is NaN or infinite in 140 of 140 elements"
+         f' of 5x2x14-float16-subnormal: {WIDER}, or leave "subnormal" out of `values`'),
+        (exploding, "huge",
+         "output of the reference in float16 is NaN or infinite in 1 of 160 elements of"
+         " 5x2x16-float16-huge: the value itself is beyond float16, so state cases with smaller"
+         ' numbers, or leave "huge" out of `values`'),
+    ],
+)  # fmt: skip
+def test_a_result_that_is_not_finite_is_a_line(reference, values, line):
+    op = op_of(reference)
+    case = next(each for each in op.cases("smoke") if each.values == values)
+    assert failure(FINITE, op, case) == f"common/ops/rms_norm.py: {line}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "operator"),
+    [
+        (in_float32, "aten._to_copy.default"),
+        (in_float, "aten._to_copy.default"),
+        (with_a_sum_in_float32, "aten.sum.dim_IntList"),
+    ],
+)
+def test_a_truth_that_is_rounded_is_a_line(reference, operator):
+    line = failure(IN_FLOAT64, op_of(reference))
+    assert line.startswith(
+        "common/ops/rms_norm.py: the reference rounds float64, the truth, to float32 (line "
+    )
+    assert f", {operator}) in 10x2x4x8-float32: in place of x.float() or" in line
+    assert line.endswith(f" write x.to({PROMOTED})")
+
+
+def test_a_rounding_in_backward_alone_is_found_too():
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(x, weight)
+            return x * weight
+
+        @staticmethod
+        def backward(ctx, upstream):
+            x, weight = ctx.saved_tensors
+            product = (upstream.float() * x.float()).flatten(0, -2).sum(0)
+            return upstream * weight, product.to(weight.dtype)
+
+    assert "to float32" in failure(IN_FLOAT64, op_of(lambda x, weight: Scaled.apply(x, weight)))
+
+
+@pytest.mark.parametrize("reference", [promoted, fused])
+def test_what_the_lines_advise_keeps_both_promises(reference):
+    op = op_of(reference)
+    IN_FLOAT64(op)
+    for case in op.cases("smoke"):
+        if case.values != "normal":
+            FINITE(op, case)
