@@ -62,8 +62,8 @@ def pytest(session: nox.Session, *arguments: str, groups: tuple[str, ...] = ("te
 def several_gpus() -> bool:
     """Return whether several GPUs are visible, without torch, which may not be installed yet."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    found = Path("/dev").glob("nvidia[0-9]*") if listed is None else listed.split(",")
-    return len([*found]) > 1
+    paths = Path("/dev").glob("nvidia[0-9]*") if listed is None else listed.split(",")
+    return len([*paths]) > 1
 
 
 @nox_session

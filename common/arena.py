@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from common.wire import Slot, Ticket
+from common.wire import TensorSlot, Ticket
 
 Key = TypeVar("Key", bound=Hashable)
 ALIGNMENT = 512
@@ -28,7 +28,7 @@ FAR = 1024
 whose rows lie 2 GB apart has pages for these rows, and none for the memory between them."""
 
 
-def end_of(slot: Slot) -> int:
+def end_of(slot: TensorSlot) -> int:
     """Return the place behind a slot and its guard band, where the next slot may start."""
     return slot.start + -(-slot.nbytes // ALIGNMENT) * ALIGNMENT + BAND
 
@@ -42,9 +42,9 @@ def _is_far(nbytes: int, elements: int, itemsize: int) -> bool:
     return nbytes > FAR * max(elements, 1) * itemsize
 
 
-def slot_like(tensor: torch.Tensor, start: int) -> Slot:
+def slot_like(tensor: torch.Tensor, start: int) -> TensorSlot:
     """Return a slot for the tensor's whole storage, so that a view stays the same view."""
-    return Slot(
+    return TensorSlot(
         start=start,
         nbytes=tensor.untyped_storage().nbytes(),
         dtype=dtype_name(tensor.dtype),
@@ -54,9 +54,9 @@ def slot_like(tensor: torch.Tensor, start: int) -> Slot:
     )
 
 
-def lay_out(tensors: Iterable[tuple[Key, torch.Tensor]]) -> dict[Key, Slot]:
+def lay_out(tensors: Iterable[tuple[Key, torch.Tensor]]) -> dict[Key, TensorSlot]:
     """Return a slot for each tensor, one after the other, with guard bands around them."""
-    slots: dict[Key, Slot] = {}
+    slots: dict[Key, TensorSlot] = {}
     start = BAND
     for key, tensor in tensors:
         slots[key] = slot_like(tensor, start)
@@ -124,23 +124,23 @@ class Arena:
             arena._map = torch.empty(0, dtype=torch.uint8, device="cuda").set_(storage)
         return arena
 
-    def bytes_of(self, slot: Slot) -> torch.Tensor:
+    def bytes_of(self, slot: TensorSlot) -> torch.Tensor:
         """Return the slot's storage as uint8."""
         return self._view(slot, torch.uint8, 0, (slot.nbytes,), (1,))
 
-    def content(self, slot: Slot) -> torch.Tensor:
+    def content(self, slot: TensorSlot) -> torch.Tensor:
         """Return what a copy of the slot's tensor consists of; see `content`."""
         itemsize = getattr(torch, slot.dtype).itemsize
         far = _is_far(slot.nbytes, math.prod(slot.size), itemsize)
         return integers(self.tensor(slot)) if far else self.bytes_of(slot)
 
-    def tensor(self, slot: Slot) -> torch.Tensor:
+    def tensor(self, slot: TensorSlot) -> torch.Tensor:
         """Return the slot's tensor, as the view that the slot was made for."""
         return self._view(slot, getattr(torch, slot.dtype), slot.offset, slot.size, slot.stride)
 
     def _view(
         self,
-        slot: Slot,
+        slot: TensorSlot,
         dtype: torch.dtype,
         offset: int,
         size: tuple[int, ...],
@@ -161,7 +161,7 @@ class Arena:
         first = self._raw(0, 1).data_ptr()
         return bool(first <= tensor.data_ptr() < first + self.nbytes)
 
-    def band_after(self, slot: Slot) -> torch.Tensor:
+    def band_after(self, slot: TensorSlot) -> torch.Tensor:
         """Return the guard band behind the slot, as uint8."""
         return self._raw(slot.start + slot.nbytes, end_of(slot))
 
@@ -170,9 +170,9 @@ class Arena:
         return self._raw(0, BAND)
 
     def _raw(self, start: int, end: int) -> torch.Tensor:
-        return self.bytes_of(Slot(start, end - start, "uint8", (end - start,), (1,)))
+        return self.bytes_of(TensorSlot(start, end - start, "uint8", (end - start,), (1,)))
 
-    def put(self, slot: Slot, tensor: torch.Tensor) -> None:
+    def put(self, slot: TensorSlot, tensor: torch.Tensor) -> None:
         """Copy the tensor's content into the slot that was made for it."""
         self.content(slot).copy_(content(tensor))
 

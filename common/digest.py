@@ -10,7 +10,7 @@ import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 """A row, counted from 1, and a column."""
 
 
@@ -60,10 +60,10 @@ def code_of(source: bytes) -> bytes:
     return "\n".join(kept).strip("\n").encode()
 
 
-def _bare_strings(tree: ast.AST, lines: list[str]) -> Iterator[tuple[Place, Place]]:
+def _bare_strings(tree: ast.AST, lines: list[str]) -> Iterator[tuple[Position, Position]]:
     """Yield where a string is a statement by itself, as a docstring is."""
 
-    def place(row: int, column: int) -> Place:
+    def place(row: int, column: int) -> Position:
         """Return the column in characters; ast counts bytes."""
         return row, len(lines[row - 1].encode()[:column].decode())
 

@@ -85,7 +85,7 @@ def out_of_memory(error: BaseException) -> str:
     text, words = str(error), "out of memory"
     if f"{words}: " in text:  # it is one already
         return text[text.index(words) :]
-    if not (found := _ASKED.search(text)):
+    if not (match := _ASKED.search(text)):
         return words
-    asked, total, free = found.groups()
+    asked, total, free = match.groups()
     return f"{words}: asked for {asked}, {free} of {total} free"

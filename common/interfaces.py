@@ -80,9 +80,9 @@ def read(op: str) -> Interface:
     """
     path = OPS / f"{op}.py"
     try:
-        if (found := _parsed(op, path.read_text(encoding="utf-8"))) is None:
+        if (interface := _parsed(op, path.read_text(encoding="utf-8"))) is None:
             raise UserError(f"{shown(path)} defines no OP: see rotate_half.py")
-        return found
+        return interface
     except SyntaxError as error:
         raise UserError(f"{shown(path)}, line {error.lineno}: {error.msg}") from None
     except (ValueError, OSError, RecursionError) as error:
@@ -97,7 +97,7 @@ def known() -> dict[str, Interface]:
             found[op] = read(op)
         except UserError as error:
             say_once(str(error))
-    return dict(sorted(found.items(), key=lambda each: (each[1].order, each[0])))
+    return dict(sorted(found.items(), key=lambda item: (item[1].order, item[0])))
 
 
 @functools.cache
@@ -119,7 +119,9 @@ def _parsed(op: str, source: str) -> Interface | None:
     call = next((node.value for node in assigned if "OP" in map(ast.unparse, _targets(node))), None)
     if call is None:
         return None
-    calls = [each for node in tree.body if _is_protocol(node) for each in _calls(node)]
+    calls = [
+        function_def for node in tree.body if _is_protocol(node) for function_def in _calls(node)
+    ]
     if not calls:
         raise ValueError("no typing.Protocol with a `__call__` states the signature of solutions")
     arguments = calls[0].args
@@ -127,7 +129,7 @@ def _parsed(op: str, source: str) -> Interface | None:
         f"{option.arg}={_literal(default)}"
         for option, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
-    inputs = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][1:]
+    inputs = [posonlyarg.arg for posonlyarg in (*arguments.posonlyargs, *arguments.args)][1:]
     tracks = _stated(call, "tracks", ())
     return Interface(op, tuple(inputs), tuple(options), int(_stated(call, "order", LAST)), tracks)
 

@@ -78,7 +78,7 @@ class Solution:
 
     def _sources(self) -> list[Path]:
         folder = self.path.parent
-        solutions = {each.path for each in _named(folder) if not each.importer}
+        solutions = {solution.path for solution in _named(folder) if not solution.importer}
         return [self.path, *(path for path in python_files(folder) if path not in solutions)]
 
     @property
@@ -122,8 +122,8 @@ def is_handle(name: str) -> bool:
 
 def python_files(folder: Path) -> list[Path]:
     """Return the Python files below a contributor's folder, without those of editors."""
-    found = (path for path in folder.rglob("*.py") if not is_hidden(path, folder))
-    return [path for path in found if path.is_file()]
+    paths = (path for path in folder.rglob("*.py") if not is_hidden(path, folder))
+    return [path for path in paths if path.is_file()]
 
 
 def is_hidden(path: Path, folder: Path) -> bool:
@@ -142,7 +142,9 @@ def _may_bind(path: Path, name: str) -> bool:
         if f"\ndef {name}(" in source:  # nearly every one: to parse thousands takes seconds
             return True
         table = symtable.symtable(source, str(path), "exec")
-        bound = (each for each in table.get_symbols() if each.is_assigned() or each.is_imported())
+        bound = (
+            symbol for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()
+        )
         return any(each.get_name() == name for each in bound) or any(
             each.endswith(".*") for each in imported(source)
         )
@@ -190,12 +192,12 @@ def _named(folder: Path) -> list[Solution]:
     A peer's folder may have a solution of each op, whose file need not exist; see `source`.
     """
     paths, ops = sorted(folder.glob("[!_.]*.py")), interfaces.names()
-    found = [
+    solutions = [
         Solution(path, op) for path in paths if (op := _op_of(path.stem, ops)) and path.is_file()
     ]
     if (folder / EACH).is_file():
-        found += [Solution(folder / f"{op}.py", op) for op in interfaces.known()]
-    return sorted(set(found), key=lambda each: each.path)
+        solutions += [Solution(folder / f"{op}.py", op) for op in interfaces.known()]
+    return sorted(set(solutions), key=lambda each: each.path)
 
 
 def discover(root: Path = CONTRIBUTORS, *, helpers: bool = False) -> list[Solution]:
@@ -207,8 +209,8 @@ def discover(root: Path = CONTRIBUTORS, *, helpers: bool = False) -> list[Soluti
     """
     unfit = left_out(root)
     folders = [folder for folder in _folders(root) if folder.name not in unfit]
-    named = [each for folder in folders for each in _named(folder)]
-    return [each for each in named if bool(each.importer) == helpers]
+    named = [solution for folder in folders for solution in _named(folder)]
+    return [solution for solution in named if bool(solution.importer) == helpers]
 
 
 def left_out(root: Path = CONTRIBUTORS) -> dict[str, str]:
@@ -322,9 +324,9 @@ def select(
         close = did_you_mean(op, ops)
         raise UserError(f"unknown op {op!r}: there are {', '.join(ops)}{close}")
     if only is not None:
-        for each in only.split(","):
-            if not any(is_among(s.name, each) for s in solutions):
-                raise UserError(_unknown(each, solutions))
+        for part in only.split(","):
+            if not any(is_among(s.name, part) for s in solutions):
+                raise UserError(_unknown(part, solutions))
         solutions = [s for s in solutions if is_among(s.name, only)]
     selected = [s for s in solutions if op in (None, s.op)]
     if not selected:
@@ -338,7 +340,7 @@ def is_among(name: str, only: str) -> bool:
 
     For example, `house/rope` is among `house`, `house/rope.py` and `eager,house`.
     """
-    named = (each.removesuffix(".py").rstrip("/") for each in only.split(","))
+    named = (part.removesuffix(".py").rstrip("/") for part in only.split(","))
     return any(each in (name, name.partition("/")[0]) for each in named)
 
 

@@ -119,8 +119,8 @@ class Case:
         `{"dtype": "bfloat16", "s": 8192, "b": 2, "h": 32, "d": 128, "d2": 64, "angles": "model"}`.
         """
         always = ("dtype", *self.sizes)
-        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        defaults = {each.name: each.default for each in dataclasses.fields(self)}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in values.items()
@@ -257,7 +257,7 @@ class Op(Generic[C]):
     output: Callable[[C], tuple[int, ...]]
     """Return the output's shape; its dtype is the case's."""
     work: Callable[[C, Direction], Work]
-    room: Callable[[C], int]
+    workspace: Callable[[C], int]
     """Return the bytes that eager's forward with backward takes beyond its inputs, at most."""
     split: Split
     """The oracle takes a few slices at a time."""

@@ -48,12 +48,12 @@ def leaders(ordered: Sequence[Interval]) -> list[int]:
 
     Those that overlap with a leader are of its group; the first that does not leads the next one.
     """
-    found: list[int] = []
+    intervals: list[int] = []
     for place, each in enumerate(ordered):
-        leader = ordered[found[-1]] if found else each
+        leader = ordered[intervals[-1]] if intervals else each
         overlap = each.low <= leader.high and leader.low <= each.high
-        found.append(found[-1] if found and overlap else place)
-    return found
+        intervals.append(intervals[-1] if intervals and overlap else place)
+    return intervals
 
 
 def ranks(values: Sequence[float]) -> list[float]:

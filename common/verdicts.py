@@ -37,7 +37,7 @@ BEFORE_LAUNCH = frozenset({"UNSUPPORTED", "COMPILE_ERROR"})
 """Reached before any kernel ran: they stay whatever the kernels compile to."""
 ENDED = frozenset({"CRASHED", "TIMEOUT", "TAMPERED"})
 """The process has ended, or answers nothing more: a further case would cost a process."""
-ALONE = "also with nothing beside it"
+ISOLATED_TOO = "also with nothing beside it"
 """What follows the reason of a SIGKILL that came again while nothing else ran."""
 
 
@@ -50,7 +50,7 @@ class Failure(Exception):
         self.verdict, self.reason, self.kind = verdict, reason, kind
 
     @classmethod
-    def told(cls, reply: Mapping[str, Any]) -> Self:
+    def from_reply(cls, reply: Mapping[str, Any]) -> Self:
         """Return the failure that a reply tells; see `reply`."""
         kind = Kind(reply.get("kind", ""))
         return cls(str(reply["verdict"]), str(reply.get("reason", "")), kind)
@@ -58,8 +58,8 @@ class Failure(Exception):
     @property
     def reply(self) -> dict[str, Any]:
         """The failure as JSON data, as a process's reply tells it."""
-        told = {"verdict": self.verdict, "reason": self.reason}
-        return {**told, "kind": self.kind} if self.kind else told
+        reply = {"verdict": self.verdict, "reason": self.reason}
+        return {**reply, "kind": self.kind} if self.kind else reply
 
 
 WRONG, SOME, RIGHT = "█▒·"

@@ -66,7 +66,7 @@ class Reaped(Struct):
 # --- to and from a solution's process -------------------------------------------------------------
 
 
-class Slot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class TensorSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The place of one tensor in an arena: a storage of `nbytes` at `start`, and the view of it."""
 
     start: int
@@ -80,7 +80,7 @@ class Slot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 class Arguments(Struct):
     """The arguments of a call, with the slots of its tensors."""
 
-    tensors: dict[str, Slot]
+    tensors: dict[str, TensorSlot]
     optional: list[str]
     """The tensors that are options."""
     options: dict[str, Any]
@@ -88,7 +88,7 @@ class Arguments(Struct):
     differentiable: list[str]
     changing: dict[str, int]
     """The inputs whose elements may change places, and how many must stay together."""
-    upstream: Slot
+    grad_output: TensorSlot
     kept: list[str] = []
     """The inputs that hold what they held in the call before, in the same memory."""
 
@@ -148,7 +148,7 @@ class Forward(Request, tag="forward"):
     """See `graded.forward`."""
 
     call: Arguments
-    result: Slot
+    result: TensorSlot
     poison: float | None
     backwards: bool = False
     attempt: str = ""
@@ -159,8 +159,8 @@ class Forward(Request, tag="forward"):
 class Backward(Request, tag="backward"):
     """See `graded.backward`."""
 
-    upstream: Slot
-    results: dict[str, Slot]
+    grad_output: TensorSlot
+    results: dict[str, TensorSlot]
     attempt: str = ""
 
 
@@ -169,14 +169,14 @@ class Deliver(Request, tag="deliver"):
 
     attempt: str
     name: str
-    result: Slot
+    result: TensorSlot
 
 
 class Conflicts(Request, tag="conflicts"):
     """See `graded.conflicts`."""
 
     call: Arguments
-    upstream: Slot
+    grad_output: TensorSlot
     names: list[str]
 
 
@@ -184,11 +184,11 @@ class BeginTiming(Request, tag="begin_timing"):
     """See `timed.begin_timing`."""
 
     calls: list[Arguments]
-    results: list[Slot]
+    results: list[TensorSlot]
     backward: bool
     limits: Reply | None = None
     choices: list[Any] | None = None
-    beside: bool = False
+    keep_other: bool = False
 
 
 class GetReady(Request, tag="get_ready"):
@@ -210,8 +210,8 @@ class Shifts(Request, tag="shifts"):
     backward: bool
 
 
-class Turns(Request, tag="turns"):
-    """See `timed.take_turns`."""
+class TakeSamples(Request, tag="take_samples"):
+    """See `timed.take_samples`."""
 
     names: list[str]
     clock: str
@@ -227,15 +227,15 @@ class Capture(Request, tag="capture"):
     backward: bool
 
 
-class RunOn(Request, tag="run_on"):
-    """See `timed.run_on`."""
+class ThroughputRun(Request, tag="throughput_run"):
+    """See `timed.throughput_run`."""
 
     name: str
     rounds: int
     renew: bool
     run: bool
     wait: bool
-    frugal: bool
+    low_memory: bool
     backward: bool
 
 
@@ -284,11 +284,28 @@ class Count(Request, tag="count"):
 
 
 AnyRequest = (
-    Share | Load | Settle
-    | Forward | Backward | Deliver | Conflicts
-    | BeginTiming | GetReady | GiveBack | Shifts | Turns | Capture | RunOn | Probe | Trace
-    | Tunable | Force | Lookups | Launches | Count
-)  # fmt: skip
+    Share
+    | Load
+    | Settle
+    | Forward
+    | Backward
+    | Deliver
+    | Conflicts
+    | BeginTiming
+    | GetReady
+    | GiveBack
+    | Shifts
+    | TakeSamples
+    | Capture
+    | ThroughputRun
+    | Probe
+    | Trace
+    | Tunable
+    | Force
+    | Lookups
+    | Launches
+    | Count
+)
 
 
 def send(connection: socket.socket, struct: Struct, fds: Sequence[int] = ()) -> None:
@@ -314,6 +331,8 @@ def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
 
 OUTPUT = "output"
 """The name of the output among the results; a gradient is named after its argument."""
+FIRST_RUN, SECOND_RUN = 0, 1
+"""The index of a run in POISONS and in GUARDS."""
 POISONS = (float("nan"), 12_345.0)
 """The fill of fresh memory in the first and in the second run, so that an element that was never
 written differs between the two."""

@@ -120,7 +120,9 @@ def in_a_folder(folder, **sources):
     (folder / "alice").mkdir()
     for name, text in sources.items():
         (folder / "alice" / f"{name}.py").write_text(text)
-    return [[each.name for each in discover(folder, helpers=only)] for only in (False, True)]
+    return [
+        [solution.name for solution in discover(folder, helpers=only)] for only in (False, True)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from common import ops
 from common.draws import Draws
-from common.grading.plan import MODE_EVERY, OTHER_EVERY, choose, modes
+from common.grading.call_plan import MODE_EVERY, OTHER_EVERY, choose, modes
 from common.grading.problem import make_problem
 from common.paths import PEERS
 from common.solutions import Solution
@@ -29,7 +29,7 @@ def test_a_number_is_its_seeds_and_its_keys():
     assert Draws(7).number("alice/rope", "mode") == 157117105749042
     several = [Draws(7), Draws(8)]
     keys = [("alice/rope", "mode"), ("alice/rope", "other"), ("bob/rope", "mode"), ("mode",)]
-    assert len({each.number(*key) for each in several for key in keys}) == 8
+    assert len({draws.number(*key) for draws in several for key in keys}) == 8
 
 
 def test_it_does_not_matter_when_a_choice_is_made():
@@ -114,8 +114,8 @@ def test_solutions_have_choices_of_their_own():
 def test_the_other_inputs_are_the_same_each_time():
     first, second = problem(5), problem(5)
     assert first.seed == second.seed != problem(6).seed
-    assert (first.other.upstream == second.other.upstream).all()
-    assert not (first.other.upstream == first.upstream).all()
+    assert (first.other.grad_output == second.other.grad_output).all()
+    assert not (first.other.grad_output == first.grad_output).all()
     assert first.other.unchanged == second.other.unchanged
 
 

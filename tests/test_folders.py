@@ -29,9 +29,9 @@ def folders(tmp_path):
 def told(root, name):
     """Why the one folder is left out; the others are found."""
     (found,) = left_out(root).items()
-    handles = {each.name for each in root.iterdir()} - {name}
+    handles = {path.name for path in root.iterdir()} - {name}
     assert found[0] == name
-    assert {each.handle for each in discover(root)} == handles >= {"bob"}
+    assert {solution.handle for solution in discover(root)} == handles >= {"bob"}
     return found[1]
 
 
@@ -42,7 +42,7 @@ def test_handles_are_written_as_people_write_their_names(folders, name):
     assert is_handle(name)
     root = folders(name)
     assert left_out(root) == {}
-    assert {each.handle for each in discover(root)} == {name, "bob"}
+    assert {solution.handle for solution in discover(root)} == {name, "bob"}
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_the_links_of_editors_are_passed_over(folders):
 def test_what_is_no_file_is_no_helper(folders, target):
     """The digest once ended the leaderboard: Is a directory, No such file, Too many levels."""
     root = folders("alice")
-    path, before = root / "alice" / "kernels.py", [each.digest for each in discover(root)]
+    path, before = root / "alice" / "kernels.py", [solution.digest for solution in discover(root)]
     path.symlink_to(target) if target else path.mkdir()
     assert left_out(root) == {}
-    assert [each.digest for each in discover(root)] == before
+    assert [solution.digest for solution in discover(root)] == before
 
 
 def test_a_link_of_a_folder_to_nowhere_is_named(folders):

@@ -32,20 +32,20 @@ def test_the_words_of_other_libraries_tell_the_kind(error, kind):
 @pytest.mark.parametrize("kind", Kind)
 def test_a_kind_reaches_the_harness_in_the_reply(kind):
     failure = Failure("RUNTIME_ERROR", "some words", kind)
-    told = Failure.told(json.loads(json.dumps(failure.reply)))
+    told = Failure.from_reply(json.loads(json.dumps(failure.reply)))
     assert (told.verdict, told.reason, told.kind) == ("RUNTIME_ERROR", "some words", kind)
 
 
 @pytest.mark.parametrize("junk", ["made up", 3, None, ["killed"]])
 def test_a_kind_that_a_solution_made_up_is_none(junk):
-    assert Failure.told({"verdict": "CRASHED", "reason": "", "kind": junk}).kind is Kind.NONE
+    assert Failure.from_reply({"verdict": "CRASHED", "reason": "", "kind": junk}).kind is Kind.NONE
 
 
 def test_no_words_of_a_reason_decide():
     said = "out of memory: the process ended by SIGKILL"
-    found = Verdict("a/rope", "rope", "case", "forward", "RUNTIME_ERROR", said)
-    assert not found.ran_out
-    assert not found.killed
+    verdict = Verdict("a/rope", "rope", "case", "forward", "RUNTIME_ERROR", said)
+    assert not verdict.ran_out
+    assert not verdict.killed
     assert judge(ValueError("out of memory"))["verdict"] == "RUNTIME_ERROR"
 
 

@@ -256,7 +256,7 @@ def ranking(
         if column.text and column.known(track) and (timed or not column.timed)
     ]
     standings = [Standing(track, entry, about, timed) for entry in track.entries]
-    rows = tuple(tuple(c.cell(each, c in short) for c in columns) for each in standings)
+    rows = tuple(tuple(c.cell(standing, c in short) for c in columns) for standing in standings)
     notes = footnotes([track], about, timed)
     return Table(f"{track.op}: {track.name}", tuple(c.name for c in columns), rows, notes)
 

@@ -42,7 +42,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Pair:
+class TrackComparison:
     """One solution in one track of both runs, over the same cases."""
 
     earlier: Entry
@@ -77,7 +77,7 @@ class Both:
 
     op: str
     name: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[TrackComparison, ...]
 
     @property
     def moves(self) -> list[Move]:
@@ -91,7 +91,7 @@ class Both:
         return [row for row in rows if row.earlier.verdict != row.later.verdict]
 
     @property
-    def swapped(self) -> list[tuple[Pair, Pair]]:
+    def swapped(self) -> list[tuple[TrackComparison, TrackComparison]]:
         """Return the pairs that changed places although their intervals are apart in both runs.
 
         The solution that is ahead in the later run stands first.
@@ -137,8 +137,8 @@ def compare(results: Results, known: Container[str]) -> list[Comparison]:
         if row.tier == "board" and row.run in results.finished and row.solution in known:
             agreeing = (*row.key, row.track, row.ranked_by)  # in two rows that are compared
             measured.setdefault(row.op, {}).setdefault(row.run, {})[agreeing] = row
-    found = (_latest_two(op, results.runs, measured[op]) for op in sorted(measured))
-    return [comparison for comparison in found if comparison]
+    comparisons = (_latest_two(op, results.runs, measured[op]) for op in sorted(measured))
+    return [comparison for comparison in comparisons if comparison]
 
 
 def _latest_two(op: str, runs: Iterable[Run], measured: Mapping[str, Rows]) -> Comparison | None:
@@ -162,7 +162,7 @@ def _latest_two(op: str, runs: Iterable[Run], measured: Mapping[str, Rows]) -> C
 
 def _both(before: Track, after: Track) -> Both:
     entries = {entry.solution: entry for entry in before.entries}
-    pairs = tuple(Pair(entries[entry.solution], entry) for entry in after.entries)
+    pairs = tuple(TrackComparison(entries[entry.solution], entry) for entry in after.entries)
     return Both(after.op, after.name, pairs)
 
 
@@ -184,7 +184,7 @@ def table_of(both: Both) -> Table:
     return Table(title, header, tuple(map(_line, pairs)), tuple(notes))
 
 
-def _line(pair: Pair) -> tuple[str, ...]:
+def _line(pair: TrackComparison) -> tuple[str, ...]:
     change = "–" if pair.change is None else f"{pair.change:+.1%}"
     furthest = max(pair.moves, key=lambda move: abs(move.change))
     name = named(pair.later) + EDITED * pair.edited

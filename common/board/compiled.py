@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from common.board.table import Table, place
+from common.board.table import Table, op_order
 from common.records.lines import Compiled
 
 COLUMNS: Mapping[str, str] = {
@@ -26,7 +26,7 @@ def tables(lines: Iterable[Compiled]) -> list[Table]:
     of: dict[tuple[str, str], list[Compiled]] = defaultdict(list)
     for line in lines:
         of[line.op, line.solution].append(line)
-    ordered = sorted(of, key=lambda each: (place(each[0]), each[1]))
+    ordered = sorted(of, key=lambda each: (op_order(each[0]), each[1]))
     return [
         Table(solution, HEADER, tuple(_rows(of[op, solution])), _ends(of[op, solution]))
         for op, solution in ordered
@@ -51,7 +51,7 @@ def summary(lines: Iterable[Compiled]) -> Table:
             *(cell(name, (line.figures.get(name) for line in found)) for name in COLUMNS),
         )
         for (solution, kernel, direction), found in sorted(
-            of.items(), key=lambda each: -local(each[1])
+            of.items(), key=lambda item: -local(item[1])
         )
     )
     return Table("", ("kernel", "first in", *COLUMNS.values()), rows)

@@ -13,7 +13,7 @@ from common.board.table import (
     About,
     Table,
     named,
-    place,
+    op_order,
     stale,
     stale_note,
     tracks_by_op,
@@ -39,7 +39,7 @@ def sections(results: Results, known: Container[str]) -> list[Section]:
     rows = [row for row in results.latest() if row.solution in known]
     tracks = dict(tracks_by_op(rows))
     left_out = results.left_out()
-    ops = sorted({*tracks, *(line.op for line in left_out)}, key=place)
+    ops = sorted({*tracks, *(line.op for line in left_out)}, key=op_order)
     return [
         Section(
             op,
@@ -124,7 +124,7 @@ def side_by_side(found: Sequence[Device], about: Mapping[str, About]) -> list[Ta
     keys = dict.fromkeys(chain.from_iterable(by_device.values()))
     return [
         _side_by_side(key, {name: tracks.get(key) for name, tracks in by_device.items()}, about)
-        for key in sorted(keys, key=lambda key: place(key[0]))
+        for key in sorted(keys, key=lambda key: op_order(key[0]))
     ]
 
 

@@ -112,7 +112,7 @@ def dense_time(flops: int, dtype: str, gpu: Gpu) -> float:
     return 1e6 * (STEP + flops / gpu.products(dtype))
 
 
-def _together(*parts: float) -> float:
+def _overlapped(*parts: float) -> float:
     """Return the time of parts that overlap: somewhat more than that of the longest."""
     most = max(parts)
     return (
@@ -125,7 +125,7 @@ def _time(step: Launch | Operator, gpu: Gpu) -> float:
         return parts(step, gpu).total if step.programs else 0.0
     memory = (step.read + step.written) / gpu.bandwidth
     if step.flops:
-        return _together(step.flops / gpu.products(step.dtype), memory)
+        return _overlapped(step.flops / gpu.products(step.dtype), memory)
     if step.plain:
         return memory
     elements = step.written / SIZES.get(step.dtype, INDEX)
@@ -152,7 +152,7 @@ class Parts:
     @property
     def total(self) -> float:
         """The seconds of the launch."""
-        overlapping = _together(self.memory, self.l2, self.start, self.wait, self.products)
+        overlapping = _overlapped(self.memory, self.l2, self.start, self.wait, self.products)
         return overlapping + self.l1 + self.ramp
 
 
@@ -189,10 +189,10 @@ def resident(launch: Launch) -> int:
     figures bring the times no closer, as `docs/model.md` says.
     """
     threads = launch.warps * THREADS
-    found = min(BLOCKS, WARPS // launch.warps, REGISTERS // (threads * _registers(launch)))
+    programs = min(BLOCKS, WARPS // launch.warps, REGISTERS // (threads * _registers(launch)))
     if shared := shared_bytes(launch):
-        found = min(found, SHARED // shared)
-    return max(found, 1)
+        programs = min(programs, SHARED // shared)
+    return max(programs, 1)
 
 
 OWN_REGISTERS, MOST_REGISTERS = 60, 255

@@ -14,7 +14,7 @@ from common import stats
 from common.board import model
 from common.board.model import DEFAULT, GPUS, Gpu
 from common.board.ranking import ranked_times
-from common.board.table import DIRECTION, About, Table, named, place
+from common.board.table import DIRECTION, About, Table, named, op_order
 from common.records.lines import Counted, Launch, Record, Summary
 from common.records.runs import Results
 from common.solutions import is_among
@@ -27,7 +27,7 @@ Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
-class Pair:
+class ModelledRow:
     """The measured time of a row and the modelled one, in microseconds of the clock that ranks."""
 
     row: Record
@@ -57,7 +57,7 @@ def time_of(counted: Counted, gpu: Gpu) -> float:
 # --- beside measured times ------------------------------------------------------------------------
 
 
-def pairs(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> list[Pair]:
+def pairs(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> list[ModelledRow]:
     """Return each timed row that is counted, with both times by the clock that ranks it."""
     found = []
     for row in rows:
@@ -66,41 +66,41 @@ def pairs(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> li
         of_one_clock = counted and counted.ranked_by == row.ranked_by
         if counted and of_one_clock and times and row.verdict == "PASSED":
             kernels = any(isinstance(step, Launch) for step in counted.steps)
-            found.append(Pair(row, times["solution"].median, time_of(counted, gpu), kernels))
+            found.append(ModelledRow(row, times["solution"].median, time_of(counted, gpu), kernels))
     return found
 
 
-def ranked_together(pairs: Iterable[Pair]) -> list[Pair]:
+def ranked_together(pairs: Iterable[ModelledRow]) -> list[ModelledRow]:
     """Return those that correlations are of: contributors' kernels in cases that the GPU ranks."""
     return [p for p in pairs if p.kernels and not p.row.peer and p.row.ranked_by == "gpu"]
 
 
-def correlations(pairs: Iterable[Pair], by: Callable[[Pair], G]) -> dict[G, float]:
+def correlations(pairs: Iterable[ModelledRow], by: Callable[[ModelledRow], G]) -> dict[G, float]:
     """Return the rank correlation of modelled and measured times in each group of pairs.
 
     Measured times that tie have one rank: as on the board, a time ties with the fastest of its
     group if their intervals overlap.
     """
-    groups: dict[G, list[Pair]] = {}
+    groups: dict[G, list[ModelledRow]] = {}
     for pair in ranked_together(pairs):
         groups.setdefault(by(pair), []).append(pair)
-    found = {}
+    correlations = {}
     for group, members in groups.items():
         ordered = sorted(members, key=lambda pair: pair.measured)
         leaders = stats.leaders([ranked_times(pair.row)["solution"] for pair in ordered])
-        found[group] = stats.rank_correlation([pair.modelled for pair in ordered], leaders)
-    return found
+        correlations[group] = stats.rank_correlation([pair.modelled for pair in ordered], leaders)
+    return correlations
 
 
 HEADER = ("solution", "case", "modelled µs", "measured µs", "ratio")
 
 
-def tables(pairs: Sequence[Pair], gpu: Gpu) -> list[Table]:
+def tables(pairs: Sequence[ModelledRow], gpu: Gpu) -> list[Table]:
     """Return a table for each op, track and direction: a line for each case and solution.
 
     The solutions of a case stand in the order of their measured times.
     """
-    groups: dict[tuple[str, str, str], list[Pair]] = {}
+    groups: dict[tuple[str, str, str], list[ModelledRow]] = {}
     for pair in pairs:
         groups.setdefault((pair.row.op, pair.row.track, pair.row.direction), []).append(pair)
     notes = {
@@ -110,13 +110,13 @@ def tables(pairs: Sequence[Pair], gpu: Gpu) -> list[Table]:
     }
     return [
         _table(found, f"{op}: {track}, {DIRECTION[way]}, modelled for {gpu.name}", notes.get(op))
-        for (op, track, way), found in sorted(groups.items(), key=lambda each: place(each[0][0]))
+        for (op, track, way), found in sorted(groups.items(), key=lambda item: op_order(item[0][0]))
     ]
 
 
-def _table(pairs: Sequence[Pair], title: str, note: str | None) -> Table:
+def _table(pairs: Sequence[ModelledRow], title: str, note: str | None) -> Table:
     cases = {case: at for at, case in enumerate(dict.fromkeys(p.row.case for p in pairs))}
-    ordered = sorted(pairs, key=lambda each: (cases[each.row.case], each.measured))
+    ordered = sorted(pairs, key=lambda pair: (cases[pair.row.case], pair.measured))
     lines = tuple(
         (
             named(pair.row),
@@ -133,7 +133,7 @@ def _table(pairs: Sequence[Pair], title: str, note: str | None) -> Table:
 # --- in the place of measured times ---------------------------------------------------------------
 
 
-def stand_in(results: Results) -> tuple[Results, str]:
+def with_modelled_times(results: Results) -> tuple[Results, str]:
     """Return the results, and the name of the GPU that their times are modelled for.
 
     The times are as they were and the name is empty, unless nothing was timed and work was counted.
@@ -163,7 +163,7 @@ def placed(
     rows = [row for row in results.latest() if row.gpu]
     like = {(row.op, row.case, row.direction): row for row in rows}
     timed, added, named = {row.solution for row in rows}, [], dict(about)
-    for row in (row for each in boards if not each.timed for row in _rows(each, gpu)):
+    for row in (row for board in boards if not board.timed for row in _rows(board, gpu)):
         measured = like.get((row.op, row.case, row.direction))
         if measured and is_among(row.solution, only) and row.solution not in timed:
             name = row.solution + MODELLED
@@ -179,14 +179,14 @@ def _rows(results: Results, gpu: Gpu) -> list[Record]:
     A row that passed and was not counted is unsupported.
     """
     counts = latest([results])
-    true = {(each.op, each.row): each for each in counts.values()}
-    found = []
+    true = {(count.op, count.row): count for count in counts.values()}
+    rows = []
     for row in results.latest():
         if like := true.get((row.op, row.case)):
             row = msgspec.structs.replace(row, case=like.case, params=like.params, twin=False)
             eager = counts.get((row.op, row.case, row.direction, f"eager/{row.op}"))
-            found.append(_timed(row, counts.get(row.key), eager, gpu))
-    return found
+            rows.append(_timed(row, counts.get(row.key), eager, gpu))
+    return rows
 
 
 def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Gpu) -> Record:
@@ -221,12 +221,12 @@ WORK_NOTE = (
 def work_tables(counts: Iterable[Counted], known: Mapping[str, About]) -> list[Table]:
     """Return a table for each op: every known solution's work, the geometric mean of its cases."""
     ops: dict[str, dict[str, list[Counted]]] = {}
-    for each in counts:
-        if each.solution in known:
-            ops.setdefault(each.op, {}).setdefault(each.solution, []).append(each)
+    for count in counts:
+        if count.solution in known:
+            ops.setdefault(count.op, {}).setdefault(count.solution, []).append(count)
     return [
         Table(f"{op}, counted work", WORK, tuple(map(_work, solutions.values())), (WORK_NOTE,))
-        for op, solutions in sorted(ops.items(), key=lambda each: place(each[0]))
+        for op, solutions in sorted(ops.items(), key=lambda item: op_order(item[0]))
     ]
 
 

@@ -29,7 +29,7 @@ TRACKS = {op: each.tracks for op, each in interfaces.known().items()}
 """The tracks of each op in the order that its file states; any other follows by name."""
 Cell = tuple[str, str]
 """A case and a direction."""
-Pair = tuple[Summary, Summary]
+TimePair = tuple[Summary, Summary]
 """The solution's time and eager's."""
 
 
@@ -195,13 +195,13 @@ def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
     for row in rows:
         if row.gpu:
             groups[row.run, row.tier, row.op, row.case, row.direction].append(row)
-    found = set()
+    ids = set()
     for group in groups.values():
         middle = statistics.median([median(row, "eager") for row in group])
         for row in group if len(group) >= FEW else ():
             if abs(median(row, "eager") / middle - 1) > APART[row.ranked_by]:
-                found.add(row.id)
-    return found
+                ids.add(row.id)
+    return ids
 
 
 def _track(
@@ -211,8 +211,8 @@ def _track(
     apart: Collection[tuple[str, ...]],
     answering: Collection[str],
 ) -> Track:
-    cells = tuple(dict.fromkeys(cell for found in solutions.values() for cell in found))
-    timed = [row for found in solutions.values() for row in found.values() if row.gpu]
+    cells = tuple(dict.fromkeys(cell for rows in solutions.values() for cell in rows))
+    timed = [row for rows in solutions.values() for row in rows.values() if row.gpu]
     clock = max((row.clock for row in timed), default=0)
     entries = [
         _entry(solution, found, cells, clock, apart, silent=solution not in answering)
@@ -255,7 +255,7 @@ def _entry(
     return Entry(solution, peer, found, missing, apart=disturbed, silent=silent)
 
 
-def combined(times: Sequence[Pair]) -> Estimate:
+def combined(times: Sequence[TimePair]) -> Estimate:
     """Return the score of these times.
 
     The times are independent, so that the variances of the logarithms add. The interval of a median
@@ -275,7 +275,7 @@ def combined(times: Sequence[Pair]) -> Estimate:
 # --- of one row -----------------------------------------------------------------------------------
 
 
-def pair(row: Record) -> Pair:
+def pair(row: Record) -> TimePair:
     """Return the times of the solution and of eager that rank a timed row."""
     times = ranked_times(row)
     return times["solution"], times["eager"]

@@ -59,7 +59,7 @@ class Table:
     footnotes: tuple[str, ...] = ()
 
 
-def place(op: str) -> tuple[int, str]:
+def op_order(op: str) -> tuple[int, str]:
     """Return a sort key that puts ops in the order of `OPS`."""
     return (OPS.index(op) if op in OPS else len(OPS), op)
 
@@ -69,7 +69,7 @@ def tracks_by_op(rows: Iterable[Record]) -> list[tuple[str, list[Track]]]:
 
     An op's main track is the first.
     """
-    tracks = sorted(rank(rows), key=lambda track: place(track.op))
+    tracks = sorted(rank(rows), key=lambda track: op_order(track.op))
     return [(op, list(found)) for op, found in itertools.groupby(tracks, lambda track: track.op)]
 
 
@@ -300,8 +300,8 @@ def _parts_of(ours: Sequence[Record]) -> Table:
                  for direction, clock, time in PARTS.values()))
         for name in dict.fromkeys(map(named, first))
     )  # fmt: skip
-    said = ((note.partition(": ")[0], named(row)) for row in first for note in row.notes)
-    notes = tuple(f"{note}: {name}" for note, name in said)
+    named_notes = ((note.partition(": ")[0], named(row)) for row in first for note in row.notes)
+    notes = tuple(f"{note}: {name}" for note, name in named_notes)
     return Table(f"{ours[0].case}, median µs", ("solution", *PARTS), rows, notes)
 
 

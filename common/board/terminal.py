@@ -23,7 +23,7 @@ from common.records.runs import Results
 from common.solutions import is_among
 
 WHERE_THERE_IS_ROOM = (
-    *(column.name for column in sorted(COLUMNS, key=lambda each: each.spare) if column.spare),
+    *(column.name for column in sorted(COLUMNS, key=lambda column: column.spare) if column.spare),
     "of its cases",
 )
 """The columns that a narrow terminal goes without; those that are needed most stand first."""
@@ -40,8 +40,8 @@ WHOLE_NOTES = 200
 
 def console() -> Console:
     """Return a console as wide as the terminal; elsewhere, wide enough for a row."""
-    found = Console()
-    return found if found.is_terminal else Console(width=PIPE_WIDTH)
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
 PLACED = (
@@ -73,7 +73,7 @@ def show(results: Results, about: Mapping[str, About], console: Console, only: s
             " Triton's interpreter, which says which solutions are right and what they cover, not"
             " which are fast."
         )
-    results, gpu = modelled.stand_in(results)
+    results, gpu = modelled.with_modelled_times(results)
     label = f", modelled for {gpu}" if gpu else ""
     if gpu:
         console.print(MODELLED.format(gpu))
@@ -137,14 +137,14 @@ def show_comparisons(
     A last line names the ops that only one finished run has measured.
     """
     console.print(Text(f"\n{results.runs[-1].device_name}", style="bold"))
-    for found in sorted(comparisons, key=lambda each: table.place(each.op)):
+    for found in sorted(comparisons, key=lambda each: table.op_order(each.op)):
         runs = f"{found.op}: run {found.earlier.run}, then {found.later.run}"
         changed = f"; between them changed {', '.join(found.changed)}"
         console.print(Text(runs + changed * bool(found.changed), style="dim"))
         show_tables(map(comparison.table_of, found.tracks), console, only)
     once = {row.op for row in results.latest()} - {each.op for each in comparisons}
     if once:
-        names = ", ".join(sorted(once, key=table.place))
+        names = ", ".join(sorted(once, key=table.op_order))
         console.print(f"not in two finished runs: {names}", style="dim")
 
 

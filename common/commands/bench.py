@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from common import paths, solutions
 from common.commands import engines, missing
 from common.commands import options as shared
-from common.commands.steps import Steps
+from common.commands.progress import Progress
 from common.errors import UserError
 from common.solutions import Solution
 from common.spec import TIMED
@@ -55,7 +55,7 @@ def _bench(chosen: Sequence[Solution], options: argparse.Namespace) -> int:
 
     selection, failures = Selection(options.op, options.only, options.tier), _Failures()
     with (
-        Steps("rows", 0) as steps,
+        Progress("rows", 0) as steps,
         contextlib.closing(bench(engine, selection, absent)) as events,
     ):
         steps.busy = lambda: engine.busy
@@ -69,7 +69,7 @@ def _bench(chosen: Sequence[Solution], options: argparse.Namespace) -> int:
                     steps.say(f"study: {event}")
                 case LeftOut():
                     steps.say(shared.left_out(event.op, event.case, event.reason))
-                    steps.skip(2 * sum(each.op == event.op for each in chosen))
+                    steps.skip(2 * sum(solution.op == event.op for solution in chosen))
                 case Counted():
                     steps.doing(f"counting {event.solution} {event.case}")
                 case Taken(row, kept):

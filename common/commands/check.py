@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from common.commands import options as shared
 from common.commands import smoke
+from common.commands.progress import Progress
 from common.commands.smoke import Names
-from common.commands.steps import Steps
-from common.kept import Kept
+from common.disk_cache import DiskCache
 from common.printable import wrapped
 from common.solutions import OURS, Solution, imported, python_files
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from common.records.runs import Results
     from common.spec import Case
 
-PATIENCE = 0.3
+TIME_SCALE = 0.3
 """The share of the time that `bench` takes for a row; a row of `check` is kept nowhere."""
 
 
@@ -84,7 +84,7 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
         )
         earlier = smoke.earlier_rows(server)
         about = shared.about({row.solution for row in earlier.rows} | {s.name for s in chosen})
-        kept = Kept("failed", handle, str)
+        kept = DiskCache("failed", handle, str)
         failed = {(name, case) for name, case in kept.found.get("cases", ())}
         if options.case:
             only = smoke.named(options.case, chosen, device, ("smoke", "board"))
@@ -94,7 +94,7 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
         rows: list[Record] = []
         try:
             with (
-                closing(smoke.grade(chosen, server, memory, only=only)) as cases,
+                closing(smoke.grade_smoke_cases(chosen, server, memory, only=only)) as cases,
                 closing(smoke.compiled(cases, compiler)) as found,
             ):
                 smoke.take_all(found, smoke_report, server, memory, stop)
@@ -158,9 +158,11 @@ def measure_board(
         return not smoke.is_asked(solution, case, only)
 
     rows: list[Record] = []
-    digests = {each: (each.digest, "") for each in chosen}  # the harness's is for records
-    with smoke.sweep_of(server, memory) as sweep, Steps("rows", count) as steps:
-        rows_of = Measurement(sweep, digests, patience=PATIENCE, through=compiler.behind)
+    digests = {
+        solution: (solution.digest, "") for solution in chosen
+    }  # the harness's is for records
+    with smoke.sweep_of(server, memory) as sweep, Progress("rows", count) as steps:
+        rows_of = Measurement(sweep, digests, time_scale=TIME_SCALE, through=compiler.behind)
         for measured in rows_of.measure(chosen, due, skip):
             if isinstance(measured, TooLarge):
                 case = measured.case.name

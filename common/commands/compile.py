@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from common import paths
 from common.commands import options as shared
-from common.commands.steps import Steps
+from common.commands.progress import Progress
 from common.errors import UserError
 from common.solutions import Solution, is_among
 
@@ -54,30 +54,32 @@ def run(options: argparse.Namespace) -> int:
     from common.tools.figures import PROCESSORS
 
     targets = options.target or list(PROCESSORS)
-    if unknown := [each for each in targets if each not in PROCESSORS]:
+    if unknown := [target for target in targets if target not in PROCESSORS]:
         raise UserError(f"no target {unknown[0]}: there are {', '.join(PROCESSORS)}")
     _check_shown(options)
     written = options.json and shared.writable(options.json)
     todo = _todo(shared.contributors(options), options.case)
     with (
         Compilation(quiet=not options.verbose) as compilation,
-        Steps("solutions and targets", len(todo) * len(targets)) as steps,
+        Progress("solutions and targets", len(todo) * len(targets)) as steps,
     ):
-        found: list[Compiled] = []
+        compiled_kernels: list[Compiled] = []
         for lines in compilation.lines(todo, targets, shown=bool(options.show)):
-            found += lines
+            compiled_kernels += lines
             steps.done(f"{lines[0].solution} {lines[0].target}" if lines else "no kernel")
     if _whole(options):
-        _write(found)
+        _write(compiled_kernels)
     if options.show:
         stage, kernel = options.show
-        _print_stage(stage, kernel, found, options.diff)
+        _print_stage(stage, kernel, compiled_kernels, options.diff)
     elif options.verbose:
-        _print_tables(found)
+        _print_tables(compiled_kernels)
     else:
-        _print_summary(found)
+        _print_summary(compiled_kernels)
     if written:
-        written.write_text(json.dumps([_row(each) for each in found], indent=1) + "\n")
+        written.write_text(
+            json.dumps([_row(compiled) for compiled in compiled_kernels], indent=1) + "\n"
+        )
     return 0
 
 
@@ -102,7 +104,9 @@ def _todo(chosen: Iterable[Solution], only: str | None) -> Todo:
     from common import ops
 
     chosen = list(chosen)
-    cases = {op.name: list(op.cases("board")) for op in ops.whole(each.op for each in chosen)}
+    cases = {
+        op.name: list(op.cases("board")) for op in ops.whole(solution.op for solution in chosen)
+    }
     every = {
         solution: [case for case in cases.get(solution.op, ()) if only in (None, case.name)]
         for solution in chosen
@@ -243,7 +247,7 @@ def _print_stage(
     if not handles:
         print(_text(stage, kernel, several))
         return
-    named = ([line for line in several if is_among(line.solution, each)] for each in handles)
+    named = ([line for line in several if is_among(line.solution, handle)] for handle in handles)
     one, other = (_text(stage, kernel, lines).splitlines() for lines in named)
     print("\n".join(difflib.unified_diff(one, other, handles[0], handles[1], lineterm="")))
 

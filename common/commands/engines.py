@@ -85,7 +85,7 @@ def chosen(
     if share and device == "cuda" and command == "bench":
         raise UserError("--stations would disturb a GPU's times: it is for grade")
     seen = gpus.visible() if device == "cuda" and not options.address else []
-    from common.engines.engine import Here, Job
+    from common.engines.engine import Job, LocalEngine
 
     job = Job(
         command=command,
@@ -101,14 +101,14 @@ def chosen(
         print(f"study: of {len(seen)} GPUs the first alone takes part: Ray, which takes all, is"
               " not installed (the group `ray` of pyproject.toml)", file=sys.stderr)  # fmt: skip
     if not (ray or share or (several and found)):
-        return Here(job)
+        return LocalEngine(job)
     from common.engines.ray_engine import RayEngine
 
     return RayEngine(job, options.address, options.install, len(seen), share or 1)
 
 
 def _device_of_cluster(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
-    """Return the device of a cluster's stations: a GPU.
+    """Return the device of a cluster's executors: a GPU.
 
     Raises:
         UserError: One GPU is asked for, or none, whose rows would come under a GPU's name.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from common.commands import engines
 from common.commands import options as shared
-from common.commands.steps import Steps
+from common.commands.progress import Progress
 from common.spec import TIERS
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _graded(engine: Engine, target: Path | None) -> Iterator[Found]:
     """Yield the verdicts of each solution and case, and show how far they are."""
-    from common.engines.engine import TooLarge
-    from common.engines.grading import Begins, Found, grade
+    from common.engines.engine import TooLargeAnswer
+    from common.engines.grading import Begins, Found, grade_all
 
     with (
-        Steps("cases", 0) as steps,
-        contextlib.closing(grade(engine, target)) as events,
+        Progress("cases", 0) as steps,
+        contextlib.closing(grade_all(engine, target)) as events,
     ):
         steps.busy = lambda: engine.busy
         for event in events:
@@ -79,13 +79,13 @@ def _graded(engine: Engine, target: Path | None) -> Iterator[Found]:
                     steps.total(cases)
                     for note in [*notes, *[f"went on with {kept} graded cases"] * bool(kept)]:
                         steps.say(f"study: {note}")
-                case TooLarge(op, case, reason):
+                case TooLargeAnswer(op, case, reason):
                     print(shared.left_out(op, case, reason))
-                    steps.skip(sum(each.op == op for each in engine.job.solutions))
+                    steps.skip(sum(solution.op == op for solution in engine.job.solutions))
                 case Found():
                     first = event.verdicts[0]
-                    said = [each.verdict for each in event.verdicts]
-                    steps.done(f"{first.solution} {first.case}", event.kept, said)
+                    verdicts = [verdict.verdict for verdict in event.verdicts]
+                    steps.done(f"{first.solution} {first.case}", event.kept, verdicts)
                     yield event
                 case str():
                     steps.say(f"study: {event}")

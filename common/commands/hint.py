@@ -22,8 +22,8 @@ from common import paths
 from common.board import modelled
 from common.commands import options as shared
 from common.commands import smoke
+from common.disk_cache import DiskCache
 from common.errors import UserError
-from common.kept import Kept
 from common.printable import wrapped
 from common.records.lines import Counted, Launch
 from common.solutions import Solution, discover, left_out
@@ -122,7 +122,7 @@ def show(handle: str, server: ForkServer, compiler: Compiler, op: str | None = N
 
 def _hint(handle: str, exercise: Exercise, told: str = "") -> str:
     """Return the next hint, first those for what `check` tells; after the last, the first again."""
-    kept = Kept("hints", handle, str)
+    kept = DiskCache("hints", handle, str)
     fitting = [hint for words, hint in causes(exercise.op).items() if words in told]
     hints = [*fitting, *exercise.hints]
     given = kept.found.get(exercise.title, [])
@@ -154,7 +154,7 @@ class Progress:
         """Return what the op's file that was saved last lacks; None if any file lacks nothing."""
         mine = self._handle, exercise.op
         files = [each for each in discover(paths.CONTRIBUTORS) if (each.handle, each.op) == mine]
-        files.sort(key=lambda each: each.path.stat().st_mtime, reverse=True)
+        files.sort(key=lambda file: file.path.stat().st_mtime, reverse=True)
         latest = None
         for solution in files:
             if not (lack := self._lack(exercise, solution)):
@@ -190,8 +190,10 @@ class Progress:
             for case in op.cases("board")
             if _is_like(op, case, exercise.where)
         }
-        counts = [each for each in self._counts_of(solution) if each.case in elements]
-        worst = max((measure(each, elements[each.case]) for each in counts), default=math.inf)
+        counts = [counted for counted in self._counts_of(solution) if counted.case in elements]
+        worst = max(
+            (measure(counted, elements[counted.case]) for counted in counts), default=math.inf
+        )
         if worst <= exercise.most:
             return None
         is_so = words.format(f"{worst:.4g}")
@@ -200,16 +202,18 @@ class Progress:
     def _answers_of(self, solution: Solution) -> dict[str, list[str]]:
         """Return the verdicts of each smoke case with their reasons, and the CAUSES."""
         from common import ops
-        from common.grading import what
+        from common.grading import diagnosis
 
         if solution.name not in self._answers:
             device = self._server.device
-            kept = Kept("exercises", solution.name, lambda: f"{device} {solution.digest}")
+            kept = DiskCache("exercises", solution.name, lambda: f"{device} {solution.digest}")
             known = {CAUSES: [], **kept.found}
             names = [case.name for case in ops.load(solution.op).tier("smoke", device)]
             if only := {(solution.name, name) for name in names if name not in known}:
                 with (
-                    closing(smoke.grade([solution], self._server, None, only=only)) as cases,
+                    closing(
+                        smoke.grade_smoke_cases([solution], self._server, None, only=only)
+                    ) as cases,
                     closing(smoke.compiled(cases, self._compiler)) as found,
                 ):
                     graded = list(found)
@@ -217,8 +221,8 @@ class Progress:
                     texts = (f"{one.verdict} {one.reason}" for one in each.verdicts.values())
                     known[each.case.name] = list(dict.fromkeys(texts))
                 known[CAUSES] += [
-                    f"{' and '.join(each.directions)}: {each.mistake}"
-                    for each in what.causes(graded)
+                    f"{' and '.join(cause.directions)}: {cause.mistake}"
+                    for cause in diagnosis.causes(graded)
                 ]
                 kept.found = {
                     name: texts

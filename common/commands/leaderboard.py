@@ -16,7 +16,7 @@ from common.importing import require
 from common.processes import cores, processes
 
 if TYPE_CHECKING:
-    from common.board.plots.drawing import Drawing
+    from common.board.plots.figures import Drawing
     from common.board.table import About
     from common.records.runs import Results
 
@@ -76,7 +76,7 @@ def _draw(
 
     # a record that nothing was timed for stays on its machine
     timed = [results for results in boards if results.timed]
-    with _drawn_beside(_plots(timed, about)):
+    with _drawing_concurrently(_plots(timed, about)):
         rewritten = _write(timed, about) if timed else []
         page = _draw_page(boards)
         console = terminal.console()
@@ -185,27 +185,27 @@ def _serve(boards: Sequence[Results]) -> int:
 
 def _plots(timed: Sequence[Results], about: Mapping[str, About]) -> list[Drawing]:
     """Return the plots that are not as they were drawn before."""
-    from common.board.plots import drawing, sweeps
+    from common.board.plots import figures, sweeps
 
     due = []
     for results in timed:
         plots = sweeps.plots(sweeps.rows_of(results, about))
         folder = paths.PLOTS / results.path.name
-        due += drawing.due(plots, results.runs[-1].device_name, folder)
+        due += figures.due(plots, results.runs[-1].device_name, folder)
     return due
 
 
 @contextmanager
-def _drawn_beside(plots: Sequence[Drawing]) -> Iterator[None]:
+def _drawing_concurrently(plots: Sequence[Drawing]) -> Iterator[None]:
     """Draw plots in other processes meanwhile, one for each core but this process's own."""
     if not plots:
         yield
         return
     with processes(min(max(cores() - 1, 1), len(plots))) as pool:
-        waiting = [pool.submit(each.write) for each in plots]
+        waiting = [pool.submit(plot.write) for plot in plots]
         yield
-        for each in waiting:
-            each.result()
+        for job in waiting:
+            job.result()
 
 
 def _write(timed: Sequence[Results], about: Mapping[str, About]) -> list[str]:

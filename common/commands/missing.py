@@ -35,9 +35,9 @@ def pull(text: str) -> tuple[int, str]:
     Raises:
         argparse.ArgumentTypeError: The text names none.
     """
-    if not (found := re.fullmatch(r"([1-9]\d*)(?:@([0-9a-f]{40}))?", text, re.ASCII)):
+    if not (match := re.fullmatch(r"([1-9]\d*)(?:@([0-9a-f]{40}))?", text, re.ASCII)):
         raise argparse.ArgumentTypeError(f"{text!r} is no pull request: give 12, or 12@COMMIT")
-    return int(found[1]), found[2] or ""
+    return int(match[1]), match[2] or ""
 
 
 def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Solution]:
@@ -59,8 +59,10 @@ def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Sol
         results = runs.read(paths.RESULTS / folder)
         rows = (row for row in results.rows if row.run in results.finished)
         known = {(row.solution, row.sources) for row in rows if row.tier == options.tier}
-        found |= dict.fromkeys(each for each in chosen if (each.name, each.digest) not in known)
-    return [each for each in chosen if each in found]
+        found |= dict.fromkeys(
+            solution for solution in chosen if (solution.name, solution.digest) not in known
+        )
+    return [solution for solution in chosen if solution in found]
 
 
 @contextlib.contextmanager
@@ -70,9 +72,9 @@ def of_pulls(pulls: Sequence[tuple[int, str]]) -> Iterator[list[str]]:
     Raises:
         UserError: git cannot fetch one, its commit is another, or a folder has changes here.
     """
-    with contextlib.ExitStack() as laid:
-        names = [name for each in pulls for name in laid.enter_context(_of_pull(*each))]
-        there = {each.handle for each in solutions.discover()}
+    with contextlib.ExitStack() as folders:
+        names = [name for each in pulls for name in folders.enter_context(_of_pull(*each))]
+        there = {solution.handle for solution in solutions.discover()}
         unfit = solutions.left_out()
         for name in names:
             if name not in there:
@@ -98,7 +100,7 @@ def _of_pull(number: int, commit: str) -> Iterator[list[str]]:
             _git("restore", "--worktree", f"--source={head}", "--", *folders)
         yield names
     finally:
-        tracked = [each for each in folders if _git("ls-files", "--", each)]
+        tracked = [folder for folder in folders if _git("ls-files", "--", folder)]
         if tracked:
             _git("restore", "--worktree", "--", *tracked)
         if folders:
@@ -114,6 +116,6 @@ def _git(*words: str) -> str:
     command = ["git", "--literal-pathspecs", *words]
     ran = subprocess.run(command, cwd=paths.ROOT, capture_output=True)
     if ran.returncode:
-        said = os.fsdecode(ran.stderr).strip().splitlines()
-        raise UserError(f"git {' '.join(words[:4])}: {said[-1] if said else 'failed'}")
+        lines = os.fsdecode(ran.stderr).strip().splitlines()
+        raise UserError(f"git {' '.join(words[:4])}: {lines[-1] if lines else 'failed'}")
     return os.fsdecode(ran.stdout)

@@ -173,6 +173,6 @@ def _bound(node: ast.stmt) -> Iterator[str]:
     elif isinstance(node, ast.FunctionDef):
         yield node.name
     elif isinstance(node, ast.Assign):
-        yield from (each.id for each in node.targets if isinstance(each, ast.Name))
+        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
     elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         yield node.target.id

@@ -125,11 +125,13 @@ def contributors(options: argparse.Namespace) -> list[Solution]:
 
 def _selected(find: Callable[[], list[Solution]], options: argparse.Namespace) -> list[Solution]:
     """Return the selected solutions, and say on stderr which selected files are helpers."""
-    for each in solutions.discover(helpers=True):
-        named = solutions.is_among(each.name, options.only or each.name)
-        if named and options.op in (None, each.op) and (importer := each.importer):
-            beside = importer.relative_to(each.path.parent)
-            line = f"{each.name}.py is a helper: it has no {each.op}, and {beside} imports it"
+    for solution in solutions.discover(helpers=True):
+        named = solutions.is_among(solution.name, options.only or solution.name)
+        if named and options.op in (None, solution.op) and (importer := solution.importer):
+            beside = importer.relative_to(solution.path.parent)
+            line = (
+                f"{solution.name}.py is a helper: it has no {solution.op}, and {beside} imports it"
+            )
             print(f"study: {line}", file=sys.stderr)
     return solutions.select(find(), options.op, options.only)
 
@@ -255,7 +257,7 @@ def about(names: Container[str] | None = None) -> dict[str, About]:
 
     everyone = solutions.everyone(installed=False)
     return {
-        each.name: About(each.note, each.digest)
-        for each in everyone
-        if names is None or each.name in names
+        solution.name: About(solution.note, solution.digest)
+        for solution in everyone
+        if names is None or solution.name in names
     }

@@ -120,12 +120,12 @@ def profile(
     chosen: Iterable[Solution], device: str, verbose: bool, memory: int | None = None
 ) -> None:
     """Print a line for each case and direction of the solutions, and write the traces."""
-    from common.grading.memory import Memory
+    from common.grading.memory import DeviceMemory
     from common.grading.sweep import Sweep
 
     for solution in chosen:
         # a sweep each, since its probe is calibrated while no solution has run in it
-        with Sweep(device, quiet=not verbose, memory=Memory.of(device, memory)) as sweep:
+        with Sweep(device, quiet=not verbose, memory=DeviceMemory.of(device, memory)) as sweep:
             timed = _print_times(sweep, solution)
             # only now: a process that a profiler has been in is slower for good
             _write_traces(sweep, solution, timed)
@@ -146,7 +146,7 @@ def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction
     sheet = f", {peak.bytes_per_second / 1e12:g} TB/s at its peak ({peak.source})" if peak else ""
     print(f"\n{solution.name} on {name}{sheet}\n{LEGEND}\n{_padded(HEADER)}")
     measurement = rows.Measurement(sweep, machine.digests_of([solution]))
-    cases = tier_cases([solution], "board", sweep.device, budget=sweep.room.memory.budget)
+    cases = tier_cases([solution], "board", sweep.device, budget=sweep.memory_budget.memory.budget)
     timed: list[tuple[Case, Direction]] = []
     for measured in measurement.measure([solution], cases):
         if isinstance(measured, TooLarge):

@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> int:
     from common.records import runs, writer
 
     known = {solution.name for solution in solutions.everyone(installed=False)}
-    plans = [writer.pruning(each.path, needed(each, known)) for each in runs.read_all()]
+    plans = [writer.pruning(results.path, needed(results, known)) for results in runs.read_all()]
     plans = [plan for plan in plans if plan.contents or plan.samples]
     if not plans:
         print("study: there is nothing to prune")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from common import paths
 from common.board import terminal
-from common.grading.when import when
+from common.grading.failing_condition import failing_condition
 from common.printable import printable, wrapped
 from common.source import is_code
 from common.spec import Case, Direction, Fact, Op
@@ -105,12 +105,12 @@ class Group:
         return list(several.values())[:SHOWN]
 
     @property
-    def when(self) -> str:
+    def condition(self) -> str:
         """The property that separates the failures from the passes, "" if there is none."""
         passing = [each for each in self.everyone if self._verdict(each) == "PASSED"]
         failing, passed = ([self._facts(each) for each in some if not each.empty]
                            for some in (self.failing, passing))  # fmt: skip
-        return when(failing, passed)
+        return failing_condition(failing, passed)
 
     @property
     def everywhere(self) -> str:
@@ -185,7 +185,7 @@ class TierReport:
     def failed(self) -> bool:
         """Whether any solution failed, or answered no case."""
         verdicts = list(self._verdicts())
-        return not all(found.fine for found in verdicts) or bool(coverage(verdicts)[0])
+        return not all(verdict.fine for verdict in verdicts) or bool(coverage(verdicts)[0])
 
     @property
     def asked(self) -> set[tuple[str, str]]:
@@ -214,9 +214,9 @@ class TierReport:
             reason
             for answer in lacking
             for reason in {
-                printable(found.reason)
-                for found in answer.verdicts.values()
-                if found.verdict == "UNSUPPORTED"
+                printable(verdict.reason)
+                for verdict in answer.verdicts.values()
+                if verdict.verdict == "UNSUPPORTED"
             }
         )
         shown = [reason for reason, _ in reasons.most_common(REASONS)]
@@ -238,18 +238,20 @@ class TierReport:
                 failing[solution, where, found.verdict].append(answer)
         return [Group(*key, several, everyone[key[0]]) for key, several in failing.items()]
 
-    def unexplained(self, told: Collection[tuple[str, Direction]]) -> Iterator[tuple[Group, Case]]:
+    def unexplained(
+        self, explained: Collection[tuple[str, Direction]]
+    ) -> Iterator[tuple[Group, Case]]:
         """Yield each group that no property and no cause explains, and its smallest case.
 
         A group of all cases is left out, since it needs no property to fail.
 
         Args:
-            told: The solutions and directions whose cause is known.
+            explained: The solutions and directions whose cause is known.
         """
         for group in self.groups():
-            known = any((group.solution, each) in told for each in group.directions)
+            known = any((group.solution, direction) in explained for direction in group.directions)
             ended = group.verdict in ENDED | BEFORE_LAUNCH
-            if not (known or ended or group.everywhere or group.when):
+            if not (known or ended or group.everywhere or group.condition):
                 yield group, group.by_size[0].case
 
     def add(self, op: Op[Any], case: Case, directions: Sequence[Verdict]) -> None:
@@ -258,11 +260,11 @@ class TierReport:
         Those of a case that was taken before replace the earlier ones.
         """
         name = directions[0].solution
-        answer = Answer(op, case, {found.direction: found for found in directions})
+        answer = Answer(op, case, {verdict.direction: verdict for verdict in directions})
         earlier = self._answers.pop((name, case.name), None)
-        for found in directions:
-            for note in found.notes if self._verbose else ():
-                print(f"{name} {found.case} {found.direction}, a note: {note}")
+        for verdict in directions:
+            for note in verdict.notes if self._verbose else ():
+                print(f"{name} {verdict.case} {verdict.direction}, a note: {note}")
         for where, found in answer.failures:
             if self._verbose or not self._has(name, where, found.verdict):
                 before = earlier and earlier.verdicts[where[0]].verdict
@@ -284,8 +286,8 @@ class TierReport:
         groups, verdicts = self.groups(), list(self._verdicts())
         for group in groups:
             self._summarize(group)
-        for solution in dict.fromkeys(found.solution for found in verdicts):
-            ours = [found for found in verdicts if found.solution == solution]
+        for solution in dict.fromkeys(verdict.solution for verdict in verdicts):
+            ours = [verdict for verdict in verdicts if verdict.solution == solution]
             outcomes = [each.outcome for key, each in self._answers.items() if key[0] == solution]
             counted = ", ".join(f"{n} {name}" for name, n in Counter(outcomes).most_common())
             hidden = any(
@@ -307,15 +309,15 @@ class TierReport:
 
     def _summarize(self, group: Group) -> None:
         """Print when a group fails, then its smallest cases, as far as no line has said it yet."""
-        when, failures = group.when, group.smallest
-        if not when and len(failures) == 1:
+        condition, failures = group.condition, group.smallest
+        if not condition and len(failures) == 1:
             return
         directions = " and ".join(group.directions)
         print(wrapped(f"{group.solution} {directions}: {group.verdict} in {group.count}"))
-        if when:
-            print(wrapped(when, MARGIN))
-        for found in () if self._verbose else failures:
-            self._show(f"{found.case}: {found.reason}", found)
+        if condition:
+            print(wrapped(condition, MARGIN))
+        for verdict in () if self._verbose else failures:
+            self._show(f"{verdict.case}: {verdict.reason}", verdict)
 
     def _show(self, line: str, found: Verdict) -> None:
         """Print a line on a failure, and its picture where one is asked for."""
@@ -345,8 +347,8 @@ def excerpt(reason: str, folder: Path) -> Iterator[str]:
         31 |     col = tl.arange(0, d)
            |           ^^^^^^^^^^^^^^^
     """
-    for found in _PLACE.finditer(reason):
-        number, name = found.groups()
+    for match in _PLACE.finditer(reason):
+        number, name = match.groups()
         path = folder / name
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
         if not 0 < int(number) <= len(lines):
@@ -354,7 +356,7 @@ def excerpt(reason: str, folder: Path) -> Iterator[str]:
         line = printable(lines[int(number) - 1])
         yield f"{name}:{number}"
         yield f"{number} | {line}"
-        if named := _common(reason[found.end() :].removeprefix(": "), line):
+        if named := _common(reason[match.end() :].removeprefix(": "), line):
             yield f"{' ' * len(number)} | {' ' * line.index(named)}{'^' * len(named)}"
 
 

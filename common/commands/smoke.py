@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from common import paths
 from common.commands import options as shared
-from common.commands.steps import Steps
+from common.commands.progress import Progress
 from common.errors import UserError, did_you_mean
 from common.importing import import_torch
 from common.printable import wrapped
@@ -21,9 +21,9 @@ from common.solutions import Solution
 if TYPE_CHECKING:
     from common.commands.report import TierReport
     from common.grading.compiling import Compiler
+    from common.grading.diagnosis import Contrast, Diagnosis
     from common.grading.fork_server import ForkServer
     from common.grading.sweep import Graded, Sweep
-    from common.grading.what import Cause, Contrast
     from common.records.runs import Results
     from common.spec import Case, Direction, Op, Tier
 
@@ -46,10 +46,10 @@ def started(device: str, verbose: bool) -> Iterator[tuple[ForkServer, Compiler]]
 
 def sweep_of(server: ForkServer, memory: int | None, **how: Any) -> Sweep:
     """Return a sweep on the server's device that takes so many bytes of a GPU's memory at most."""
-    from common.grading.memory import Memory
+    from common.grading.memory import DeviceMemory
     from common.grading.sweep import Sweep
 
-    return Sweep(server.device, server=server, memory=Memory.of(server.device, memory), **how)
+    return Sweep(server.device, server=server, memory=DeviceMemory.of(server.device, memory), **how)
 
 
 def earlier_rows(server: ForkServer) -> Results:
@@ -67,7 +67,7 @@ def earlier_rows(server: ForkServer) -> Results:
     return runs.read(paths.RESULTS / machine.results_folder(server.device))
 
 
-def grade(
+def grade_smoke_cases(
     chosen: Sequence[Solution],
     server: ForkServer,
     memory: int | None,
@@ -87,11 +87,11 @@ def grade(
     from common.grading.sweep import TooLarge
     from common.grading.tiers import tier_cases
 
-    keeping = functools.partial(grading.grade, keep=True)
+    keeping = functools.partial(grading.grade_case, keep=True)
     due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
     with (
         sweep_of(server, memory, overlap=True, grade=keeping) as sweep,
-        Steps("smoke cases", count(chosen, due, only)) as steps,
+        Progress("smoke cases", count(chosen, due, only)) as steps,
     ):
         for early, (op, cases) in itertools.product((True, False), due):
 
@@ -154,7 +154,7 @@ def compiled(found: Iterable[Graded], compiler: Compiler) -> Generator[Graded]:
         for graded in found:
             judged.append((graded, compiler.submit(graded)))
             yield graded
-        with Steps("cases compiled", len(judged)) as steps:
+        with Progress("cases compiled", len(judged)) as steps:
             for graded, future in judged:
                 if future.result() != graded:
                     yield future.result()
@@ -179,7 +179,7 @@ def take_all(
         memory: The bytes of a GPU's memory that these take at most.
         stop: Whether to take no case after the first failure.
     """
-    from common.grading.what import causes
+    from common.grading.diagnosis import causes
 
     kept = []
     for graded in found:
@@ -188,27 +188,27 @@ def take_all(
         if stop and report.failures:
             break
     report.end()
-    told = list(causes(kept))
-    for cause in told:
+    diagnoses = list(causes(kept))
+    for cause in diagnoses:
         print(wrapped(str(cause)), flush=True)
     if stop:
         return
-    for contrast in told_apart(kept, report, told, server, memory):
+    for contrast in contrasts_of(kept, report, diagnoses, server, memory):
         print(wrapped(str(contrast)), flush=True)
 
 
-def told_apart(
+def contrasts_of(
     kept: Sequence[Graded],
     report: TierReport,
-    told: Sequence[Cause],
+    diagnoses: Sequence[Diagnosis],
     server: ForkServer,
     memory: int | None = None,
 ) -> Iterator[Contrast]:
     """Yield the cases that pass without one property, of the failures that nothing explains."""
-    from common.grading.what import Failing, contrasts
+    from common.grading.diagnosis import Failing, contrasts
 
-    known = {(cause.solution, direction) for cause in told for direction in cause.directions}
-    asked = {(each.solution.name, each.case): each for each in kept}
+    known = {(cause.solution, direction) for cause in diagnoses for direction in cause.directions}
+    asked = {(graded.solution.name, graded.case): graded for graded in kept}
     directions: dict[tuple[str, Case], list[Direction]] = defaultdict(list)
     for group, case in report.unexplained(known):
         directions[group.solution, case] += group.directions

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 
 from common.commands import options as shared
-from common.commands.steps import Steps
+from common.commands.progress import Progress
 from common.errors import UserError
 
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
         contextlib.closing(
             search.tune(chosen, device, quiet=not options.verbose, memory=options.memory)
         ) as events,
-        Steps("cases", 0) as steps,
+        Progress("cases", 0) as steps,
     ):
         for event in events:
             match event:

@@ -213,7 +213,7 @@ class Watch:
         tiers: tuple[Tier, ...] = ("smoke", "board")
         only = smoke.named(case, chosen, self._server.device, tiers) if case else set[Names]()
         with (
-            closing(smoke.grade(chosen, self._server, memory, before, only)) as cases,
+            closing(smoke.grade_smoke_cases(chosen, self._server, memory, before, only)) as cases,
             closing(smoke.compiled(cases, self._compiler)) as found,
         ):
             smoke.take_all(
@@ -261,7 +261,7 @@ class Watch:
             if not self._saves.empty():
                 raise Saved
             key = graded.solution.name, graded.case.name
-            verdicts = dict.fromkeys(each.verdict for each in graded.verdicts.values())
+            verdicts = dict.fromkeys(verdict.verdict for verdict in graded.verdicts.values())
             if not FINE.issuperset(verdicts):
                 self._failed.add(key)
             else:

@@ -15,15 +15,15 @@ from pathlib import Path
 import msgspec
 
 from common import ops, paths
-from common.engines.engine import Answer, Engine, Rows, TooLarge
+from common.engines.engine import Answer, Engine, RowsAnswer, TooLargeAnswer
 from common.errors import UserError
 from common.grading import counting
 from common.grading.counting import Count
 from common.grading.sweep import eager_of
 from common.measure.machine import digests_of, peak
 from common.records import runs, writer
-from common.records.lines import SCHEMA, Counted, LeftOut, Memory, Record, Run, Selection, Steps
-from common.records.runs import Place, Results
+from common.records.lines import SCHEMA, Counted, LeftOut, MemoryUse, Record, Run, Selection, Steps
+from common.records.runs import DeviceInfo, Results
 from common.records.writer import RunWriter
 from common.solutions import Solution
 from common.spec import DIRECTIONS
@@ -57,7 +57,7 @@ class Recorded:
 
 
 Event = Planned | Taken | str | LeftOut | Counted | Recorded
-"""A text is a line for the user, on a station that was lost, say."""
+"""A text is a line for the user, on an executor that was lost, say."""
 
 
 def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Generator[Event]:
@@ -80,7 +80,9 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
                 which = selection.op or "what is chosen"
                 raise UserError(f"{which} has no cases of tier {selection.tier}")
             begun = {
-                kind: files.enter_context(recording(found[0].place, solutions, selection, absent))
+                kind: files.enter_context(
+                    recording(found[0].device_info, solutions, selection, absent)
+                )
                 for kind, found in engine.kinds.items()
             }
             yield Planned(rows)
@@ -91,7 +93,7 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
             memory = {kind: dict(each) for kind, each in engine.memory.items()}
         for kind, each in begun.items():
             yield from _counted(each, solutions)
-            most = msgspec.convert(memory.get(kind, {}), Memory) or None  # none: all was kept
+            most = msgspec.convert(memory.get(kind, {}), MemoryUse) or None  # none: all was kept
             each.lines.end(each.run.run, most, time.monotonic() - each.began)
     for each in begun.values():
         yield Recorded(each.path, len(each.done), each.resumed)
@@ -109,12 +111,12 @@ def _measured(engine: Engine, begun: Mapping[str, Recording]) -> Iterator[Event]
 
 def _written(begun: Recording, found: Sequence[Answer]) -> Iterator[Taken | LeftOut]:
     """Write the answers of one case, all at once, and yield them."""
-    measured = [each for each in found if isinstance(each, Rows)]
+    measured = [each for each in found if isinstance(each, RowsAnswer)]
     rows = [begun.noted(row) for each in measured for row in each.rows]
     begun.lines.rows(rows, [samples for each in measured for samples in each.samples])
     yield from map(Taken, rows)
     for each in found:
-        if isinstance(each, TooLarge):
+        if isinstance(each, TooLargeAnswer):
             tier, run = begun.run.selection.tier, begun.run.run
             line = LeftOut(
                 schema=SCHEMA, run=run, op=each.op, case=each.case, tier=tier, reason=each.reason
@@ -128,8 +130,8 @@ def _counted(begun: Recording, solutions: Sequence[Solution]) -> Iterator[Counte
     run = begun.run
     if run.device != "cpu" or run.selection.tier != "board":
         return
-    whole = {op.name: eager_of(op) for op in ops.whole(each.op for each in solutions)}
-    asked = [each for each in solutions if each.op in whole]
+    whole = {op.name: eager_of(op) for op in ops.whole(solution.op for solution in solutions)}
+    asked = [solution for solution in solutions if solution.op in whole]
     everyone = list(dict.fromkeys([*asked, *whole.values()]))
     for counted in counts(everyone, run.run, digests_of(everyone)):
         begun.lines.write(counted)
@@ -212,7 +214,7 @@ class Recording:
 
 @contextlib.contextmanager
 def recording(
-    place: Place,
+    device_info: DeviceInfo,
     solutions: Sequence[Solution],
     selection: Selection,
     absent: Mapping[str, str],
@@ -223,7 +225,7 @@ def recording(
     timed, and what earlier runs found in order of the same sources is kept.
 
     Args:
-        place: A device of the kind.
+        device_info: A device of the kind.
         solutions: The solutions.
         selection: The options that chose the solutions.
         absent: The peers that are not among them, with the reason.
@@ -231,9 +233,9 @@ def recording(
     Raises:
         UserError: Another run is writing, or a solution changed the record.
     """
-    folder = paths.RESULTS / place.kind
+    folder = paths.RESULTS / device_info.kind
     with writer.locked(folder):
-        fresh, digests = _fresh(place, selection, absent), digests_of(solutions)
+        fresh, digests = _fresh(device_info, selection, absent), digests_of(solutions)
         last = runs.files(folder)[-1:]
         earlier = runs.read(folder, last)
         run = _unfinished(earlier, fresh, digests)
@@ -244,9 +246,9 @@ def recording(
             writer.mend(path, _done(kept))
         else:
             path = writer.new_file(folder, fresh.run)
-            if place.device == "cpu":
+            if device_info.device == "cpu":
                 kept = _unchanged(runs.read(folder), fresh, digests)
-        skipped = _done(kept) | {(each.name, *case) for each in solutions for case in left}
+        skipped = _done(kept) | {(solution.name, *case) for solution in solutions for case in left}
         with contextlib.closing(RunWriter(path)) as lines:
             begun = Recording(run or fresh, path, lines, kept, skipped, run is not None)
             if not run:
@@ -259,17 +261,17 @@ def _done(rows: Sequence[Record]) -> set[tuple[str, str, str]]:
     return {(row.solution, row.op, row.case) for row in rows}
 
 
-def _fresh(place: Place, selection: Selection, absent: Mapping[str, str]) -> Run:
+def _fresh(device_info: DeviceInfo, selection: Selection, absent: Mapping[str, str]) -> Run:
     return Run(
         schema=SCHEMA,
         run=uuid.uuid4().hex[:12],
-        device=place.device,
-        device_name=place.name,
-        versions=place.versions,
+        device=device_info.device,
+        device_name=device_info.name,
+        versions=device_info.versions,
         absent=dict(absent),
         selection=selection,
-        peak=peak(place.name),
-        memory_gib=place.memory_gib,
+        peak=peak(device_info.name),
+        memory_gib=device_info.memory_gib,
     )
 
 
@@ -277,7 +279,7 @@ def _whole(rows: Sequence[Record]) -> list[Record]:
     """Return the rows of cases with a row for each direction: a kill may have cut off the last."""
     known = {(row.solution, row.op, row.case, row.direction) for row in rows}
     cases = {case[:3] for case in known}
-    done = {case for case in cases if all((*case, each) in known for each in DIRECTIONS)}
+    done = {case for case in cases if all((*case, direction) in known for direction in DIRECTIONS)}
     return [row for row in rows if (row.solution, row.op, row.case) in done]
 
 

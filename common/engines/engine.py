@@ -1,7 +1,7 @@
-"""The devices that `bench` and `grade` run on: an engine has a station for each.
+"""The devices that `bench` and `grade` run on: an engine has an executor for each.
 
-A station is the harness on one device. On one device the command's own process is the station
-(`Here`); `ray_engine` spreads the work over several.
+An executor is the harness on one device. On one device the command's own process is the executor
+(`LocalEngine`); `ray_engine` spreads the work over several.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import torch
 from common.errors import UserError
 from common.grading import sweep
 from common.grading.compiling import Compiler
-from common.grading.memory import Memory
+from common.grading.memory import DeviceMemory
 from common.grading.sweep import Graded
 from common.grading.tiers import no_bfloat16, repeats, tier_cases
-from common.measure.machine import digests_of, place
+from common.measure.machine import device_info, digests_of
 from common.measure.rows import Measured, Measurement, record_of
 from common.records.lines import Record
-from common.records.runs import Place
+from common.records.runs import DeviceInfo
 from common.records.writer import Samples
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Op, Tier
@@ -69,17 +69,17 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A station has started: its device, and the cases of each op that it has room for."""
+class ExecutorReady:
+    """An executor has started: its device, and the cases of each op that it has room for."""
 
-    place: Place
+    device_info: DeviceInfo
     cases: Mapping[str, tuple[str, ...]]
     notes: tuple[str, ...] = ()
     """Lines on cases that are left out."""
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowsAnswer:
     """Both directions of a case of one solution, with the raw samples of those that were timed."""
 
     rows: tuple[Record, ...]
@@ -92,7 +92,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class VerdictsAnswer:
     """The verdicts of one solution on a case."""
 
     found: tuple[Verdict, ...]
@@ -104,7 +104,7 @@ class Verdicts:
 
 
 @dataclass(frozen=True)
-class TooLarge:
+class TooLargeAnswer:
     """A case that does not fit the device."""
 
     op: str
@@ -117,7 +117,7 @@ class TooLarge:
         return None, self.case
 
 
-Answer = Rows | Verdicts | TooLarge
+Answer = RowsAnswer | VerdictsAnswer | TooLargeAnswer
 Answers = list[Answer] | str
 """Answers to a case; or a line for the user."""
 
@@ -125,7 +125,7 @@ Answers = list[Answer] | str
 # --- the harness on one device --------------------------------------------------------------------
 
 
-class Station:
+class Executor:
     """The sweep of one device.
 
     Workers, compiled kernels, the calibration and the baseline stay from one task to the next.
@@ -140,14 +140,14 @@ class Station:
         if job.device == "cuda" and not torch.cuda.is_available():
             raise UserError("torch finds no GPU: it is built without CUDA, or lacks the driver")
         self._job, self._solutions = job, job.solutions
-        self._memory = Memory.of(job.device, job.memory)
+        self._memory = DeviceMemory.of(job.device, job.memory)
         with contextlib.redirect_stderr(io.StringIO()) as notes:
             found = tier_cases(self._solutions, job.tier, job.device, job.sample, job.memory)
             self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in found}
         self._notes = tuple(notes.getvalue().splitlines())
         if lacking := no_bfloat16(job.device):
             self._notes += (lacking,)
-        self.place = place(job.device, self._solutions, self._memory.budget)
+        self.device_info = device_info(job.device, self._solutions, self._memory.budget)
         quiet = not job.verbose
         self._compiler = Compiler(job.device, quiet)
         # timed, each case ends before the next begins
@@ -160,21 +160,21 @@ class Station:
         with self._compiler:
             self._sweep.__exit__()
 
-    def ready(self) -> Ready:
+    def ready(self) -> ExecutorReady:
         """Return the device and its cases."""
         cases = {name: tuple(cases) for name, (_, cases) in self._ops.items()}
-        return Ready(self.place, cases, self._notes)
+        return ExecutorReady(self.device_info, cases, self._notes)
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
         """Yield the answers to tasks, each for a solution and a case."""
-        found: Iterable[Graded | sweep.TooLarge | list[Measured]]
+        graded_cases: Iterable[Graded | sweep.TooLarge | list[Measured]]
         if self._job.command == "grade":
             again = repeats(self._job.tier, self._job.device)
             graded = (self._sweep.grade(*self._of(task), task.skips, again) for task in tasks)
-            found = self._compiler.behind(itertools.chain.from_iterable(graded))
+            graded_cases = self._compiler.behind(itertools.chain.from_iterable(graded))
         else:
-            found = itertools.chain.from_iterable(map(self._measured, tasks))
-        yield from map(self._answer, found)
+            graded_cases = itertools.chain.from_iterable(map(self._measured, tasks))
+        yield from map(self._answer, graded_cases)
 
     def crashed(self, task: Task, reason: str) -> Iterator[Answer]:
         """Yield CRASHED for each solution and case of a task, and run none."""
@@ -196,7 +196,11 @@ class Station:
         """Return the op, the cases and the solutions of a task."""
         op, cases = self._ops[task.op]
         named = {name for names in task.due.values() for name in names}
-        chosen = [each for each in self._solutions if each.op == task.op and each.name in named]
+        chosen = [
+            solution
+            for solution in self._solutions
+            if solution.op == task.op and solution.name in named
+        ]
         return op, [cases[name] for name in task.due], chosen
 
     def _measured(self, task: Task) -> Iterator[list[Measured] | sweep.TooLarge]:
@@ -214,19 +218,21 @@ class Station:
     def _answer(self, found: Graded | sweep.TooLarge | list[Measured]) -> Answer:
         """Return what was found as an answer; rows with the node and the device."""
         if isinstance(found, sweep.TooLarge):
-            return TooLarge(found.op.name, found.case.name, found.reason)
+            return TooLargeAnswer(found.op.name, found.case.name, found.reason)
         if isinstance(found, Graded):
-            return Verdicts(tuple(found.verdicts.values()))
-        where = {"node": self.place.node, "device": self.place.uuid}
+            return VerdictsAnswer(tuple(found.verdicts.values()))
+        where = {"node": self.device_info.node, "device": self.device_info.uuid}
         rows = tuple(msgspec.structs.replace(each.row, **where) for each in found)
-        return Rows(rows, tuple(each.samples for each in found))
+        return RowsAnswer(rows, tuple(each.samples for each in found))
 
     def _crashed(
         self, task: Task, op: Op[Any], case: Case, solution: Solution, reason: str
     ) -> Answer:
         if self._job.command == "grade":
             one = functools.partial(Verdict, solution.name, op.name, case.name)
-            return Verdicts(tuple(one(each, "CRASHED", reason) for each in case.directions))
+            return VerdictsAnswer(
+                tuple(one(direction, "CRASHED", reason) for direction in case.directions)
+            )
         rows = (
             record_of(
                 op, case, direction, solution, run=task.run, tier=self._job.tier,
@@ -234,7 +240,7 @@ class Station:
             )
             for direction in DIRECTIONS
         )  # fmt: skip
-        return Rows(tuple(rows), (None,) * len(DIRECTIONS))
+        return RowsAnswer(tuple(rows), (None,) * len(DIRECTIONS))
 
 
 # --- engines --------------------------------------------------------------------------------------
@@ -246,23 +252,23 @@ class Engine:
     def __init__(self, job: Job) -> None:
         """Start nothing yet."""
         self.job = job
-        self.kinds: dict[str, list[Ready]] = defaultdict(list)
+        self.kinds: dict[str, list[ExecutorReady]] = defaultdict(list)
         """The devices, by kind."""
         self.memory: dict[str, dict[str, int]] = defaultdict(dict)
         """The most bytes of GPU memory that a device of each kind has taken so far, by holder."""
         self._notes: list[str] = []
 
     def __enter__(self) -> Engine:
-        """Start the stations."""
+        """Start the executors."""
         raise NotImplementedError
 
     def __exit__(self, *_: object) -> None:
-        """End the stations."""
+        """End the executors."""
         raise NotImplementedError
 
     @property
     def busy(self) -> tuple[int, int]:
-        """The stations that are at work, and all that are left."""
+        """The executors that are at work, and all that are left."""
         raise NotImplementedError
 
     def run(self, tasks: Mapping[str, Sequence[Task]]) -> Iterator[tuple[str, Answers]]:
@@ -275,23 +281,27 @@ class Engine:
 
     @property
     def notes(self) -> list[str]:
-        """Lines on the stations and on cases that are left out, without `study: ` before."""
-        said = [note for found in self.kinds.values() for each in found for note in each.notes]
-        return list(dict.fromkeys(note.removeprefix("study: ") for note in [*self._notes, *said]))
+        """Lines on the executors and on cases that are left out, without `study: ` before."""
+        of_devices = [
+            note for kind in self.kinds.values() for ready in kind for note in ready.notes
+        ]
+        return list(
+            dict.fromkeys(note.removeprefix("study: ") for note in [*self._notes, *of_devices])
+        )
 
     def cases(self, kind: str) -> dict[str, tuple[str, ...]]:
         """Return the cases of each op that every device of a kind has room for."""
         first, *others = self.kinds[kind]
-        found = {}
+        cases = {}
         for op, names in first.cases.items():
-            shared = set(names).intersection(*(each.cases.get(op, ()) for each in others))
-            found[op] = tuple(name for name in names if name in shared)
-        return found
+            shared = set(names).intersection(*(other.cases.get(op, ()) for other in others))
+            cases[op] = tuple(name for name in names if name in shared)
+        return cases
 
     def count(self, kind: str) -> int:
         """Return the number of the cases of all solutions on a kind of device."""
         known = self.cases(kind)
-        return sum(len(known.get(each.op, ())) for each in self.job.solutions)
+        return sum(len(known.get(solution.op, ())) for solution in self.job.solutions)
 
     def tasks(
         self, kind: str, run: str = "", done: Collection[tuple[str, str, str]] = ()
@@ -316,33 +326,33 @@ class Engine:
         return [task for task in found if task.due]
 
 
-class Here(Engine):
-    """One station in this process; without a GPU its threads fill the cores."""
+class LocalEngine(Engine):
+    """One executor in this process; without a GPU its threads fill the cores."""
 
-    _station: Station
+    _executor: Executor
     _running = False
 
-    def __enter__(self) -> Here:
-        """Start the station."""
-        self._station = Station(self.job)
-        ready = self._station.ready()
-        self.kinds[ready.place.kind].append(ready)
+    def __enter__(self) -> LocalEngine:
+        """Start the executor."""
+        self._executor = Executor(self.job)
+        ready = self._executor.ready()
+        self.kinds[ready.device_info.kind].append(ready)
         return self
 
     def __exit__(self, *_: object) -> None:
         """End its workers."""
-        self._station.close()
+        self._executor.close()
 
     @property
     def busy(self) -> tuple[int, int]:
-        """The stations that are at work, and all: one."""
+        """The executors that are at work, and all: one."""
         return int(self._running), 1
 
     def run(self, tasks: Mapping[str, Sequence[Task]]) -> Iterator[tuple[str, Answers]]:
         """Yield each answer as it comes, with the kind of device."""
         ((kind, mine),) = tasks.items()
         self._running = True
-        for answer in self._station.run(mine):
+        for answer in self._executor.run(mine):
             yield kind, [answer]
-        self.memory[kind] = self._station.memory
+        self.memory[kind] = self._executor.memory
         self._running = False

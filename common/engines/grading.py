@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from common.engines.engine import Answer, Engine, TooLarge, Verdicts
+from common.engines.engine import Answer, Engine, TooLargeAnswer, VerdictsAnswer
 from common.measure.machine import digests_of
 from common.records import jsonl
 from common.verdicts import Verdict
@@ -63,7 +63,9 @@ def part_of(target: Path) -> Path:
     return target.with_name(target.name + ".part")
 
 
-def grade(engine: Engine, target: Path | None) -> Generator[Begins | Found | TooLarge | str]:
+def grade_all(
+    engine: Engine, target: Path | None
+) -> Generator[Begins | Found | TooLargeAnswer | str]:
     """Yield how much there is, then all verdicts, those of an interrupted run first.
 
     A text is a line for the user.
@@ -86,23 +88,23 @@ def grade(engine: Engine, target: Path | None) -> Generator[Begins | Found | Too
         every = sum(map(engine.count, engine.kinds)) + absent
         yield Begins(every, len(kept), engine.notes)
         for each in kept:
-            yield Found(each.kind, [Verdict(**said) for said in each.found], kept=True)
+            yield Found(each.kind, [Verdict(**fields) for fields in each.found], kept=True)
         for kind, found in _graded(engine, kept):
             if isinstance(found, str):
                 yield found
                 continue
-            answered = [each for each in found if isinstance(each, Verdicts)]
+            answered = [each for each in found if isinstance(each, VerdictsAnswer)]
             if lines:
-                said = (tuple(verdict.json for verdict in each.found) for each in answered)
-                lines.write(*(Line(kind, each) for each in said))
+                verdicts = (tuple(verdict.json for verdict in each.found) for each in answered)
+                lines.write(*(Line(kind, several) for several in verdicts))
             yield from (Found(kind, [*each.found]) for each in answered)
-            yield from (each for each in found if isinstance(each, TooLarge))
+            yield from (each for each in found if isinstance(each, TooLargeAnswer))
 
 
 def _graded(engine: Engine, kept: Sequence[Line]) -> Iterator[tuple[str, list[Answer] | str]]:
     tasks = {}
     for kind in engine.kinds:
-        firsts = (each.found[0] for each in kept if each.kind == kind)
+        firsts = (line.found[0] for line in kept if line.kind == kind)
         done = {(first["solution"], first["op"], first["case"]) for first in firsts}
         tasks[kind] = engine.tasks(kind, done=done)
     yield from engine.run(tasks)
@@ -110,7 +112,7 @@ def _graded(engine: Engine, kept: Sequence[Line]) -> Iterator[tuple[str, list[An
 
 def _sources(engine: Engine) -> Sources:
     digests = {each.name: pair for each, pair in digests_of(engine.job.solutions).items()}
-    versions = {kind: found[0].place.versions for kind, found in engine.kinds.items()}
+    versions = {kind: found[0].device_info.versions for kind, found in engine.kinds.items()}
     return Sources(digests, engine.job.tier, engine.job.sample, versions)
 
 
@@ -125,8 +127,8 @@ def _kept(path: Path, sources: Sources) -> list[Line]:
     lines = jsonl.read(path, _FORMAT)
     if not lines:
         return []
-    if all(_agree(each, sources) for each in lines if isinstance(each, Sources)):
-        return [each for each in lines if isinstance(each, Line)]
+    if all(_agree(line, sources) for line in lines if isinstance(line, Sources)):
+        return [line for line in lines if isinstance(line, Line)]
     with path.open("ab") as file:
         jsonl.lock(file.fileno(), path.name)
         path.unlink()
@@ -136,7 +138,7 @@ def _kept(path: Path, sources: Sources) -> list[Line]:
 def _agree(one: Sources, other: Sources) -> bool:
     """Return whether both are of the same work, with the same versions on kinds that both have."""
     shared = one.versions.keys() & other.versions.keys()
-    same = [(each.digests, each.tier, each.sample) for each in (one, other)]
+    same = [(sources.digests, sources.tier, sources.sample) for sources in (one, other)]
     return same[0] == same[1] and all(one.versions[k] == other.versions[k] for k in shared)
 
 

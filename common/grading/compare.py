@@ -9,12 +9,12 @@ import torch
 
 from common.arena import integers
 from common.errors import Kind
+from common.grading.mismatch import describe, picture
 from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import Wrong, check_values, first_index
-from common.grading.where import describe, picture
 from common.spec import Axis
 from common.verdicts import Picture
-from common.wire import POISONS
+from common.wire import POISONS, SECOND_RUN
 
 FEW = 8
 """So few elements may by chance come out the same from other inputs."""
@@ -86,9 +86,9 @@ def wrong_values(problem: Problem, name: str, result: torch.Tensor, which: str) 
 
 def altered(name: str, first: torch.Tensor, later: torch.Tensor) -> list[Finding]:
     """Return a finding if one call's result changed when another call was made beside it."""
-    found = differing(name, first, later)
+    findings = differing(name, first, later)
     reason = f"{label(name)} of one call changed when the next was made, as if both shared memory"
-    return [Finding("INCORRECT_NUMERICAL", reason)] if found else []
+    return [Finding("INCORRECT_NUMERICAL", reason)] if findings else []
 
 
 def differing(
@@ -123,7 +123,7 @@ def differing(
 
 def _relation(first: torch.Tensor, second: torch.Tensor) -> str:
     """Return in words what the second of two results is to the first, "" for nothing known."""
-    if torch.equal(second, torch.full_like(second, POISONS[1])):
+    if torch.equal(second, torch.full_like(second, POISONS[SECOND_RUN])):
         return ": the second time nothing is written there, it is fresh memory"
     if torch.equal(second, 2 * first):
         return ": each is twice as much the second time, as if it were added up"

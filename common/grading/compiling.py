@@ -18,13 +18,13 @@ from typing import Any, TypeVar, cast
 import torch
 
 from common import wire
+from common.disk_cache import DiskCache, bound
 from common.errors import Kind, ServerEnded
-from common.grading.exchange import CallSlots, call_of, reserve
+from common.grading.execution import CallSlots, call_of, reserve
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.problem import OUTPUT, Drawn, call_tensors
-from common.grading.sweep import LIVES, Graded, TooLarge, Verdicts, threads
+from common.grading.sweep import CRASH_LIMIT, Graded, TooLarge, Verdicts, threads
 from common.grading.worker import DEADLINE, Worker
-from common.kept import Kept, bound
 from common.ops._draw import draw
 from common.processes import cores
 from common.solutions import Solution
@@ -59,7 +59,7 @@ class Compiler:
         self._interrupted = False
         self._workers: list[Worker] = []
         self._free: dict[Solution, list[Worker]] = defaultdict(list)
-        self._known: dict[Solution, Kept] = {}
+        self._known: dict[Solution, DiskCache] = {}
         self._lock = threading.Lock()
         self._pool = threads(cores())
 
@@ -85,8 +85,8 @@ class Compiler:
             yield from found
             return
         waiting: deque[Future[Graded | TooLarge]] = deque()
-        for each in found:
-            waiting.append(self.submit(each))
+        for graded in found:
+            waiting.append(self.submit(graded))
             while waiting and (waiting[0].done() or len(waiting) > AHEAD):
                 yield waiting.popleft().result()
         while waiting:
@@ -95,7 +95,7 @@ class Compiler:
     def prepare(self, solutions: Iterable[Solution]) -> None:
         """Start the fork server now, unless all that is known of the solutions was kept."""
         with self._lock:
-            if self._needed and not all(self._kept(each).found for each in solutions):
+            if self._needed and not all(self._kept(solution).found for solution in solutions):
                 self._started()
 
     def interrupt(self) -> None:
@@ -144,9 +144,9 @@ class Compiler:
                 found[case.name] = _asked(op, case, worker)
         return cast(Faults, found[case.name])
 
-    def _kept(self, solution: Solution) -> Kept:
+    def _kept(self, solution: Solution) -> DiskCache:
         if solution not in self._known:
-            self._known[solution] = Kept(
+            self._known[solution] = DiskCache(
                 "verdicts", solution.name, lambda: f"{TARGET} {solution.digest}"
             )
         return self._known[solution]
@@ -184,8 +184,8 @@ def _asked(op: Op[Any], case: Case, worker: Worker) -> Faults:
     Raises:
         Unknown: The process, or its fork server, ended.
     """
-    if worker.deaths >= LIVES:
-        raise Unknown(f"not run again after {LIVES} ends of its process")
+    if worker.crashes >= CRASH_LIMIT:
+        raise Unknown(f"not run again after {CRASH_LIMIT} ends of its process")
     try:
         return _ask(op, case, worker)
     except ServerEnded:
@@ -204,7 +204,7 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
         ServerEnded: Its fork server did.
     """
     drawn = draw(op, case, SEED, "cpu")
-    slots = laid(op, case, drawn, worker)
+    slots = stage(op, case, drawn, worker)
     call = call_of(op, drawn[0], slots.inputs)
     place = slots.results[OUTPUT]
     forward = _reply(worker, wire.Forward(call=call, result=place, poison=FRESH))
@@ -212,9 +212,9 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
         return dict.fromkeys(case.directions, reason)
     if not ("backward" in case.directions and forward.get("differentiable")):
         return {}
-    upstream = slots.inputs["upstream"]
+    grad_output = slots.inputs["upstream"]
     places = {name: slots.results[name] for name in op.differentiable}
-    backward = _reply(worker, wire.Backward(upstream=upstream, results=places))
+    backward = _reply(worker, wire.Backward(grad_output=grad_output, results=places))
     return {"backward": reason} if (reason := _fault(backward)) else {}
 
 
@@ -227,13 +227,13 @@ def _reply(worker: Worker, request: wire.Request) -> Reply:
     return reply
 
 
-def laid(op: Op[Any], case: Case, drawn: Drawn, worker: Worker) -> CallSlots:
-    """Lay a call's inputs into memory shared with the process, with room for the results."""
-    arguments, upstream = drawn
-    inputs = call_tensors(arguments, upstream)
+def stage(op: Op[Any], case: Case, drawn: Drawn, worker: Worker) -> CallSlots:
+    """Stage a call's inputs into memory shared with the process, with room for the results."""
+    arguments, grad_output = drawn
+    inputs = call_tensors(arguments, grad_output)
     shapes = {name: arguments[name].shape for name in op.differentiable}
     results = {
-        name: torch.empty(shape, dtype=upstream.dtype, device="meta")
+        name: torch.empty(shape, dtype=grad_output.dtype, device="meta")
         for name, shape in {**shapes, OUTPUT: op.output(case)}.items()
     }
     arena, (slots,) = reserve(worker, [inputs], [results])

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from common import ops, wire
+from common.disk_cache import DiskCache
 from common.errors import ServerEnded
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.worker import Worker
-from common.kept import Kept
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
 from common.verdicts import ENDED
@@ -65,7 +65,7 @@ class _Counted:
     def __init__(self, solution: Solution) -> None:
         """Read what an earlier run counted, if nothing changed that it rests on."""
         self._solution, self._op = solution, ops.load(solution.op)
-        self._kept = Kept("counted", solution.name, lambda: f"{TARGET} {solution.digest}")
+        self._kept = DiskCache("counted", solution.name, lambda: f"{TARGET} {solution.digest}")
         self.replies: dict[str, Reply] = self._kept.found
 
     @property

@@ -1,6 +1,6 @@
 """The verdict of one solution on one case, in each direction.
 
-`Run` carries a plan out (`plan.py`): it has the solution's process asked (`exchange.py`), and
+`Run` carries a plan out (`call_plan.py`): it has the solution's process asked (`execution.py`), and
 collects findings from its replies, from the shared memory and from the values (`compare.py`). The
 earliest cause is the verdict. The oracle's results never leave the harness's process.
 """
@@ -15,9 +15,9 @@ import msgspec
 import torch
 
 from common.errors import Kind
+from common.grading.call_plan import Action, Attempt, Round, RoundCondition, plan_of
 from common.grading.compare import Finding, altered, compare, differing, label, wrong_values
-from common.grading.exchange import Exchange
-from common.grading.plan import Attempt, Do, If, Round, plan_of
+from common.grading.execution import Execution
 from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import NO_REPLY, Worker
 from common.spec import DIRECTIONS, Direction
@@ -37,7 +37,7 @@ PROGRAMS = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose 
 """The verdicts that are of certain programs, which Triton's interpreter alone can name."""
 
 
-def grade(
+def grade_case(
     problem: Problem, worker: Worker, repeats: int = 0, keep: bool = False
 ) -> dict[Direction, Verdict]:
     """Return the verdicts of the worker's solution on a problem.
@@ -45,7 +45,7 @@ def grade(
     The solution is asked what its plan says; where nothing is wrong after that, it answers up to
     `repeats` times more. With `keep`, a verdict of wrong values has them with it, if they are few.
     """
-    run = Run(problem, worker)
+    run = PlanRun(problem, worker)
     for each in run.plan.rounds:
         run.carry_out(each)
     start = time.monotonic()
@@ -56,15 +56,15 @@ def grade(
     return {direction: run.verdict(direction, keep) for direction in run.directions}
 
 
-class Run:
+class PlanRun:
     """One plan under way: what was asked, and what was found."""
 
     def __init__(self, problem: Problem, worker: Worker) -> None:
         """Draw the plan, and reserve the memory that it takes."""
         self.problem, self.worker = problem, worker
         self.plan = plan_of(problem, worker.solution)
-        self.exchange = Exchange(problem, worker, self.plan)
-        self.directions = [each for each in DIRECTIONS if self.exchange.names(each)]
+        self.execution = Execution(problem, worker, self.plan)
+        self.directions = [direction for direction in DIRECTIONS if self.execution.names(direction)]
         self.findings: dict[Direction, list[Finding]] = {"forward": [], "backward": []}
         self.notes: list[str] = []
         """Lines on what decides nothing."""
@@ -91,28 +91,28 @@ class Run:
             if not self._take(do, attempt):
                 return
 
-    def _holds(self, condition: If) -> bool:
+    def _holds(self, condition: RoundCondition) -> bool:
         match condition:
-            case If.ALWAYS:
+            case RoundCondition.ALWAYS:
                 return True
-            case If.ANSWERED:
-                return self.exchange.answered["forward"].issuperset(self._asked)
-            case If.FORWARD_RIGHT:
-                ended = ENDED & {found.verdict for found in self.findings["backward"]}
+            case RoundCondition.ANSWERED:
+                return self.execution.answered["forward"].issuperset(self._asked)
+            case RoundCondition.FORWARD_RIGHT:
+                ended = ENDED & {finding.verdict for finding in self.findings["backward"]}
                 return not self.findings["forward"] and not ended
 
-    def _take(self, do: Do, attempt: Attempt) -> bool:
+    def _take(self, do: Action, attempt: Attempt) -> bool:
         """Take a step; return False where a request failed."""
         match do:
-            case Do.FORWARD:
+            case Action.FORWARD:
                 return self._forward(attempt)
-            case Do.BACKWARD:
+            case Action.BACKWARD:
                 return attempt not in self._ready or self._ask("backward", attempt)[0] is not None
-            case Do.OUTPUT:
+            case Action.OUTPUT:
                 self._look_again(attempt, "forward")
-            case Do.GRADIENTS:
+            case Action.GRADIENTS:
                 self._look_again(attempt, "backward")
-            case Do.COMPARE:
+            case Action.COMPARE:
                 (self._compare_alone if attempt.further else self._compare)(attempt)
         return True
 
@@ -131,40 +131,42 @@ class Run:
         self, attempt: Attempt, output: Result | None, failure: Finding | None
     ) -> bool:
         """Return whether the output can be differentiated; if not, add that to the findings."""
-        found = self.findings["backward"]
-        if not self.exchange.names("backward", attempt) or (attempt.further and found):
+        findings = self.findings["backward"]
+        if not self.execution.names("backward", attempt) or (attempt.further and findings):
             return False
         if failure and failure.verdict in ("INCORRECT_SHAPE", "INCORRECT_DTYPE"):
-            found.append(failure)
+            findings.append(failure)
             return False
         differentiable = output is not None and output.differentiable
         if not differentiable:
             reason = f"{NO_GRADIENT.reason} {attempt.mode.text}"
-            found.append(Finding("INCORRECT_NUMERICAL", reason) if attempt.further else NO_GRADIENT)
+            findings.append(
+                Finding("INCORRECT_NUMERICAL", reason) if attempt.further else NO_GRADIENT
+            )
         return differentiable
 
     def _look_again(self, attempt: Attempt, direction: Direction) -> None:
         """Find a result of one call that changed when the next was made."""
-        if attempt not in self.exchange.answered[direction]:
+        if attempt not in self.execution.answered[direction]:
             return
-        for name in self.exchange.names(direction, attempt):
-            later = self.exchange.later(name, attempt)
+        for name in self.execution.names(direction, attempt):
+            later = self.execution.later(name, attempt)
             if isinstance(later, dict):
                 self.findings[direction].append(_failure_in_words(later))
             else:
-                result = self.exchange.result(name, attempt)
+                result = self.execution.result(name, attempt)
                 self.findings[direction] += altered(name, result, later)
 
     def repeat(self) -> None:
         """Ask for the latest attempt once more, in its own place, if nothing is wrong so far."""
         first, latest = self.plan.first, self.plan.latest
         for direction in self.directions:
-            found = self.findings[direction]
-            if found or self._ask(direction, latest)[1]:
+            findings = self.findings[direction]
+            if findings or self._ask(direction, latest)[1]:
                 return
-            for name in self.exchange.names(direction):
-                before, now = (self.exchange.result(name, each) for each in (first, latest))
-                found += differing(name, before, now)
+            for name in self.execution.names(direction):
+                before, now = (self.execution.result(name, each) for each in (first, latest))
+                findings += differing(name, before, now)
 
     # --- replies ----------------------------------------------------------------------------------
 
@@ -178,9 +180,9 @@ class Run:
         itself.
         """
         forward = direction == "forward"
-        ask = self.exchange.forward if forward else self.exchange.backward
+        ask = self.execution.forward if forward else self.execution.backward
         reply = ask(attempt, **how)
-        results = _described(reply, direction, self.exchange.names(direction, attempt))
+        results = _described(reply, direction, self.execution.names(direction, attempt))
         failure = _failure_in_words(reply) if results is None else self._failure(results)
         if failure and attempt.further:
             failure = failure._replace(reason=f"{failure.reason}, {attempt.mode.text}")
@@ -203,9 +205,9 @@ class Run:
 
     def _failure(self, results: Described) -> Finding | None:
         """Return the first failure in the memory, or in a result's shape and dtype."""
-        if overrun := self.exchange.memory.overrun():
+        if overrun := self.execution.memory.overrun():
             return Finding("OUT_OF_BOUNDS", overrun)
-        if changed := self.exchange.memory.changed():
+        if changed := self.execution.memory.changed():
             return Finding("MUTATED_INPUT", f"{changed} changed")
         for name, result in results.items():
             if result is None:
@@ -223,41 +225,43 @@ class Run:
 
     def _compare(self, first: Attempt) -> None:
         """Compare the results of each direction, if every call that was asked has them."""
-        plan, result = self.plan, self.exchange.result
-        several = [each for each in (first, plan.latest, plan.other) if each in self._asked]
-        beside = [each for each in plan.beside if each in self._asked]
+        plan, result = self.plan, self.execution.result
+        several = [
+            attempt for attempt in (first, plan.latest, plan.other) if attempt in self._asked
+        ]
+        concurrent = [each for each in plan.concurrent if each in self._asked]
         for direction in self.directions:
-            found, answered = self.findings[direction], self.exchange.answered[direction]
+            findings, answered = self.findings[direction], self.execution.answered[direction]
             if not answered.issuperset(self._asked):
-                if answered and {each.verdict for each in found} == {"UNSUPPORTED"}:
-                    found.append(Finding("NONDETERMINISTIC", "unsupported in one run of two"))
+                if answered and {finding.verdict for finding in findings} == {"UNSUPPORTED"}:
+                    findings.append(Finding("NONDETERMINISTIC", "unsupported in one run of two"))
                 continue
             self._errors[direction] = []
-            for name in self.exchange.names(direction):
-                results = [result(name, each) for each in several if each]
+            for name in self.execution.names(direction):
+                results = [result(name, attempt) for attempt in several if attempt]
                 here, error = compare(self.problem, name, *results)
-                for each in beside:
+                for each in concurrent:
                     here = here or differing(name, results[1], result(name, each), SAME)
-                found += here
+                findings += here
                 self._errors[direction].append(error)
 
     def _compare_alone(self, attempt: Attempt) -> None:
         """Compare the results of a further mode, where nothing else is wrong with a direction."""
         for direction in self.directions:
-            found = self.findings[direction]
-            if found or attempt not in self.exchange.answered[direction]:
+            findings = self.findings[direction]
+            if findings or attempt not in self.execution.answered[direction]:
                 continue
-            for name in self.exchange.names(direction, attempt):
-                result = self.exchange.result(name, attempt)
-                found += wrong_values(self.problem, name, result, attempt.mode.text)
+            for name in self.execution.names(direction, attempt):
+                result = self.execution.result(name, attempt)
+                findings += wrong_values(self.problem, name, result, attempt.mode.text)
 
     def _kept(self, direction: Direction) -> dict[str, torch.Tensor]:
         """Return the first call's results in host memory, if there are any and they are small."""
-        first, names = self.plan.first, self.exchange.names(direction)
+        first, names = self.plan.first, self.execution.names(direction)
         count = sum(self.problem.shapes[name].numel() for name in names)
-        if first not in self.exchange.answered[direction] or count > FEW:
+        if first not in self.execution.answered[direction] or count > FEW:
             return {}
-        return {name: self.exchange.result(name, first).cpu() for name in names}
+        return {name: self.execution.result(name, first).cpu() for name in names}
 
     # --- the verdict ------------------------------------------------------------------------------
 
@@ -269,24 +273,24 @@ class Run:
         errors = [each for each in self._errors.get(direction, []) if each is not None]
         nothing = Finding("CRASHED", "no result was compared")
         without = Finding("PASSED", "") if self._errors.get(direction) else nothing
-        found = min(
+        finding = min(
             self.findings[direction] or [without],
             key=lambda found: (found.verdict in FINE, ORDER.index(found.verdict)),
         )
-        passed = found.verdict == "PASSED"
-        kept = keep and found.verdict == "INCORRECT_NUMERICAL"
+        passed = finding.verdict == "PASSED"
+        kept = keep and finding.verdict == "INCORRECT_NUMERICAL"
         return Verdict(
             solution=self.worker.solution.name,
             op=self.problem.op.name,
             case=self.problem.case.name,
             direction=direction,
-            verdict=found.verdict,
-            reason=found.reason + self._programs(direction, found),
-            kind=found.kind,
+            verdict=finding.verdict,
+            reason=finding.reason + self._programs(direction, finding),
+            kind=finding.kind,
             error=max(errors, default=None) if passed else None,
             notes=tuple(self.notes) if passed else (),
-            picture=found.picture,
-            plan="" if found.verdict in FINE else str(self.plan),
+            picture=finding.picture,
+            plan="" if finding.verdict in FINE else str(self.plan),
             results=self._kept(direction) if kept else {},
         )
 
@@ -302,7 +306,7 @@ class Run:
             return f" (nox -s check -- {solution.handle} --device cpu names {named})"
         if found.verdict != "NONDETERMINISTIC":
             return ""
-        conflict = self.exchange.conflict(self.plan.latest, direction)
+        conflict = self.execution.conflict(self.plan.latest, direction)
         return f": {conflict}" if conflict else ""
 
 

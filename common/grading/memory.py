@@ -1,8 +1,8 @@
-"""The GPU memory that a run may take, what the steps of grading a case need, and who gives way.
+"""The GPU memory that a run may take, what grading a case needs of it, and what is freed first.
 
 The budget is the memory that is free when the run starts, or less where the user says so. Whatever
 the harness needs of it is taken from no solution: where both do not fit, fewer solutions run at the
-same time, idle processes end, and the truth moves to host memory (`Problem.frugal`).
+same time, idle processes end, and the truth moves to host memory (`Problem.low_memory`).
 """
 
 from __future__ import annotations
@@ -47,42 +47,42 @@ class Footprint:
     @classmethod
     def by(cls, op: Op[Any], case: Case) -> Footprint:
         """Return the memory of a case of an op; a far view spans that of two arguments."""
-        data = sum(op.work(case, each).bytes for each in DIRECTIONS)
-        return cls(data + 2 * case.span, op.room(case), bool(case.span))
+        data = sum(op.work(case, direction).bytes for direction in DIRECTIONS)
+        return cls(data + 2 * case.span, op.workspace(case), bool(case.span))
 
     @property
     def least(self) -> int:
         """Return the bytes that the case takes with one solution, contexts included."""
-        return IDLE + self.problem(frugal=True) + self.graded(frugal=True)
+        return IDLE + self.problem(low_memory=True) + self.graded(low_memory=True)
 
     @property
     def solved(self) -> int:
         """Return the bytes that computing the truth and eager's error takes, inputs included."""
         return 3 * self.data + PIECES + self.own
 
-    def problem(self, frugal: bool) -> int:
+    def problem(self, low_memory: bool) -> int:
         """Return the bytes of the inputs and, unless it is on the host, of the truth."""
-        return (1 if frugal else 5) * self.data // 2
+        return (1 if low_memory else 5) * self.data // 2
 
-    def graded(self, frugal: bool) -> int:
+    def graded(self, low_memory: bool) -> int:
         """Return the bytes that grading one solution needs beside the problem.
 
         The harness keeps copies of the results; where two calls live at the same time, the truth
-        of the other inputs is in float64. A frugal exchange makes one call at a time and keeps
+        of the other inputs is in float64. A low-memory execution makes one call at a time and keeps
         copies on the host.
         """
-        kept = (1 if frugal else 8) * self.data // 2
+        kept = (1 if low_memory else 8) * self.data // 2
         process = CONTEXT + 5 * self.own // 4
-        return process + self.shared(frugal) + kept
+        return process + self.shared(low_memory) + kept
 
-    def shared(self, frugal: bool) -> int:
+    def shared(self, low_memory: bool) -> int:
         """Return the bytes of the memory that is shared with a solution's process.
 
         In it lie up to two sets of inputs and three of results.
         """
-        return (2 if frugal else 6) * self.data // 2
+        return (2 if low_memory else 6) * self.data // 2
 
-    def frugal(self, budget: int) -> bool:
+    def low_memory(self, budget: int) -> bool:
         """Return whether the harness must keep the truth and the results on the host."""
         return IDLE + self.problem(False) + self.graded(False) > budget
 
@@ -96,7 +96,7 @@ class Footprint:
         return CONTEXT + 7 * self.data // 2 + 5 * self.own // 2
 
 
-class Memory:
+class DeviceMemory:
     """The budget of one run, and what is left of it."""
 
     def __init__(self, free: Callable[[], int], budget: int | None = None) -> None:
@@ -118,7 +118,7 @@ class Memory:
         return max(self.budget - IDLE, 1) if self._others else None
 
     @classmethod
-    def of(cls, device: str, budget: int | None = None) -> Memory:
+    def of(cls, device: str, budget: int | None = None) -> DeviceMemory:
         """Return the budget of a device, `cuda` or `cpu`, whose memory is not counted."""
         if device != "cuda":
             return cls(lambda: sys.maxsize, budget)
@@ -139,10 +139,10 @@ class Memory:
         return self.budget - self._least
 
 
-class Room:
+class MemoryBudget:
     """The memory of a run, and the workers that share it."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: DeviceMemory) -> None:
         """Start without workers."""
         self.memory = memory
         self.workers: list[Worker] = []
@@ -158,9 +158,9 @@ class Room:
         Each takes the memory of a CUDA context even when idle, beside the largest case, which is
         timed too or only graded.
         """
-        frugal = largest.frugal(self.memory.budget)
-        step = max(largest.graded(frugal), largest.timed * timed)
-        spare = self.memory.budget - IDLE - largest.problem(frugal) - step
+        low_memory = largest.low_memory(self.memory.budget)
+        step = max(largest.graded(low_memory), largest.timed * timed)
+        spare = self.memory.budget - IDLE - largest.problem(low_memory) - step
         return max(1 + spare // CONTEXT, 1)
 
     @staticmethod
@@ -171,20 +171,20 @@ class Room:
         """
         if footprint.far:
             return 0
-        return footprint.problem(frugal=False) + solutions * footprint.graded(frugal=False)
+        return footprint.problem(low_memory=False) + solutions * footprint.graded(low_memory=False)
 
     @contextlib.contextmanager
     def taken(self, worker: Worker, footprint: Footprint) -> Iterator[None]:
         """Wait until the case fits beside those under way, or none is; then make room for it."""
-        frugal = footprint.frugal(self.memory.budget)
-        needed = footprint.graded(frugal)
-        most = self.memory.budget - IDLE - footprint.problem(frugal)
+        low_memory = footprint.low_memory(self.memory.budget)
+        needed = footprint.graded(low_memory)
+        most = self.memory.budget - IDLE - footprint.problem(low_memory)
         with self._changed:
             self._changed.wait_for(
                 lambda: not self._busy or sum(self._busy.values()) + needed <= most
             )
             self._busy[worker] = needed
-            self.make(needed - min(worker.shared, footprint.shared(frugal)), self._busy)
+            self.make(needed - min(worker.shared, footprint.shared(low_memory)), self._busy)
         try:
             yield
         finally:
@@ -206,7 +206,7 @@ class Room:
         """
         others = [worker for worker in self.workers if worker not in keep]
         others.sort(key=lambda worker: self._asked.get(worker, 0.0))
-        releases, ends = [each.release for each in others], [each.close for each in others]
+        releases, ends = [worker.release for worker in others], [worker.close for worker in others]
         for step in (_empty_cache, *releases, *ends):
             if self.memory.left >= needed:
                 return True
@@ -215,18 +215,18 @@ class Room:
         return self.memory.left >= needed
 
     @contextlib.contextmanager
-    def alone(self, worker: Worker) -> Iterator[None]:
+    def isolated(self, worker: Worker) -> Iterator[None]:
         """Keep every process but the worker's from running, and start that one anew."""
         for each in self.workers:
             each.close()
         gc.collect()  # the frames of an exception hold a case's tensors
         _empty_cache()
-        with worker.alone():
+        with worker.isolated():
             yield
 
     def has_company(self, worker: Worker) -> bool:
         """Return whether other workers may be asked beside this one."""
-        return len(self.workers) > 1 and not worker.is_alone
+        return len(self.workers) > 1 and not worker.is_isolated
 
     def make_for_problem(self, footprint: Footprint) -> None:
         """Make room for a problem that is about to be computed, beside the cases under way."""

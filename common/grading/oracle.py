@@ -18,7 +18,7 @@ Results = dict[str, torch.Tensor]
 
 
 def truth(
-    op: Op[Any], arguments: dict[str, Any], upstream: torch.Tensor, gradients: bool = True
+    op: Op[Any], arguments: dict[str, Any], grad_output: torch.Tensor, gradients: bool = True
 ) -> Results:
     """Return the reference's results in float64: that is the oracle.
 
@@ -29,7 +29,7 @@ def truth(
         op: The op.
         arguments: The arguments of one call; every floating-point one is taken in float64, rope's
             freqs too.
-        upstream: The gradient of the output.
+        grad_output: The gradient of the output.
         gradients: Compute them too; without, the output alone costs a third of the work.
     """
     split = op.split.arguments
@@ -39,16 +39,16 @@ def truth(
         for name, value in arguments.items()
         if name not in split
     }
-    results = {OUTPUT: _like(upstream)}
+    results = {OUTPUT: _like(grad_output)}
     results |= {name: _like(arguments[name]) for name in wanted if name in split}
-    for place in _pieces(op, shared, upstream):
+    for place in _pieces(op, shared, grad_output):
         ours = {name: _double(arguments[name].narrow(dim, *place), name in wanted)
                 for name, dim in split.items() if name in arguments}  # fmt: skip
         ready = shared | ours
         output = op.reference(**ready)
         results[OUTPUT].narrow(op.split.output, *place).copy_(output.detach())
         if wanted:
-            above = upstream.narrow(op.split.output, *place).double()
+            above = grad_output.narrow(op.split.output, *place).double()
             output.backward(above, inputs=[ready[name] for name in wanted])
         for name in wanted:
             if name in split:
@@ -57,7 +57,7 @@ def truth(
 
 
 def eager(
-    op: Op[Any], arguments: dict[str, Any], upstream: torch.Tensor, gradients: bool = True
+    op: Op[Any], arguments: dict[str, Any], grad_output: torch.Tensor, gradients: bool = True
 ) -> Results:
     """Return the reference's results in the arguments' own dtype, computed at once."""
     # cuBLAS leaves its memory where rows lie 2^30 elements apart: "illegal memory access"
@@ -70,19 +70,19 @@ def eager(
     if not gradients:
         return {OUTPUT: output}
     wanted = [ready[name] for name in op.differentiable]
-    found = torch.autograd.grad(output, wanted, _gathered(upstream))
+    found = torch.autograd.grad(output, wanted, _gathered(grad_output))
     return {OUTPUT: output.detach(), **dict(zip(op.differentiable, found, strict=True))}
 
 
 def _pieces(
-    op: Op[Any], shared: dict[str, Any], upstream: torch.Tensor
+    op: Op[Any], shared: dict[str, Any], grad_output: torch.Tensor
 ) -> Iterator[tuple[int, int]]:
     """Yield the start and the length of each piece along the split dimension of the output."""
-    count = upstream.shape[op.split.output]
+    count = grad_output.shape[op.split.output]
     sizes = [
         size for value in shared.values() if isinstance(value, torch.Tensor) for size in value.shape
     ]
-    slice_elements = max(upstream.numel() // max(count, 1), *sizes, 1)
+    slice_elements = max(grad_output.numel() // max(count, 1), *sizes, 1)
     length = max(PIECE // slice_elements, 1)
     for start in range(0, max(count, 1), length):
         yield start, min(length, count - start)

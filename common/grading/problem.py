@@ -37,12 +37,12 @@ class Problem:
     device: str
     """`cpu` or `cuda`: where the inputs are, and where results are compared."""
     arguments: dict[str, Any]
-    upstream: torch.Tensor
+    grad_output: torch.Tensor
     solve: Callable[[], Solved] = field(repr=False)
     """Returns the truth and the budgets; called once, when a result is first compared."""
     draws: Draws
     """What is drawn for the case, the inputs too; see `seed`."""
-    frugal: bool = False
+    low_memory: bool = False
     """Whether the GPU's memory is scarce: the host's holds the truth and the results."""
     unchanged: frozenset[str] = frozenset()
     """The inputs that are those of the problem of which this is the other."""
@@ -81,7 +81,7 @@ class Problem:
         return self.draws.number(self.op.name, self.case.name, "inputs")
 
     @property
-    def outline(self) -> Problem:
+    def summary(self) -> Problem:
         """Return the problem without the content of its inputs, and without the truth.
 
         Without a GPU it has no budgets either where no result was compared.
@@ -89,8 +89,8 @@ class Problem:
         inputs = {name: value.to("meta") if isinstance(value, torch.Tensor) else value
                   for name, value in self.arguments.items()}  # fmt: skip
         budgets = dict(self.budgets) if "_solved" in vars(self) else {}
-        upstream = self.upstream.to("meta")
-        made = replace(self, arguments=inputs, upstream=upstream, solve=lambda: ({}, budgets))
+        grad_output = self.grad_output.to("meta")
+        made = replace(self, arguments=inputs, grad_output=grad_output, solve=lambda: ({}, budgets))
         assert not made.truth
         return made
 
@@ -103,14 +103,14 @@ class Problem:
     def shapes(self) -> dict[str, torch.Size]:
         """Return the shape of each result."""
         return {
-            name: (self.upstream if name == OUTPUT else self.arguments[name]).shape
+            name: (self.grad_output if name == OUTPUT else self.arguments[name]).shape
             for name in self.names
         }
 
     @property
     def far(self) -> bool:
         """Return whether the elements of an input lie gigabytes apart."""
-        tensors = call_tensors(self.arguments, self.upstream).values()
+        tensors = call_tensors(self.arguments, self.grad_output).values()
         return any(map(is_far, tensors))
 
     @cached_property
@@ -119,17 +119,22 @@ class Problem:
         dice = draws.dice("which")
         case, same = self.case.varied(dice), _some_of(self.arguments, dice)
         seed = draws.number(self.op.name, case.name, "inputs")
-        arguments, upstream = draw(self.op, case, seed, self.device)
+        arguments, grad_output = draw(self.op, case, seed, self.device)
         arguments |= {name: self.arguments[name] for name in same}
 
         # what the function below holds, but not this problem: its memory is freed with it
-        op, frugal, usual, drawn = self.op, self.frugal, self._solved[1], (arguments, upstream)
+        op, low_memory, usual, drawn = (
+            self.op,
+            self.low_memory,
+            self._solved[1],
+            (arguments, grad_output),
+        )
 
         def solve() -> Solved:
-            truth, budgets = _solved(op, case, *drawn, frugal)
+            truth, budgets = _solved(op, case, *drawn, low_memory)
             return truth, _larger(budgets, usual)
 
-        return Problem(op, case, self.device, *drawn, solve, draws, frugal, unchanged=same)
+        return Problem(op, case, self.device, *drawn, solve, draws, low_memory, unchanged=same)
 
     def axes(self, name: str) -> tuple[Axis, ...]:
         """Return the dimensions of a result by name."""
@@ -137,7 +142,7 @@ class Problem:
 
     def kept(self, result: torch.Tensor) -> torch.Tensor:
         """Return a copy of a result, in host memory where the GPU's is scarce."""
-        return result.cpu() if self.frugal and result.is_cuda else result.clone()
+        return result.cpu() if self.low_memory and result.is_cuda else result.clone()
 
     @property
     def slack(self) -> float:
@@ -146,7 +151,7 @@ class Problem:
 
 
 def make_problem(
-    op: Op[Any], case: Case, draws: Draws, device: str, frugal: bool = False
+    op: Op[Any], case: Case, draws: Draws, device: str, low_memory: bool = False
 ) -> Problem:
     """Draw the case's inputs, and compute the oracle's results and the budgets.
 
@@ -161,7 +166,7 @@ def make_problem(
         case: The case.
         draws: What is drawn for the case, which no solution may know.
         device: `cpu` or `cuda`.
-        frugal: Whether the GPU's memory is scarce: the host's holds the truth and the results.
+        low_memory: Whether the GPU's memory is scarce: the host's holds the truth and the results.
 
     Raises:
         torch.OutOfMemoryError: The GPU's free memory does not hold the case.
@@ -170,14 +175,14 @@ def make_problem(
     drawn = draw(op, case, seed, device)
 
     def solve() -> Solved:
-        truth, budgets = _solved(op, case, *drawn, frugal)
+        truth, budgets = _solved(op, case, *drawn, low_memory)
         if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
             for again in range(1, DRAWS_OF_FEW):
-                _, others = _solved(op, case, *draw(op, case, seed + again, device), frugal)
+                _, others = _solved(op, case, *draw(op, case, seed + again, device), low_memory)
                 budgets = _larger(budgets, others)
         return truth, budgets
 
-    made = Problem(op, case, device, *drawn, solve, draws, frugal)
+    made = Problem(op, case, device, *drawn, solve, draws, low_memory)
     if device == "cuda":  # now, while there is room for it
         _ = made.truth
     return made
@@ -191,23 +196,23 @@ def _some_of(arguments: Mapping[str, Any], dice: random.Random) -> frozenset[str
     return frozenset(dice.choice(parts or [()]))
 
 
-def call_tensors(arguments: dict[str, Any], upstream: torch.Tensor) -> dict[str, torch.Tensor]:
+def call_tensors(arguments: dict[str, Any], grad_output: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return the tensors among a call's arguments, and the upstream gradient, by name."""
     tensors = {name: v for name, v in arguments.items() if isinstance(v, torch.Tensor)}
-    return {**tensors, "upstream": upstream}
+    return {**tensors, "upstream": grad_output}
 
 
 def _solved(
-    op: Op[Any], case: Case, arguments: dict[str, Any], upstream: torch.Tensor, frugal: bool
+    op: Op[Any], case: Case, arguments: dict[str, Any], grad_output: torch.Tensor, low_memory: bool
 ) -> Solved:
     """Return the oracle's results of one draw, and eager's error on each."""
     gradients = "backward" in case.directions
-    truth = oracle.truth(op, arguments, upstream, gradients)
-    if frugal:
+    truth = oracle.truth(op, arguments, grad_output, gradients)
+    if low_memory:
         truth = {name: tensor.cpu() for name, tensor in truth.items()}
-    eager = oracle.eager(op, arguments, upstream, gradients)
+    eager = oracle.eager(op, arguments, grad_output, gradients)
     budgets = {
-        name: budget_of(eager[name], right, case.sliced, upstream.device)
+        name: budget_of(eager[name], right, case.sliced, grad_output.device)
         for name, right in truth.items()
     }
     return truth, budgets

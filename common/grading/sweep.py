@@ -24,8 +24,8 @@ import torch
 from common.draws import Draws, entropy
 from common.errors import Kind, ServerEnded, UserError, is_out_of_memory, out_of_memory
 from common.grading.fork_server import ForkServer
-from common.grading.grade import grade
-from common.grading.memory import IDLE, Footprint, Memory, Room
+from common.grading.grade import grade_case
+from common.grading.memory import IDLE, DeviceMemory, Footprint, MemoryBudget
 from common.grading.problem import Problem, make_problem
 from common.grading.sharing import check_sharing
 from common.grading.worker import Worker
@@ -33,9 +33,9 @@ from common.paths import PEERS
 from common.processes import cores
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
-from common.verdicts import ALONE, ENDED, Verdict
+from common.verdicts import ENDED, ISOLATED_TOO, Verdict
 
-LIVES = 2
+CRASH_LIMIT = 2
 """Cases in a row in which a solution's process ends, after which it is not run again."""
 MOST_AT_ONCE = 16
 """Cases that are graded at the same time, however many cores there are."""
@@ -52,7 +52,7 @@ class Role(enum.Enum):
 
     BASELINE = enum.auto()
     """It is timed beside each solution."""
-    STAND_IN = enum.auto()
+    REFERENCE = enum.auto()
     """It is asked in a solution's place, to find whose fault a failure is."""
 
 
@@ -79,17 +79,17 @@ class Graded:
     @property
     def ran_out(self) -> str:
         """Return the reason if the solution lacked the GPU's memory, else nothing."""
-        return next((each.reason for each in self.verdicts.values() if each.ran_out), "")
+        return next((verdict.reason for verdict in self.verdicts.values() if verdict.ran_out), "")
 
     @property
     def timed_out(self) -> bool:
         """Whether no answer came in time."""
-        return any(each.verdict == "TIMEOUT" for each in self.verdicts.values())
+        return any(verdict.verdict == "TIMEOUT" for verdict in self.verdicts.values())
 
     @property
     def doubtful(self) -> bool:
         """Whether others may have caused the failure."""
-        killed = any(each.killed for each in self.verdicts.values())
+        killed = any(verdict.killed for verdict in self.verdicts.values())
         return killed or bool(self.ran_out) or (self.timed_out and self.accompanied)
 
 
@@ -102,7 +102,7 @@ class TooLarge:
     reason: str
 
 
-class _Doubt(NamedTuple):
+class _Recheck(NamedTuple):
     """A solution's case that is to be asked again, alone."""
 
     case: Case
@@ -111,7 +111,7 @@ class _Doubt(NamedTuple):
     """Whether no answer came in time beside others."""
 
 
-class _Run(NamedTuple):
+class _GradeArguments(NamedTuple):
     """The arguments that all cases of one call of `Sweep.grade` share."""
 
     op: Op[Any]
@@ -122,7 +122,7 @@ class _Run(NamedTuple):
 class _Pending(NamedTuple):
     """A case under way: the job of each solution, and the bytes of the GPU for all of them."""
 
-    jobs: list[Future[Graded | _Doubt]]
+    jobs: list[Future[Graded | _Recheck]]
     needed: int
 
     @property
@@ -141,8 +141,8 @@ class Sweep:
         deadline: float | None = None,
         overlap: bool | None = None,
         server: ForkServer | None = None,
-        memory: Memory | None = None,
-        grade: Grade = grade,
+        memory: DeviceMemory | None = None,
+        grade: Grade = grade_case,
     ) -> None:
         """Start a fork server, unless one is given, and no worker yet.
 
@@ -164,7 +164,7 @@ class Sweep:
         self._verdicts = grade
         self._owns_server = server is None
         self._server = ForkServer(device, quiet) if server is None else server
-        self.room = Room(memory or Memory.of(device))
+        self.memory_budget = MemoryBudget(memory or DeviceMemory.of(device))
         if self._owns_server and device == "cuda":
             try:
                 check_sharing(self._server)
@@ -194,14 +194,14 @@ class Sweep:
         for worker in self._workers.values():
             worker.close()
 
-    def worker(self, solution: Solution, lane: int | Role = 0) -> Worker:
-        """Return the solution's worker; cases that are graded at the same time have a lane each."""
-        if (solution, lane) not in self._workers:
-            limit = self.room.memory.limit if self.device == "cuda" else None
+    def worker(self, solution: Solution, slot: int | Role = 0) -> Worker:
+        """Return the solution's worker; cases that are graded at the same time have a slot each."""
+        if (solution, slot) not in self._workers:
+            limit = self.memory_budget.memory.limit if self.device == "cuda" else None
             worker = Worker(self._server, solution, self._deadline, limit)
-            self._workers[solution, lane] = worker
-            self.room.workers.append(worker)
-        return self._workers[solution, lane]
+            self._workers[solution, slot] = worker
+            self.memory_budget.workers.append(worker)
+        return self._workers[solution, slot]
 
     def grade(
         self,
@@ -230,18 +230,18 @@ class Sweep:
             cases: The cases.
             solutions: The solutions.
             skip: Whether to leave out a solution on a case.
-            repeats: Further answers to each case; see `grade.grade`.
+            repeats: Further answers to each case; see `grade.grade_case`.
         """
         ours = [solution for solution in solutions if solution.op == op.name]
         cases = list(cases)
         drawn = Draws(entropy(), tuple((case.name, case.kind) for case in cases))
-        run = _Run(op, drawn, repeats)
+        run = _GradeArguments(op, drawn, repeats)
         near = [Footprint.by(op, case) for case in cases if not case.span]  # a far one waits
-        fitting = (self.room.together(each, not self._overlap) for each in near)
-        together, later = min(fitting, default=1), list[_Doubt]()
+        fitting = (self.memory_budget.together(footprint, not self._overlap) for footprint in near)
+        together, later = min(fitting, default=1), list[_Recheck]()
         for start in range(0, len(ours), together):
             for found in self._first_phase(run, cases, ours[start : start + together], skip):
-                if isinstance(found, _Doubt):
+                if isinstance(found, _Recheck):
                     later.append(found)
                 else:
                     yield found
@@ -251,55 +251,55 @@ class Sweep:
 
     def _first_phase(
         self,
-        run: _Run,
+        run: _GradeArguments,
         cases: Iterable[Case],
         ours: Sequence[Solution],
         skip: Callable[[Solution, Case], bool],
-    ) -> Iterator[Graded | _Doubt]:
-        lanes, ahead = self._lanes(len(ours))
+    ) -> Iterator[Graded | _Recheck]:
+        slots, ahead = self._slots(len(ours))
         # the last one first: its process runs, with shared memory of about the size
         free, pending = {each: LifoQueue[Worker]() for each in ours}, deque[_Pending]()
-        for solution, lane in itertools.product(ours, range(lanes)):
-            free[solution].put(self.worker(solution, lane))
+        for solution, slot in itertools.product(ours, range(slots)):
+            free[solution].put(self.worker(solution, slot))
         for case in cases:
             footprint = Footprint.by(run.op, case)
-            while self._is_full(pending, ahead, Room.needed(footprint, len(ours))):
+            while self._is_full(pending, ahead, MemoryBudget.needed(footprint, len(ours))):
                 yield from self._results(pending)
             if due := [free[solution] for solution in ours if not skip(solution, case)]:
                 jobs = self._started(run, case, due)
-                pending.append(_Pending(jobs, Room.needed(footprint, len(due))))
+                pending.append(_Pending(jobs, MemoryBudget.needed(footprint, len(due))))
         while pending:
             yield from self._results(pending)
         if self.device == "cuda":  # the next op's workers need the memory
-            for solution, lane in itertools.product(ours, range(lanes)):
-                self.worker(solution, lane).release()
+            for solution, slot in itertools.product(ours, range(slots)):
+                self.worker(solution, slot).release()
 
-    def _lanes(self, solutions: int) -> tuple[int, int]:
+    def _slots(self, solutions: int) -> tuple[int, int]:
         """Return how many cases are graded at once, and how many are under way, at most.
 
-        Fewer where the GPU's memory does not hold so many. A case under way beyond the lanes has
+        Fewer where the GPU's memory does not hold so many. A case under way beyond the slots has
         its problem made, and a solution's worker that is done with one begins with the next.
         """
         if not self._overlap:  # without a GPU nothing is compiled
-            lanes = 1 if self.device == "cpu" else min(AHEAD, self._cores)
-            return lanes, lanes
-        lanes = max(self._cores // max(solutions, 1), 1)
-        return lanes, 2 * lanes
+            slots = 1 if self.device == "cpu" else min(AHEAD, self._cores)
+            return slots, slots
+        slots = max(self._cores // max(solutions, 1), 1)
+        return slots, 2 * slots
 
     def _is_full(self, pending: Sequence[_Pending], ahead: int, needed: int) -> bool:
         """Return whether no further case may start: there are enough, or it needs more memory."""
         running = [each.needed for each in pending if not (self._overlap and each.done)]
         if len(running) >= ahead or len(pending) == LATE:
             return True
-        return bool(running) and needed + sum(running) > self.room.memory.budget - IDLE
+        return bool(running) and needed + sum(running) > self.memory_budget.memory.budget - IDLE
 
     def _started(
-        self, run: _Run, case: Case, due: Iterable[LifoQueue[Worker]]
-    ) -> list[Future[Graded | _Doubt]]:
+        self, run: _GradeArguments, case: Case, due: Iterable[LifoQueue[Worker]]
+    ) -> list[Future[Graded | _Recheck]]:
         """Have the problem made, and each solution's next free worker asked."""
         problem = self._makers.submit(self._problem, run, case)
 
-        def ask(free: LifoQueue[Worker]) -> Graded | _Doubt:
+        def ask(free: LifoQueue[Worker]) -> Graded | _Recheck:
             problem.exception()  # waits, before a worker is taken; `wait` would miss a cancellation
             worker = free.get()
             try:
@@ -307,10 +307,10 @@ class Sweep:
             finally:
                 free.put(worker)
 
-        return [self._graders.submit(ask, each) for each in due]
+        return [self._graders.submit(ask, queue) for queue in due]
 
-    def _results(self, pending: deque[_Pending]) -> list[Graded | _Doubt]:
-        """Return the results of the oldest case, or wait until another one makes a lane free.
+    def _results(self, pending: deque[_Pending]) -> list[Graded | _Recheck]:
+        """Return the results of the oldest case, or wait until another one makes a slot free.
 
         Where they may be timed, return those of all: nothing is under way then.
         """
@@ -324,13 +324,13 @@ class Sweep:
         return [job.result() for each in several for job in each.jobs]
 
     def _asked(
-        self, run: _Run, case: Case, problem: Future[Problem], worker: Worker
-    ) -> Graded | _Doubt:
+        self, run: _GradeArguments, case: Case, problem: Future[Problem], worker: Worker
+    ) -> Graded | _Recheck:
         """Return a worker's verdicts on a case, unless something else may be behind them."""
         found = None
         try:
             made = problem.result()
-            with self.room.taken(worker, Footprint.by(run.op, case)):
+            with self.memory_budget.taken(worker, Footprint.by(run.op, case)):
                 found = self._grade(made, worker, run.repeats)
         except ServerEnded:
             if self._server.interrupted:
@@ -341,62 +341,68 @@ class Sweep:
                 raise
         if found and not found.doubtful:
             return found
-        return _Doubt(case, worker, bool(found and found.timed_out))
+        return _Recheck(case, worker, bool(found and found.timed_out))
 
     # --- one by one -------------------------------------------------------------------------------
 
-    def _second_phase(self, run: _Run, later: Iterable[_Doubt]) -> Iterator[Graded | TooLarge]:
+    def _second_phase(
+        self, run: _GradeArguments, later: Iterable[_Recheck]
+    ) -> Iterator[Graded | TooLarge]:
         """Yield what each case comes to with nothing else alive, once where it does not fit."""
         too_large: set[Case] = set()
-        for each in later:
-            self._ends[each.worker.solution].clear()
-        for each in later:
-            if each.case not in too_large:
-                found = self._again(run, each)
+        for recheck in later:
+            self._ends[recheck.worker.solution].clear()
+        for recheck in later:
+            if recheck.case not in too_large:
+                found = self._again(run, recheck)
                 if isinstance(found, TooLarge):
                     too_large.add(found.case)
                 yield found
 
-    def _again(self, run: _Run, doubt: _Doubt) -> Graded | TooLarge:
+    def _again(self, run: _GradeArguments, recheck: _Recheck) -> Graded | TooLarge:
         """Return the verdicts, or that the case does not fit the device.
 
-        Where the harness itself runs out of memory, the problem is made again as a frugal one. A
+        Where the harness itself runs out of memory, the problem is made again with low memory. A
         solution that runs out does not get that: it asks less of a solution.
         """
-        case, worker = doubt.case, doubt.worker
+        case, worker = recheck.case, recheck.worker
         ends = self._ends[worker.solution]
-        if doubt.timed_out and not ends:
+        if recheck.timed_out and not ends:
             ends.append(None)  # the same again is the second in a row
-        found = self._alone(run, case, worker)
+        found = self._isolated(run, case, worker)
         if isinstance(found, TooLarge):
-            found = self._alone(run, case, worker, frugal=True)
+            found = self._isolated(run, case, worker, low_memory=True)
         if reason := found.reason if isinstance(found, TooLarge) else found.ran_out:
-            stand_in = self.worker(eager_of(run.op), Role.STAND_IN)
-            eager = self._alone(run, case, stand_in, frugal=True)
-            stand_in.close()
+            reference = self.worker(eager_of(run.op), Role.REFERENCE)
+            eager = self._isolated(run, case, reference, low_memory=True)
+            reference.close()
             if isinstance(eager, TooLarge) or eager.ran_out:
                 return TooLarge(run.op, case, reason)
             if isinstance(found, TooLarge):
                 return _failed(worker, eager.problem, f"{reason} beside it")
         assert isinstance(found, Graded)
         killed = {
-            direction: dataclasses.replace(each, reason=f"{each.reason}, {ALONE}", kind=Kind.NONE)
+            direction: dataclasses.replace(
+                each, reason=f"{each.reason}, {ISOLATED_TOO}", kind=Kind.NONE
+            )
             for direction, each in found.verdicts.items()
             if each.killed
         }
-        told = dataclasses.replace(found, verdicts=found.verdicts | killed)
+        confirmed = dataclasses.replace(found, verdicts=found.verdicts | killed)
         if ends and ends[-1] is found:
-            ends[-1] = told
-        return told
+            ends[-1] = confirmed
+        return confirmed
 
-    def _alone(
-        self, run: _Run, case: Case, worker: Worker, frugal: bool = False
+    def _isolated(
+        self, run: _GradeArguments, case: Case, worker: Worker, low_memory: bool = False
     ) -> Graded | TooLarge:
         """Return the verdicts with nothing else alive, or that the harness runs out of memory."""
         try:
-            with self.room.alone(worker):
-                problem = self._problem(run, case, frugal)
-                self.room.make(sys.maxsize, keep=[])  # what the oracle has left in the cache
+            with self.memory_budget.isolated(worker):
+                problem = self._problem(run, case, low_memory)
+                self.memory_budget.make(
+                    sys.maxsize, keep=[]
+                )  # what the oracle has left in the cache
                 return self._grade(problem, worker, run.repeats)
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -405,12 +411,12 @@ class Sweep:
 
     # --- one case ---------------------------------------------------------------------------------
 
-    def _problem(self, run: _Run, case: Case, frugal: bool = False) -> Problem:
-        """Make the problem: a frugal one, or as the budget allows; the same each time."""
+    def _problem(self, run: _GradeArguments, case: Case, low_memory: bool = False) -> Problem:
+        """Make the problem, with low memory or as the budget allows; the same each time."""
         footprint = Footprint.by(run.op, case)
-        frugal = frugal or footprint.frugal(self.room.memory.budget)
-        self.room.make_for_problem(footprint)
-        return make_problem(run.op, case, run.draws, self.device, frugal)
+        low_memory = low_memory or footprint.low_memory(self.memory_budget.memory.budget)
+        self.memory_budget.make_for_problem(footprint)
+        return make_problem(run.op, case, run.draws, self.device, low_memory)
 
     def _grade(self, problem: Problem, worker: Worker, repeats: int) -> Graded:
         """Return the verdicts; of a solution that is not run any more, those of one of its ends.
@@ -418,8 +424,8 @@ class Sweep:
         Raises:
             ServerEnded: The fork server ended, or has done so in the latest cases.
         """
-        ends, deaths = self._ends[worker.solution], worker.deaths
-        if len(latest := [*ends]) >= LIVES:  # another lane may change them
+        ends, crashes = self._ends[worker.solution], worker.crashes
+        if len(latest := [*ends]) >= CRASH_LIMIT:  # another slot may change them
             end = next((each for each in latest if each and each.doubtful), latest[-1])
             if end is None:
                 raise ServerEnded
@@ -429,12 +435,12 @@ class Sweep:
         finally:
             if self.device == "cuda" and problem.case.span:  # the next one needs the memory
                 worker.release()
-        found = Graded(worker, problem.outline, verdicts, self.room.has_company(worker))
-        if worker.deaths > deaths and not all(each.fine for each in verdicts.values()):
-            ends.append(found)
+        graded = Graded(worker, problem.summary, verdicts, self.memory_budget.has_company(worker))
+        if worker.crashes > crashes and not all(verdict.fine for verdict in verdicts.values()):
+            ends.append(graded)
         else:
             ends.clear()
-        return found
+        return graded
 
 
 def threads(count: int) -> ThreadPoolExecutor:
@@ -457,20 +463,23 @@ def _failed(worker: Worker, problem: Problem, reason: str) -> Graded:
     """Return the failure of a case for which there is memory, but not beside the solution."""
     names = worker.solution.name, problem.op.name, problem.case.name
     verdicts = {
-        each: Verdict(*names, each, "RUNTIME_ERROR", reason, kind=Kind.OUT_OF_MEMORY)
-        for each in problem.case.directions
+        direction: Verdict(*names, direction, "RUNTIME_ERROR", reason, kind=Kind.OUT_OF_MEMORY)
+        for direction in problem.case.directions
     }
     return Graded(worker, problem, verdicts)
 
 
 def _not_run(problem: Problem, worker: Worker, ended: Graded) -> Graded:
     """Return the verdicts of a solution that is not run any more, by one of its latest ends."""
-    several = [each for each in ended.verdicts.values() if not each.fine]
+    several = [verdict for verdict in ended.verdicts.values() if not verdict.fine]
     end = next((each for each in several if each.verdict in ENDED), several[0])
     end = dataclasses.replace(
         end,
         case=problem.case.name,
-        reason=f"not run again after {LIVES} such ends: {end.reason}",
+        reason=f"not run again after {CRASH_LIMIT} such ends: {end.reason}",
     )
-    verdicts = {each: dataclasses.replace(end, direction=each) for each in problem.case.directions}
-    return Graded(worker, problem.outline, verdicts, ended.accompanied)
+    verdicts = {
+        direction: dataclasses.replace(end, direction=direction)
+        for direction in problem.case.directions
+    }
+    return Graded(worker, problem.summary, verdicts, ended.accompanied)

@@ -11,7 +11,7 @@ import torch
 
 from common import ops
 from common.errors import UserError
-from common.grading.memory import GIB, Footprint, Memory
+from common.grading.memory import GIB, DeviceMemory, Footprint
 from common.solutions import Solution
 from common.spec import Case, Op, Tier
 
@@ -46,7 +46,7 @@ def tier_cases(
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
     whole = ops.whole(solution.op for solution in solutions)
     for op in whole:
-        memory = Memory.of(device, budget).budget
+        memory = DeviceMemory.of(device, budget).budget
         listed = ops.cases(op, tier, device, alone=len(whole) == 1)
         every = [case for case in listed if _has(case, device)]
         cases = [case for case in every if not case.span or _holds(memory, op, case)]

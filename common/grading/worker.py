@@ -1,4 +1,4 @@
-"""The harness's hold on one solution's process: requests, deadlines, deaths and new starts.
+"""The harness's hold on one solution's process: requests, deadlines, crashes and new starts.
 
 A fork server imports torch and triton once and runs neither; each worker's process is forked from
 it and answers each request with one reply. The other side is `common/sandbox/`.
@@ -49,7 +49,7 @@ class Died(Failure):
     """The process did not reply and was ended; `verdict` is CRASHED, TIMEOUT or TAMPERED."""
 
 
-class State(enum.Enum):
+class WorkerState(enum.Enum):
     """The state of a worker."""
 
     UNSTARTED = "no process: the next request starts one"
@@ -58,7 +58,7 @@ class State(enum.Enum):
 
 
 class Worker:
-    """One solution's process, started at the first request and again after each death."""
+    """One solution's process, started at the first request and again after each crash."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class Worker:
         """
         self.solution = solution
         self.deadline = deadline or DEADLINE[server.device]
-        self.state = State.UNSTARTED
+        self.state = WorkerState.UNSTARTED
         self._refusal: Reply = {}
-        self.is_alone, self._memory = False, memory
+        self.is_isolated, self._memory = False, memory
         self._server = server
         self._pids = (0, 0)  # of the fork server, and of the process
         self._connection: socket.socket | None = None
@@ -88,15 +88,15 @@ class Worker:
         """Of memory that is no longer shared, the mappings that the process has kept."""
         self.changes = 0
         """Counts the starts and ends of the process and of its shared memory."""
-        self.deaths = 0
+        self.crashes = 0
         """The ends of its processes that the harness did not mean."""
 
     def ask(self, request: Request) -> Reply:
-        """Return the reply to a request; a death is a reply with its verdict and reason."""
+        """Return the reply to a request; a crash is a reply with its verdict and reason."""
         try:
             return self.call(request)
-        except Died as death:
-            return death.reply
+        except Died as crash:
+            return crash.reply
 
     def call(self, request: Request) -> Reply:
         """Return the reply to a request, with `verdict` and `reason` where the solution failed.
@@ -105,23 +105,23 @@ class Worker:
             Died: No reply came; the next call starts another process.
             ServerEnded: The fork server ended meanwhile; see `alone`.
         """
-        if self.state is State.UNSTARTED:
+        if self.state is WorkerState.UNSTARTED:
             self._start()
-        if self.state is State.REFUSED:
+        if self.state is WorkerState.REFUSED:
             return self._refusal
         if self._arena:
             self._arena.settle()
         return self._exchange(request)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def isolated(self) -> Iterator[None]:
         """Blame the fork server's end on this solution, since no other is asked meanwhile."""
         self.refresh()
-        before, self.is_alone = self.is_alone, True
+        before, self.is_isolated = self.is_isolated, True
         try:
             yield
         finally:
-            self.is_alone = before
+            self.is_isolated = before
 
     @property
     def pid(self) -> int:
@@ -131,7 +131,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether the process has not ended since the last request."""
-        return self.state is State.ALIVE
+        return self.state is WorkerState.ALIVE
 
     @property
     def shared(self) -> int:
@@ -178,7 +178,7 @@ class Worker:
 
     def _start(self) -> None:
         *pids, self._connection = self._server.fork()
-        self._pids, self.state = (pids[0], pids[1]), State.ALIVE
+        self._pids, self.state = (pids[0], pids[1]), WorkerState.ALIVE
         self.changes += 1
         if self._arena:
             self._share()
@@ -190,13 +190,13 @@ class Worker:
 
     def _refuse(self, reply: Reply) -> None:
         """Answer every request with this from now on."""
-        self.state, self._refusal = State.REFUSED, reply
+        self.state, self._refusal = WorkerState.REFUSED, reply
 
     def _share(self) -> None:
         assert self._arena
         reply = self._exchange(wire.Share(ticket=self._arena.ticket()), self._arena.fds)
         if reply.get("verdict"):
-            raise Died.told(reply)
+            raise Died.from_reply(reply)
 
     def _exchange(self, request: Request, fds: Sequence[int] = ()) -> Reply:
         assert self._connection
@@ -209,7 +209,7 @@ class Worker:
             reply["reason"] = printable(str(reply["reason"]))
         if answer.ended:  # the process can answer nothing more
             self.renew()
-            self.deaths += 1
+            self.crashes += 1
         elif reply.get("verdict") == "TAMPERED":  # no later reply counts
             self.renew()
             self._refuse(reply)
@@ -224,12 +224,12 @@ class Worker:
         try:
             code = self._stop()
         except ServerEnded as ended:
-            if not self.is_alone:
+            if not self.is_isolated:
                 return ended
-            death = Died("TAMPERED", "it ended the fork server, which other solutions need too")
-            self._refuse(death.reply)
-            return death
-        self.deaths += 1
+            crash = Died("TAMPERED", "it ended the fork server, which other solutions need too")
+            self._refuse(crash.reply)
+            return crash
+        self.crashes += 1
         if reason:
             return Died(verdict, reason)
         kind = Kind.KILLED if code == -signal.SIGKILL else Kind.NONE
@@ -240,7 +240,7 @@ class Worker:
         if self._connection is None:
             return 0
         self._connection.close()
-        self._connection, self.state = None, State.UNSTARTED
+        self._connection, self.state = None, WorkerState.UNSTARTED
         try:
             return self._server.reap(*self._pids)
         finally:

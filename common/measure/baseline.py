@@ -2,7 +2,7 @@
 
 Nothing that a solution leaves on in its own process (anomaly mode, say) reaches the unit of every
 speed. Work that it leaves on the GPU does; a probe shows it. The probe is fixed small work, timed
-before and after each turn and held against its time at the start of the run, when no solution had
+before and after each round and held against its time at the start of the run, when no solution had
 run.
 
 Eager's process stays ready for both directions of a case, for as long as solutions are timed on it.
@@ -21,8 +21,8 @@ from common.errors import Kind, ServerEnded, UserError, kind_of
 from common.grading.problem import Problem
 from common.grading.worker import Worker
 from common.measure.cores import kept_on, quickest
-from common.measure.timed_process import Failed, LaidCalls, TimedProcess, lay_calls, probe
-from common.measure.turns import Samples, Turns
+from common.measure.sampling import GroupSampler, Samples
+from common.measure.timed_process import Failed, StagedCalls, TimedProcess, probe, stage_calls
 from common.spec import ByClock, Case, Direction
 from common.stats import median
 
@@ -31,9 +31,9 @@ STATES = {"gpu": "slow_probes", "host": "slow_host_probes"}
 SLOW = {"gpu": 1.25, "host": 1.5}
 """The ratio of a probe's time to its calibrated time from which on it is slow, by clock."""
 CALIBRATION, LOOK = 30, 3
-"""Samples of the probe when it is calibrated, and beside a turn; their median counts."""
+"""Samples of the probe when it is calibrated, and beside a round; their median counts."""
 TRIES, PAUSE = 10, 0.02
-"""How often a turn is taken in all, how often it waits for a quick probe, and the seconds of each
+"""How often a round is taken in all, how often it waits for a quick probe, and the seconds of each
 such wait."""
 
 
@@ -66,12 +66,12 @@ def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:
 
 
 @dataclass
-class Ready:
+class PreparedCase:
     """A case that eager's process is ready for, in one direction or in both."""
 
     case: Case
-    frugal: bool
-    laid: LaidCalls
+    low_memory: bool
+    staged: StagedCalls
     changes: int = 0
     """`Worker.changes` when it got ready: a change has undone that."""
     timed: dict[Direction, TimedProcess] = field(default_factory=dict)
@@ -82,24 +82,24 @@ class Baseline:
     """Eager's process for one op, and its timed case."""
 
     def __init__(
-        self, worker: Worker, calibrated: dict[ByClock, float], stand_in: Worker | None = None
+        self, worker: Worker, calibrated: dict[ByClock, float], reference: Worker | None = None
     ) -> None:
         """Take eager's worker, and the probe's times where nothing disturbs it.
 
-        `stand_in` is another worker of eager, to be timed in a solution's place.
+        `reference` is another worker of eager, to be timed in a solution's place.
         """
-        self.worker, self.calibrated, self.stand_in = worker, calibrated, stand_in or worker
+        self.worker, self.calibrated, self.reference = worker, calibrated, reference or worker
         self.patient = True
         """Whether a slow probe stops the clock; otherwise it is counted."""
         self.slow_probes: Counter[str] = Counter()
-        """The turns beside which a probe stayed slow, as a row states them."""
-        self._ready: Ready | None = None
+        """The rounds beside which a probe stayed slow, as a row states them."""
+        self._ready: PreparedCase | None = None
         self._direction: Direction = "forward"
 
-    def begin(self, problem: Problem, direction: Direction, frugal: bool = False) -> None:
+    def begin(self, problem: Problem, direction: Direction, low_memory: bool = False) -> None:
         """Get ready to time eager and the limits of a case, where they are not from another row.
 
-        With `frugal`, the process holds its inputs alone between its turns.
+        With `low_memory`, the process holds its inputs alone between its rounds.
 
         Raises:
             BaselineFailed: Eager cannot be run on the case.
@@ -110,28 +110,28 @@ class Baseline:
         with eagers_own_faults():
             if (
                 ready is None
-                or (ready.case, ready.frugal) != (problem.case, frugal)
+                or (ready.case, ready.low_memory) != (problem.case, low_memory)
                 or self.worker.changes != ready.changes
             ):
                 self.worker.release()
-                laid = lay_calls(problem.op, problem.case, problem.device, self.worker, 1)
-                ready = Ready(problem.case, frugal, laid)
+                staged = stage_calls(problem.op, problem.case, problem.device, self.worker, 1)
+                ready = PreparedCase(problem.case, low_memory, staged)
             if direction not in ready.timed:
                 work = problem.op.timed_work(problem.case, direction)
                 ready.timed[direction] = TimedProcess(
                     self.worker,
-                    ready.laid,
+                    ready.staged,
                     direction,
                     {"copy_bytes": work.bytes, "products": work.products,
                      "dtype": problem.case.dtype},
-                    frugal=frugal,
-                    beside=bool(ready.timed),
+                    low_memory=low_memory,
+                    keep_other=bool(ready.timed),
                 )  # fmt: skip
         ready.changes = self.worker.changes
         self._ready = ready
 
     @property
-    def ready(self) -> Ready:
+    def ready(self) -> PreparedCase:
         """Return the case that the process is ready for."""
         assert self._ready is not None, "the baseline has begun nothing"
         return self._ready
@@ -140,10 +140,10 @@ class Baseline:
     def _timed(self) -> TimedProcess:
         return self.ready.timed[self._direction]
 
-    def turns(self, names: Sequence[str], clock: ByClock, burst: int = 1) -> Turns:
+    def group_sampler(self, names: Sequence[str], clock: ByClock, burst: int = 1) -> GroupSampler:
         """Return a function that takes samples of some of `eager`, `copy` and `dense`.
 
-        They are taken in a random order, with the probe before and after each turn. Turns beside
+        They are taken in a random order, with the probe before and after each round. Rounds beside
         which it is slow are taken again once it is quick. The function raises Disturbed where it
         stays slow, and BaselineFailed.
         """
@@ -151,7 +151,7 @@ class Baseline:
         def between_probes(rounds: int) -> Samples:
             for _ in range(TRIES):
                 samples, probes = self._take(names, clock, rounds, burst)
-                slow = any(self._is_slow(clock, median(each)) for each in probes)
+                slow = any(self._is_slow(clock, median(probe)) for probe in probes)
                 if not slow or not self.patient:
                     break
                 self._await_quick_probe(clock)
@@ -167,7 +167,7 @@ class Baseline:
         order = random.sample(names, len(names))
         look = LOOK if clock in self.calibrated else 0
         with eagers_own_faults():
-            samples, probes = self._timed.turns(
+            samples, probes = self._timed.sample_together(
                 [_in_its_process(name) for name in order],
                 clock=clock, rounds=rounds, burst=burst, look=look,
             )  # fmt: skip
@@ -176,11 +176,11 @@ class Baseline:
     def _await_quick_probe(self, clock: ByClock) -> None:
         """Wait until the probe is quick, or raise Disturbed."""
         for _ in range(TRIES):
-            beside = self.slow_probe(clock)
-            if beside is None:
+            microseconds = self.slow_probe(clock)
+            if microseconds is None:
                 return
             time.sleep(PAUSE)
-        raise Disturbed(clock, beside or 0.0)
+        raise Disturbed(clock, microseconds or 0.0)
 
     def _is_slow(self, clock: ByClock, microseconds: float) -> bool:
         return microseconds > SLOW[clock] * self.calibrated[clock]
@@ -210,7 +210,7 @@ class Baseline:
         """Return the sustained microseconds of eager and the dense products, once per case.
 
         Args:
-            times: The times in microseconds that are expected, by contestant.
+            times: The times in microseconds that are expected, by timed callable.
         """
         known = self.ready.sustained
         if self._direction not in known:
@@ -235,7 +235,7 @@ class Baseline:
 
 
 def _in_its_process(name: str) -> str:
-    """Return the name that eager's process has for a contestant: eager is its solution."""
+    """Return the name that eager's process has for a timed callable: eager is its solution."""
     return "solution" if name == "eager" else name
 
 

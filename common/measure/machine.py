@@ -18,11 +18,13 @@ from common.grading.memory import GIB
 from common.measure.limits import MEASURED
 from common.paths import COMMON
 from common.peaks import peak_of
-from common.records.runs import INTERPRETER, Place, folder_of
+from common.records.runs import INTERPRETER, DeviceInfo, folder_of
 from common.solutions import Solution, imported, package_of
 
 
-def place(device: Literal["cpu", "cuda"], solutions: Iterable[Solution], budget: int) -> Place:
+def device_info(
+    device: Literal["cpu", "cuda"], solutions: Iterable[Solution], budget: int
+) -> DeviceInfo:
     """Return the device of this process.
 
     Args:
@@ -31,7 +33,7 @@ def place(device: Literal["cpu", "cuda"], solutions: Iterable[Solution], budget:
         budget: The bytes of a GPU that may be taken.
     """
     timed = device == "cuda"
-    return Place(
+    return DeviceInfo(
         device=device,
         name=device_name(device),
         node=socket.gethostname(),
@@ -104,7 +106,7 @@ HARNESS = (
 """The files that grade and time, by folder: a new file in one of these folders is one of them."""
 OF_EVERY_OP = ("__init__", "_draw")
 """The modules of `common/ops` that grade and time, whichever the op."""
-SHOWS = ("cli.py", "__main__.py", "sandbox/alone")
+SHOWS = ("cli.py", "__main__.py", "sandbox/standalone")
 """The files among these that grade and time nothing."""
 
 

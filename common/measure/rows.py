@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from common.errors import out_of_memory
-from common.grading.sweep import LIVES, Graded, Role, Sweep, TooLarge, eager_of
+from common.grading.sweep import CRASH_LIMIT, Graded, Role, Sweep, TooLarge, eager_of
 from common.grading.tiers import repeats
 from common.measure import baseline
 from common.measure.baseline import Baseline
@@ -23,7 +23,7 @@ from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
 from common.verdicts import Verdict
 from common.wire import Reply
 
-PATIENCE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
+TIME_SCALE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
 """The share of the clocks' seconds, and of the further answers to grade, that a case gets; the
 plots' cases are many, and not ranked."""
 Through = Callable[[Iterable[Graded | TooLarge]], Iterable[Graded | TooLarge]]
@@ -40,8 +40,8 @@ class Measured:
     @property
     def verdict(self) -> Verdict:
         """Return the verdict of the row: the grader's, or the clock's where that one failed."""
-        found = self.graded.verdicts[self.row.direction]
-        return dataclasses.replace(found, verdict=self.row.verdict, reason=self.row.reason)
+        verdict = self.graded.verdicts[self.row.direction]
+        return dataclasses.replace(verdict, verdict=self.row.verdict, reason=self.row.reason)
 
 
 class Measurement:
@@ -53,7 +53,7 @@ class Measurement:
         digests: Mapping[Solution, tuple[str, str]],
         run: str = "",
         tier: Tier = "board",
-        patience: float | None = None,
+        time_scale: float | None = None,
         through: Through = iter,
     ) -> None:
         """Measure nothing yet.
@@ -63,11 +63,11 @@ class Measurement:
             digests: For each solution its digest and the harness's, which its rows keep.
             run: The id of the run that the rows are of.
             tier: That of the cases.
-            patience: PATIENCE of the tier by default.
+            time_scale: TIME_SCALE of the tier by default.
             through: Changes what is graded, before it is timed.
         """
         self._sweep, self._run, self._digests, self._tier = sweep, run, digests, tier
-        self._patience = PATIENCE[tier] if patience is None else patience
+        self._time_scale = TIME_SCALE[tier] if time_scale is None else time_scale
         self._through = through
         self._calibrated: dict[ByClock, float] | None = None
         self._baselines: dict[str, Baseline] = {}
@@ -90,9 +90,9 @@ class Measurement:
             cases: The ops, each with some of its cases.
             skip: Whether a solution is not asked a case.
         """
-        again = round(self._patience * repeats(self._tier, self._sweep.device))
+        again = round(self._time_scale * repeats(self._tier, self._sweep.device))
         for op, several in cases:
-            beside, latest = self._baseline(op), None
+            op_baseline, latest = self._baseline(op), None
 
             def leave_out(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
                 return skip(solution, case) or (op.name, case.name) in self._too_large
@@ -100,15 +100,15 @@ class Measurement:
             found = self._sweep.grade(op, several, solutions, leave_out, again)
             for graded in self._through(found):
                 if graded.case != latest:  # eager's memory of the case before
-                    beside.release()
+                    op_baseline.release()
                 latest = graded.case
-                rows = self._rows(graded, beside)
+                rows = self._rows(graded, op_baseline)
                 if isinstance(rows, list):
                     yield rows
                 elif (op.name, latest.name) not in self._too_large:
                     self._too_large.add((op.name, latest.name))
                     yield rows
-            beside.release()
+            op_baseline.release()
 
     def _baseline(self, op: Op[Any]) -> Baseline:
         """Return eager's process for an op; the first call calibrates: no solution has run yet."""
@@ -117,24 +117,24 @@ class Measurement:
             worker = sweep.worker(eager_of(op), Role.BASELINE)
             if self._calibrated is None:
                 self._calibrated = baseline.calibrate(worker, sweep.device)
-            stand_in = sweep.worker(eager_of(op), Role.STAND_IN)
-            self._baselines[op.name] = Baseline(worker, self._calibrated, stand_in)
+            reference = sweep.worker(eager_of(op), Role.REFERENCE)
+            self._baselines[op.name] = Baseline(worker, self._calibrated, reference)
         return self._baselines[op.name]
 
-    def _rows(self, graded: Graded | TooLarge, beside: Baseline) -> list[Measured] | TooLarge:
+    def _rows(self, graded: Graded | TooLarge, op_baseline: Baseline) -> list[Measured] | TooLarge:
         """Return the rows of both directions, or that the case does not fit."""
         if isinstance(graded, TooLarge):
             return graded
         try:
-            return [self._row(graded, direction, beside) for direction in DIRECTIONS]
+            return [self._row(graded, direction, op_baseline) for direction in DIRECTIONS]
         except torch.OutOfMemoryError as error:
             return TooLarge(graded.problem.op, graded.case, out_of_memory(error))
 
-    def _row(self, graded: Graded, direction: Direction, beside: Baseline) -> Measured:
+    def _row(self, graded: Graded, direction: Direction, op_baseline: Baseline) -> Measured:
         found, times = graded.verdicts[direction], Reply()
         verdict, reason = found.verdict, found.reason
         if graded.problem.device == "cuda" and verdict == "PASSED":
-            times = self._times(graded, direction, beside)
+            times = self._times(graded, direction, op_baseline)
             reason = times.get("unmeasured", "")
             if times.get("verdict"):
                 verdict, reason = times["verdict"], f"while timed: {times['reason']}"
@@ -154,14 +154,16 @@ class Measurement:
         gpu, host = times.get("gpu", {}), times.get("host", {})
         return Measured(row, Samples.of(row, gpu, host) if gpu or host else None, graded)
 
-    def _times(self, graded: Graded, direction: Direction, beside: Baseline) -> Reply:
+    def _times(self, graded: Graded, direction: Direction, op_baseline: Baseline) -> Reply:
         """Time a solution, unless its process has ended in the latest times."""
-        ends, deaths = self._ends[graded.solution], graded.worker.deaths
-        if len(ends) >= LIVES:
-            reason = f"not run again after {LIVES} such ends: {ends[-1]['reason']}"
+        ends, crashes = self._ends[graded.solution], graded.worker.crashes
+        if len(ends) >= CRASH_LIMIT:
+            reason = f"not run again after {CRASH_LIMIT} such ends: {ends[-1]['reason']}"
             return {"verdict": ends[-1]["verdict"], "reason": reason}
-        times = time_case(graded, beside, direction, self._sweep.room, self._patience)
-        if times.get("verdict") and graded.worker.deaths > deaths:
+        times = time_case(
+            graded, op_baseline, direction, self._sweep.memory_budget, self._time_scale
+        )
+        if times.get("verdict") and graded.worker.crashes > crashes:
             ends.append(times)
         else:
             ends.clear()

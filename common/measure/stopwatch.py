@@ -1,6 +1,6 @@
 """The harness's own clock, held against the times that a solution's process reports.
 
-The process takes the samples, so Python in it can forge them. Beside each of its turns the harness
+The process takes the samples, so Python in it can forge them. Beside each of its rounds the harness
 therefore asks for a run of calls, whose number it alone draws, and measures it from request to
 reply. The calls of a round have an input each, and all inputs change before the round, so that no
 call can return an earlier one's results; a run of the changes alone, which follows, is subtracted.
@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 
 from common.draws import below
 from common.measure.cores import Elapsed
-from common.measure.timed_process import TimedProcess, Turn
+from common.measure.timed_process import Sampler, TimedProcess
 from common.spec import ByClock
 
 SLACK = 1.3
@@ -43,9 +43,9 @@ RUN = 1000.0
 """The least microseconds of the calls of a run, by the time that the process reports. Others on the
 machine disturb a run as short as a sample no more often than they disturb the sample."""
 TRIES = 30
-"""Further runs where those beside the turns are too long: others may have disturbed them all."""
+"""Further runs where those beside the rounds are too long: others may have disturbed them all."""
 ENOUGH = 0.5
-"""Seconds of runs after which no further turn has one beside it: calls take that long."""
+"""Seconds of runs after which no further round has one beside it: calls take that long."""
 QUIET = 0.02
 """The share of a run for which the process and the harness may have waited for a core."""
 
@@ -109,7 +109,7 @@ class Shortest:
 
 
 class Stopwatch:
-    """The shortest times of a call by the harness's clock, over runs beside a process's turns."""
+    """The shortest times of a call by the harness's clock, over runs beside a process's rounds."""
 
     def __init__(self, timed: TimedProcess, ranked_by: ByClock) -> None:
         """Measure nothing yet; the time that ranks the case is the one to be checked."""
@@ -120,8 +120,8 @@ class Stopwatch:
         self.overhead = 0.0
         """The microseconds that the host takes for a call beyond its samples; see `look_longer`."""
 
-    def beside(self, take: Turn) -> Turn:
-        """Return a function that takes a turn and measures a run after it, the first at least."""
+    def followed_by_run(self, take: Sampler) -> Sampler:
+        """Return a function that takes a round and measures a run after it, the first at least."""
 
         def taken(rounds: int) -> list[float]:
             samples = take(rounds)
@@ -145,7 +145,7 @@ class Stopwatch:
     def _run(self, shortest: Shortest, reported: float, wait: bool) -> None:
         rounds = math.ceil(RUN / max(reported, 1.0) / self._timed.inputs) + below(2)
         whole, changes = (
-            self._timed.run_on("solution", rounds, renew=True, run=run, wait=wait)
+            self._timed.throughput_run("solution", rounds, renew=True, run=run, wait=wait)
             for run in (True, False)
         )
         self._spent += whole.wall + changes.wall

@@ -1,4 +1,4 @@
-"""The harness's hold on a process whose calls are timed: its inputs, turns, and long runs.
+"""The harness's hold on a process whose calls are timed: its inputs, rounds, and long runs.
 
 All requests about timed calls are made here; `sandbox/timed.py` answers them.
 """
@@ -18,20 +18,20 @@ from common import wire
 from common.arena import Arena, is_shifted
 from common.draws import below, entropy
 from common.errors import Kind
-from common.grading.exchange import call_of, reserve
+from common.grading.execution import call_of, reserve
 from common.grading.problem import OUTPUT, Drawn, call_tensors
 from common.grading.worker import Worker
 from common.measure.cores import Elapsed, look
 from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
 from common.verdicts import Failure
-from common.wire import Arguments, Reply, Slot
+from common.wire import Arguments, Reply, TensorSlot
 
 FORWARD_ALONE = ("no_grad", "graph")
-"""The contestants that have no gradients."""
+"""The timed callables that have no gradients."""
 KEPT, SMALL = 4, 1 << 20
-"""The turns of each kind of which one call's results are kept, where these have so few bytes; of
-larger ones one turn. Who computes one call of sixteen passes one comparison of sixteen."""
+"""The rounds of each kind of which one call's results are kept, where these have so few bytes; of
+larger ones one round. Who computes one call of sixteen passes one comparison of sixteen."""
 SUSTAINED, TRIAL = 0.5, 0.03
 """Seconds of a sustained run, and of the run before it if a call takes as long as its samples of
 GPU time."""
@@ -39,7 +39,7 @@ Size = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None
 """Bytes, as a record holds them, if they are known."""
 Times = list[Annotated[float, Meta(gt=0, le=sys.float_info.max)]]
 """Samples in microseconds."""
-Turn = Callable[[int], list[float]]
+Sampler = Callable[[int], list[float]]
 """Takes so many samples, in microseconds."""
 
 
@@ -51,7 +51,7 @@ class Failed(Failure):
 
 
 @dataclass(frozen=True)
-class LaidCalls:
+class StagedCalls:
     """Calls of one shape whose inputs lie in the memory shared with a process.
 
     The inputs are there alone. Whoever needs them as they were drawn draws them again.
@@ -61,9 +61,9 @@ class LaidCalls:
     """Returns the inputs of a seed, the same bits each time."""
     arena: Arena
     seeds: list[int]
-    inputs: list[dict[str, Slot]]
+    inputs: list[dict[str, TensorSlot]]
     """Those of each call by name, the upstream gradient's too."""
-    results: dict[str, Slot]
+    results: dict[str, TensorSlot]
     """The memory that the results of one call at a time are kept in."""
     calls: list[Arguments]
 
@@ -79,20 +79,20 @@ class LaidCalls:
         return None
 
 
-def lay_calls(
+def stage_calls(
     op: Op[Any],
     case: Case,
     device: str,
     worker: Worker,
     count: int,
     results: Mapping[str, torch.Tensor] | None = None,
-) -> LaidCalls:
-    """Draw so many calls, each from a seed of its own, and lay them with room for these results."""
+) -> StagedCalls:
+    """Draw and stage so many calls, a seed each, with memory for these results."""
 
     def drawn(seed: int) -> Drawn:
         return draw(op, case, seed, device)
 
-    def lay(call: Drawn, slots: dict[str, Slot]) -> Arguments:
+    def stage(call: Drawn, slots: dict[str, TensorSlot]) -> Arguments:
         for name, tensor in call_tensors(*call).items():
             arena.put(slots[name], tensor)
         return call_of(op, call[0], slots)
@@ -101,15 +101,15 @@ def lay_calls(
     first = drawn(seeds[0])
     several = [results or {}, *[{}] * (count - 1)]
     arena, slots = reserve(worker, [call_tensors(*first)] * count, several)
-    inputs = [each.inputs for each in slots]
-    calls = [lay(first, inputs[0])]
+    inputs = [slot.inputs for slot in slots]
+    calls = [stage(first, inputs[0])]
     del first  # one call's inputs are alive at a time
-    calls += [lay(drawn(seed), each) for seed, each in zip(seeds[1:], inputs[1:], strict=True)]
-    return LaidCalls(drawn, arena, seeds, inputs, slots[0].results, calls)
+    calls += [stage(drawn(seed), each) for seed, each in zip(seeds[1:], inputs[1:], strict=True)]
+    return StagedCalls(drawn, arena, seeds, inputs, slots[0].results, calls)
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptResults:
     """The results of one timed call, and the inputs that it had."""
 
     seed: int
@@ -127,48 +127,49 @@ class TimedProcess:
     def __init__(
         self,
         worker: Worker,
-        laid: LaidCalls,
+        staged: StagedCalls,
         direction: Direction,
         limits: Reply | None = None,
         choices: list[Any] | None = None,
-        frugal: bool = False,
-        beside: bool = False,
+        low_memory: bool = False,
+        keep_other: bool = False,
     ) -> None:
         """Have the process warm up.
 
         Args:
             worker: The worker of the solution, or of eager.
-            laid: The calls that it makes in turn.
+            staged: The calls that it makes in turn.
             direction: `forward`, or `backward` for both.
             limits: See `sandbox.timed.begin_timing`.
             choices: See `sandbox.tunables.force`.
-            frugal: The GPU's memory is scarce: between its turns the process holds inputs alone.
-            beside: The process stays ready for the other direction too.
+            low_memory: The GPU's memory is scarce: between its rounds the process holds inputs
+                alone.
+            keep_other: The process stays ready for the other direction too.
 
         Raises:
             Failed: The solution failed meanwhile.
         """
-        self._worker, self._laid, self.frugal = worker, laid, frugal
-        self.kept: dict[str, list[Kept]] = {}
+        self._worker, self._staged, self.low_memory = worker, staged, low_memory
+        self.kept: dict[str, list[KeptResults]] = {}
         """By kind of call, the results of a few calls of those so far, drawn at random."""
         self._chances: dict[str, int] = {}
         self._backward = direction == "backward"
         self._at: str | None = None
-        """The contestant that is warm, beside which no work is left."""
-        if frugal and torch.cuda.is_available():
+        """The timed callable that is warm, beside which no work is left."""
+        if low_memory and torch.cuda.is_available():
             torch.cuda.empty_cache()  # of what the draws took here
         reply = self._ask(
             wire.BeginTiming(
-                calls=laid.calls,
-                results=list(laid.results.values()),
+                calls=staged.calls,
+                results=list(staged.results.values()),
                 limits=limits,
                 choices=choices,
-                beside=beside,
+                keep_other=keep_other,
                 backward=self._backward,
             )
         )
-        said = reply.get("peak_memory")
-        self.peak_memory = _read(said, Size, "what it reports is no size of memory")
+        reported = reply.get("peak_memory")
+        self.peak_memory = _read(reported, Size, "what it reports is no size of memory")
         """The bytes that a call takes beyond inputs and results, as the process says; None on a
         CPU."""
         self.slow = reply.get("slow") is True
@@ -176,12 +177,14 @@ class TimedProcess:
         its samples are few, and its parts are not timed."""
         self._give_back()
 
-    def turn(self, name: str, clock: ByClock, burst: int = 1) -> Turn:
-        """Return a function that takes samples of one contestant; see `sandbox.clock.Clock`."""
+    def sampler(self, name: str, clock: ByClock, burst: int = 1) -> Sampler:
+        """Return a function that takes samples of one timed callable; see `sandbox.clock.Clock`."""
 
         def take(rounds: int) -> list[float]:
-            said, reply = self._turns([name], clock=clock, rounds=rounds, burst=burst, look=0)
-            samples: Times = _read(said[name], Times, NO_SAMPLES, rounds)
+            reported, reply = self._take_samples(
+                [name], clock=clock, rounds=rounds, burst=burst, look=0
+            )
+            samples: Times = _read(reported[name], Times, NO_SAMPLES, rounds)
             self._keep(name if name in FORWARD_ALONE else "sample", reply)
             self._at = name
             self._give_back()
@@ -192,27 +195,27 @@ class TimedProcess:
     @property
     def inputs(self) -> int:
         """Return the number of inputs that the calls of a round take in turn."""
-        return len(self._laid.calls)
+        return len(self._staged.calls)
 
     def capture(self) -> bool:
         """Return whether the replay of forward's CUDA graphs can be timed, as `graph`."""
         return self._ask(wire.Capture(backward=self._backward)).get("captured") is True
 
-    def run_on(
+    def throughput_run(
         self, name: str, rounds: int, renew: bool = False, run: bool = True, wait: bool = True
     ) -> Elapsed:
-        """Return the time of a long run, by the harness's own clocks; see `Clock.run_on`."""
-        if name != self._at or name != "solution":  # a limit has no memory outside of its turns
+        """Return a long run's time by the harness's own clocks; see `Clock.throughput_run`."""
+        if name != self._at or name != "solution":  # a limit has no memory outside of its rounds
             self._ask(wire.GetReady(name=name, backward=self._backward))
-        request = wire.RunOn(
-            name=name, rounds=rounds, renew=renew, run=run, wait=wait, frugal=self.frugal,
+        request = wire.ThroughputRun(
+            name=name, rounds=rounds, renew=renew, run=run, wait=wait, low_memory=self.low_memory,
             backward=self._backward,
         )  # fmt: skip
         start = look(self._worker.pid)
         reply = self._ask(request)
         elapsed = look(self._worker.pid).since(start)
         if run and wait:
-            self._keep("run on", reply)
+            self._keep("throughput run", reply)
         self._at = name if wait else None  # a run that does not wait may leave work
         self._give_back()
         return elapsed
@@ -226,7 +229,7 @@ class TimedProcess:
         took = expected
         for seconds in (TRIAL, SUSTAINED):
             rounds = max(round(1e6 * seconds / took / self.inputs), 1)
-            took = 1e6 * self.run_on(name, rounds).wall / (rounds * self.inputs)
+            took = 1e6 * self.throughput_run(name, rounds).wall / (rounds * self.inputs)
         return round(took, 2)
 
     def settle(self) -> None:
@@ -240,30 +243,32 @@ class TimedProcess:
         """
         if not self.kept:
             return None
-        said = self._ask(wire.Shifts(backward=self._backward)).get("shifts")
+        reported = self._ask(wire.Shifts(backward=self._backward)).get("shifts")
         none = "it does not say how far its inputs have moved"
-        return self._laid.changed(_read(said, list[int], none, len(self._laid.calls)))
+        return self._staged.changed(_read(reported, list[int], none, len(self._staged.calls)))
 
     def _give_back(self) -> None:
-        if self.frugal:
+        if self.low_memory:
             self._ask(wire.GiveBack(backward=self._backward))
             self._at = None
 
-    def turns(self, names: Sequence[str], **how: Any) -> tuple[dict[str, list[float]], Any]:
-        """Return samples of several contestants, asked at once, and those of the probe between.
+    def sample_together(
+        self, names: Sequence[str], **how: Any
+    ) -> tuple[dict[str, list[float]], Any]:
+        """Return samples of several timed callables, asked at once, and those of the probe between.
 
         Args:
-            names: The contestants, in their order.
-            how: See `sandbox.timed.take_turns`.
+            names: The timed callables, in their order.
+            how: See `sandbox.timed.take_samples`.
         """
-        samples, reply = self._turns(names, **how)
+        samples, reply = self._take_samples(names, **how)
         self._at = names[-1]
         self._give_back()
         return samples, reply["probes"]
 
-    def _turns(self, names: Sequence[str], **how: Any) -> tuple[dict[str, Any], Reply]:
-        """Return what the process says of each contestant's samples, and its whole reply."""
-        reply = self._ask(wire.Turns(names=list(names), **how, backward=self._backward))
+    def _take_samples(self, names: Sequence[str], **how: Any) -> tuple[dict[str, Any], Reply]:
+        """Return what the process says of each timed callable's samples, and its whole reply."""
+        reply = self._ask(wire.TakeSamples(names=list(names), **how, backward=self._backward))
         samples: dict[str, Any] = _read(reply.get("samples"), dict[str, Any], NO_SAMPLES)
         if list(samples) != list(names):
             raise Failed("TAMPERED", NO_SAMPLES)
@@ -272,32 +277,32 @@ class TimedProcess:
     def _ask(self, request: wire.Request) -> Reply:
         reply = self._worker.ask(request)
         if reply.get("verdict"):
-            raise Failed.told(reply)
+            raise Failed.from_reply(reply)
         return reply
 
     def _keep(self, kind: str, reply: Reply) -> None:
-        """Copy the kept results out, each turn's with the same chance to stay."""
-        laid = self._laid
-        if reply.get("kept") is None and (self._worker.solution.peer or not laid.results):
+        """Copy the kept results out, each round's with the same chance to stay."""
+        staged = self._staged
+        if reply.get("kept") is None and (self._worker.solution.peer or not staged.results):
             return  # the prepared call of a peer sees no other inputs
         no_call = "it names no call whose results it kept"
         kept: dict[str, int] = _read(reply.get("kept"), dict[str, int], no_call)
-        if not ({"call", "shift"} <= kept.keys() and 0 <= kept["call"] < len(laid.calls)):
+        if not ({"call", "shift"} <= kept.keys() and 0 <= kept["call"] < len(staged.calls)):
             raise Failed("TAMPERED", no_call)
-        turns = self._chances[kind] = self._chances.get(kind, 0) + 1
-        most = KEPT if sum(slot.nbytes for slot in laid.results.values()) <= SMALL else 1
-        place = turns - 1 if turns <= most else below(turns)
+        rounds = self._chances[kind] = self._chances.get(kind, 0) + 1
+        most = KEPT if sum(slot.nbytes for slot in staged.results.values()) <= SMALL else 1
+        place = rounds - 1 if rounds <= most else below(rounds)
         if place >= most:
             return
         index = kept["call"]
-        names = [name for name in laid.results if name == OUTPUT or kind not in FORWARD_ALONE]
-        results = {name: self._copied(laid.arena.tensor(laid.results[name])) for name in names}
-        changing = laid.calls[index].changing
-        found = Kept(laid.seeds[index], changing, kept["shift"], results)
-        self.kept.setdefault(kind, [])[place : place + 1] = [found]
+        names = [name for name in staged.results if name == OUTPUT or kind not in FORWARD_ALONE]
+        results = {name: self._copied(staged.arena.tensor(staged.results[name])) for name in names}
+        changing = staged.calls[index].changing
+        cache = KeptResults(staged.seeds[index], changing, kept["shift"], results)
+        self.kept.setdefault(kind, [])[place : place + 1] = [cache]
 
     def _copied(self, result: torch.Tensor) -> torch.Tensor:
-        return result.to("cpu" if self.frugal else result.device, copy=True)
+        return result.to("cpu" if self.low_memory else result.device, copy=True)
 
 
 # --- one request by itself ------------------------------------------------------------------------
@@ -320,7 +325,7 @@ def probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
 
 def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
     """Return `{"trace": ...}`, a Chrome trace of a few calls, or a verdict with its reason."""
-    (call,) = lay_calls(op, case, device, worker, 1).calls
+    (call,) = stage_calls(op, case, device, worker, 1).calls
     return worker.ask(wire.Trace(call=call, backward=direction == "backward"))
 
 
@@ -329,14 +334,14 @@ def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: 
 NO_SAMPLES = "its report is no list of the samples that were asked for"
 
 
-def _read(said: Any, form: Any, otherwise: str, count: int | None = None) -> Any:
+def _read(reported: Any, form: Any, otherwise: str, count: int | None = None) -> Any:
     """Return what a process says, in a form that msgspec knows; a list has so many items.
 
     Raises:
         Failed: TAMPERED, where it is something else: the solution wrote it itself.
     """
     try:
-        found = msgspec.convert(said, form)
+        found = msgspec.convert(reported, form)
     except msgspec.ValidationError:
         raise Failed("TAMPERED", otherwise) from None
     if count is not None and len(found) != count:

@@ -1,9 +1,9 @@
 """The times of a solution on one case, beside eager's and the limits'.
 
 The solution's process takes the samples of its own calls (`sandbox/clock.py`), and eager's process
-those of eager and the limits; the harness asks them for turns. No sample is trusted: the results of
-timed calls are compared with the oracle, the median with the device's peak, and the reported time
-with the harness's own stopwatch. RETRIES says what is timed again.
+those of eager and the limits; the harness asks them for rounds. No sample is trusted: the results
+of timed calls are compared with the oracle, the median with the device's peak, and the reported
+time with the harness's own stopwatch. RETRIES says what is timed again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import torch
 from common.arena import shifted
 from common.errors import Kind, is_out_of_memory, kind_of, out_of_memory
 from common.grading import oracle
-from common.grading.exchange import result_slots
-from common.grading.memory import Footprint, Room
+from common.grading.execution import result_slots
+from common.grading.memory import Footprint, MemoryBudget
 from common.grading.problem import OUTPUT, Problem
 from common.grading.sweep import Graded
 from common.grading.tolerance import check_values
@@ -33,13 +33,20 @@ from common.grading.worker import Worker
 from common.measure import device, limits
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, eagers_own_faults
 from common.measure.cores import kept_as
+from common.measure.sampling import FEWEST, ROUND_SAMPLES, Samples, sample_in_rounds
 from common.measure.stopwatch import Stopwatch
-from common.measure.timed_process import Failed, Kept, LaidCalls, TimedProcess, Turn, lay_calls
-from common.measure.turns import FEWEST, TURNS, Samples, take_turns
+from common.measure.timed_process import (
+    Failed,
+    KeptResults,
+    Sampler,
+    StagedCalls,
+    TimedProcess,
+    stage_calls,
+)
 from common.ops._draw import draw
 from common.spec import ByClock, Direction
 from common.stats import median
-from common.verdicts import ALONE
+from common.verdicts import ISOLATED_TOO
 from common.wire import Reply
 
 Fault = TypeVar("Fault", bound=Exception)
@@ -60,14 +67,18 @@ REPLAYS = 0.15
 """The longest time in seconds for the samples of a CUDA graph, which rank no case."""
 PRECISION = {"gpu": 0.01, "host": 0.02}
 """The widest 95 % interval of a median that is known well enough, as a share of the median."""
-TURNS_OF_EAGER = 5
-"""Turns of eager in the place of a solution whose time seems forged."""
+ROUNDS_OF_EAGER = 5
+"""Rounds of eager in the place of a solution whose time seems forged."""
 RECOVERY = 0.2
 """Seconds in which the GPU ends the work of a process that was ended."""
 
 
 def time_case(
-    graded: Graded, baseline: Baseline, direction: Direction, room: Room, patience: float = 1.0
+    graded: Graded,
+    baseline: Baseline,
+    direction: Direction,
+    memory_budget: MemoryBudget,
+    time_scale: float = 1.0,
 ) -> Reply:
     """Time forward, or forward with backward, in the solution's process, and check the times.
 
@@ -75,21 +86,21 @@ def time_case(
         graded: The case, with the solution's worker.
         baseline: Eager's process for the op.
         direction: `forward`, or `backward` for both.
-        room: The memory of the run.
-        patience: The part of SECONDS that the clocks may take; below 1, no calls run on and on.
+        memory_budget: The memory of the run.
+        time_scale: The part of SECONDS that the clocks may take; below 1, no calls run on and on.
 
     Returns:
-        `gpu` and `host`, the samples by contestant in microseconds; `sustained`, the microseconds
-        of calls in a loop, where arithmetic binds or the host's time ranks; `peak_memory` in bytes;
-        `device_state`; and `notes`, lines on what decides nothing. Or a `verdict` with its
-        `reason`; or `unmeasured`, the reason for which eager could not be timed.
+        `gpu` and `host`, the samples by timed callable in microseconds; `sustained`, the
+        microseconds of calls in a loop, where arithmetic binds or the host's time ranks;
+        `peak_memory` in bytes; `device_state`; and `notes`, lines on what decides nothing. Or a
+        `verdict` with its `reason`; or `unmeasured`, the reason for which eager could not be timed.
 
     Raises:
         torch.OutOfMemoryError: The device does not hold the case, whatever the solution takes.
     """
-    with graded.worker.alone():
+    with graded.worker.isolated():
         try:
-            return Attempts(graded, baseline, direction, room, patience).run()
+            return Attempts(graded, baseline, direction, memory_budget, time_scale).run()
         except Failed as failed:
             return failed.reply
         except BaselineFailed as failed:
@@ -101,7 +112,7 @@ def time_case(
 # --- what is timed again --------------------------------------------------------------------------
 
 
-class Cause(Enum):
+class RetryCause(Enum):
     """The causes that may end an attempt to time a case, and may be another's doing."""
 
     OUT_OF_MEMORY = "the GPU's memory ran out"
@@ -115,7 +126,7 @@ class Cause(Enum):
 class Suspected(Failed):
     """Tampering that chance or others on the machine may have feigned."""
 
-    def __init__(self, cause: Cause, reason: str) -> None:
+    def __init__(self, cause: RetryCause, reason: str) -> None:
         """Keep the cause, FORGED or GOES_ON, and one line of reason."""
         super().__init__("TAMPERED", reason)
         self.cause = cause
@@ -128,20 +139,20 @@ class Attempts:
     graded: Graded
     baseline: Baseline
     direction: Direction
-    room: Room
-    patience: float
-    frugal: bool = False
-    """Whether the processes hold their inputs alone between their turns."""
+    memory_budget: MemoryBudget
+    time_scale: float
+    low_memory: bool = False
+    """Whether the processes hold their inputs alone between their rounds."""
     at_the_end: ExitStack = field(default_factory=ExitStack)
 
     def run(self) -> Reply:
         """Return the times, or what RETRIES has for their want; raise a failure that it lacks."""
-        self.baseline.patient, met = True, Counter[Cause]()
+        self.baseline.patient, met = True, Counter[RetryCause]()
         footprint = Footprint.by(self.graded.problem.op, self.graded.case)
-        self.frugal = not self.room.make(
+        self.low_memory = not self.memory_budget.make(
             footprint.timed, keep=[self.graded.worker, self.baseline.worker]
         )
-        if self.frugal:
+        if self.low_memory:
             self.graded.worker.release()  # grading has left as much in its caches
         with self.at_the_end:
             while True:
@@ -159,7 +170,7 @@ class Attempts:
     def _attempt(self) -> Reply:
         """Time the case once; after a disturbance, without the process, see whose it is."""
         try:
-            return self._time(self.graded.worker, self.patience)
+            return self._time(self.graded.worker, self.time_scale)
         except Disturbed as error:
             met = _bare(error)
         self.graded.worker.renew()
@@ -168,36 +179,36 @@ class Attempts:
             raise met
         quick = f"{self.baseline.calibrated[met.clock]:.1f} us without"
         reason = f"its work goes on between its calls: {met} beside it, {quick}"
-        raise Suspected(Cause.GOES_ON, reason)
+        raise Suspected(RetryCause.GOES_ON, reason)
 
-    def _time(self, worker: Worker, patience: float) -> Reply:
-        how = self.direction, patience, self.frugal
+    def _time(self, worker: Worker, time_scale: float) -> Reply:
+        how = self.direction, time_scale, self.low_memory
         return _time(self.graded.problem, worker, self.baseline, *how)
 
-    def _remedy(self, cause: Cause) -> None:
+    def _remedy(self, cause: RetryCause) -> None:
         """Do what helps against a cause; FORGED and GOES_ON may have been chance."""
         match cause:
-            case Cause.OUT_OF_MEMORY:  # those of the next attempt hold inputs alone
-                self.frugal = True
+            case RetryCause.OUT_OF_MEMORY:  # those of the next attempt hold inputs alone
+                self.low_memory = True
                 self.baseline.restart()
-                self.room.make(sys.maxsize, keep=[])
-            case Cause.KILLED:  # no other process runs until the end
-                self.at_the_end.enter_context(self.room.alone(self.graded.worker))
-            case Cause.EAGER:
+                self.memory_budget.make(sys.maxsize, keep=[])
+            case RetryCause.KILLED:  # no other process runs until the end
+                self.at_the_end.enter_context(self.memory_budget.isolated(self.graded.worker))
+            case RetryCause.EAGER:
                 self.baseline.restart()
-            case Cause.ANOTHERS:  # the row says beside how many turns the probe was slow
+            case RetryCause.ANOTHERS:  # the row says beside how many rounds the probe was slow
                 self.baseline.patient = False
 
-    def _end(self, cause: Cause, error: Exception) -> Reply:
+    def _end(self, cause: RetryCause, error: Exception) -> Reply:
         """Return or raise what a case comes to where a cause shows once more than RETRIES has it.
 
         Eager's own failure is none of the solution's.
         """
         match cause:
-            case Cause.OUT_OF_MEMORY:
+            case RetryCause.OUT_OF_MEMORY:
                 return self._who_lacks_memory(error)
-            case Cause.KILLED:  # with nothing beside it: its own doing
-                raise Failed("CRASHED", f"{error}, {ALONE}")
+            case RetryCause.KILLED:  # with nothing beside it: its own doing
+                raise Failed("CRASHED", f"{error}, {ISOLATED_TOO}")
         raise error
 
     def _who_lacks_memory(self, error: Exception) -> Reply:
@@ -206,44 +217,44 @@ class Attempts:
         Raises:
             torch.OutOfMemoryError: Eager has not.
         """
-        self._remedy(Cause.OUT_OF_MEMORY)
+        self._remedy(RetryCause.OUT_OF_MEMORY)
         self.baseline.patient = False
         reason, fits = out_of_memory(error), True
         try:
-            self._time(self.baseline.stand_in, patience=0.0)
+            self._time(self.baseline.reference, time_scale=0.0)
         except (Failed, BaselineFailed, RuntimeError) as found:
             fits = not is_out_of_memory(found)
         finally:
-            self.baseline.stand_in.close()
+            self.baseline.reference.close()
         if not fits:
             raise torch.OutOfMemoryError(reason)
         return Failed("RUNTIME_ERROR", reason, Kind.OUT_OF_MEMORY).reply
 
 
 RETRIES = {
-    Cause.OUT_OF_MEMORY: 1,
-    Cause.KILLED: 1,
-    Cause.EAGER: 2,
-    Cause.FORGED: 2,
-    Cause.GOES_ON: 2,
-    Cause.ANOTHERS: 1,
+    RetryCause.OUT_OF_MEMORY: 1,
+    RetryCause.KILLED: 1,
+    RetryCause.EAGER: 2,
+    RetryCause.FORGED: 2,
+    RetryCause.GOES_ON: 2,
+    RetryCause.ANOTHERS: 1,
 }
 """The further attempts after each cause.
 
-Within an attempt, a turn of eager's beside which the probe is slow is taken again at once
+Within an attempt, a round of eager's beside which the probe is slow is taken again at once
 (`baseline.TRIES`), and the stopwatch makes further runs (`stopwatch.TRIES`): both take milliseconds
 and leave the samples so far as they are.
 """
 
 
-def _cause(error: Exception) -> Cause | None:
+def _cause(error: Exception) -> RetryCause | None:
     """Return the cause of a failure that may be another's doing."""
-    kinds = {Kind.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY, Kind.KILLED: Cause.KILLED}
+    kinds = {Kind.OUT_OF_MEMORY: RetryCause.OUT_OF_MEMORY, Kind.KILLED: RetryCause.KILLED}
     if cause := kinds.get(kind_of(error)):
         return cause
     if isinstance(error, Suspected):
         return error.cause
-    return {BaselineFailed: Cause.EAGER, Disturbed: Cause.ANOTHERS}.get(type(error))
+    return {BaselineFailed: RetryCause.EAGER, Disturbed: RetryCause.ANOTHERS}.get(type(error))
 
 
 def _bare(error: Fault) -> Fault:
@@ -260,17 +271,17 @@ def _time(
     worker: Worker,
     baseline: Baseline,
     direction: Direction,
-    patience: float,
-    frugal: bool,
+    time_scale: float,
+    low_memory: bool,
 ) -> Reply:
     with device.watched(device.reader(problem.device)) as readings:
-        laid = _laid(problem, worker, direction)
-        timed = TimedProcess(worker, laid, direction, frugal=frugal)
-        baseline.begin(problem, direction, frugal)
+        staged = _staged(problem, worker, direction)
+        timed = TimedProcess(worker, staged, direction, low_memory=low_memory)
+        baseline.begin(problem, direction, low_memory)
         by_host = problem.case.ranked_by == "host"
         with baseline.on_one_core(worker) if by_host else nullcontext():
-            times = _times(timed, baseline, problem, direction, patience)
-            long = _sustained(timed, baseline, times, patience, by_host)
+            times = _times(timed, baseline, problem, direction, time_scale)
+            long = _sustained(timed, baseline, times, time_scale, by_host)
     gpu, notes = times.get("gpu", {}), []
     if wrong := _check_results(problem, worker, timed):
         del gpu["graph"]
@@ -285,16 +296,20 @@ def _time(
     }
 
 
-def _laid(problem: Problem, worker: Worker, direction: Direction) -> LaidCalls:
-    """Lay the calls, with room for the results of each."""
+def _staged(problem: Problem, worker: Worker, direction: Direction) -> StagedCalls:
+    """Stage the calls, with room for the results of each."""
     op, case, device = problem.op, problem.case, problem.device
     names = [OUTPUT, *op.differentiable] if direction == "backward" else [OUTPUT]
     slots = result_slots(problem, names)
-    return lay_calls(op, case, device, worker, ROTATION[case.ranked_by], slots)
+    return stage_calls(op, case, device, worker, ROTATION[case.ranked_by], slots)
 
 
 def _times(
-    timed: TimedProcess, baseline: Baseline, problem: Problem, direction: Direction, patience: float
+    timed: TimedProcess,
+    baseline: Baseline,
+    problem: Problem,
+    direction: Direction,
+    time_scale: float,
 ) -> dict[ByClock, Samples]:
     """Return the samples by clock; the clock that ranks the case has the stopwatch beside it.
 
@@ -305,57 +320,57 @@ def _times(
     clocks: list[ByClock] = ["host", "gpu"] if problem.device == "cuda" else ["host"]
     clocks.sort(key=lambda clock: clock == case.ranked_by)
     watch, times = Stopwatch(timed, case.ranked_by), {clock: Samples() for clock in clocks}
-    first = FEWEST if timed.slow else TURNS.start
+    first = FEWEST if timed.slow else ROUND_SAMPLES.start
     for clock in clocks:
-        turns, burst = _own(timed, clock, direction, case.ranked_by), BURST[case.ranked_by]
+        samplers, burst = _samplers(timed, clock, direction, case.ranked_by), BURST[case.ranked_by]
         if clock == clocks[-1]:
-            turns["solution"] = watch.beside(turns["solution"])
+            samplers["solution"] = watch.followed_by_run(samplers["solution"])
         limits_too = ["copy", *["dense"] * bool(work.products)] if clock == "gpu" else []
-        beside = baseline.turns(["eager", *limits_too], clock, burst)
-        seconds = patience * SECONDS[case.ranked_by][clock]
-        times[clock] = take_turns(turns, seconds, PRECISION[clock], beside, first)
+        grouped = baseline.group_sampler(["eager", *limits_too], clock, burst)
+        seconds = time_scale * SECONDS[case.ranked_by][clock]
+        times[clock] = sample_in_rounds(samplers, seconds, PRECISION[clock], grouped, first)
     if gpu := times.get("gpu"):
         if reason := limits.broken(gpu, work, case.dtype):
             raise Failed("IMPOSSIBLE_SPEED", reason)
-        if direction == "forward" and not (timed.slow or timed.frugal) and timed.capture():
-            graph = {"graph": timed.turn("graph", "gpu")}
-            gpu |= take_turns(graph, patience * REPLAYS, PRECISION["gpu"], first=first)
+        if direction == "forward" and not (timed.slow or timed.low_memory) and timed.capture():
+            graph = {"graph": timed.sampler("graph", "gpu")}
+            gpu |= sample_in_rounds(graph, time_scale * REPLAYS, PRECISION["gpu"], first=first)
     eager = functools.partial(_eagers_stopwatch, problem, baseline, direction)
     if reason := watch.forged(median(times[clocks[-1]]["solution"]), eager):
-        raise Suspected(Cause.FORGED, reason)
+        raise Suspected(RetryCause.FORGED, reason)
     return times
 
 
 def _eagers_stopwatch(problem: Problem, baseline: Baseline, direction: Direction) -> Stopwatch:
     """Return the stopwatch of eager in the solution's place, in a process of its own."""
-    stand_in, clock = baseline.stand_in, problem.case.ranked_by
+    reference, clock = baseline.reference, problem.case.ranked_by
     try:
         with eagers_own_faults():
-            timed = TimedProcess(stand_in, _laid(problem, stand_in, direction), direction)
-            with kept_as(baseline.worker.pid, stand_in.pid):
+            timed = TimedProcess(reference, _staged(problem, reference, direction), direction)
+            with kept_as(baseline.worker.pid, reference.pid):
                 watch = Stopwatch(timed, clock)
-                take = watch.beside(timed.turn("solution", clock, BURST[clock]))
-                turns = [take(TURNS.start) for _ in range(TURNS_OF_EAGER)]
-                watch.look_longer(median([*itertools.chain(*turns)]))
+                take = watch.followed_by_run(timed.sampler("solution", clock, BURST[clock]))
+                rounds = [take(ROUND_SAMPLES.start) for _ in range(ROUNDS_OF_EAGER)]
+                watch.look_longer(median([*itertools.chain(*rounds)]))
     finally:
-        stand_in.close()
+        reference.close()
     return watch
 
 
-def _own(
+def _samplers(
     timed: TimedProcess, clock: ByClock, direction: Direction, ranked_by: ByClock
-) -> dict[str, Turn]:
-    """Return the turns of the solution, and of its parts unless calls are slow, by one clock."""
+) -> dict[str, Sampler]:
+    """Return the samplers of the solution, and of its parts unless calls are slow, by one clock."""
     part = {"gpu": {"backward": "backward"}, "host": {"forward": "no_grad"}}[clock].get(direction)
     names = ["solution", *([part] if part and not timed.slow else [])]
-    return {name: timed.turn(name, clock, BURST[ranked_by]) for name in names}
+    return {name: timed.sampler(name, clock, BURST[ranked_by]) for name in names}
 
 
 def _sustained(
     timed: TimedProcess,
     baseline: Baseline,
     times: dict[ByClock, Samples],
-    patience: float,
+    time_scale: float,
     by_host: bool,
 ) -> dict[str, float]:
     """Return the times of calls in a loop, where arithmetic binds or the host's time ranks."""
@@ -364,7 +379,7 @@ def _sustained(
         for clock in ("gpu", "host")
     )
     dense = gpu.get("dense", 0) >= gpu.get("copy", math.inf)
-    if patience < 1 or not (dense or by_host):
+    if time_scale < 1 or not (dense or by_host):
         return {}
     # a call in a loop takes the longer of the two, never less
     expected = {name: max(gpu[name], host.get(name, 0)) for name in ("solution", "eager")}
@@ -397,13 +412,13 @@ def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> str
     return next(filter(None, (_wrong(problem, kept) for kept in replays)), None)
 
 
-def _wrong(problem: Problem, kept: Kept) -> str | None:
+def _wrong(problem: Problem, kept: KeptResults) -> str | None:
     """Describe the first wrong value of a timed call."""
     drawn = draw(problem.op, problem.case, kept.seed, problem.device)
-    arguments, upstream = _as_they_were(kept, *drawn)
+    arguments, grad_output = _as_they_were(kept, *drawn)
     del drawn
     gradients = len(kept.results) > 1
-    truth = oracle.truth(problem.op, arguments, upstream, gradients)
+    truth = oracle.truth(problem.op, arguments, grad_output, gradients)
     for name, result in kept.results.items():
         if truth[name].numel():
             found, _ = check_values(
@@ -415,10 +430,10 @@ def _wrong(problem: Problem, kept: Kept) -> str | None:
 
 
 def _as_they_were(
-    kept: Kept, arguments: dict[str, Any], upstream: torch.Tensor
+    kept: KeptResults, arguments: dict[str, Any], grad_output: torch.Tensor
 ) -> tuple[dict[str, Any], torch.Tensor]:
     """Return the inputs of a timed call, shifted as they were when it was made."""
-    inputs = {**arguments, "upstream": upstream}
+    inputs = {**arguments, "upstream": grad_output}
     for name, unit in kept.changing.items():
         tensor = inputs[name]
         moved = shifted(tensor, kept.shift * unit).view(tensor.dtype)

@@ -68,13 +68,13 @@ def cases(op: Op[Any], tier: Tier, device: str, alone: bool = False) -> list[Cas
     """
     from common.ops._whole import listed
 
-    found = listed(op, tier, device)
-    if isinstance(found, str):
+    cases = listed(op, tier, device)
+    if isinstance(cases, str):
         if alone:
-            raise UserError(found)
-        say_once(found)
+            raise UserError(cases)
+        say_once(cases)
         return []
-    return found
+    return cases
 
 
 @functools.cache

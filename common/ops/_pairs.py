@@ -17,7 +17,7 @@ from typing import Any
 
 from common.spec import Exclusion, Factors, Row
 
-Pair = tuple[tuple[str, Any], tuple[str, Any]]
+ValuePair = tuple[tuple[str, Any], tuple[str, Any]]
 """Two factors with a value each, in the order of the factors."""
 TRIES = 6
 """Rows among which the one with the most new pairs is taken; more would hardly shorten a table."""
@@ -59,19 +59,19 @@ def restricted(factors: Factors, subset: Factors) -> Factors:
     }
 
 
-def pairs_of(row: Row) -> Iterator[Pair]:
+def pairs_of(row: Row) -> Iterator[ValuePair]:
     """Yield the pairs of a row."""
     yield from combinations(row.items(), 2)
 
 
-def all_pairs(factors: Factors) -> Iterator[Pair]:
+def all_pairs(factors: Factors) -> Iterator[ValuePair]:
     """Yield every pair of two factors' values, the excluded ones too."""
     for one, other in combinations(factors, 2):
         for value in factors[one]:
             yield from (((one, value), (other, second)) for second in factors[other])
 
 
-def _new(row: Row, tables: Sequence[_Table]) -> list[tuple[_Table, set[Pair]]]:
+def _new(row: Row, tables: Sequence[_Table]) -> list[tuple[_Table, set[ValuePair]]]:
     """Return the tables that the row is of, each with those of its pairs that are missing there."""
     pairs = {*permutations(row.items(), 2)}
     return [(table, pairs & table.missing) for table in tables if table.holds(row)]
@@ -113,9 +113,9 @@ class _Table:
 
 def completes(row: Row, factors: Factors, exclusions: Sequence[Exclusion]) -> bool:
     """Return whether each other factor can take a value, the free ones any, with none excluded."""
-    if any(each.holds_for(row) for each in exclusions):
+    if any(exclusion.holds_for(row) for exclusion in exclusions):
         return False
-    bound = {name for each in exclusions for name in each.values}
+    bound = {name for exclusion in exclusions for name in exclusion.values}
     name = next((name for name in factors if name in bound and name not in row), None)
     if name is None:
         return True

@@ -140,13 +140,13 @@ class _Shaped:
         flops = self.flops[direction == "backward"]
         return Work(bytes=moved * ITEMSIZE[case.dtype], flops=flops * elements)
 
-    def room(self, case: ShapedCase) -> int:
+    def workspace(self, case: ShapedCase) -> int:
         """Eager's results between its kernels, at most eight of the shape in float32."""
         return 8 * 4 * math.prod(case.shape)
 
     def axes(self, case: ShapedCase, arguments: Mapping[str, Any]) -> Axes:
         count, feature = len(case.shape) - 1, Axis("feature")
-        names = ["row"] if count == 1 else [f"{each} index" for each in ORDINALS[:count]]
+        names = ["row"] if count == 1 else [f"{ordinal} index" for ordinal in ORDINALS[:count]]
         whole = (*map(Axis, names), feature)
         vectors = dict.fromkeys(self.vectors, (feature,))
         return {"output": whole, **dict.fromkeys(self.rows, whole), **vectors}
@@ -162,8 +162,8 @@ class _Shaped:
             **{name: getattr(case, name) for name in self.options},
             self.arguments[0]: laid(case.shape, case.layout),
             **{
-                each: laid(self.shape(case, each), layouts.get(each, "contiguous"))
-                for each in others
+                other: laid(self.shape(case, other), layouts.get(other, "contiguous"))
+                for other in others
             },
             "upstream": laid(case.shape, case.upstream),
             "values": case.values,
@@ -280,7 +280,9 @@ def shaped(
         if not isinstance(given, tuple):
             raise TypeError(f"{field} is {given!r}, no tuple of names: ('x',) has a comma")
     parameters = [*inspect.signature(interface.__call__).parameters.values()][1:]
-    tensors = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    tensors = [
+        parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY
+    ]
     if {*rows, *vectors} != {*tensors}:
         raise ValueError(f"rows and vectors name {[*rows, *vectors]}, the interface {tensors}")
     of = _Shaped(
@@ -299,7 +301,7 @@ def shaped(
         draw=of.draw,
         output=lambda case: case.shape,
         work=of.work,
-        room=of.room,
+        workspace=of.workspace,
         split=Split(0, dict.fromkeys(rows, 0)),
         axes=of.axes,
         facts=of.facts,

@@ -18,7 +18,7 @@ from common.paths import OPS
 from common.spec import DIRECTIONS, ITEMSIZE, Case, Op, Tier, Work
 
 FUNCTIONS = (
-    "reference", "cases", "twin", "draw", "output", "work", "room", "axes", "facts"
+    "reference", "cases", "twin", "draw", "output", "work", "workspace", "axes", "facts"
 )  # fmt: skip
 """The fields of an op that are called."""
 NAMES = ("differentiable", "tracks", "movable")
@@ -64,11 +64,11 @@ def listed(op: Op[Any], tier: Tier, device: str) -> list[Case] | str:
     """Return the cases of a tier as the device runs them, or what is wrong with them."""
     try:
         with _about("cases"):
-            found: list[Case] = list(op.tier(tier, device))
-        _check_names(found, tier)
+            cases: list[Case] = list(op.tier(tier, device))
+        _check_names(cases, tier)
     except _Fault as fault:
         return f"{shown(OPS / f'{op.name}.py')}{fault}"
-    return found
+    return cases
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def _imported(name: str, load: Callable[[], ModuleType]) -> Op[Any]:
         module = load()
     except Exception as error:
         entries = traceback.extract_tb(error.__traceback__)
-        lines = [each.lineno for each in entries if each.filename == str(OPS / f"{name}.py")]
+        lines = [entry.lineno for entry in entries if entry.filename == str(OPS / f"{name}.py")]
         where = f", line {lines[-1]}" if lines else ""
         raise _Fault(f"{where}: {type(error).__name__}: {_line(error)}") from None
     if not isinstance(module.OP, Op):
@@ -199,5 +199,5 @@ def _try(op: Op[Any], case: Case, arguments: Mapping[str, Any], upstream: torch.
             work = op.work(case, direction)
         if not isinstance(work, Work) or work.bytes < 0:
             raise _Fault(f": OP.work of {case.name}: is {work!r}, no common.spec.Work")
-    with _about("room", case):
-        int(op.room(case))
+    with _about("workspace", case):
+        int(op.workspace(case))

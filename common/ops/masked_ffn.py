@@ -104,7 +104,7 @@ def work(case: MaskedCase, direction: Direction) -> Work:
     return Work(moved * itemsize + tokens, 12 * tokens * k * n, (up, down, down, *weights))
 
 
-def room(case: MaskedCase) -> int:
+def workspace(case: MaskedCase) -> int:
     """Return the bytes that eager takes: four intermediate tensors of each set are kept."""
     tokens, (k, n) = case.tokens, case.widths
     return (10 * tokens * n + 2 * tokens * k + 6 * k * n) * ITEMSIZE[case.dtype]
@@ -136,7 +136,7 @@ OP = Op(
     draw=draw,
     output=lambda case: case.shape,
     work=work,
-    room=room,
+    workspace=workspace,
     split=_masked.TOKENS,
     axes=axes,
     facts=functools.partial(facts, widths=("width", "intermediate"), weights=WEIGHTS),

@@ -79,7 +79,7 @@ def work(case: MaskedCase, direction: Direction) -> Work:
     return Work((read + written) * itemsize + tokens, 4 * tokens * k * n, products)
 
 
-def room(case: MaskedCase) -> int:
+def workspace(case: MaskedCase) -> int:
     """Return the bytes that eager takes: both sets' products, and the gradients of both."""
     tokens, (k, n) = case.tokens, case.widths
     return (4 * tokens * n + tokens * k + 2 * k * n) * ITEMSIZE[case.dtype]
@@ -111,7 +111,7 @@ OP = Op(
     draw=draw,
     output=lambda case: (case.tokens, case.widths[1]),
     work=work,
-    room=room,
+    workspace=workspace,
     split=_masked.TOKENS,
     axes=axes,
     facts=functools.partial(facts, widths=("in", "out"), weights=WEIGHTS),

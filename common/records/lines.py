@@ -37,7 +37,7 @@ Influences = dict[str, list[str]]
 """What touched a row's times but for the solution, by the clock that took them, `gpu` or `host`."""
 
 
-class State(TypedDict, total=False):
+class DeviceState(TypedDict, total=False):
     """The device while a case was timed: lowest and highest readings; see `measure/device.py`."""
 
     sm_mhz: list[int]
@@ -46,7 +46,8 @@ class State(TypedDict, total=False):
     throttled: list[str]
     others: int
     slow_probes: int
-    """Turns of eager and the limits beside which a probe stayed slow; see `measure/baseline.py`."""
+    """Rounds of eager and the limits beside which a probe stayed slow; see `measure/baseline.py`.
+    """
     slow_host_probes: int
     """The same by the host's clock; earlier records count both together."""
     elsewhere: str
@@ -134,7 +135,7 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     binds, `dense`. Known there and in the cases that rank by host time."""
     clock: int = 1
     """The version of the clock; see `measure/timing.py`."""
-    device_state: State = {}
+    device_state: DeviceState = {}
     """Empty where NVML could not be asked."""
     peak_memory: int | None = None
     """Bytes that the calls take beyond inputs and results, at most; None where nothing was timed.
@@ -352,7 +353,7 @@ class Past(Line, frozen=True, kw_only=True, tag="past"):
         )  # fmt: skip
 
 
-class Memory(TypedDict, total=False):
+class MemoryUse(TypedDict, total=False):
     """Bytes of a GPU's memory in a run; empty where there was no GPU."""
 
     budget: int
@@ -366,7 +367,7 @@ class Memory(TypedDict, total=False):
 class End(Line, frozen=True, kw_only=True, tag="end"):
     """The last line of a run that finished."""
 
-    memory: Memory = {}
+    memory: MemoryUse = {}
     seconds: float | None = None
     """The wall time of the whole run, or of its part since it was last interrupted."""
 

@@ -27,7 +27,7 @@ from common.records.lines import (
     Counted,
     End,
     LeftOut,
-    Memory,
+    MemoryUse,
     Past,
     Record,
     Run,
@@ -52,7 +52,7 @@ class Results:
     counted: list[Counted] = field(default_factory=list)
     left_out_lines: list[LeftOut] = field(default_factory=list)
     """Of every run; `left_out` returns those that still hold."""
-    memory: dict[str, Memory] = field(default_factory=dict)
+    memory: dict[str, MemoryUse] = field(default_factory=dict)
     """The memory of each finished run on a GPU."""
     names: dict[str, str] = field(default_factory=dict)
     """The name of each run's file, which begins with the time."""
@@ -153,8 +153,8 @@ FOREIGN = "a file begins with its run and holds the lines of no other"
 
 def files(folder: Path) -> list[Path]:
     """Return the runs' files of a device, the oldest first."""
-    found = sorted(folder.glob("*.jsonl"))
-    return [path for path in found if not path.name.endswith(SAMPLES)]
+    paths = sorted(folder.glob("*.jsonl"))
+    return [path for path in paths if not path.name.endswith(SAMPLES)]
 
 
 def moment(name: str) -> datetime | None:
@@ -175,12 +175,12 @@ def lines(path: Path) -> list[Anything]:
     Raises:
         UserError: A line is not valid, or is not of the run that the file begins with.
     """
-    found = jsonl.read(path, FORMAT)
-    run = found[0].run if found else ""
-    for number, line in enumerate(found, start=1):
+    lines = jsonl.read(path, FORMAT)
+    run = lines[0].run if lines else ""
+    for number, line in enumerate(lines, start=1):
         if line.run != run or isinstance(line, Run) != (number == 1):
             raise FORMAT.invalid(path, number, FOREIGN)
-    return found
+    return lines
 
 
 def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
@@ -215,7 +215,7 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
 
 def read_all(folder: Path | None = None) -> list[Results]:
     """Return the records of every device that has a row; those that a GPU measured come first."""
-    found = [read(each) for each in sorted((folder or paths.RESULTS).glob("*/"))]
+    found = [read(path) for path in sorted((folder or paths.RESULTS).glob("*/"))]
     return sorted((each for each in found if each.rows), key=lambda each: not each.timed)
 
 
@@ -225,7 +225,7 @@ INTERPRETER = "CPU, Triton's interpreter"
 """The name that stands for a device where there is no GPU."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One device of one node, as records name it."""
 
     device: Literal["cpu", "cuda"]

@@ -24,7 +24,7 @@ from common.records.lines import (
     End,
     LeftOut,
     Line,
-    Memory,
+    MemoryUse,
     Past,
     Record,
     Run,
@@ -68,7 +68,7 @@ FORMAT = jsonl.Format(msgspec.json.Decoder(Samples), SCHEMA, "bench")
 def _packed(samples: Sequence[float]) -> list[int]:
     units = [round(us * UNITS) for us in samples]
     middle = statistics.median_low(units)
-    return [middle, *(each - middle for each in units)]
+    return [middle, *(unit - middle for unit in units)]
 
 
 def new_file(folder: Path, run: str) -> Path:
@@ -124,8 +124,8 @@ def supersede(folder: Path, run: Run, found: Sequence[Compiled]) -> None:
     with locked(folder):
         earlier = runs.files(folder)
         mine = [msgspec.structs.replace(line, run=run.run) for line in found]
-        said = runs.read(folder).compiled
-        if [msgspec.structs.replace(line, run=run.run) for line in said] == mine:
+        recorded = runs.read(folder).compiled
+        if [msgspec.structs.replace(line, run=run.run) for line in recorded] == mine:
             return
         lines = [run, *mine, End(schema=SCHEMA, run=run.run)]
         files.replace(new_file(folder, run.run), jsonl.encoded(lines))
@@ -163,11 +163,11 @@ class RunWriter:
         for row in rows:
             if row.error is not None and not math.isfinite(row.error):
                 raise ValueError(f"{row.solution} {row.case}: an error of {row.error}")
-        if timed := [each for each in samples if each]:
+        if timed := [sample for sample in samples if sample]:
             self._open_samples().write(*timed)
         self._lines.write(*rows)
 
-    def end(self, run: str, memory: Memory | None = None, seconds: float | None = None) -> None:
+    def end(self, run: str, memory: MemoryUse | None = None, seconds: float | None = None) -> None:
         """Compress the samples and write the last line, with the run's GPU memory and wall time.
 
         Raises:
@@ -293,7 +293,7 @@ def pruning(folder: Path, needed: Container[tuple[str, ...]]) -> Pruning:
         folder: The device's folder.
         needed: The ids of the rows to keep.
     """
-    found = Pruning(folder)
+    pruning = Pruning(folder)
     paths = runs.files(folder)
     for path in paths:
         lines = runs.lines(path)
@@ -306,12 +306,12 @@ def pruning(folder: Path, needed: Container[tuple[str, ...]]) -> Pruning:
         ]
         if shortened := sum(after is not before for after, before in zip(kept, lines, strict=True)):
             content = jsonl.encoded(kept)
-            found.rows += shortened
-            found.contents[path] = content
-            found.freed += path.stat().st_size - len(content)
+            pruning.rows += shortened
+            pruning.contents[path] = content
+            pruning.freed += path.stat().st_size - len(content)
         if not any(isinstance(line, Record) for line in kept):
             # packed or, after a kill, not
             unneeded = [file for file in (archive(path), samples_file(path)) if file.exists()]
-            found.samples += unneeded
-            found.freed += sum(file.stat().st_size for file in unneeded)
-    return found
+            pruning.samples += unneeded
+            pruning.freed += sum(file.stat().st_size for file in unneeded)
+    return pruning

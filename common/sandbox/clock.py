@@ -7,10 +7,10 @@ taken until the call returns, autograd included, with the GPU idle before it. A 
 of a burst of calls where host time ranks the case, as in a training loop; the results of a burst
 stay alive until its end.
 
-A turn is a few samples of one contestant. The harness asks for turns, those of a solution and those
-of eager and the limits in processes of their own, until every median is known; see
-`measure/turns.py`. All samples are in microseconds. Where memory is scarce, the harness has each
-process give its memory back after a turn; the next one begins with untimed calls then.
+A round is a few samples of one timed callable. The harness asks for rounds, those of a solution and
+those of eager and the limits in processes of their own, until every median is known; see
+`measure/sampling.py`. All samples are in microseconds. Where memory is scarce, the harness has each
+process give its memory back after a round; the next one begins with untimed calls then.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from common.sandbox import contestants, memory
-from common.sandbox.contestants import Contestant, Ready, Run
+from common.sandbox import memory, timed_callables
 from common.sandbox.dice import below
 from common.sandbox.rotation import Rotation, run_at_once
+from common.sandbox.timed_callables import Prepare, Runnable, TimedCallable
 from common.spec import ByClock
 from common.stats import median
 
-Limits = Mapping[str, Callable[[], Run]]
+Limits = Mapping[str, Callable[[], Runnable]]
 """By name, a function that allocates what a limit reads and writes, and returns its call."""
 
 WARM_UP_CALLS = 5
 COLD_CALLS = 2
-"""Untimed calls of a contestant whose memory is new."""
+"""Untimed calls of a timed callable whose memory is new."""
 LONGEST_WARM_UP = 0.1
 """Seconds of each kind of call that warms up, but two calls that live at once are made in any
 case."""
@@ -41,11 +41,11 @@ CYCLES_PER_MICROSECOND = 2000
 PROBE_BYTES = 128 << 20
 PROBE_BURST = 30
 WAKING = 1_000_000
-"""Nanoseconds of untimed calls before a turn of host time."""
+"""Nanoseconds of untimed calls before a round of host time."""
 
 
 class Clock:
-    """The contestants of one process: its calls, and the limits where it is asked for them."""
+    """The timed callables of one process: its calls, and the limits where it is asked for them."""
 
     def __init__(self, ours: Rotation, backward: bool, limits: Limits) -> None:
         """Warm up.
@@ -53,16 +53,16 @@ class Clock:
         Args:
             ours: The calls, on several inputs of one shape that change before each sample.
             backward: A call is forward with backward instead of forward alone.
-            limits: Further contestants, which have no inputs of their own. Each has memory for its
-                turns alone.
+            limits: Further timed callables, which have no inputs of their own. Each has memory for
+                its rounds alone.
         """
         self.ours, self._limits = ours, limits
         around = (ours.renew, ours.keep)
-        self.contestants = {"solution": Contestant(_at_once(ours.run), *around)}
+        self.callables = {"solution": TimedCallable(_at_once(ours.run), *around)}
         if backward:
-            self.contestants["backward"] = Contestant(ours.begin, *around)
+            self.callables["backward"] = TimedCallable(ours.begin, *around)
         else:
-            self.contestants["no_grad"] = Contestant(_at_once(ours.run), *around, grad=False)
+            self.callables["no_grad"] = TimedCallable(_at_once(ours.run), *around, grad=False)
         self._warm: set[str] = set()
         self._flush = memory.twice_the_l2()
         self._warm_up()
@@ -76,9 +76,9 @@ class Clock:
             self.ours.forget()
             memory.give_back()  # as much as several calls take
         if self.slow:  # the calls so far have warmed up, and launching is nothing beside them
-            self._warm.update(self.contestants)
+            self._warm.update(self.callables)
         else:
-            for name in self.contestants:
+            for name in self.callables:
                 self._warm_up_alone(name)
         gc.collect()
         memory.synchronize()
@@ -102,23 +102,23 @@ class Clock:
 
     def _warm_up_alone(self, name: str) -> None:
         """Make a few calls, and note in how long the host queues one; the first may allocate."""
-        contestant = self.contestants[name]
-        took = [_queue(contestant) for _ in range(min(WARM_UP_CALLS, self._most))]
-        contestant.queued_in(median(took))
+        timed_callable = self.callables[name]
+        took = [_queue(timed_callable) for _ in range(min(WARM_UP_CALLS, self._most))]
+        timed_callable.queued_in(median(took))
         self.ours.delivered()
         self._warm.add(name)
 
-    def get_ready(self, name: str) -> Contestant:
-        """Return a contestant; allocate what it needs and make untimed calls if that is new."""
+    def get_ready(self, name: str) -> TimedCallable:
+        """Return a timed callable; allocate what it needs and make untimed calls if that is new."""
         self._free_limits(but=name)
-        if name not in self.contestants:
-            self.contestants[name] = Contestant(_at_once(self._limits[name]()))
+        if name not in self.callables:
+            self.callables[name] = TimedCallable(_at_once(self._limits[name]()))
         if name not in self._warm:
             for _ in range(COLD_CALLS):
-                _queue(self.contestants[name])
+                _queue(self.callables[name])
             self.ours.delivered()
             self._warm.add(name)
-        return self.contestants[name]
+        return self.callables[name]
 
     def give_back(self) -> None:
         """Free the results and the limits, and what torch keeps of their memory."""
@@ -129,74 +129,74 @@ class Clock:
 
     def _free_limits(self, but: str = "") -> None:
         for name in self._limits.keys() - {but}:
-            self.contestants.pop(name, None)
+            self.callables.pop(name, None)
             self._warm.discard(name)
 
     def capture(self) -> bool:
-        """Make the replay of forward's CUDA graphs a contestant, if it can be captured."""
+        """Make the replay of forward's CUDA graphs a timed callable, if it can be captured."""
         if not torch.cuda.is_available() or not self.ours.capture():
             return False
         replay = _at_once(self.ours.replay)
-        self.contestants["graph"] = Contestant(replay, self.ours.renew, self.ours.keep)
+        self.callables["graph"] = TimedCallable(replay, self.ours.renew, self.ours.keep)
         self._warm_up_alone("graph")
         return True
 
-    def turn(self, name: str, clock: ByClock, rounds: int, burst: int = 1) -> list[float]:
-        """Take samples of one contestant by one clock.
+    def take_samples(self, name: str, clock: ByClock, rounds: int, burst: int = 1) -> list[float]:
+        """Take samples of one timed callable by one clock.
 
         Args:
-            name: The contestant.
+            name: The timed callable.
             clock: `gpu` or `host`.
             rounds: The number of samples.
             burst: The most calls in a sample of host time.
         """
-        contestant = self.get_ready(name)
+        timed_callable = self.get_ready(name)
         if clock == "host" and not self.slow:
-            self._wake(contestant)
-        samples = [round(self._sample(contestant, clock, burst), 2) for _ in range(rounds)]
+            self._wake(timed_callable)
+        samples = [round(self._sample(timed_callable, clock, burst), 2) for _ in range(rounds)]
         self.ours.forget()
         self._free_limits()
         memory.synchronize()  # the harness reads the kept results in another CUDA context
         return samples
 
-    def _wake(self, contestant: Contestant) -> None:
-        """Make untimed calls, since the processor has slept since the last turn."""
+    def _wake(self, timed_callable: TimedCallable) -> None:
+        """Make untimed calls, since the processor has slept since the last round."""
         end = time.perf_counter_ns() + WAKING
         while time.perf_counter_ns() < end:
-            self._sample(contestant, "host", 1)
+            self._sample(timed_callable, "host", 1)
 
-    def _sample(self, contestant: Contestant, clock: ByClock, burst: int) -> float:
+    def _sample(self, timed_callable: TimedCallable, clock: ByClock, burst: int) -> float:
         if clock == "gpu":
-            return _gpu_time(contestant, self._flush)
-        contestant.before()
+            return _gpu_time(timed_callable, self._flush)
+        timed_callable.before()
         # so that a solution cannot tell the last call
         calls = burst // 2 + 1 + below(burst - burst // 2)
-        sample = _host_time(contestant.ready(), calls, contestant.grad)
-        contestant.after()
+        sample = _host_time(timed_callable.ready(), calls, timed_callable.grad)
+        timed_callable.after()
         return sample
 
-    def run_on(
-        self, name: str, rounds: int, renew: bool, run: bool, wait: bool, frugal: bool = False
+    def throughput_run(
+        self, name: str, rounds: int, renew: bool, run: bool, wait: bool, low_memory: bool = False
     ) -> None:
-        """Make the calls of a contestant round after round.
+        """Make the calls of a timed callable round after round.
 
         Args:
-            name: The contestant; a round of a solution calls it on each of its inputs.
+            name: The timed callable; a round of a solution calls it on each of its inputs.
             rounds: The number of rounds.
             renew: Change the inputs before each round.
             run: Make the calls; otherwise the inputs change and nothing else happens.
             wait: Wait for the GPU at the end.
-            frugal: Memory is scarce: no call's graph is alive beside the next call.
+            low_memory: Memory is scarce: no call's graph is alive beside the next call.
         """
-        contestant, ours = self.get_ready(name), self.ours
-        one, prepare = contestant.ready(), ours.renew if renew else ours.forget
-        calls = len(ours) if contestant.after == ours.keep else 1
+        timed_callable, ours = self.get_ready(name), self.ours
+        one, prepare = timed_callable.ready(), ours.renew if renew else ours.forget
+        calls = len(ours) if timed_callable.after == ours.keep else 1
         for _ in range(rounds):
             prepare()
             if run:
                 for _ in range(calls):
                     one()
-                    if frugal:
+                    if low_memory:
                         ours.free_graphs()
             if run and wait and calls > 1:
                 ours.keep_in_passing()
@@ -213,9 +213,9 @@ class Probes:
         """Warm up."""
         device = "cuda" if torch.cuda.is_available() else "cpu"
         little = torch.zeros(8, device=device)
-        self._host: Run = lambda: little + 1
+        self._host: Runnable = lambda: little + 1
         if device == "cuda":
-            self._gpu = Contestant(_at_once(contestants.copy(PROBE_BYTES)))
+            self._gpu = TimedCallable(_at_once(timed_callables.copy(PROBE_BYTES)))
             self._flush = memory.twice_the_l2()
         for _ in range(WARM_UP_CALLS):
             self._host()
@@ -230,23 +230,23 @@ class Probes:
         return [_host_time(self._host, PROBE_BURST, grad=True) for _ in range(rounds)]
 
 
-def _at_once(run: Run) -> Ready:
+def _at_once(run: Runnable) -> Prepare:
     return lambda: run
 
 
-def _queue(contestant: Contestant) -> float:
+def _queue(timed_callable: TimedCallable) -> float:
     """Make a call as a sample of GPU time does; return the microseconds until it is queued."""
     memory.synchronize()
     start = time.perf_counter_ns()
-    contestant.before()
-    with torch.set_grad_enabled(contestant.grad):
-        contestant.ready()()
+    timed_callable.before()
+    with torch.set_grad_enabled(timed_callable.grad):
+        timed_callable.ready()()
     took = (time.perf_counter_ns() - start) / 1e3
-    contestant.after()
+    timed_callable.after()
     return took
 
 
-def _host_time(run: Run, calls: int, grad: bool) -> float:
+def _host_time(run: Runnable, calls: int, grad: bool) -> float:
     memory.synchronize()
     with torch.set_grad_enabled(grad):
         start = time.perf_counter_ns()
@@ -255,29 +255,29 @@ def _host_time(run: Run, calls: int, grad: bool) -> float:
         return (time.perf_counter_ns() - start) / 1e3 / calls
 
 
-def _gpu_time(contestant: Contestant, flush: torch.Tensor) -> float:
+def _gpu_time(timed_callable: TimedCallable, flush: torch.Tensor) -> float:
     """Take one sample; take it again where the GPU was ready before the host."""
     while True:
-        sample, late = _gpu_sample(contestant, flush)
-        if not late or not contestant.spin_longer():
+        sample, late = _gpu_sample(timed_callable, flush)
+        if not late or not timed_callable.spin_longer():
             return sample
 
 
-def _gpu_sample(contestant: Contestant, flush: torch.Tensor) -> tuple[float, bool]:
+def _gpu_sample(timed_callable: TimedCallable, flush: torch.Tensor) -> tuple[float, bool]:
     """Return the microseconds of one run, and whether the GPU came to it before all was queued.
 
     The work around it is queued on the timed stream but not timed.
     """
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(int(contestant.spin * CYCLES_PER_MICROSECOND))
-    contestant.before()
-    with torch.set_grad_enabled(contestant.grad):
-        run = contestant.ready()
+    torch.cuda._sleep(int(timed_callable.spin * CYCLES_PER_MICROSECOND))
+    timed_callable.before()
+    with torch.set_grad_enabled(timed_callable.grad):
+        run = timed_callable.ready()
         flush.zero_()
         start.record()
         run()
         end.record()
     late = start.query()
-    contestant.after()
+    timed_callable.after()
     end.synchronize()
     return float(start.elapsed_time(end)) * 1e3, late

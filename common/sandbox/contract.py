@@ -164,7 +164,7 @@ def by_keyword(function: Callable[..., Any]) -> Callable[..., Any]:
     if not _applied(function):
         return function
     known = signature(function)
-    defaults = [(each.name, each.default) for each in known.parameters.values()]
+    defaults = [(parameter.name, parameter.default) for parameter in known.parameters.values()]
 
     def apply(*inputs: Any, **options: Any) -> Any:
         rest = defaults[len(inputs) :]

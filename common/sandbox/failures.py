@@ -97,7 +97,7 @@ def _front_end(causes: Sequence[BaseException]) -> str:
 def _in_the_compiler(error: BaseException) -> bool:
     """Return whether Triton raised it while it compiled, as its passes do with a RuntimeError."""
     frames = traceback.extract_tb(error.__traceback__)
-    return any((each.filename, each.name) == (compiler.__file__, "compile") for each in frames)
+    return any((frame.filename, frame.name) == (compiler.__file__, "compile") for frame in frames)
 
 
 def _theirs(frame: traceback.FrameSummary) -> bool:

@@ -14,7 +14,7 @@ from common.sandbox import backend
 from common.sandbox.failures import Refused
 from common.sandbox.poison import Poison
 from common.sandbox.session import Call, Session, check_class
-from common.wire import OUTPUT, POISONS, Arguments, Reply, Slot
+from common.wire import FIRST_RUN, OUTPUT, POISONS, Arguments, Reply, TensorSlot
 
 GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = MappingProxyType(
     {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
@@ -25,7 +25,7 @@ GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] =
 def forward(
     session: Session,
     call: Arguments,
-    result: Slot,
+    result: TensorSlot,
     poison: float | None,
     backwards: bool = False,
     attempt: str = "",
@@ -50,7 +50,7 @@ def forward(
     session.calls = {each: session.calls[each] for each in alive}
     inputs, options = session.bind(call)
     place = backend.another_stream if setting == "stream" else contextlib.nullcontext
-    made = Call(inputs, POISONS[0] if poison is None else poison, backwards, place)
+    made = Call(inputs, POISONS[FIRST_RUN] if poison is None else poison, backwards, place)
     with checks(session, made), GRAD_MODES.get(setting, contextlib.nullcontext)():
         assert session.function is not None
         output: torch.Tensor = session.function(*inputs.values(), **options)
@@ -61,13 +61,13 @@ def forward(
 
 
 def backward(
-    session: Session, upstream: Slot, results: Mapping[str, Slot], attempt: str = ""
+    session: Session, grad_output: TensorSlot, results: Mapping[str, TensorSlot], attempt: str = ""
 ) -> Reply:
     """Copy the gradients of a call into their slots.
 
     Args:
         session: The solution's session, with the call.
-        upstream: The slot of the upstream gradient.
+        grad_output: The slot of the upstream gradient.
         results: The slot of each gradient, by input.
         attempt: The name of the call.
 
@@ -76,7 +76,7 @@ def backward(
     """
     call = session.calls[attempt]
     wanted = [call.inputs[name] for name in results]
-    gradient = session.tensor(upstream)
+    gradient = session.tensor(grad_output)
     with checks(session, call):
         gradients = torch.autograd.grad(call.results[OUTPUT], wanted, gradient, allow_unused=True)
         for each in gradients:
@@ -90,25 +90,27 @@ def backward(
     }
 
 
-def deliver(session: Session, attempt: str, name: str, result: Slot) -> Reply:
+def deliver(session: Session, attempt: str, name: str, result: TensorSlot) -> Reply:
     """Copy a result of an earlier call into its slot once more, as it is by now."""
     return _deliver(session, session.calls[attempt], name, result)
 
 
-def conflicts(session: Session, call: Arguments, upstream: Slot, names: Sequence[str]) -> Reply:
+def conflicts(
+    session: Session, call: Arguments, grad_output: TensorSlot, names: Sequence[str]
+) -> Reply:
     """Call the solution once more, without a GPU, and name two programs that conflict.
 
     Args:
         session: The solution's session.
         call: The arguments, as `forward` takes them.
-        upstream: The slot of the upstream gradient.
+        grad_output: The slot of the upstream gradient.
         names: The inputs whose gradient is asked for, none for forward alone.
 
     Returns:
         The conflict of each direction by its name, "" where there is none.
     """
     inputs, options = session.bind(call)
-    made, found = Call(inputs, POISONS[0], backwards=False), {}
+    made, found = Call(inputs, POISONS[FIRST_RUN], backwards=False), {}
     with checks(session, made):
         forward = backend.find_conflicts()
         assert session.function is not None
@@ -118,7 +120,7 @@ def conflicts(session: Session, call: Arguments, upstream: Slot, names: Sequence
         with checks(session, made):
             backward = backend.find_conflicts()
             wanted = [inputs[name] for name in names]
-            torch.autograd.grad(output, wanted, session.tensor(upstream), allow_unused=True)
+            torch.autograd.grad(output, wanted, session.tensor(grad_output), allow_unused=True)
         found["backward"] = backward.text
     return found
 
@@ -149,7 +151,7 @@ def checks(session: Session, call: Call) -> Iterator[None]:
             raise Refused("OUT_OF_BOUNDS", fault) from None
 
 
-def _deliver(session: Session, call: Call, name: str, result: Slot) -> Reply:
+def _deliver(session: Session, call: Call, name: str, result: TensorSlot) -> Reply:
     """Copy a result into its slot if it has the slot's shape and dtype; return both.
 
     Raises:

@@ -62,7 +62,7 @@ def writable_paths() -> Iterator[Path]:
             yield cache
     for inner, outer in itertools.pairwise((ROOT, *ROOT.parents)):
         with contextlib.suppress(OSError):
-            yield from (each for each in outer.iterdir() if each != inner)
+            yield from (path for path in outer.iterdir() if path != inner)
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, writes: int) -> None:

@@ -44,7 +44,7 @@ def _requested(what: str) -> int:
     return int(torch.cuda.memory_stats()[f"requested_bytes.all.{what}"])
 
 
-def room() -> int:
+def available() -> int:
     """Return the bytes that this process can still allocate."""
     free, total = torch.cuda.mem_get_info()
     reserved = torch.cuda.memory_reserved()

@@ -13,7 +13,7 @@ from torch.utils.dlpack import from_dlpack
 
 from common.arena import BAND
 from common.sandbox.graphs import Mode
-from common.wire import GUARDS
+from common.wire import FIRST_RUN, GUARDS, SECOND_RUN
 
 _RESIZE = torch.ops.aten.resize_
 _ALLOCATIONS = frozenset(
@@ -48,7 +48,7 @@ class Poison(Mode):
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.value, self.guarded = value, guarded
-        self._guard = GUARDS[0] if value != value else GUARDS[1]
+        self._guard = GUARDS[FIRST_RUN] if value != value else GUARDS[SECOND_RUN]
         self._fresh: list[tuple[torch.Tensor, int]] = []
         self._bytes = 0
         self._written: list[str] = []
@@ -68,8 +68,8 @@ class Poison(Mode):
             return self._resize(func, *args, **kwargs)
         if device := self._guarded_device(func, args, kwargs):
             # the memory itself is allocated once, since a solution may need half of the GPU's
-            outline = func(*args, **{**kwargs, "device": "meta", "pin_memory": None})
-            fresh = self._between_bands(outline, device)
+            meta = func(*args, **{**kwargs, "device": "meta", "pin_memory": None})
+            fresh = self._between_bands(meta, device)
         else:
             fresh = self._run(func, args, kwargs)
         fill(fresh, self.value)
@@ -77,7 +77,7 @@ class Poison(Mode):
 
     def _guarded_device(self, func: Any, args: Any, kwargs: Any) -> torch.device | None:
         """Return the device of fresh memory that must stand between bands."""
-        if not any(each.name == "device" for each in func._schema.arguments):
+        if not any(argument.name == "device" for argument in func._schema.arguments):
             return None  # it writes to memory that is there
         like = next((each for each in args[:1] if isinstance(each, torch.Tensor)), None)
         if like is not None and type(like) not in _ORDINARY:
@@ -110,8 +110,8 @@ class Poison(Mode):
         storage, end = tensor.untyped_storage(), tensor.storage_offset() + math.prod(size)
         held = storage.nbytes() // tensor.itemsize
         if held < end and not storage.resizable():  # as memory between bands is not
-            outline = tensor.new_empty(end, device="meta")
-            grown = self._between_bands(outline, tensor.device)
+            meta = tensor.new_empty(end, device="meta")
+            grown = self._between_bands(meta, tensor.device)
             grown[:held].copy_(tensor.as_strided((held,), (1,), 0))
             tensor.set_(
                 grown.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
@@ -121,23 +121,23 @@ class Poison(Mode):
             fill(tensor.as_strided((end - held,), (1,), held), self.value)
         return tensor
 
-    def _between_bands(self, outline: torch.Tensor, device: torch.device) -> torch.Tensor:
+    def _between_bands(self, meta: torch.Tensor, device: torch.device) -> torch.Tensor:
         """Return a tensor like the outline, in memory between bands, at the start of its storage.
 
         torch has no storage that is a part of another; what it takes over by DLPack begins where
         the slice does, and keeps the bands alive.
         """
-        size = outline.untyped_storage().nbytes()
+        size = meta.untyped_storage().nbytes()
         if not size:
-            return torch.empty_like(outline, device=device)
+            return torch.empty_like(meta, device=device)
         if self._bytes + size > MOST_KEPT:
             self._check_unused()
         raw = torch.full((size + 2 * BAND,), self._guard, dtype=torch.uint8, device=device)
         self._fresh.append((raw, size))
         self._bytes += size
         storage = from_dlpack(raw[BAND : BAND + size].__dlpack__()).untyped_storage()
-        target = torch.empty(0, dtype=outline.dtype, device=device)
-        return target.set_(storage, 0, outline.shape, outline.stride())
+        target = torch.empty(0, dtype=meta.dtype, device=device)
+        return target.set_(storage, 0, meta.shape, meta.stride())
 
     def _check_unused(self) -> None:
         """Check the bands of memory that the solution has freed, and free it.

@@ -52,9 +52,9 @@ REQUESTS: Mapping[type[wire.Request], Callable[..., Reply]] = MappingProxyType(
         wire.GetReady: timed.get_ready,
         wire.GiveBack: timed.give_back,
         wire.Shifts: timed.shifts,
-        wire.Turns: timed.take_turns,
+        wire.TakeSamples: timed.take_samples,
         wire.Capture: timed.capture,
-        wire.RunOn: timed.run_on,
+        wire.ThroughputRun: timed.throughput_run,
         wire.Probe: timed.probe,
         wire.Trace: timed.trace_calls,
         wire.Tunable: tunables.tunable,
@@ -154,6 +154,6 @@ def _context_is_lost() -> bool:
 
 def _hide() -> None:
     """Forget the harness's modules: a solution that imports one gets a copy that nobody uses."""
-    for name in [each for each in sys.modules if each.partition(".")[0] == "common"]:
+    for name in [module for module in sys.modules if module.partition(".")[0] == "common"]:
         del sys.modules[name]
     sys.modules["__main__"] = ModuleType("__main__")

@@ -6,7 +6,7 @@ rotated, so that its elements move to the front, and those that leave the front 
 No copy of a large input is kept for that, only a buffer for a piece. A timed call that changes an
 input leaves its trace for all later ones; the harness draws the inputs again and compares them.
 
-The results of one call of each turn, drawn once the call has returned, go back to the harness,
+The results of one call of each round, drawn once the call has returned, go back to the harness,
 which knows the right ones. One set of memory holds them, whichever call is drawn.
 """
 
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch.autograd.graph import increment_version
 
-from common.sandbox import contestants, memory
+from common.sandbox import memory, timed_callables
 from common.sandbox.dice import below
 from common.sandbox.failures import Refused
 
@@ -76,7 +76,7 @@ class Shifts:
         self._large = [(index, each) for index, each in several if each.large]
         self._small = [(index, each) for index, each in several if not each.large]
         self._memories = [each.memory for _, each in self._small]
-        copies = [each.repeat(2, 1, 1) for each in self._memories]
+        copies = [memory.repeat(2, 1, 1) for memory in self._memories]
         self._twice = [each.flatten(0, 1) for each in copies]
         self._halves = [half for each in copies for half in each.unbind()]
         self._piece = torch.empty(0, dtype=torch.uint8)
@@ -90,7 +90,7 @@ class Shifts:
         self._move_small(shifts)
         for index, each in self._large:
             rotate(each.memory, each.distance(shifts[index]), self._piece)
-        increment_version([each.tensor for each in itertools.chain.from_iterable(self._calls)])
+        increment_version([call.tensor for call in itertools.chain.from_iterable(self._calls)])
 
     def _move_small(self, shifts: Sequence[int]) -> None:
         """Copy each input out, twice in a row, and back from its new start.
@@ -99,7 +99,7 @@ class Shifts:
         """
         if not self._small:
             return
-        torch._foreach_copy_(self._halves, [each for each in self._memories for _ in range(2)])
+        torch._foreach_copy_(self._halves, [memory for memory in self._memories for _ in range(2)])
         moved = [
             twice.narrow(0, each.distance(shifts[index]), each.count)
             for (index, each), twice in zip(self._small, self._twice, strict=True)
@@ -109,7 +109,7 @@ class Shifts:
 
 def _drawn(call: Sequence[Changing]) -> int:
     """Return a random shift; large inputs can move by a piece at most."""
-    widest = max([each.memory.shape[1] for each in call if each.large], default=0)
+    widest = max([changing.memory.shape[1] for changing in call if changing.large], default=0)
     if not widest:
         return below(LARGEST_SHIFT)
     half = PIECE // widest // 2
@@ -146,7 +146,7 @@ class TimedCall:
     forward: Callable[[], torch.Tensor]
     wanted: list[torch.Tensor]
     """The inputs that take a gradient."""
-    upstream: torch.Tensor
+    grad_output: torch.Tensor
     changing: Sequence[Changing] = ()
 
 
@@ -182,7 +182,7 @@ class Rotation:
         self.shifts = Shifts([call.changing for call in calls])
         self._next = 0
         self._alive: list[Made] = []
-        self._graphs: list[contestants.Captured] = []
+        self._graphs: list[timed_callables.Captured] = []
         self._kept: dict[str, int] | None = None
         self._chances = 0
 
@@ -214,7 +214,7 @@ class Rotation:
 
     def capture(self) -> bool:
         """Capture forward of two calls as CUDA graphs; return whether that is possible."""
-        self._graphs = contestants.captured([call.forward for call in self._calls[:2]])
+        self._graphs = timed_callables.captured([call.forward for call in self._calls[:2]])
         return bool(self._graphs)
 
     def replay(self) -> None:
@@ -241,7 +241,7 @@ class Rotation:
     def keep(self) -> None:
         """Check one of the calls since the inputs changed, and keep its results with some chance.
 
-        Each sample of a turn has the same chance to be the one whose results are kept in the end.
+        Each sample of a round has the same chance to be the one whose results are kept in the end.
 
         Raises:
             Refused: The output is not acceptable, or results of several calls lie in the same
@@ -322,7 +322,7 @@ def run_at_once(ours: Rotation, most: int) -> None:
     """
     calls = min(ALIVE.start + below(len(ALIVE)), max(most, 2))
     if first := memory.taken(ours.run):
-        room = memory.room() - first.peak
+        room = memory.available() - first.peak
         calls = min(calls, 1 + max(room, 0) // (2 * max(first.kept, 1)))
     for _ in range(calls - 1):
         ours.run()
@@ -335,14 +335,14 @@ def peak_memory(ours: Rotation) -> int | None:
     """
     ours.forget()
     taken = memory.taken(ours.run)
-    results = [each for made in ours._alive for each in made.results if ours._is_fresh(each)]
+    results = [result for made in ours._alive for result in made.results if ours._is_fresh(result)]
     ours.forget()
     size = sum(end - start for start, end in _merged(results))
     return None if taken is None else max(taken.peak - size, 0)
 
 
 def _with_gradients(call: TimedCall, output: torch.Tensor) -> Results:
-    return output, *torch.autograd.grad(output, call.wanted, call.upstream)
+    return output, *torch.autograd.grad(output, call.wanted, call.grad_output)
 
 
 def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:

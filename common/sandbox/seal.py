@@ -77,7 +77,9 @@ class Seal:
         for number, handler in self.handlers.items():
             if signal.getsignal(number) is not handler:
                 yield f"a handler of {getattr(number, 'name', f'signal {number}')}"
-        if not all(id(each) in self.callbacks or _is_a_librarys(each) for each in gc.callbacks):
+        if not all(
+            id(callback) in self.callbacks or _is_a_librarys(callback) for callback in gc.callbacks
+        ):
             yield "a callback of the garbage collector"
         for frame in self._at_work():
             where = f"{frame.f_code.co_name} of {Path(frame.f_code.co_filename).name}"
@@ -114,7 +116,7 @@ def parts() -> Iterator[Part]:
         several = (each for each in vars(module).values() if isinstance(each, type))
         for owner in (module, *(each for each in several if each.__module__ == module.__name__)):
             functions = [each for each in vars(owner).values() if isinstance(each, FunctionType)]
-            codes = tuple(each.__code__ for each in functions)
+            codes = tuple(function.__code__ for function in functions)
             yield owner.__name__, operator.attrgetter("__code__"), tuple(functions), codes
             yield part_of(owner, vars(owner))
 
@@ -146,9 +148,9 @@ def _at_work(frame: FrameType) -> bool:
     """Return whether a thread is a solution's: no idle pool, no thread of torch's or Triton's."""
     stack = [each for each, _ in walk_stack(frame)]
     files = [each.f_code.co_filename for each in stack]
-    if any(each.startswith(LIBRARIES) or each.endswith("tqdm/_monitor.py") for each in files):
+    if any(file.startswith(LIBRARIES) or file.endswith("tqdm/_monitor.py") for file in files):
         return False  # torch.compile draws bars of progress
-    return not (all(each.startswith(POOLS) for each in files) and any(map(_is_idle, stack)))
+    return not (all(file.startswith(POOLS) for file in files) and any(map(_is_idle, stack)))
 
 
 def _is_idle(frame: FrameType) -> bool:

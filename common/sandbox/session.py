@@ -20,7 +20,7 @@ from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
 from common.sandbox.seal import Seal
 from common.spec import Op
-from common.wire import Arguments, Reply, Slot, Ticket
+from common.wire import Arguments, Reply, TensorSlot, Ticket
 
 OPS = {name: ops.load(name) for name in ops.names()}
 """Every op whose file is whole, imported before any solution, which could replace a later one."""
@@ -82,12 +82,12 @@ class Session:
 
         Return whether the memory mapped before is given back: a solution may have kept an argument.
         """
-        given_back = self.let_go()
+        given_back = self.release()
         if ticket:
             self.arena = Arena.mapped(ticket, fd)
         return given_back
 
-    def let_go(self) -> bool:
+    def release(self) -> bool:
         """Release the shared memory, and the GPU memory that torch keeps for later."""
         self.calls, self.clocks = {}, {}
         mapped = None
@@ -100,7 +100,7 @@ class Session:
             torch.cuda.empty_cache()
         return not (mapped and mapped())
 
-    def tensor(self, slot: Slot, version: int | None = None) -> torch.Tensor:
+    def tensor(self, slot: TensorSlot, version: int | None = None) -> torch.Tensor:
         """Return the slot of shared memory as a tensor, by default with a version that none had.
 
         The harness may have changed the memory. A solution that keeps what it derived from an
@@ -113,7 +113,7 @@ class Session:
         torch._C._autograd._unsafe_set_version_counter((tensor,), (now,))
         return tensor
 
-    def elements(self, slot: Slot) -> torch.Tensor:
+    def elements(self, slot: TensorSlot) -> torch.Tensor:
         """Return the slot's whole storage as bytes, `[elements, bytes of an element]`."""
         assert self.arena is not None
         return self.arena.bytes_of(slot).view(-1, getattr(torch, slot.dtype).itemsize)
@@ -151,11 +151,11 @@ class Session:
         inputs, options = self.bind(call)
         self._version += RENEWALS
         wanted = [inputs[name] for name in call.differentiable]
-        upstream = self.tensor(call.upstream)
+        grad_output = self.tensor(call.grad_output)
         if prepare:
-            return prepare(**inputs, **options), wanted, upstream
+            return prepare(**inputs, **options), wanted, grad_output
         assert function is not None
-        return functools.partial(function, *inputs.values(), **options), wanted, upstream
+        return functools.partial(function, *inputs.values(), **options), wanted, grad_output
 
     def check_output(self, output: Any) -> None:
         """Check that an output is a tensor of torch's own class, in memory of its own.

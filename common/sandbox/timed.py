@@ -1,4 +1,4 @@
-"""Timed calls, in a solution's process or in eager's: turns of samples, long runs, and a trace."""
+"""Timed calls, in a solution's process or in eager's: rounds of samples, long runs, and a trace."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from common.sandbox import backend, contestants
+from common.sandbox import backend, timed_callables
 from common.sandbox.clock import Clock, Limits, Probes
 from common.sandbox.rotation import Changing, Rotation, TimedCall, peak_memory
 from common.sandbox.session import Session
 from common.sandbox.tunables import force
 from common.spec import ByClock
-from common.wire import Arguments, Reply, Slot
+from common.wire import Arguments, Reply, TensorSlot
 
 WAKING = 4
 """Samples of the probe that do not count, half a millisecond of launches or a copy each."""
@@ -26,11 +26,11 @@ WAKING = 4
 def begin_timing(
     session: Session,
     calls: list[Arguments],
-    results: list[Slot],
+    results: list[TensorSlot],
     backward: bool,
     limits: Reply | None = None,
     choices: list[Any] | None = None,
-    beside: bool = False,
+    keep_other: bool = False,
 ) -> Reply:
     """Warm up the calls and keep the clock for the requests that follow.
 
@@ -42,7 +42,7 @@ def begin_timing(
         backward: Time forward with backward instead of forward alone.
         limits: `copy_bytes`, `products` and `dtype` of the limits to time beside the calls.
         choices: Configurations to force on the solution's kernels; see `tunables.force`.
-        beside: Keep the clock of the other direction.
+        keep_other: Keep the clock of the other direction.
 
     Returns:
         As `slow` whether a call takes most of the seconds of a warm-up; as `peak_memory` the bytes
@@ -57,7 +57,7 @@ def begin_timing(
     backend.begin_watch({}, backwards=False)  # inputs now lie where a graded call's lay
     if choices is not None:
         force(session, choices)
-    if not beside:  # its copies of the inputs would lie beside those of the next one
+    if not keep_other:  # its copies of the inputs would lie beside those of the next one
         session.clocks = {}
     kept = [] if session.prepare else results
     rotated = [_timed_call(session, call, changes=bool(kept)) for call in calls]
@@ -75,26 +75,26 @@ def _timed_call(session: Session, call: Arguments, changes: bool) -> TimedCall:
     The inputs of a prepared call never change and its results are not kept: the result of a peer's
     preparation would not follow the change, and the call may write over the preparation's.
     """
-    forward, wanted, upstream = session.prepared(call, session.function, session.prepare)
+    forward, wanted, grad_output = session.prepared(call, session.function, session.prepare)
     if not changes:
-        return TimedCall(forward, wanted, upstream)
+        return TimedCall(forward, wanted, grad_output)
     inputs = [name for name in call.tensors if name not in call.optional]
     by_name = dict(zip(inputs, forward.args, strict=True))
-    tensors = {**by_name, **forward.keywords, "upstream": upstream}
-    slots = {**call.tensors, "upstream": call.upstream}
+    tensors = {**by_name, **forward.keywords, "upstream": grad_output}
+    slots = {**call.tensors, "upstream": call.grad_output}
     changing = [
         Changing(tensors[name], session.elements(slots[name]), unit)
         for name, unit in call.changing.items()
     ]
-    return TimedCall(forward, wanted, upstream, changing)
+    return TimedCall(forward, wanted, grad_output, changing)
 
 
 def _limits(copy_bytes: int, products: list[Any], dtype: str) -> Limits:
     if not torch.cuda.is_available():
         return {}
-    limits = {"copy": functools.partial(contestants.copy, copy_bytes)}
+    limits = {"copy": functools.partial(timed_callables.copy, copy_bytes)}
     if products:
-        dense = functools.partial(contestants.dense, products, getattr(torch, dtype))
+        dense = functools.partial(timed_callables.dense, products, getattr(torch, dtype))
         limits["dense"] = dense
     return limits
 
@@ -109,7 +109,7 @@ def check_sample(session: Session, output: torch.Tensor) -> None:
 
 
 def get_ready(session: Session, name: str, backward: bool) -> Reply:
-    """Wait for the GPU and warm up what is cold, so that the next request is a contestant's alone.
+    """Wait for the GPU and warm up, so that the next request is the timed callable's alone.
 
     See `Clock.get_ready`.
     """
@@ -130,7 +130,7 @@ def shifts(session: Session, backward: bool) -> Reply:
     return {"shifts": session.clocks[backward].ours.shifts.totals}
 
 
-def take_turns(
+def take_samples(
     session: Session,
     names: list[str],
     clock: ByClock,
@@ -139,19 +139,19 @@ def take_turns(
     look: int,
     backward: bool,
 ) -> Reply:
-    """Take samples of contestants, in their order, with the probe between their turns.
+    """Take samples of timed callables, in their order, with the probe between their rounds.
 
-    See `Clock.turn`.
+    See `Clock.take_samples`.
 
     Returns:
         `samples` in microseconds by name; as `probes`, `look` samples of the probe before the first
-        turn and after each, none where `look` is 0; and as `kept` the call of the last turn whose
+        round and after each, none where `look` is 0; and as `kept` the call of the last round whose
         results lie in the slots and the shift of its inputs, None where no results are kept.
     """
     timed, kept = session.clocks[backward], None
     samples, probes = {}, [_probe(session, clock, look)] if look else []
     for name in names:
-        samples[name] = timed.turn(name, clock, rounds, burst)
+        samples[name] = timed.take_samples(name, clock, rounds, burst)
         kept = timed.ours.delivered()
         if look:
             probes.append(_probes(session).take(clock, look))
@@ -159,23 +159,23 @@ def take_turns(
 
 
 def capture(session: Session, backward: bool) -> Reply:
-    """Return as `captured` whether the replay of forward's CUDA graph is a contestant now."""
+    """Return as `captured` whether the replay of forward's CUDA graph is a timed callable now."""
     return {"captured": session.clocks[backward].capture()}
 
 
-def run_on(
+def throughput_run(
     session: Session,
     name: str,
     rounds: int,
     renew: bool,
     run: bool,
     wait: bool,
-    frugal: bool,
+    low_memory: bool,
     backward: bool,
 ) -> Reply:
-    """Make calls round after round; see `Clock.run_on`, and `take_turns` for `kept`."""
+    """Make calls round after round; see `Clock.throughput_run`, and `take_samples` for `kept`."""
     timed = session.clocks[backward]
-    timed.run_on(name, rounds, renew, run, wait, frugal)
+    timed.throughput_run(name, rounds, renew, run, wait, low_memory)
     return {"kept": timed.ours.delivered()}
 
 
@@ -198,7 +198,7 @@ def _probes(session: Session) -> Probes:
 def trace_calls(session: Session, call: Arguments, backward: bool) -> Reply:
     """Return a Chrome trace of a few calls, as JSON text."""
     prepared = session.prepared(call, session.function, session.prepare)
-    run = contestants.as_run(prepared, backward)
+    run = timed_callables.as_run(prepared, backward)
     return {"trace": chrome_trace(run)}
 
 

@@ -52,10 +52,10 @@ def lookups(session: Session, call: Arguments, choices: list[Any]) -> Reply:
     """
     asked: Reply = {}
     try:
-        run, wanted, upstream = session.prepared(call, session.function)
+        run, wanted, grad_output = session.prepared(call, session.function)
         output = _lookups(session, "forward", run, choices, asked)
         if output.requires_grad:
-            gradients = functools.partial(torch.autograd.grad, output, wanted, upstream)
+            gradients = functools.partial(torch.autograd.grad, output, wanted, grad_output)
             _lookups(session, "backward", gradients, choices, asked)
     except Exception as error:
         return {"asked": asked} | judge(error)

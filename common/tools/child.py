@@ -10,7 +10,7 @@ from common.solutions import Solution
 
 
 def command(module: str, solution: Solution, *arguments: str) -> list[str]:
-    """Return the command that runs one of `sandbox/alone` on the solution, without the tool."""
+    """Return the command of one of `sandbox/standalone` on the solution, without the tool."""
     return [sys.executable, "-m", module, str(solution.path), solution.op, *arguments]
 
 
@@ -22,6 +22,6 @@ def environment(**settings: str) -> dict[str, str]:
 
 def last_line(output: str) -> str:
     """Return the first line that names an error, otherwise the last line."""
-    said = [line.strip() for line in output.splitlines() if line.strip(" =")]
-    errors = [line for line in said if "error" in line.lower()]
-    return (errors[:1] or said[-1:] or ["it printed nothing"])[0]
+    lines = [line.strip() for line in output.splitlines() if line.strip(" =")]
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors[:1] or lines[-1:] or ["it printed nothing"])[0]

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from common import wire
+from common.disk_cache import DiskCache, bound
 from common.errors import ServerEnded
 from common.grading.fork_server import ForkServer
 from common.grading.worker import DEADLINE, Worker
-from common.kept import Kept, bound
 from common.processes import cores
 from common.records.lines import SCHEMA, Compiled
 from common.solutions import Solution
@@ -67,7 +67,7 @@ class Compilation:
         parts = []
         for solution, target in itertools.product(todo, targets):
             name = f"{solution.name}-{target}"
-            kept = Kept("figures", name, functools.partial(getattr, solution, "digest"))
+            kept = DiskCache("figures", name, functools.partial(getattr, solution, "digest"))
             known = {case for case, found in kept.found.items() if not shown or _are_there(found)}
             missing = [case for case in todo[solution] if case.name not in known]
             parts.append((solution, todo[solution], target, kept, missing))
@@ -80,7 +80,7 @@ class Compilation:
         solution: Solution,
         cases: Sequence[Case],
         target: str,
-        kept: Kept,
+        kept: DiskCache,
         missing: Sequence[Case],
     ) -> list[Compiled]:
         """Return a line for each kernel, and one for a call that ended before its last.
@@ -127,7 +127,9 @@ class Compilation:
 
 def _are_there(found: Iterable[Fields]) -> bool:
     """Return whether the files of these kernels are in the cache."""
-    return all(Path(file).is_file() for each in found for file in each.get("files", {}).values())
+    return all(
+        Path(file).is_file() for fields in found for file in fields.get("files", {}).values()
+    )
 
 
 def _fields(reply: Reply, figures_of: Mapping[str, Mapping[str, float | None]]) -> Iterator[Fields]:

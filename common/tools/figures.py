@@ -187,7 +187,7 @@ def _code(cubin: Path) -> bytes:
     """Return the machine code of the kernel in a binary."""
     with cubin.open("rb") as file:
         sections = ELFFile(file).iter_sections()
-        return b"".join(each.data() for each in sections if each.name.startswith(".text."))
+        return b"".join(section.data() for section in sections if section.name.startswith(".text."))
 
 
 def run(tool: str, *arguments: str) -> str:

@@ -41,7 +41,7 @@ def installed() -> bool:
 
 def lines(solution: Solution, case: Case, direction: str) -> list[str]:
     """Return a line for each kernel of one call, the longest first, or the reason for none."""
-    module = "common.sandbox.alone.solo"
+    module = "common.sandbox.standalone.solo"
     program = child.command(module, solution, case.name, direction)
     try:
         ran = subprocess.run(

@@ -164,7 +164,7 @@ def _header_path() -> dict[str, str]:
     nvidia = importlib.util.find_spec("nvidia")
     homes = [Path(home) for home in (nvidia and nvidia.submodule_search_locations) or ()]
     # CUDA 13's wheels keep those of libcu++ a folder deeper than TransformerEngine looks for them
-    found = [path for home in homes for each in FOLDERS for path in home.glob(each)]
+    found = [path for home in homes for folder in FOLDERS for path in home.glob(folder)]
     before = os.environ.get("CPLUS_INCLUDE_PATH")
     paths = [*map(str, found), *([before] if before else [])]
     return {"CPLUS_INCLUDE_PATH": os.pathsep.join(paths)} if found else {}

@@ -1,10 +1,11 @@
 """NVIDIA's compute-sanitizer and triton-viz, which look for faults in a solution's kernels.
 
-compute-sanitizer checks every access on a GPU. It runs `sandbox/alone/smoke.py`, a process that
-grades nothing and ends by itself: the tool reports when its process ends, and a worker is killed.
+compute-sanitizer checks every access on a GPU. It runs `sandbox/standalone/smoke.py`, a process
+that grades nothing and ends by itself: the tool reports when its process ends, and a worker is
+killed.
 
 triton-viz needs no GPU: can the formulas of a kernel's addresses leave a tensor?
-`sandbox/alone/symbolic.py` runs it on one solution.
+`sandbox/standalone/symbolic.py` runs it on one solution.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def sanitize(tool: str, solution: Solution, cases: Sequence[Case], verbose: bool
     if tool == SYMBOLIC:
         return _sanitize_symbolically(solution, cases, verbose)
     names = (case.name for case in cases)
-    program = child.command("common.sandbox.alone.smoke", solution, *names)
+    program = child.command("common.sandbox.standalone.smoke", solution, *names)
     command = [executable(), "--tool", tool, *OPTIONS, *OF_TOOL[tool], *program]
     output, code = _run(command, child.environment(**SETTINGS))
     report = read(output)
@@ -179,13 +180,13 @@ def _sanitize_symbolically(solution: Solution, cases: Sequence[Case], verbose: b
         )
     clean, names = True, (case.name for case in cases)
     with (
-        tempfile.TemporaryFile("w+") as said,
+        tempfile.TemporaryFile("w+") as printed,
         subprocess.Popen(
-            child.command("common.sandbox.alone.symbolic", solution, *names),
+            child.command("common.sandbox.standalone.symbolic", solution, *names),
             cwd=ROOT,
             env=child.environment(TRITON_INTERPRET="1"),
             stdout=subprocess.PIPE,
-            stderr=None if verbose else said,
+            stderr=None if verbose else printed,
             text=True,
         ) as process,
     ):
@@ -196,6 +197,6 @@ def _sanitize_symbolically(solution: Solution, cases: Sequence[Case], verbose: b
             print(f"{SYMBOLIC} {solution.name} {answer['case']}: {words}", flush=True)
             clean = clean and not answer["found"]
         if process.wait():
-            said.seek(0)
-            raise UserError(f"{SYMBOLIC} does not run here: {child.last_line(said.read())}")
+            printed.seek(0)
+            raise UserError(f"{SYMBOLIC} does not run here: {child.last_line(printed.read())}")
     return clean

@@ -20,16 +20,16 @@ from common import wire
 from common.draws import Draws, entropy
 from common.errors import UserError, out_of_memory
 from common.grading.fork_server import ForkServer
-from common.grading.grade import grade
-from common.grading.memory import Footprint, Memory
+from common.grading.grade import grade_case
+from common.grading.memory import DeviceMemory, Footprint
 from common.grading.problem import make_problem
 from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 from common.grading.worker import Worker
 from common.measure import machine
-from common.measure.timed_process import Failed, LaidCalls, TimedProcess, lay_calls
+from common.measure.sampling import sample_in_rounds
+from common.measure.timed_process import Failed, StagedCalls, TimedProcess, stage_calls
 from common.measure.timing import PRECISION
-from common.measure.turns import take_turns
 from common.solutions import Solution, discover
 from common.spec import DIRECTIONS, Case, Direction, Op
 from common.tuning.points import Config, Shape, Trial, Trials, TuningTask, fastest
@@ -96,11 +96,15 @@ Event = str | CaseStarted | ConfigTimed | Found
 """A text is a line for the user."""
 
 
-def time_forced(worker: Worker, laid: LaidCalls, direction: Direction, choices: Choices) -> Reply:
+def time_forced(
+    worker: Worker, staged: StagedCalls, direction: Direction, choices: Choices
+) -> Reply:
     """Return the GPU times of the calls under these configurations."""
     try:
-        timed = TimedProcess(worker, laid, direction, choices=choices)
-        return take_turns({"gpu": timed.turn("solution", "gpu")}, SECONDS, PRECISION["gpu"])
+        timed = TimedProcess(worker, staged, direction, choices=choices)
+        return sample_in_rounds(
+            {"gpu": timed.sampler("solution", "gpu")}, SECONDS, PRECISION["gpu"]
+        )
     except Failed as failed:
         return failed.reply
 
@@ -132,7 +136,7 @@ def tune(
         UserError: A solution does not import or declares its kernels wrongly, or the file of trials
             cannot be read or written.
     """
-    budget = Memory.of(device, memory)
+    budget = DeviceMemory.of(device, memory)
     with Sweep(device, quiet, deadline, server=server, memory=budget) as sweep:
         declared = yield from _declared(sweep, chosen)
         if not declared:
@@ -197,14 +201,14 @@ def _configs(name: str, default: Config, space: Iterable[Config]) -> list[Config
 def _trials(solution: Solution, device: str) -> Trials:
     """Return the trials of the solution's folder."""
     folder = solution.path.parent
-    beside = [other for other in discover(folder.parent) if other.handle == solution.handle]
-    sources = {other.name: other.source_digest for other in beside}
+    siblings = [other for other in discover(folder.parent) if other.handle == solution.handle]
+    sources = {other.name: other.source_digest for other in siblings}
     path = folder / "configs" / f"{machine.results_folder(device)}.jsonl"
     return Trials(path, machine.device_fields(device), sources, machine.versions())
 
 
 def _search(sweep: Sweep, declared: dict[Solution, Kernels], trials: Trials) -> Iterator[Event]:
-    device, budget = sweep.device, sweep.room.memory.budget
+    device, budget = sweep.device, sweep.memory_budget.memory.budget
     boards = {op.name: (op, cases) for op, cases in tier_cases(declared, "board", device)}
     todo = [(s, boards[s.op][0], case) for s in declared for case in boards[s.op][1]]
     searches = {
@@ -249,7 +253,7 @@ class _Search:
 
     def _asked(self, op: Op[Any], case: Case) -> tuple[dict[Shape, list[Direction]], Reply | None]:
         """Return the shapes that one call asks for, each with its directions, and the failure."""
-        (call,) = lay_calls(op, case, self._device, self._worker, 1).calls
+        (call,) = stage_calls(op, case, self._device, self._worker, 1).calls
         reply = self._worker.ask(wire.Lookups(call=call, choices=self._choices()))
         self._recover(reply.get("verdict"))
         asked: dict[Shape, list[Direction]] = {}
@@ -280,21 +284,21 @@ class _Search:
         self, op: Op[Any], case: Case, task: TuningTask
     ) -> Generator[ConfigTimed, None, list[Trial]]:
         configs = self._kernels[task.shape.kernel]
-        laid: LaidCalls | None = None
+        staged: StagedCalls | None = None
         timed: list[Trial] = []
         for config in configs:
             yield ConfigTimed(task, len(timed), len(configs))
             trial = self._trials.find("timed", task, config)
             if trial is None:
-                laid = laid or lay_calls(op, case, self._device, self._worker, INPUTS)
-                trial = self._time_one(laid, task, config)
+                staged = staged or stage_calls(op, case, self._device, self._worker, INPUTS)
+                trial = self._time_one(staged, task, config)
             timed.append(trial)
         yield ConfigTimed(task, len(timed), len(configs))
         return timed
 
-    def _time_one(self, laid: LaidCalls, task: TuningTask, config: Config) -> Trial:
+    def _time_one(self, staged: StagedCalls, task: TuningTask, config: Config) -> Trial:
         choices = self._choices(task.shape, config)
-        reply = time_forced(self._worker, laid, task.direction, choices)
+        reply = time_forced(self._worker, staged, task.direction, choices)
         self._recover(reply.get("verdict"))
         if reply.get("verdict"):
             found = {"verdict": reply["verdict"], "reason": reply["reason"]}
@@ -323,9 +327,9 @@ class _Search:
         choices = self._choices(trial.shape, trial.config)
         reply = self._worker.ask(wire.Force(choices=choices))
         if not reply.get("verdict"):
-            frugal = Footprint.by(op, case).frugal(self._budget)
-            problem = make_problem(op, case, Draws(entropy()), self._device, frugal)
-            verdicts = grade(problem, self._worker)
+            low_memory = Footprint.by(op, case).low_memory(self._budget)
+            problem = make_problem(op, case, Draws(entropy()), self._device, low_memory)
+            verdicts = grade_case(problem, self._worker)
             self._recover(*(verdict.verdict for verdict in verdicts.values()))
             failed = (verdicts[d] for d in directions if verdicts[d].verdict != "PASSED")
             first = next(failed, verdicts[directions[0]])

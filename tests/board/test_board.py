@@ -18,7 +18,7 @@ from tests.support.markdown import columns
 
 
 def drawn(timed=True):
-    (track,) = rank(each for each in ROWS if each.solution in ABOUT)
+    (track,) = rank(row for row in ROWS if row.solution in ABOUT)
     return ranking(track, ABOUT, timed)
 
 

@@ -84,7 +84,7 @@ def left_out(run, op, case="c9"):
 def of(name, *rows, day=1):
     """The records of a device with one finished run."""
     results = measured(name, (day, []))
-    results.rows.extend(replace(each, run=f"{name}-0") for each in rows)
+    results.rows.extend(replace(row, run=f"{name}-0") for row in rows)
     return results
 
 

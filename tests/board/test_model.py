@@ -14,7 +14,7 @@ import pytest
 from common import paths
 from common.board import model, modelled
 from common.board.model import parts
-from common.board.table import place
+from common.board.table import op_order
 from common.records.lines import Operator
 from tests.support import corpora as corpus
 from tests.support import fitting
@@ -212,9 +212,10 @@ WHY = {
 def test_the_docs_show_how_far_the_model_is_off(counted, pytestconfig):
     """`nox -s harness -- tests/board/test_model.py --write-docs` writes it."""
     devices = [each for each in OVERALL if (paths.RESULTS / each).exists()]
-    assert {name for each in devices for _, name, *_ in misses(pairs(each, counted))} == {*WHY}
+    assert {name for device in devices for _, name, *_ in misses(pairs(device, counted))} == {*WHY}
     text = "\n\n".join(
-        f"{agreement(each, pairs(each, counted))}\n\n{errors(each, counted)}" for each in devices
+        f"{agreement(device, pairs(device, counted))}\n\n{errors(device, counted)}"
+        for device in devices
     )
     assert corpus.in_the_docs("agreement", text, pytestconfig.getoption("write_docs"), "model")
 
@@ -230,7 +231,7 @@ def misses(found):
             ratios.setdefault((each.row.op, each.row.solution), []).append(each.ratio)
     return [
         (op, solution, min(each), max(each))
-        for (op, solution), each in sorted(ratios.items(), key=lambda item: place(item[0][0]))
+        for (op, solution), each in sorted(ratios.items(), key=lambda item: op_order(item[0][0]))
         if max(max(each), 1 / min(each)) > FAR_OFF
     ]
 
@@ -248,7 +249,7 @@ def agreement(device, found):
         "|---|---|---|---|---|",
     ]
     of_ops = modelled.correlations(found, op_of)
-    for op, value in sorted(of_ops.items(), key=lambda item: place(item[0])):
+    for op, value in sorted(of_ops.items(), key=lambda item: op_order(item[0])):
         number = sum(pair.row.op == op for pair in modelled.ranked_together(found))
         cases = [each for (of, *_), each in within.items() if of == op]
         inside = f"{statistics.median(cases):.2f} | {min(cases):.2f}" if cases else "– | –"

@@ -46,7 +46,7 @@ UNTIMED = Results(path=None, runs=[CPU], rows=TWINS, counted=COUNTS)
 
 
 def test_rows_without_times_get_those_of_their_true_case():
-    alice, bob, eager = modelled.stand_in(UNTIMED)[0].latest()
+    alice, bob, eager = modelled.with_modelled_times(UNTIMED)[0].latest()
     assert {each.case for each in (alice, bob, eager)} == {"c1"} and not alice.twin
     assert alice.gpu["solution"].median == model.gpu_time([launch()], H200)
     assert alice.gpu["eager"].median == eager.gpu["solution"].median
@@ -59,7 +59,7 @@ def test_rows_without_times_get_those_of_their_true_case():
      ({"rows": [twin("alice/rope", verdict="TIMEOUT"), *TWINS[1:]]}, "TIMEOUT")],
 )  # fmt: skip
 def test_neither_a_failure_nor_a_call_without_a_counted_step_has_a_modelled_time(changed, verdict):
-    alice = modelled.stand_in(replace_results(UNTIMED, **changed))[0].latest()[0]
+    alice = modelled.with_modelled_times(replace_results(UNTIMED, **changed))[0].latest()[0]
     assert alice.verdict == verdict and not alice.gpu
 
 

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from common import kept, paths
+from common import disk_cache, paths
 from common.board.devices import Device, sections
-from common.board.page import charts, drawing, sources, views
+from common.board.page import charts, rendering, sources, views
 from common.board.page import site as pages
-from common.board.page.drawing import TEMPLATES
+from common.board.page.rendering import TEMPLATES
 from common.board.page.views import Site
 from common.board.ranking import rank
 from common.board.table import About, speed
@@ -57,7 +57,7 @@ def drawn(tmp_path, results, *solutions):
 def unpacked(text):
     """The parts of a packed page, as a browser unpacks them."""
     return {
-        name: zlib.decompress(base64.b64decode(part), drawing.RAW).decode()
+        name: zlib.decompress(base64.b64decode(part), rendering.RAW).decode()
         for name, part in json.loads(text).items()
     }
 
@@ -71,7 +71,7 @@ def of(tmp_path, rows, **fields):
 
 def test_parts_come_back_as_they_were():
     parts = {"a": "x" * 1000, "</script>": "한국어", "b": ""}
-    text = drawing.packed(parts)
+    text = rendering.packed(parts)
     assert "<" not in text
     assert unpacked(text) == parts
 
@@ -87,7 +87,7 @@ def test_the_policy_names_each_script_and_style_and_allows_nothing_else(tmp_path
     for name, tag in TAG.items():
         digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()
                    for each in tag.findall(text)]  # fmt: skip
-        assert digests and rules[name].split() == [f"'sha256-{each}'" for each in digests]
+        assert digests and rules[name].split() == [f"'sha256-{digest}'" for digest in digests]
 
 
 def test_a_bundle_is_its_release_and_its_licence_stands_beside_it():
@@ -126,8 +126,8 @@ def test_each_choice_of_direction_and_case_is_ranked_by_itself(tmp_path):
     results = of(tmp_path, MANY)
     (section,) = sections(results, BOTH)
     shown, core = views.Shown(Device(results, (section,))), section.tracks[0]
-    found = {(each.direction, each.case): [entry.solution for entry in each.track.entries]
-             for each in views.rankings(shown, section, core, BOTH)}  # fmt: skip
+    found = {(ranking.direction, ranking.case): [entry.solution for entry in ranking.track.entries]
+             for ranking in views.rankings(shown, section, core, BOTH)}  # fmt: skip
     alice, bob = "alice/rope", "bob/rope"
     assert found == {
         ("", ""): [alice, bob],
@@ -194,14 +194,14 @@ def test_the_lines_of_kernels_are_marked(alice):
 
 def test_lines_are_highlighted_again_where_something_behind_them_changed(alice, monkeypatch):
     one, other = alice.path, alice.path.with_name("tiles.py")
-    monkeypatch.setattr(kept, "CACHE", one.parent / "cache")
+    monkeypatch.setattr(disk_cache, "CACHE", one.parent / "cache")
     expected, done, lines = sources.lines(other), [], sources.lines
     monkeypatch.setattr(sources, "lines", lambda path: (done.append(path), lines(path))[1])
     for change, due in (
         (lambda: None, [one, other]),
         (lambda: None, []),
         (lambda: one.write_text("x = 2\n"), [one]),
-        (lambda: monkeypatch.setattr(kept, "foundation", lambda: "newer"), [one, other]),
+        (lambda: monkeypatch.setattr(disk_cache, "foundation", lambda: "newer"), [one, other]),
     ):
         change()
         assert sources.all_lines([one, other])[1] == expected
@@ -251,11 +251,11 @@ def test_history_has_the_runs_that_timed_the_whole_track(tmp_path):
     results.rows.extend(both("r9", 5.0))  # its file's name has no time, and so no place
     (track,) = rank(results.latest())
     (points,) = views.histories(results, track).values()
-    assert [(each.run, each.score.value) for each in points] == [
+    assert [(point.run, point.score.value) for point in points] == [
         ("r0", pytest.approx(0.5)), ("r1", pytest.approx(1.0)), ("r3", pytest.approx(2.0)),
     ]  # fmt: skip
-    assert [each.when.day for each in points] == [20, 21, 23]
-    assert [each.sources for each in points] == ["", "s1", "s1"]
+    assert [point.when.day for point in points] == [20, 21, 23]
+    assert [point.sources for point in points] == ["", "s1", "s1"]
 
 
 # --- without times --------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from common.board.page import site as pages
 from common.board.page import views
-from common.board.page.drawing import link
+from common.board.page.rendering import link
 from common.board.page.views import Site
 from common.records.runs import Results
 from common.solutions import Solution
@@ -39,7 +39,7 @@ SIZE, ELEMENTS = 3_000_000, 3000
 
 def expected(group, direction="", case=""):
     """The names in the order of the ranking, as the records have them."""
-    (shown,) = (each for each in group.site.devices if each.slug == "gpu-b")
+    (shown,) = (device for device in group.site.devices if device.slug == "gpu-b")
     section = shown.section("rope")
     for ranking in views.rankings(shown, section, section.tracks[0], group.site.about):
         if (ranking.direction, ranking.case) == (direction, case):
@@ -69,7 +69,7 @@ def test_the_page_opens_with_the_fastest_of_every_op_and_the_latest_runs(group, 
     assert first.locator("tbody th").all_inner_texts() == list(best)[:12]
     leader = next(iter(best.values()))
     assert first.locator(".num").first.inner_text() == f"{leader.score.value:.2f}"
-    times = [each.replace(" ", "T") for each in texts(page, "time")]
+    times = [text.replace(" ", "T") for text in texts(page, "time")]
     assert times == sorted(times, reverse=True) and len(times) == 10
     first.locator("caption a").click()
     page.wait_for_selector("#ranking tbody tr")

@@ -36,7 +36,7 @@ def ranked(rows):
 
 
 def everyone(rows):
-    return {each.solution: About("mine", "s1") for each in rows}
+    return {row.solution: About("mine", "s1") for row in rows}
 
 
 # --- one table an op ------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ def test_escaped_text_has_no_meaning_in_markdown(text):
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     (paragraph, inline, _) = parser.parse(markdown.escaped(text))
     assert paragraph.type == "paragraph_open"
-    assert {each.type for each in inline.children} <= {"text", "text_special"}
-    said = "".join(each.content for each in inline.children)
+    assert {child.type for child in inline.children} <= {"text", "text_special"}
+    said = "".join(child.content for child in inline.children)
     assert said.split() == text.replace("\x1b", " ").replace("\u202e", " ").split()
 
 

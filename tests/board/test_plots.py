@@ -7,8 +7,8 @@ import pytest
 
 from common import ops
 from common.board import markdown
-from common.board.plots import drawing, sweeps
-from common.board.plots.drawing import looks
+from common.board.plots import figures, sweeps
+from common.board.plots.figures import looks
 from common.board.ranking import Estimate
 from common.board.table import About
 from common.ops._skeleton import OP as SKELETON
@@ -171,7 +171,7 @@ def text_of(path):
 
 def written(drawn, folder, device="A GPU"):
     """Draw what is due, and return the files that were written."""
-    due = drawing.due(drawn, device, folder)
+    due = figures.due(drawn, device, folder)
     for each in due:
         each.write()
     return [each.path for each in due]
@@ -219,8 +219,8 @@ def test_a_file_is_drawn_again_where_anything_behind_it_changed(tmp_path, monkey
         (lambda: None, 0),
         (lambda: paths[0].unlink(), 1),
         (lambda: paths[0].write_text("<svg/>"), 1),
-        (lambda: monkeypatch.setattr(drawing, "digest", lambda files: "other code"), len(paths)),
-        (lambda: monkeypatch.setattr(drawing.metadata, "version", lambda name: "9"), len(paths)),
+        (lambda: monkeypatch.setattr(figures, "digest", lambda files: "other code"), len(paths)),
+        (lambda: monkeypatch.setattr(figures.metadata, "version", lambda name: "9"), len(paths)),
     ):
         change()
         assert len(written(drawn, tmp_path)) == due

@@ -87,10 +87,10 @@ def test_what_is_interpreted_comes_first_and_what_does_not_compile_comes_again(t
 
 def test_what_failed_last_is_asked_first_and_once(halves):
     chosen, server = halves
-    every = [graded.case.name for graded in smoke.grade(chosen, server, GIB)]
+    every = [graded.case.name for graded in smoke.grade_smoke_cases(chosen, server, GIB)]
     assert Sweep.made == [("cuda", True, server, GIB)], "several cases at once"
     first = {(chosen[0].name, every[5]), (chosen[0].name, every[2]), ("other/rope", every[0])}
-    asked = [graded.case.name for graded in smoke.grade(chosen, server, GIB, first)]
+    asked = [graded.case.name for graded in smoke.grade_smoke_cases(chosen, server, GIB, first)]
     assert asked[:3] == [every[2], every[5], every[0]]
     assert sorted(asked) == sorted(every)
 
@@ -102,13 +102,13 @@ def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch, ca
     case = next(op.cases("board"))
     passed = Verdict("a/rope", "rope", case.name, "forward", "PASSED")
     problem = SimpleNamespace(op=op, case=case)
-    verdicts = {each: replace(passed, direction=each) for each in DIRECTIONS}
+    verdicts = {direction: replace(passed, direction=direction) for direction in DIRECTIONS}
     graded = SimpleNamespace(problem=problem, verdicts=verdicts)
     late = row(direction="backward", verdict="TAMPERED", reason="while timed")
 
     class Measurement:
-        def __init__(self, sweep, digests, patience, through):
-            asked.append((patience, through))
+        def __init__(self, sweep, digests, time_scale, through):
+            asked.append((time_scale, through))
 
         def measure(self, solutions, cases, skip):
             asked.append((solutions, [op.name for op, _ in cases]))
@@ -118,6 +118,6 @@ def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch, ca
     compiler = Compiler("cuda")
     assert check.measure_board(chosen, server, compiler, report, GIB) == [row(), late]
     assert Sweep.made == [("cuda", None, server, GIB)], "whoever times has the device to himself"
-    assert asked == [(check.PATIENCE, compiler.behind), (chosen, [chosen[0].op])]
+    assert asked == [(check.TIME_SCALE, compiler.behind), (chosen, [chosen[0].op])]
     backward = f"a/rope {case.name} backward: TAMPERED\n    while timed\n"
     assert backward in capsys.readouterr().out, "the clock has found something"

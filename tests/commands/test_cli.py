@@ -78,7 +78,7 @@ def test_prune_takes_no_selection_that_it_would_not_keep_to(monkeypatch, capsys,
 def test_several_names_may_be_given():
     everyone = solutions.discover(CONTRIBUTORS)
     chosen = solutions.select(everyone, "rope", "lkm2835,house/rope.py")
-    assert [each.name for each in chosen] == ["house/rope", "lkm2835/rope"]
+    assert [solution.name for solution in chosen] == ["house/rope", "lkm2835/rope"]
     assert is_among("house/rope", "eager,house/") and not is_among("house/rope", "house/rope_again")
     assert not is_among("house/rope", "")
 
@@ -184,7 +184,7 @@ def test_a_helper_that_is_named_like_a_solution_is_said(
     (tmp_path / "alice" / "rope_triton.py").write_text("def launch(): ...")
     monkeypatch.setattr(solutions.discover, "__defaults__", (tmp_path,))
     found = select(SimpleNamespace(op="rope", only=only))
-    assert "alice/rope_triton" not in [each.name for each in found]
+    assert "alice/rope_triton" not in [solution.name for solution in found]
     line = "study: alice/rope_triton.py is a helper: it has no rope, and rope.py imports it\n"
     assert capsys.readouterr().err == line * told
 

@@ -19,7 +19,7 @@ def test_check_says_what_is_wrong_and_where(study, by_hand):
     assert "at [0, 0, 0, 0] expected " in ran.out
     assert "forward: INCORRECT_NUMERICAL in every case that has an element" in ran.out
     assert "rotate_half: core" not in ran.out, "the board's cases would repeat it"
-    told = "alice/rotate_half forward and backward: this is what comes of: nothing is negated"
+    told = "alice/rotate_half forward and backward: likely cause: nothing is negated"
     assert ran.out.splitlines()[-1].startswith(told), "the cause is the last line"
     case = "10x2x4x8-float32"
     ran = study("check", "alice", "--last-failed", "-x")

@@ -14,7 +14,7 @@ from common import ops, paths, source
 from common.commands.report import SHOWN, TierReport, excerpt
 from common.sandbox.failures import judge
 from common.verdicts import Verdict
-from tests.support.asking import ask, workers
+from tests.support.workers import ask, workers
 
 KERNEL = """import torch
 import triton

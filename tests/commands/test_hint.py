@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import kept, ops, paths
+from common import disk_cache, ops, paths
 from common.commands import hint
 from common.errors import UserError
-from common.grading import what
+from common.grading import diagnosis
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
 from common.solutions import Solution, python_files
@@ -38,7 +38,7 @@ def compiler():
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "CACHE", tmp_path)
+    monkeypatch.setattr(disk_cache, "CACHE", tmp_path)
 
 
 @pytest.mark.parametrize("exercise", PATH, ids=lambda each: each.title)
@@ -72,7 +72,7 @@ def test_no_hint_is_a_line_of_a_solution():
         line.strip() for f in folders for path in python_files(f)
         for line in path.read_text().splitlines() if len(line.strip()) > 12
     }  # fmt: skip
-    told = [each for op in OPS for each in hint.causes(op).values()]
+    told = [cause for op in OPS for cause in hint.causes(op).values()]
     told += [each for exercise in PATH for each in (exercise.task, *exercise.hints)]
     hints = "\n".join(told)
     assert lines and not [line for line in lines if line in hints]
@@ -123,7 +123,7 @@ def lacks(server, compiler, cache, tmp_path, monkeypatch):
         for file in python_files(folder):
             if file.stem.startswith("masked_"):
                 progress._answers[f"{folder.name}/{file.stem}"] = Passing()
-        found = {each.title: progress.lacks(each) for each in PATH}
+        found = {exercise.title: progress.lacks(exercise) for exercise in PATH}
         words = {title: lack.words if lack else "" for title, lack in found.items()}
         return {title: text for title, text in words.items() if "there is no" not in text}
 
@@ -159,14 +159,14 @@ def test_the_path_leads_from_the_template_to_the_masked_layers(lacks, tmp_path):
     alice, another = tmp_path / "study" / "alice", paths.ROOT / "contributors" / "wkshin89"
     alice.mkdir(parents=True)
     shutil.copy(TEMPLATE / "rotate_half.py", alice)
-    found = lacks(alice)
-    assert done(found) == TITLES[:1]
-    assert "1 of torch's operators" in found["backward in one kernel"]
-    assert "UNSUPPORTED" in found["both layouts"]
+    lack = lacks(alice)
+    assert done(lack) == TITLES[:1]
+    assert "1 of torch's operators" in lack["backward in one kernel"]
+    assert "UNSUPPORTED" in lack["both layouts"]
     (alice / "rotate_half_signed.py").write_text(changed(TEMPLATE / "rotate_half.py", SIGNED))
-    found = lacks(alice)
-    assert done(found) == TITLES[:2], "any file of the op counts"
-    assert "alice/rotate_half_signed: " in found["whole tiles"], "the latest is diagnosed"
+    lack = lacks(alice)
+    assert done(lack) == TITLES[:2], "any file of the op counts"
+    assert "alice/rotate_half_signed: " in lack["whole tiles"], "the latest is diagnosed"
     for name in ("kernels.py", "rotate_half.py"):
         shutil.copy(another / name, alice)
     shutil.copy(TEMPLATE / "rope.py", alice)
@@ -181,9 +181,9 @@ def test_the_masked_layers_of_the_template_and_of_the_group(lacks, tmp_path):
     alice.mkdir(parents=True)
     for op in OPS[2:]:
         shutil.copy(TEMPLATE / f"{op}.py", alice)
-    found = lacks(alice)
-    assert [*found] == TITLES[7:] and not done(found)
-    assert "2 times the least FLOPs" in found["one product for a tile of one kind"]
+    lack = lacks(alice)
+    assert [*lack] == TITLES[7:] and not done(lack)
+    assert "2 times the least FLOPs" in lack["one product for a tile of one kind"]
     shutil.copytree(paths.ROOT / "contributors" / "wenhaoli_xmu", alice, dirs_exist_ok=True)
     assert done(lacks(alice)) == TITLES[7:]
 
@@ -216,7 +216,7 @@ def test_only_cases_that_the_machine_may_have_failed_are_run_again(server, cache
 
     monkeypatch.setattr(hint.smoke, "grade", grade)
     monkeypatch.setattr(hint.smoke, "compiled", lambda cases, compiler: cases)
-    monkeypatch.setattr(what, "causes", lambda graded: [])
+    monkeypatch.setattr(diagnosis, "causes", lambda graded: [])
     solution = Solution(TEMPLATE / "rotate_half.py", "rotate_half")
     for _ in range(2):
         hint.Progress("_template", server, None)._answers_of(solution)

@@ -175,7 +175,9 @@ def test_cases_of_a_dtype_that_the_gpu_lacks_are_left_out(monkeypatch, capsys, b
     assert options.device(argparse.Namespace(device=None)) == "cuda"
     line = "study: Tesla T4 has no bfloat16: cases of that dtype are left out"
     assert capsys.readouterr().err.splitlines() == [line] * (not bfloat16)
-    house = [each for each in discover() if each.name in ("house/rope", "house/rotate_half")]
+    house = [
+        solution for solution in discover() if solution.name in ("house/rope", "house/rotate_half")
+    ]
     dtypes = {device: {case.dtype for _, cases in tier_cases(house, "board", device)
                        for case in cases} for device in ("cpu", "cuda")}  # fmt: skip
     assert "bfloat16" in dtypes["cpu"]

@@ -142,8 +142,8 @@ def proposal(tmp_path, monkeypatch):
 
 def at(tree):
     """All files of the tree with their texts, without git's."""
-    found = (path for path in tree.rglob("*") if path.is_file() and ".git" not in path.parts)
-    return {str(path.relative_to(tree)): path.read_text() for path in found}
+    paths = (path for path in tree.rglob("*") if path.is_file() and ".git" not in path.parts)
+    return {str(path.relative_to(tree)): path.read_text() for path in paths}
 
 
 def test_the_folders_of_a_pull_request_come_and_go(proposal):

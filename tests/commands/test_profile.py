@@ -16,8 +16,8 @@ from common.measure import machine, rows, timed_process
 from common.measure.rows import Measured
 from common.paths import CONTRIBUTORS
 from common.peaks import Peak
-from common.sandbox import contestants
-from common.sandbox.alone import solo
+from common.sandbox import timed_callables
+from common.sandbox.standalone import solo
 from common.solutions import Solution
 from common.spec import Work
 from common.tools import ncu as nsight
@@ -223,6 +223,6 @@ def test_what_ncu_looks_at_is_one_call_of_the_case(tmp_path, direction):
     op = ops.load("rotate_half")
     case = next(op.board("cpu"))
     call = solo.prepared(path, op, case, "cpu")
-    result = contestants.as_run(call, direction == "backward")()
+    result = timed_callables.as_run(call, direction == "backward")()
     (tensor,) = result if direction == "backward" else (result,)
     assert tensor.shape == case.shape

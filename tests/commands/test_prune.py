@@ -33,8 +33,8 @@ def record(folder, run, *rows, only=None, tier="board", end=True):
     file = RunWriter(path_of(folder, run))
     selection = Selection(only=only, tier=tier)
     file.write(replace(GPU_RUN, run=run, selection=selection))
-    for each in rows:
-        ours = replace(each, run=run, tier=tier)
+    for one in rows:
+        ours = replace(one, run=run, tier=tier)
         samples = {name: [time.median] * 50 for name, time in ours.gpu.items()}
         file.rows([ours], [Samples.of(ours, samples, {}) if samples else None])
     if end:
@@ -67,9 +67,9 @@ def shown(folder):
 
 
 def pruned(folder):
-    found = writer.pruning(folder, needed(runs.read(folder), KNOWN))
-    found.carry_out()
-    return found
+    pruning = writer.pruning(folder, needed(runs.read(folder), KNOWN))
+    pruning.carry_out()
+    return pruning
 
 
 def interrupted_before(folder):

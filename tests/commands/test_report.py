@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from common import ops, solutions
+from common.commands.progress import Progress
 from common.commands.report import SHOWN, TierReport, coverage
-from common.commands.steps import Steps
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.verdicts import ENDED, Picture, Verdict
@@ -30,7 +30,7 @@ def answers(
 ):
     """Add an answer to each case, which fails where `fails` says so; return the report."""
     for case in CASES:
-        several = [(name, "rope", case.name, each) for each in directions]
+        several = [(name, "rope", case.name, direction) for direction in directions]
         said = reason.format(case.name)
         bad = [Verdict(*each, verdict, said, **fields) for each in several]
         report.add(
@@ -113,9 +113,12 @@ def test_reasons_that_differ_in_a_last_count_are_the_same(capsys):
             Verdict("a/rope", "rope", case.name, "forward", "UNWRITTEN_OUTPUT", reason)
         ])  # fmt: skip
     (group,) = report.groups()
-    assert {each.reason.partition(" (")[0].rpartition(": ")[2] for each in group.smallest} == {
-        "every element", "in part",
-    }  # fmt: skip
+    assert {
+        verdict.reason.partition(" (")[0].rpartition(": ")[2] for verdict in group.smallest
+    } == {
+        "every element",
+        "in part",
+    }
 
 
 def test_what_neither_cause_nor_property_explains_is_compared_with_other_cases():
@@ -190,7 +193,7 @@ def narrow(monkeypatch):
 def test_a_picture_stands_above_a_bar_as_each_line_does(monkeypatch, capsys):
     narrow(monkeypatch)
     report = TierReport("smoke", verbose=False, picture=True)
-    with Steps("cases", 2):
+    with Progress("cases", 2):
         answers(report, few_heads, picture=PICTURE)
     out, err = capsys.readouterr()
     assert out == "" and "position 0" in err, "what passed the bar by left a remnant of it"
@@ -252,8 +255,8 @@ FEW = "alice/rope answers 1 of 11 cases, fewer than a tenth"
     ids=["no answer", "one direction is an answer", "a failure is an answer", "a tenth"],
 )  # fmt: skip
 def test_who_answers_nothing_or_little_is_said(answers, line):
-    found = [each for case, verdicts in enumerate(answers)
-             for each in both("alice/rope", case, *verdicts)]  # fmt: skip
+    found = [verdict for case, verdicts in enumerate(answers)
+             for verdict in both("alice/rope", case, *verdicts)]  # fmt: skip
     assert coverage(found) == ({"alice/rope"} if line == SILENT else set(), [line] * bool(line))
     bob = both("bob/rope", 0, *NONE)
     assert "bob/rope" in coverage([*found, *bob])[0], "each counts for itself"

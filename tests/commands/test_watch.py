@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from common import kept
+from common import disk_cache
 from common.commands import check, smoke, watch
 from common.errors import ServerEnded
 from common.grading import worker
@@ -89,7 +89,7 @@ def alice(tmp_path, server, capsys):
 
 @pytest.mark.slow
 def test_what_does_not_compile_fails_and_is_mended(tmp_path, server, capsys, monkeypatch):
-    monkeypatch.setattr(kept, "CACHE", tmp_path / ".cache")
+    monkeypatch.setattr(disk_cache, "CACHE", tmp_path / ".cache")
     server.resume()
     alice = Watched(tmp_path, server, capsys, "cpu")
     with alice.compiler:
@@ -120,8 +120,10 @@ def test_what_passes_says_so_at_once_and_what_to_do_next(alice):
 @pytest.mark.slow
 def test_what_failed_last_is_asked_first_and_forgotten_once_it_passes(alice, monkeypatch):
     asked = []
-    graded = smoke.grade
-    monkeypatch.setattr(smoke, "grade", lambda *args: asked.append(args[3]) or graded(*args))
+    graded = smoke.grade_smoke_cases
+    monkeypatch.setattr(
+        smoke, "grade_smoke_cases", lambda *args: asked.append(args[3]) or graded(*args)
+    )
     alice.save("rotate_half.py", WRONG)
     lines = alice.round()
     assert "INCORRECT_NUMERICAL" in lines[0]
@@ -350,20 +352,25 @@ def saved(tmp_path):
 
     With a text the file is written until a save of it is seen.
     """
-    folder, found, names, end = tmp_path / "alice", queue.SimpleQueue(), set(), threading.Event()
+    folder, simple_queue, names, end = (
+        tmp_path / "alice",
+        queue.SimpleQueue(),
+        set(),
+        threading.Event(),
+    )
     folder.mkdir()
     (folder / "old.py").write_text("0")
 
     def listen():
         for several in watch.saves(folder, end):
-            found.put(several)
+            simple_queue.put(several)
 
     def seen(name, text=None):
         def look():
             if text is not None:
                 (folder / name).write_text(text)
             with contextlib.suppress(queue.Empty):
-                several = {path.name for path in found.get(timeout=AGAIN)}
+                several = {path.name for path in simple_queue.get(timeout=AGAIN)}
                 names.update(several)
                 return (folder / name).name in several
 

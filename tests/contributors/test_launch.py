@@ -80,7 +80,8 @@ class OldLauncher(Launcher):
 def specialised(tensors):
     """Return what Triton compiles a kernel anew for: dtypes, and addresses that 16 divides."""
     return tuple(
-        None if each is None else (each.dtype, each.data_ptr() % 16 == 0) for each in tensors
+        None if tensor is None else (tensor.dtype, tensor.data_ptr() % 16 == 0)
+        for tensor in tensors
     )
 
 
@@ -104,13 +105,13 @@ def test_random_arguments_are_launched_as_they_were_compiled_for(plan):
         kernel = Kernel()
         planned = plan(kernel)
         for _ in range(20):
-            planned(*(None if each is None else drawn(dice, each) for each in dtypes))
+            planned(*(None if dtype is None else drawn(dice, dtype) for dtype in dtypes))
         assert len(kernel.launches) == 20
-        assert all(each[2][3:] == (3, 16) for each in kernel.launches)
-        assert {each[1] for each in kernel.launches} == {(7, 2, 1)}
+        assert all(launch[2][3:] == (3, 16) for launch in kernel.launches)
+        assert {launch[1] for launch in kernel.launches} == {(7, 2, 1)}
         ways = collections.Counter(how for how, *_ in kernel.launches)
         assert ways["direct"] and ways["ordinary"]
-        ordinary = [each for each in kernel.launches if each[0] == "ordinary"]
+        ordinary = [launch for launch in kernel.launches if launch[0] == "ordinary"]
         assert all(each[3] == {"num_warps": 2} for each in ordinary)
 
 

@@ -15,8 +15,8 @@ import torch
 from common import solutions
 from common.draws import Draws
 from common.grading import oracle
-from common.grading.exchange import Exchange
-from common.grading.plan import plan_of
+from common.grading.call_plan import plan_of
+from common.grading.execution import Execution
 from common.grading.problem import OUTPUT, Problem
 from common.ops import rope
 from common.ops._draw import draw
@@ -42,11 +42,11 @@ def results(solution, case, seed, ones, sweep, device):
     drawn = arguments, upstream
     problem = Problem(rope.OP, case, device, *drawn, lambda: (expected, {}), Draws(seed))
     plan = plan_of(problem, solution)
-    exchange = Exchange(problem, sweep.worker(solution), plan)
-    for request in (exchange.forward, exchange.backward):
+    execution = Execution(problem, sweep.worker(solution), plan)
+    for request in (execution.forward, execution.backward):
         reply = request(plan.first)
         assert "verdict" not in reply, reply
-    return [(name, exchange.result(name, plan.first), expected[name]) for name in (OUTPUT, "t")]
+    return [(name, execution.result(name, plan.first), expected[name]) for name in (OUTPUT, "t")]
 
 
 @every_solution

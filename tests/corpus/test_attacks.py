@@ -11,7 +11,7 @@ import pytest
 
 from common import solutions
 from common.grading.worker import Died
-from tests.support.asking import ask, workers
+from tests.support.workers import ask, workers
 
 CHEATS = {
     cheat.handle: cheat.path.read_text()

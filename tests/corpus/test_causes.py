@@ -10,7 +10,7 @@ import torch
 
 from common import ops
 from common.draws import Draws
-from common.grading import oracle, what
+from common.grading import diagnosis, oracle
 from common.grading.problem import OUTPUT, make_problem
 from common.spec import DIRECTIONS
 from common.verdicts import Verdict
@@ -25,7 +25,7 @@ def computed_once():
     """What a mistake makes of a case is the same whoever is asked for."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_results_of", "_budgets_of"):
-            patch.setattr(what._Judged, name, once(getattr(what._Judged, name)))
+            patch.setattr(diagnosis._Judged, name, once(getattr(diagnosis._Judged, name)))
         yield
 
 
@@ -62,7 +62,7 @@ def results_of(op, mistake, problem):
     changed = dataclasses.replace(op, reference=mistake)
     gradients = "backward" in problem.case.directions
     try:
-        values = oracle.truth(changed, problem.arguments, problem.upstream, gradients)
+        values = oracle.truth(changed, problem.arguments, problem.grad_output, gradients)
     except NotImplementedError:
         return {}
     dtype = getattr(torch, problem.case.dtype)
@@ -77,7 +77,7 @@ def made(op, mistake, problem):
             name: results[name] for name in results if (name == OUTPUT) == (direction == "forward")
         }
         right = all(
-            what._is_right(value, problem.truth[name], problem.budgets[name], problem.slack)
+            diagnosis._is_right(value, problem.truth[name], problem.budgets[name], problem.slack)
             for name, value in ours.items()
         )
         verdict, ours = ("PASSED", {}) if right else ("INCORRECT_NUMERICAL", ours)
@@ -97,11 +97,11 @@ def test_whoever_makes_a_mistake_is_told_it(name, mistake, problems):
     op = ops.load(name)
     found = [made(op, ops.load_mistakes(name)[mistake], problem) for problem in problems(op)]
     wrong = tuple(
-        each
-        for each in DIRECTIONS
-        if any(each in one.verdicts and not one.verdicts[each].fine for one in found)
+        direction
+        for direction in DIRECTIONS
+        if any(direction in one.verdicts and not one.verdicts[direction].fine for one in found)
     )
-    (cause,) = what.causes(found)
+    (cause,) = diagnosis.causes(found)
     assert (cause.directions, cause.mistake) == (wrong, mistake)
 
 
@@ -120,8 +120,8 @@ def test_whoever_answers_few_cases_is_told_it_too(mistake, problems):
     op = ops.load("rope")
     few = [problem for problem in problems(op) if usual(problem.case)]
     found = [made(op, ops.load_mistakes("rope")[mistake], problem) for problem in few]
-    told = [(each, cause.mistake) for cause in what.causes(found) for each in cause.directions]
+    told = [(each, cause.mistake) for cause in diagnosis.causes(found) for each in cause.directions]
     for direction in DIRECTIONS:
         verdicts = [each.verdicts[direction] for each in found if direction in each.verdicts]
-        if sum(not verdict.fine for verdict in verdicts) >= what.FEWEST:
+        if sum(not verdict.fine for verdict in verdicts) >= diagnosis.FEWEST:
             assert mistake in dict(told)[direction].split(", or: ")

@@ -13,7 +13,7 @@ import torch
 
 from common import ops, paths
 from common.engines.benching import bench
-from common.engines.engine import Here, Job
+from common.engines.engine import Job, LocalEngine
 from common.errors import UserError
 from common.grading import worker
 from common.grading.sweep import Sweep
@@ -77,18 +77,18 @@ def test_an_honest_one_is_timed(solution, timed):
 
 @pytest.mark.parametrize("eager_is_asked", [True, False])
 def test_what_lengthens_every_run_is_no_forgery(fork_server, monkeypatch, eager_is_asked):
-    run_on = TimedProcess.run_on
+    throughput_run = TimedProcess.throughput_run
 
     def longer(self, name, rounds, renew=False, run=True, wait=True):
-        took = run_on(self, name, rounds, renew, run, wait)
+        took = throughput_run(self, name, rounds, renew, run, wait)
         more = 500e-6 * rounds * self.inputs * run  # far above a call, on a busy machine too
         return Elapsed(took.wall + more, took.busy + more, took.waited)
 
     monkeypatch.setattr(timing, "SECONDS", SHORT)
-    monkeypatch.setattr(TimedProcess, "run_on", longer)
+    monkeypatch.setattr(TimedProcess, "throughput_run", longer)
     if not eager_is_asked:
         monkeypatch.setattr(timing, "_eagers_stopwatch", lambda *_: Stopwatch(None, "host"))
-    named = {each.handle: each for each in CHEATS}
+    named = {cheat.handle: cheat for cheat in CHEATS}
     honest, forger = named["calls_the_reference"], named["changes_the_end_alone"]
     found = corpus.timed("cpu", [honest, forger], server=fork_server)
     assert found == {honest: "PASSED" if eager_is_asked else "TAMPERED", forger: "TAMPERED"}
@@ -124,7 +124,7 @@ def test_a_start_that_was_moved_leaves_a_time_below_the_floor(monkeypatch):
 
     def sample(run):
         ready = clock._at_once(functools.partial(run, torch.ones(2)))
-        return clock._gpu_time(clock.Contestant(ready), torch.ones(1))
+        return clock._gpu_time(clock.TimedCallable(ready), torch.ones(1))
 
     cheat = contract.load(MOVES.path, ops.load(MOVES.op))
     monkeypatch.setattr(torch, "cat", cat)
@@ -186,7 +186,7 @@ def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkey
 
 
 def here(solution):
-    return Here(Job(command="bench", device="cpu", solutions=(solution,), tier="board"))
+    return LocalEngine(Job(command="bench", device="cpu", solutions=(solution,), tier="board"))
 
 
 def test_what_an_unconfined_worker_writes_is_taken_back(tmp_path, monkeypatch):

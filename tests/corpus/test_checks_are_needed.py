@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common import ops, solutions
-from common.grading import compare, exchange, grade, plan, problem, worker
+from common.grading import call_plan, compare, execution, grade, problem, worker
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
 from common.measure import timing
@@ -22,15 +22,17 @@ from tests.support.mutants import MUTATIONS, nothing
 
 pytestmark = pytest.mark.slow
 
-CHOOSE, HOLDS = plan.choose, grade.Run._holds
+CHOOSE, HOLDS = call_plan.choose, grade.PlanRun._holds
 
 
 def in_no_mode(run, condition):
-    return condition is not plan.If.FORWARD_RIGHT and HOLDS(run, condition)
+    return condition is not call_plan.RoundCondition.FORWARD_RIGHT and HOLDS(run, condition)
 
 
 def one_by_one(attempts, order):
-    return tuple(step for each in attempts for step in plan._alone(each, bool(order)))
+    return tuple(
+        step for attempt in attempts for step in call_plan._sequential_steps(attempt, bool(order))
+    )
 
 
 def without_other_inputs(problem, solution):
@@ -62,53 +64,102 @@ FOUND_INSIDE = {
 """A check in the solution's own process, and the kernel that it alone finds."""
 FOUND_OUTSIDE = {
     "guard bands are not looked at": (
-        exchange.GuardedMemory, "overrun", nothing, "writes_behind_its_input",
+        execution.GuardedMemory,
+        "overrun",
+        nothing,
+        "writes_behind_its_input",
     ),
     "guard bands hold the same in both runs": (
-        plan, "GUARDS", (0x45, 0x45), "reads_behind_its_input",
+        call_plan,
+        "GUARDS",
+        (0x45, 0x45),
+        "reads_behind_its_input",
     ),
     "fresh memory holds the same in both runs": (
-        plan, "POISONS", (1.0, 1.0), "unwritten_tail",
+        call_plan,
+        "POISONS",
+        (1.0, 1.0),
+        "unwritten_tail",
     ),
     "elements stand without guards between them": (
-        exchange, "gaps_of", nothing, "reads_between_elements",
+        execution,
+        "gaps_of",
+        nothing,
+        "reads_between_elements",
     ),
-    "arguments are not looked at": (exchange.GuardedMemory, "changed", nothing, "gradient_mutated"),
+    "arguments are not looked at": (
+        execution.GuardedMemory,
+        "changed",
+        nothing,
+        "gradient_mutated",
+    ),
     "values are not compared": (
-        compare, "check_values", lambda *_: (None, 1.0), "rotate_half_wrong_sign",
+        compare,
+        "check_values",
+        lambda *_: (None, 1.0),
+        "rotate_half_wrong_sign",
     ),
     "runs are not compared": (
-        compare, "integers", lambda tensor: tensor.new_zeros(1), "nondeterministic_rounding",
+        compare,
+        "integers",
+        lambda tensor: tensor.new_zeros(1),
+        "nondeterministic_rounding",
     ),
     "the inputs never change": (
-        plan, "choose", without_other_inputs, "replays_by_shape",
+        call_plan,
+        "choose",
+        without_other_inputs,
+        "replays_by_shape",
     ),
-    "other inputs are laid, yet not compared with the truth": (
-        compare, "wrong_values", lambda *_: [], "wrong_on_other_inputs",
+    "other inputs are staged, yet not compared with the truth": (
+        compare,
+        "wrong_values",
+        lambda *_: [],
+        "wrong_on_other_inputs",
     ),
     "results stay in the shared memory": (
-        exchange.Exchange, "_present", in_shared_memory, "mends_a_delivered_result",
+        execution.Execution,
+        "_present",
+        in_shared_memory,
+        "mends_a_delivered_result",
     ),
     "results are not looked at again": (
-        grade.Run, "_look_again", nothing, "one_gradient_buffer",
+        grade.PlanRun,
+        "_look_again",
+        nothing,
+        "one_gradient_buffer",
     ),
     "two calls never live at once": (
-        plan, "_together", one_by_one, "one_workspace_for_all_layers",
+        call_plan,
+        "_concurrent_steps",
+        one_by_one,
+        "one_workspace_for_all_layers",
     ),
     "no calls live beside the latest": (
-        plan, "SMALL", 0, "gradients_in_two_buffers",
+        call_plan,
+        "SMALL",
+        0,
+        "gradients_in_two_buffers",
     ),
     "modes are not compared": (
-        grade.Run, "_compare_alone", nothing, "wrong_without_grad",
+        grade.PlanRun,
+        "_compare_alone",
+        nothing,
+        "wrong_without_grad",
     ),
     "nothing is frozen": (
-        grade.Run, "_holds", in_no_mode, "frozen_weights_freeze_all",
+        grade.PlanRun,
+        "_holds",
+        in_no_mode,
+        "frozen_weights_freeze_all",
     ),
     "rows are judged together": (
-        problem, "budget_of", lambda eager, truth, *_: budget_of(eager, truth),
+        problem,
+        "budget_of",
+        lambda eager, truth, *_: budget_of(eager, truth),
         "small_values_flushed",
     ),
-}  # fmt: skip
+}
 """A check of the harness's: where it is, what stands in its place, and the kernel."""
 EVERY_MODE = 5
 NEEDED = ("7x130-float32", "37x6-bfloat16-sparse-upstream=strided")
@@ -134,7 +185,10 @@ def cases(op: str):
     """A few, and those that one of the kernels is about."""
     several = list(ops.load(op).cases("smoke"))
     others = several[EVERY_MODE:]
-    return [*several[:EVERY_MODE], *(each for each in others if each.apart or each.name in NEEDED)]
+    return [
+        *several[:EVERY_MODE],
+        *(other for other in others if other.apart or other.name in NEEDED),
+    ]
 
 
 def verdicts(sweep: Sweep, kernels: list[Solution]) -> dict[Solution, dict[str, set[str]]]:
@@ -154,8 +208,8 @@ def missed(solution: Solution, found: dict[str, set[str]]) -> bool:
 @pytest.fixture(scope="module", autouse=True)
 def every_case_is_asked_further():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "OTHER_EVERY", 1)
-        patch.setattr(plan, "MODE_EVERY", 1)
+        patch.setattr(call_plan, "OTHER_EVERY", 1)
+        patch.setattr(call_plan, "MODE_EVERY", 1)
         yield
 
 
@@ -187,7 +241,7 @@ def test_a_check_inside_is_needed(mutation, inside):
 
 @pytest.fixture(scope="module")
 def sweep():
-    """One lane for each solution, so that its worker's choices come in turn."""
+    """One slot for each solution, so that its worker's choices come in turn."""
     with Sweep("cpu", deadline=DEADLINE, overlap=False) as sweep:
         yield sweep
 
@@ -216,7 +270,7 @@ def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypat
     solution = copy(kernel, tmp_path / mutation)
     op = ops.load(solution.op)
     (graded,) = mutants.grade(op, small(op), [solution])
-    times = timing.time_case(graded, baseline_of(mutants, op), "forward", mutants.room)
+    times = timing.time_case(graded, baseline_of(mutants, op), "forward", mutants.memory_budget)
     assert promised(CORPUS[kernel], "Timed") != "PASSED"
     assert "verdict" not in times
 

@@ -149,7 +149,7 @@ def test_an_accusation_shows(fork_server):
 def test_a_sample_shows_every_option(op):
     everything = set().union(*map(corpus.shown, op.cases("smoke")))
     samples = [corpus.sample(op, seed) for seed in range(3)]
-    assert all(set().union(*map(corpus.shown, each)) == everything for each in samples)
+    assert all(set().union(*map(corpus.shown, cases)) == everything for cases in samples)
     assert samples[0] != samples[1] and len(samples[0]) < len(list(op.cases("smoke")))
 
 

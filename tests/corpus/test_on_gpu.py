@@ -50,7 +50,7 @@ def verdicts(request):
     """
     found = defaultdict(list)
 
-    def take(op, group, beside, cases, overlap, repeats=0):
+    def take(op, group, concurrent, cases, overlap, repeats=0):
         asked = Counter()
 
         def skip(solution, case):
@@ -61,7 +61,7 @@ def verdicts(request):
             return asked[solution] > WITNESSED
 
         with Sweep("cuda", deadline=DEADLINE, overlap=overlap, server=server) as sweep:
-            for graded in sweep.grade(op, cases(op), [*group, *beside], skip, repeats):
+            for graded in sweep.grade(op, cases(op), [*group, *concurrent], skip, repeats):
                 found[graded.solution] += graded.verdicts.values()
 
     ours = [item for item in request.session.items if item.path == request.path]
@@ -99,8 +99,8 @@ def test_is_caught(solution, verdicts):
 def test_bystander_is_untouched(solution, verdicts):
     """Some of the others leave their CUDA context unusable."""
     counts = defaultdict(Counter)
-    for each in verdicts[solution]:
-        counts[solution, each.direction][each.verdict] += 1
+    for verdict in verdicts[solution]:
+        counts[solution, verdict.direction][verdict.verdict] += 1
     assert not corpus.harmed(solution, counts), told(verdicts[solution])
 
 

@@ -15,13 +15,13 @@ from collections import defaultdict
 import pytest
 
 from common import ops, solutions
-from common.grading import what
+from common.grading import diagnosis
 from common.grading.compiling import Compiler
-from common.grading.grade import grade
+from common.grading.grade import grade_case
 from common.grading.sweep import Graded, Sweep
 from common.paths import ROOT
 from tests.support import corpora as corpus
-from tests.support import told
+from tests.support import diagnoses
 from tests.support.corpora import BYSTANDERS, WITNESSED, WRONG, expected
 
 pytestmark = pytest.mark.slow
@@ -43,8 +43,8 @@ NAMED = 0.9
 
 def promised(solution):
     """Return the cause that a kernel names, if it names one."""
-    found = re.search(r"^Cause: (.+)$", solution.path.read_text(), re.MULTILINE)
-    return found and found[1]
+    match = re.search(r"^Cause: (.+)$", solution.path.read_text(), re.MULTILINE)
+    return match and match[1]
 
 
 def is_large(op, case):
@@ -60,7 +60,7 @@ def sampled(op):
 @pytest.fixture(scope="module")
 def answers(fork_server):
     """Return every answer of the kernels, and some of the cheats and of the bystanders."""
-    found, seen = [], defaultdict(set)
+    answers, seen = [], defaultdict(set)
     awaited = {each: {*expected(each).items()} for each in WRONG}
     everyone = [*WRONG, *CHEATS, *BYSTANDERS]
     with Compiler("cpu") as compiler:
@@ -69,7 +69,7 @@ def answers(fork_server):
             compiled = worker.solution in UNCOMPILED or problem.case in sampled(problem.op.name)
             if worker.solution in ENDLESS:
                 worker.deadline = SOON
-            verdicts = grade(problem, worker, repeats, keep=True)
+            verdicts = grade_case(problem, worker, repeats, keep=True)
             if not compiled:
                 return verdicts
             return compiler.submit(Graded(worker, problem, verdicts)).result().verdicts
@@ -85,11 +85,11 @@ def answers(fork_server):
                     return case not in some.get(solution, cases) or (caught and is_large(op, case))
 
                 for graded in sweep.grade(op, cases, everyone, skip):
-                    found.append(graded)
+                    answers.append(graded)
                     seen[graded.solution] |= {
                         (each, verdict.verdict) for each, verdict in graded.verdicts.items()
                     }
-    return found
+    return answers
 
 
 @pytest.fixture(scope="module")
@@ -100,17 +100,19 @@ def counts(answers):
 @pytest.fixture(scope="module")
 def causes(answers):
     """Return the causes of each kernel, by its name; the two directions may have one each."""
-    found = {solution.name: [] for solution in (*WRONG, *CHEATS, *BYSTANDERS)}
-    for cause in what.causes(answers):
-        found[cause.solution].append(cause.mistake)
-    return found
+    causes = {solution.name: [] for solution in (*WRONG, *CHEATS, *BYSTANDERS)}
+    for cause in diagnosis.causes(answers):
+        causes[cause.solution].append(cause.mistake)
+    return causes
 
 
 @pytest.fixture(scope="module")
 def named(answers, fork_server):
     """Return the line that `check` prints on each kernel."""
     ours = {solution.name for solution in WRONG}
-    return told.lines([each for each in answers if each.solution.name in ours], fork_server)
+    return diagnoses.lines(
+        [answer for answer in answers if answer.solution.name in ours], fork_server
+    )
 
 
 @pytest.mark.parametrize("solution", WRONG, ids=lambda solution: solution.handle)
@@ -136,8 +138,8 @@ def test_a_kernel_names_a_mistake_that_the_op_has():
 
 
 def test_check_names_the_mistakes_of_nine_in_ten(named):
-    failing = {name: line for name, line in named.items() if line.names != told.PASSES}
-    missed = [name for name, line in failing.items() if line.names == told.NOTHING]
+    failing = {name: line for name, line in named.items() if line.names != diagnoses.PASSES}
+    missed = [name for name, line in failing.items() if line.names == diagnoses.NOTHING]
     assert len(failing) >= 80
     assert len(missed) <= (1 - NAMED) * len(failing), missed
 
@@ -173,6 +175,6 @@ def test_the_docs_show_it(counts, pytestconfig):
 def test_the_docs_show_what_check_says(named, pytestconfig):
     """Values and lines differ from draw to draw, so only the kernels are compared."""
     if pytestconfig.getoption("write_docs"):
-        corpus.in_the_docs("told", told.table(WRONG, named), True, "mistakes")
+        corpus.in_the_docs("told", diagnoses.table(WRONG, named), True, "mistakes")
     text = (ROOT / "docs" / "mistakes.md").read_text()
-    assert not told.missing(WRONG, text)
+    assert not diagnoses.missing(WRONG, text)

@@ -47,9 +47,9 @@ def recorded(folder):
     assert len(results.runs) == len(results.finished) == 1, "one run, and it has ended"
     rows = Counter((row.key, row.verdict, row.error, row.sources) for row in results.rows)
     samples = Counter(
-        (each.solution, each.case, each.direction)
+        (sample.solution, sample.case, sample.direction)
         for path in runs.files(results.path)
-        for each in writer.read_samples(path)
+        for sample in writer.read_samples(path)
     )
     return rows, samples
 

@@ -23,8 +23,10 @@ def test_a_node_gets_the_harness_and_the_solutions_alone():
     assert {"/results", "/.git", "/docs", "/tests"} <= set(got["excludes"])
     assert not {"/common", "/contributors", "/pyproject.toml"} & set(got["excludes"])
     packages = got["pip"]["packages"]
-    assert any(each.startswith("torch==") for each in packages)
-    assert any(each.startswith("msgspec==") for each in packages), "of the group that it includes"
+    assert any(package.startswith("torch==") for package in packages)
+    assert any(package.startswith("msgspec==") for package in packages), (
+        "of the group that it includes"
+    )
     assert "pip" not in runtime_environment(install=False)
 
 
@@ -64,16 +66,16 @@ def claim(shares, told):
 
 
 def test_each_station_of_a_node_takes_the_cores_that_no_other_has():
-    shares, told, made = [[70, 71], [72, 73]], forked.CONTEXT.Queue(), []
+    shares, queue, made = [[70, 71], [72, 73]], forked.CONTEXT.Queue(), []
     for expected in ([70, 71], [72, 73], None):
-        made.append(forked.CONTEXT.Process(target=claim, args=(shares, told), daemon=True))
+        made.append(forked.CONTEXT.Process(target=claim, args=(shares, queue), daemon=True))
         made[-1].start()
-        assert told.get() == expected
+        assert queue.get() == expected
     made[0].kill()
     made[0].join()
-    made.append(forked.CONTEXT.Process(target=claim, args=(shares, told), daemon=True))
+    made.append(forked.CONTEXT.Process(target=claim, args=(shares, queue), daemon=True))
     made[-1].start()
-    assert told.get() == [70, 71], "they are free once it has ended"
+    assert queue.get() == [70, 71], "they are free once it has ended"
     for each in made:
         each.kill()
 
@@ -86,7 +88,7 @@ def test_a_solution_is_found_in_a_nodes_copy_of_the_repository(folder, tmp_path,
     assert Actor(sent, 1)._job == job
     monkeypatch.setattr(ray_engine, "ROOT", tmp_path / "ray" / "package")
     there = tmp_path / "ray" / "package" / "contributors" / "house" / "rope.py"
-    assert [each.path for each in Actor(sent, 1)._job.solutions] == [there, outside.path]
+    assert [solution.path for solution in Actor(sent, 1)._job.solutions] == [there, outside.path]
 
 
 def test_a_station_needs_the_packages_of_the_jobs_peers(folder, monkeypatch):

@@ -1,4 +1,4 @@
-"""The station of one device, and which engine the options choose."""
+"""The executor of one device, and which engine the options choose."""
 
 import argparse
 import sys
@@ -9,23 +9,23 @@ import torch
 
 from common import cli
 from common.commands import engines, gpus
-from common.engines.engine import Here, Station
+from common.engines.engine import Executor, LocalEngine
 from common.engines.ray_engine import RayEngine
 from common.errors import UserError
 from common.measure.rows import Measured
 from common.processes import VISIBLE
-from tests.support.fake_ray import Fleet
+from tests.support.executors import JOB, SOLUTIONS
+from tests.support.executors import FakeExecutor as MadeUp
+from tests.support.fake_ray import FakeCluster
 from tests.support.jobs import job_in
 from tests.support.records import row
-from tests.support.stations import JOB, SOLUTIONS
-from tests.support.stations import Station as MadeUp
 
 
 def test_one_device_yields_each_answer_as_it_comes():
     """A kill then loses the answers under way alone, not those of a whole op."""
     answers = iter(["first", "second"])
-    engine = Here(JOB)
-    engine._station = SimpleNamespace(run=lambda tasks: answers, memory={})
+    engine = LocalEngine(JOB)
+    engine._executor = SimpleNamespace(run=lambda tasks: answers, memory={})
     found = engine.run({"cpu": []})
     assert next(found) == ("cpu", ["first"])
     assert next(answers) == "second"
@@ -33,7 +33,7 @@ def test_one_device_yields_each_answer_as_it_comes():
 
 def test_what_an_earlier_run_did_is_planned_no_more():
     done = {("ada/rope", "rope", "c0"), ("bob/rope", "rope", "c0"), ("ada/rope", "rope", "c1")}
-    with Fleet(JOB, [MadeUp("a", count=3)]) as engine:
+    with FakeCluster(JOB, [MadeUp("a", count=3)]) as engine:
         (task,) = engine.tasks("a-gpu", done=done)
         assert task.due == {"c1": ("bob/rope",), "c2": SOLUTIONS}
         assert not engine.tasks("a-gpu", done={(n, "rope", f"c{i}") for n in SOLUTIONS
@@ -41,15 +41,17 @@ def test_what_an_earlier_run_did_is_planned_no_more():
 
 
 def test_a_row_tells_its_node_and_device():
-    place = SimpleNamespace(node="n1", uuid="GPU-a")
-    found = Station._answer(SimpleNamespace(place=place), [Measured(row(), None, None)])
+    device_info = SimpleNamespace(node="n1", uuid="GPU-a")
+    found = Executor._answer(
+        SimpleNamespace(device_info=device_info), [Measured(row(), None, None)]
+    )
     assert [(each.node, each.device) for each in found.rows] == [("n1", "GPU-a")]
 
 
 def test_a_station_without_a_gpu_is_one_line(folder, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="torch finds no GPU"):
-        Station(job_in(folder, device="cuda"))
+        Executor(job_in(folder, device="cuda"))
 
 
 # --- the options ----------------------------------------------------------------------------------
@@ -91,7 +93,7 @@ def test_one_device_needs_no_ray_and_several_are_all_taken(
     monkeypatch.setattr(engines.shared, "found_device", lambda _: "cuda" if seen else "cpu")
     monkeypatch.setattr(gpus, "visible", lambda: seen)
     engine = engines.chosen(options(device=None, **given), "grade", [])
-    assert type(engine) is (RayEngine if several else Here)
+    assert type(engine) is (RayEngine if several else LocalEngine)
     if several:
         assert (engine._gpus, engine._share) == (len(seen), 1)
     assert not capsys.readouterr().err
@@ -103,7 +105,7 @@ def test_of_several_gpus_one_is_taken_where_ray_is_missing_and_a_line_says_so(
     installed["ray"] = False
     monkeypatch.setattr(engines.shared, "found_device", lambda _: "cuda")
     monkeypatch.setattr(gpus, "visible", lambda: ["0", "1"])
-    assert type(engines.chosen(options(), "bench", [])) is Here
+    assert type(engines.chosen(options(), "bench", [])) is LocalEngine
     assert "of 2 GPUs the first alone takes part: Ray" in capsys.readouterr().err
 
 

@@ -1,6 +1,6 @@
 """A Ray cluster of simulated nodes: the verdicts of one process, whatever is lost.
 
-The nodes' GPUs are labels; their stations run without a GPU.
+The nodes' GPUs are labels; their executors run without a GPU.
 """
 
 import os
@@ -15,8 +15,8 @@ import pytest
 from common import paths
 from common.engines import ray_engine
 from common.engines.benching import Recorded, bench
-from common.engines.engine import Here, Task
-from common.engines.ray_engine import OWN, SIZES, RayEngine, Remote
+from common.engines.engine import LocalEngine, Task
+from common.engines.ray_engine import OWN, SIZES, RayEngine, RemoteExecutor
 from common.errors import UserError
 from common.processes import VISIBLE, parents
 from common.records import runs
@@ -52,12 +52,16 @@ def add(cluster, count=1):
 def descendants(process):
     """Return the processes that a process started, and those that these did."""
     own = [each for each, parent in parents() if parent == process]
-    return own + [each for one in own for each in descendants(one)]
+    return own + [descendant for one in own for descendant in descendants(one)]
 
 
-def stations(driver):
-    """Return the processes of a driver's stations, by the title that Ray gives them."""
-    return [each for each in descendants(driver) if title(each).startswith(b"ray::Actor")]
+def executors(driver):
+    """Return the processes of a driver's executors, by the title that Ray gives them."""
+    return [
+        descendant
+        for descendant in descendants(driver)
+        if title(descendant).startswith(b"ray::Actor")
+    ]
 
 
 def title(process):
@@ -81,7 +85,7 @@ def listening():
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if "ray" in (process / "cmdline").read_text():
-                inodes |= {os.readlink(each) for each in (process / "fd").iterdir()}
+                inodes |= {os.readlink(path) for path in (process / "fd").iterdir()}
         except OSError:  # it has ended
             continue
     lines = [
@@ -96,15 +100,15 @@ def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monke
     """With a task before it, while the other node is at work."""
     monkeypatch.setitem(SIZES, "grade", (1, 1))
     nodes = [add(cluster) for _ in range(2)]
-    left, give = [nodes[0]], Remote.give
+    left, give = [nodes[0]], RemoteExecutor.give
 
-    def lose(station, task):
-        if left and station.name == "station 1":  # both have a task
+    def lose(executor, task):
+        if left and executor.name == "executor 1":  # both have a task
             cluster.remove_node(left.pop(), allow_graceful=False)
             wait_until_dead(nodes[0])
-        give(station, task)
+        give(executor, task)
 
-    monkeypatch.setattr(Remote, "give", lose)
+    monkeypatch.setattr(RemoteExecutor, "give", lose)
     found, lines = verdicts(RayEngine(job_in(folder), cluster.address))
     cluster.remove_node(nodes[1])
     assert found == expected
@@ -120,37 +124,39 @@ def test_a_killed_station_starts_again_and_each_row_comes_once(
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     monkeypatch.setattr("common.engines.benching.counts", lambda *_: iter(()))
     job = job_in(folder, command="bench", tier="board", sample=None)
-    give, given = Remote.give, []
+    give, given = RemoteExecutor.give, []
 
-    def kill(station, task):
-        give(station, task)
+    def kill(executor, task):
+        give(executor, task)
         given.append(task)
         if len(given) == 2:
-            os.kill(stations(os.getpid())[-1], signal.SIGKILL)
+            os.kill(executors(os.getpid())[-1], signal.SIGKILL)
 
     made = add(cluster, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(Remote, "give", kill)
+        patch.setattr(RemoteExecutor, "give", kill)
         events = list(bench(RayEngine(job, cluster.address), Selection(), {}))
     cluster.remove_node(made)
-    (recorded,) = (each for each in events if isinstance(each, Recorded))
-    (line,) = (each for each in events if isinstance(each, str))
+    (recorded,) = (event for event in events if isinstance(event, Recorded))
+    (line,) = (event for event in events if isinstance(event, str))
     assert line.endswith("was lost: its process or its node has ended")
     rows = [(row.key, row.verdict) for row in runs.read(recorded.path.parent).rows]
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "alone")
-    (recorded,) = (each for each in bench(Here(job), Selection(), {}) if isinstance(each, Recorded))
+    (recorded,) = (
+        each for each in bench(LocalEngine(job), Selection(), {}) if isinstance(each, Recorded)
+    )
     alone = [(row.key, row.verdict) for row in runs.read(recorded.path.parent).rows]
     assert sorted(rows) == sorted(alone)
     assert len(rows) == len(set(rows))
 
 
 ASLEEP = 480.0
-"""Seconds for which a solution keeps a station that waits for its answer."""
+"""Seconds for which a solution keeps an executor that waits for its answer."""
 DRIVE = "import sys; from tests.engines import test_ray; test_ray.drive(sys.argv[1])"
 
 
 def drive(folder):
-    """Grade with two stations that share this machine, in a process that is killed meanwhile."""
+    """Grade with two executors that share this machine, in a process that is killed meanwhile."""
     asleep = RIGHT.replace("    x1, x2", f"    import time; time.sleep({ASLEEP})\n    x1, x2")
     verdicts(RayEngine(job_in(Path(folder), (asleep, asleep), sample=None), share=2))
 
@@ -158,10 +164,12 @@ def drive(folder):
 def test_stations_end_with_their_driver(tmp_path):
     """At once: they do not wait for an answer that nobody hears."""
     driver = subprocess.Popen([sys.executable, "-c", DRIVE, tmp_path], cwd=paths.ROOT)
-    # behind a station its fork server, from which the workers are forked
-    assert wait_until(lambda: any(len(descendants(each)) > 2 for each in stations(driver.pid)))
-    family = [*stations(driver.pid), *(each for one in stations(driver.pid)
-                                       for each in descendants(one))]  # fmt: skip
+    # behind an executor its fork server, from which the workers are forked
+    assert wait_until(
+        lambda: any(len(descendants(executor)) > 2 for executor in executors(driver.pid))
+    )
+    family = [*executors(driver.pid), *(descendant for one in executors(driver.pid)
+                                       for descendant in descendants(one))]  # fmt: skip
     driver.kill()
     driver.wait()
     assert wait_until(lambda: not any(map(alive, family)), ASLEEP / 2)
@@ -181,7 +189,7 @@ def test_a_device_of_the_harness_that_fails_is_told_whole(cluster, folder):
 
 def test_a_job_that_no_station_can_do_is_one_line(cluster, folder):
     made = add(cluster)
-    with pytest.raises(UserError, match=r"^station 0 takes no part: tier matrix needs a GPU"):
+    with pytest.raises(UserError, match=r"^executor 0 takes no part: tier matrix needs a GPU"):
         verdicts(RayEngine(job_in(folder, tier="matrix"), cluster.address))
     cluster.remove_node(made)
 
@@ -210,7 +218,7 @@ def test_a_cluster_that_does_not_let_in_is_one_line(folder, monkeypatch, error):
 
 def test_packages_that_a_node_cannot_install_are_told_in_one_line():
     error = ray.exceptions.RuntimeEnvSetupError("Traceback\n  in pip\nERROR: No matching package\n")
-    said = str(ray_engine._told(error))
+    said = str(ray_engine._failure_of(error))
     assert said == "Failed to set up runtime environment. ERROR: No matching package"
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from common import paths
 from common.engines import benching
 from common.engines.benching import Planned, Recorded, Taken
-from common.engines.engine import Here, Job
+from common.engines.engine import Job, LocalEngine
 from common.errors import UserError
 from common.grading import sweep
 from common.grading.sweep import Sweep
@@ -84,7 +84,7 @@ def run(tmp_path, monkeypatch, fork_server):
         source.write_text(text)
         chosen, events = discover(tmp_path / "contributors"), []
         solutions = tuple(chosen)
-        engine = Here(Job(command="bench", device="cpu", solutions=solutions, tier="board"))
+        engine = LocalEngine(Job(command="bench", device="cpu", solutions=solutions, tier="board"))
         with contextlib.closing(benching.bench(engine, Selection(), {})) as ran:
             for event in ran:
                 if isinstance(event, Planned):
@@ -188,7 +188,7 @@ def test_what_grades_and_times_is_the_harness(common, file):
 @pytest.mark.parametrize(
     "file",
     ["board/new.py", "board/plots/new.py", "commands/new.py", "commands/another.py",
-     "records/new.py", "tools/new.py", "tuning/new.py", "sandbox/alone/new.py", "cli.py",
+     "records/new.py", "tools/new.py", "tuning/new.py", "sandbox/standalone/new.py", "cli.py",
      "peers/eager/rope.py"],
 )  # fmt: skip
 def test_what_shows_and_tunes_is_not(common, file):

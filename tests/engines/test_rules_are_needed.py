@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from common.commands import engines as options
 from common.engines import benching, grading, ray_engine
-from common.engines.engine import Engine, Station
-from common.engines.ray_engine import RayEngine, Remote
+from common.engines.engine import Engine, Executor
+from common.engines.ray_engine import RayEngine, RemoteExecutor
 from tests.engines import (
-    test_going_on,
     test_nodes,
     test_one_device,
     test_recording,
+    test_resuming,
     test_several_devices,
 )
 
@@ -30,8 +30,8 @@ FAULTS = {
         test_several_devices.test_a_lost_case_is_done_once_more_elsewhere_and_alone,
     ),
     "once all others are done": (
-        RayEngine, "run", "lost.append((station, suspects))",
-        "waiting[station.kind].append(suspects)",
+        RayEngine, "run", "lost.append((executor, suspects))",
+        "waiting[executor.kind].append(suspects)",
         test_several_devices.test_a_lost_case_is_done_once_more_elsewhere_and_alone,
     ),
     "each solution alone": (
@@ -43,7 +43,7 @@ FAULTS = {
         test_several_devices.test_a_lost_case_is_done_once_more_elsewhere_and_alone,
     ),
     "what was whole is not run again": (
-        Remote, "word", "self.left.pop(answer.of[1], None)", "pass",
+        RemoteExecutor, "word", "self.left.pop(answer.of[1], None)", "pass",
         test_several_devices.test_a_lost_case_is_done_once_more_elsewhere_and_alone,
     ),
     "a case that is lost twice is crashed": (
@@ -56,27 +56,27 @@ FAULTS = {
         test_the_answers_to_a_case_come_together_and_those_of_one_that_did_not_fit_at_the_end,
     ),
     "a loss behind the last answer costs nothing": (
-        RayEngine, "_answered", "if station.task and station.left:", "if station.task:",
+        RayEngine, "_answered", "if executor.task and executor.left:", "if executor.task:",
         test_several_devices.test_a_station_that_is_lost_after_its_answers_costs_no_verdict,
     ),
-    "where no station is left the command ends": (
+    "where no executor is left the command ends": (
         RayEngine, "_hear", "raise UserError(", "raise RuntimeError(",
         test_several_devices.test_where_no_station_is_left_the_same_command_goes_on,
     ),
-    "a lost station is not waited for for ever": (
+    "a lost executor is not waited for for ever": (
         RayEngine, "_silent", "not busy and", "False and",
         test_several_devices.test_a_lost_station_that_does_not_come_back_is_waited_for_no_longer,
     ),
-    "a station at work that says nothing is killed": (
+    "an executor at work that says nothing is killed": (
         RayEngine, "_silent", "each.interrupt()", "raise ValueError",
         test_several_devices.
         test_a_station_at_work_that_says_nothing_is_killed_and_starts_again,
     ),
     "the harness's own exception ends the command": (
-        ray_engine, "_told", "RuntimeError(", "Lost(",
+        ray_engine, "_failure_of", "RuntimeError(", "Lost(",
         test_several_devices.test_a_failure_of_the_harness_ends_the_sweep,
     ),
-    "a station has the room that its kind had": (
+    "an executor has the room that its kind had": (
         RayEngine, "_admit", "if begun:", "if False:",
         test_several_devices.test_a_device_with_less_room_than_before_does_not_start_again,
     ),
@@ -86,11 +86,11 @@ FAULTS = {
     ),
     "grade goes on from what it found": (
         grading, "_graded", "if each.kind == kind", "if False",
-        test_going_on.test_a_kind_that_has_left_the_cluster_keeps_its_verdicts,
+        test_resuming.test_a_kind_that_has_left_the_cluster_keeps_its_verdicts,
     ),
     "other versions begin anew": (
         grading, "_agree", "one.versions[k] == other.versions[k]", "True",
-        test_going_on.test_other_versions_of_a_kind_begin_anew,
+        test_resuming.test_other_versions_of_a_kind_begin_anew,
     ),
     "what is done is planned no more": (
         Engine, "tasks", "if (name, op, case) not in done", "",
@@ -114,14 +114,14 @@ FAULTS = {
     ),
     "a case without all its rows is done again": (
         benching, "_whole", "all((*case, each) in known for each in DIRECTIONS)", "True",
-        test_going_on.test_a_case_without_all_its_rows_is_done_again,
+        test_resuming.test_a_case_without_all_its_rows_is_done_again,
     ),
     "a missing package is one line": (
         ray_engine.Actor, "start", "self._station.ready()", "Station(self._job).ready()",
         test_nodes.test_a_station_needs_the_packages_of_the_jobs_peers,
     ),
     "a GPU that torch does not find is one line": (
-        Station, "__init__", 'job.device == "cuda" and', "False and",
+        Executor, "__init__", 'job.device == "cuda" and', "False and",
         test_one_device.test_a_station_without_a_gpu_is_one_line,
     ),
 }  # fmt: skip
@@ -131,33 +131,33 @@ HONEST = {
         Engine, "tasks", "tuple(name for name in names[op]", "tuple(name for name in names[op][:1]",
         test_several_devices.test_every_case_is_done_once_and_by_all_stations,
     ),
-    "a timed station has its GPU alone": (
+    "a timed executor has its GPU alone": (
         options, "chosen", 'and command == "bench"', "and False",
         lambda installed, monkeypatch: test_one_device.test_stations_that_share_a_gpu_time_nothing(
             installed, monkeypatch
         ),
     ),
-    "stations have at least two cores": (
+    "executors have at least two cores": (
         ray_engine, "share_cores", "each < 2", "each < 1",
         test_nodes.test_stations_have_cores_of_their_own,
     ),
-    "stations share no core": (
+    "executors share no core": (
         ray_engine, "share_cores", "cores[i * each : (i + 1) * each]", "cores",
         test_nodes.test_stations_have_cores_of_their_own,
     ),
     "a row tells node and device": (
-        Station, "_answer", "**where", "",
+        Executor, "_answer", "**where", "",
         test_one_device.test_a_row_tells_its_node_and_device,
     ),
     "a case's row from another device says so": (
         benching.Recording, "noted", "other == row.device", "True",
-        test_going_on.test_a_row_from_another_device_than_its_cases_first_says_so,
+        test_resuming.test_a_row_from_another_device_than_its_cases_first_says_so,
     ),
     "an interrupted run's rows too": (
         benching.Recording, "__post_init__", "self.noted(row)", "pass",
-        test_going_on.test_a_run_that_goes_on_on_another_device_says_so,
+        test_resuming.test_a_run_that_goes_on_on_another_device_says_so,
     ),
-    "stations of a kind have the same versions": (
+    "executors of a kind have the same versions": (
         RayEngine, "_admit", "first.place.versions != ready.place.versions", "False",
         test_several_devices.test_a_station_with_other_versions_takes_no_part,
     ),
@@ -170,7 +170,7 @@ HONEST = {
 }  # fmt: skip
 WALLS = {
     "a solution writes nowhere in a node's project": (
-        ray_engine, "_leave_the_project", "tempfile.tempdir = str(beside)", "str(beside)",
+        ray_engine, "_leave_the_project", "tempfile.tempdir = str(folder)", "str(folder)",
         test_nodes.test_a_solution_may_not_write_where_ray_unpacks_the_project,
     ),
     "only the harness and the solutions travel": (

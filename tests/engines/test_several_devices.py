@@ -1,4 +1,4 @@
-"""Tasks over made-up stations: every case once, whatever is lost, and no loop."""
+"""Tasks over made-up executors: every case once, whatever is lost, and no loop."""
 
 import random
 from collections import Counter
@@ -11,13 +11,13 @@ from common.engines import ray_engine
 from common.engines.engine import Task
 from common.engines.ray_engine import SIZES, SUSPECTS, TWICE, by_case
 from common.errors import UserError
-from tests.support.fake_ray import Fleet, RayError
-from tests.support.stations import JOB, SOLUTIONS, Station, all_of, cases, swept, verdicts
+from tests.support.executors import JOB, SOLUTIONS, FakeExecutor, all_of, cases, swept, verdicts
+from tests.support.fake_ray import FakeCluster, RayError
 
 KILLER = ("bob/rope", "c5")
 
 
-def kills(station, *of):
+def kills(executor, *of):
     return of == KILLER
 
 
@@ -27,10 +27,10 @@ def kills(station, *of):
     (2000, (16, 256), [256] * 3),
 ])  # fmt: skip
 def test_tasks_shrink_towards_the_end(count, sizes, expected, monkeypatch):
-    """Half of a station's share of the rest."""
+    """Half of an executor's share of the rest."""
     monkeypatch.setitem(SIZES, "grade", sizes)
-    with Fleet(JOB, [Station(name, count=count) for name in "ab"]) as fleet:
-        parts = list(fleet._parts("a-gpu", fleet.tasks("a-gpu")))
+    with FakeCluster(JOB, [FakeExecutor(name, count=count) for name in "ab"]) as cluster:
+        parts = list(cluster._parts("a-gpu", cluster.tasks("a-gpu")))
     found = [len(part.due) for part in parts]
     assert found[: len(expected)] == expected
     assert found == sorted(found, reverse=True)
@@ -38,13 +38,15 @@ def test_tasks_shrink_towards_the_end(count, sizes, expected, monkeypatch):
 
 
 def test_every_case_is_done_once_and_by_all_stations():
-    stations = [Station(name, count=400) for name in "abc"]
-    found, lines = swept(stations)
+    executors = [FakeExecutor(name, count=400) for name in "abc"]
+    found, lines = swept(executors)
     assert found == all_of(400)
     assert not lines
-    assert sum((each.asked for each in stations), Counter()).most_common(1)[0][1] == 1
-    assert all(each.tasks and each.ended for each in stations)
-    due = {names for each in stations for task in each.tasks for names in task.due.values()}
+    assert sum((executor.asked for executor in executors), Counter()).most_common(1)[0][1] == 1
+    assert all(executor.tasks and executor.ended for executor in executors)
+    due = {
+        names for executor in executors for task in executor.tasks for names in task.due.values()
+    }
     assert due == {SOLUTIONS}, "all solutions answer a case on one device"
 
 
@@ -54,131 +56,136 @@ def test_a_lost_case_is_done_once_more_elsewhere_and_alone(monkeypatch):
     monkeypatch.setattr(ray_engine, "SUSPECTS", 1)
     order = []
 
-    def loses(station, solution, case):
-        order.append((station.name, solution, case))
-        second = station.name == "a" and len(station.tasks) == 2
-        return second and (solution, case) == ("bob/rope", [*station.tasks[1].due][1])
+    def loses(executor, solution, case):
+        order.append((executor.name, solution, case))
+        second = executor.name == "a" and len(executor.tasks) == 2
+        return second and (solution, case) == ("bob/rope", [*executor.tasks[1].due][1])
 
-    stations = [Station(name, loses) for name in "ab"]
-    found, lines = swept(stations)
+    executors = [FakeExecutor(name, loses) for name in "ab"]
+    found, lines = swept(executors)
     assert found == all_of(40)
-    assert lines[0] == "station 0 was lost: killed"
-    case = [*stations[0].tasks[1].due][1]
+    assert lines[0] == "executor 0 was lost: killed"
+    case = [*executors[0].tasks[1].due][1]
     assert [each[1:] for each in order[-2:]] == [(name, case) for name in SOLUTIONS]
     assert {each[0] for each in order[-2:]} == {"b"}, "elsewhere"
-    assert [task.due for task in stations[1].tasks[-2:]] == [{case: (n,)} for n in SOLUTIONS]
-    asked = stations[0].asked + stations[1].asked
+    assert [task.due for task in executors[1].tasks[-2:]] == [{case: (n,)} for n in SOLUTIONS]
+    asked = executors[0].asked + executors[1].asked
     assert {key for key, times in asked.items() if times > 1} == {(n, case) for n in SOLUTIONS}
-    assert stations[0].starts == 2
+    assert executors[0].starts == 2
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_case_that_is_lost_again_is_crashed(count):
-    stations = [Station(str(number), kills) for number in range(count)]
-    found, lines = swept(stations)
+    executors = [FakeExecutor(str(number), kills) for number in range(count)]
+    found, lines = swept(executors)
     assert found == all_of(40) - Counter([(*KILLER, "PASSED")]) + Counter([(*KILLER, "CRASHED")])
-    asked = sum((each.asked for each in stations), Counter())
+    asked = sum((executor.asked for executor in executors), Counter())
     assert asked[KILLER] == 2 == len(lines)
-    assert [reason for each in stations for reason in each.reasons] == [TWICE]
+    assert [reason for executor in executors for reason in executor.reasons] == [TWICE]
 
 
 def test_a_station_that_is_lost_after_its_answers_costs_no_verdict():
     """Of a case that is done once more, too."""
-    station = Station("a", lambda station, *of: of == ("bob/rope", "c1"), count=2)
-    answering = station.run
+    executor = FakeExecutor("a", lambda executor, *of: of == ("bob/rope", "c1"), count=2)
+    answering = executor.run
 
     def run(task):
         yield from answering(task)
         raise RayError("killed")
 
     def start():
-        if station.starts:
-            station.loses = lambda *_: False
+        if executor.starts:
+            executor.loses = lambda *_: False
         return starting()
 
-    starting, station.start, station.run = station.start, start, run
-    found, lines = swept([station])
+    starting, executor.start, executor.run = executor.start, start, run
+    found, lines = swept([executor])
     assert found == all_of(2)
     assert len(lines) == 3
 
 
 def test_a_station_that_ended_while_it_waited_crashes_no_case():
     """It is asked for a sign of life before it gets a lost case."""
-    first = Station("a", lambda station, *of: of == KILLER and station.starts == 1)
-    idle = Station("b", lambda station, *_: len(station.tasks) > 2 and station.starts == 1)
+    first = FakeExecutor("a", lambda executor, *of: of == KILLER and executor.starts == 1)
+    idle = FakeExecutor("b", lambda executor, *_: len(executor.tasks) > 2 and executor.starts == 1)
     found, _ = swept([first, idle])
     assert set(found.values()) == {1}
     assert found == all_of(40)
 
 
 def test_a_solution_that_ends_its_station_in_every_case_is_not_run_for_ever():
-    stations = [Station(name, lambda _, solution, case: solution == "bob/rope") for name in "ab"]
-    found, _ = swept(stations)
+    executors = [
+        FakeExecutor(name, lambda _, solution, case: solution == "bob/rope") for name in "ab"
+    ]
+    found, _ = swept(executors)
     crashed = {key: 1 for key in all_of(40, "CRASHED") if key[0] == "bob/rope"}
     assert found == crashed | {key: 1 for key in all_of(40) if key[0] == "ada/rope"}
-    asked = stations[0].asked + stations[1].asked
+    asked = executors[0].asked + executors[1].asked
     assert max(asked.values()) <= 2 + 40 / SUSPECTS, "no loop"
 
 
 @pytest.mark.parametrize("solution", SOLUTIONS)
 def test_a_case_that_does_not_fit_is_said_once_beside_what_was_answered(solution):
-    stations = [Station(name) for name in "ab"]
-    for each in stations:
-        each.too_large = solution, "c7"
-    found, _ = swept(stations)
+    executors = [FakeExecutor(name) for name in "ab"]
+    for executor in executors:
+        executor.too_large = solution, "c7"
+    found, _ = swept(executors)
     assert found == all_of(40) - Counter([(solution, "c7", "PASSED")]) + Counter(
         [("c7", "TOO LARGE")]
     )
 
 
 def test_the_answers_to_a_case_come_together_and_those_of_one_that_did_not_fit_at_the_end():
-    station = Station("a")
+    executor = FakeExecutor("a")
     task = Task("rope", dict.fromkeys(("c0", "c1"), SOLUTIONS))
     (ada, bob), other = (verdicts(name, "c0") for name in SOLUTIONS), verdicts("ada/rope", "c1")
-    station.too_large = "bob/rope", "c1"
-    large = station.answer(task, "bob/rope", "c1")
+    executor.too_large = "bob/rope", "c1"
+    large = executor.answer(task, "bob/rope", "c1")
     assert list(by_case([other, ada, large, bob], task)) == [[ada, bob], [other, large]]
 
 
 def test_a_station_that_does_not_start_again_leaves_its_part_to_the_others():
-    stations = [Station("a", lambda *_: True), Station("b")]
-    stations[0].starts_again = False
-    found, lines = swept(stations)
+    executors = [FakeExecutor("a", lambda *_: True), FakeExecutor("b")]
+    executors[0].starts_again = False
+    found, lines = swept(executors)
     assert found == all_of(40)
-    assert lines == ["station 0 was lost: killed", "station 0 does not start again: it stays away"]
-    assert stations[0].ended, "it would keep its share of the memory"
+    assert lines == [
+        "executor 0 was lost: killed",
+        "executor 0 does not start again: it stays away",
+    ]
+    assert executors[0].ended, "it would keep its share of the memory"
 
 
 def test_a_station_that_is_lost_in_every_case_costs_no_verdict():
     """The machine may be at fault."""
-    stations = [Station("a", lambda *_: True, count=400), Station("b", count=400)]
-    found, _ = swept(stations)
+    executors = [FakeExecutor("a", lambda *_: True, count=400), FakeExecutor("b", count=400)]
+    found, _ = swept(executors)
     assert found == all_of(400)
 
 
 def test_where_no_station_is_left_the_same_command_goes_on():
-    station = Station("a", lambda _, solution, case: case == "c9")
-    station.starts_again = False
+    executor = FakeExecutor("a", lambda _, solution, case: case == "c9")
+    executor.starts_again = False
     with pytest.raises(UserError, match=r"no device is left .*; the same command goes on"):
-        swept([station])
+        swept([executor])
 
 
 def test_a_lost_station_that_does_not_come_back_is_waited_for_no_longer(monkeypatch):
     monkeypatch.setattr(ray_engine, "LONGEST_PLACING", 0.0)
-    station = Station("a")
+    executor = FakeExecutor("a")
 
     def loses(*_):
-        station.says = False
+        executor.says = False
         return True
 
-    station.loses = loses
+    executor.loses = loses
     with pytest.raises(UserError, match="no device is left"):
-        swept([station])
+        swept([executor])
 
 
 def test_a_station_at_work_that_says_nothing_is_killed_and_starts_again(monkeypatch):
     monkeypatch.setattr(ray_engine, "LONGEST_SILENCE", 0.0)
-    hangs = Station("a", lambda station, *_: len(station.tasks) == 1)
+    hangs = FakeExecutor("a", lambda executor, *_: len(executor.tasks) == 1)
 
     def kill(for_good):
         hangs.says = True  # Ray tells that it has ended
@@ -188,49 +195,53 @@ def test_a_station_at_work_that_says_nothing_is_killed_and_starts_again(monkeypa
     hangs.run = lambda task: setattr(hangs, "says", bool(hangs.tasks)) or run(task)
     found, lines = swept([hangs])
     assert found == all_of(40)
-    assert lines == ["station 0 was lost: killed"]
+    assert lines == ["executor 0 was lost: killed"]
     assert hangs.starts > 1
 
 
 def test_stations_of_several_kinds_have_tasks_of_their_own():
-    stations = [Station("a"), Station("b", kind="Another GPU"), Station("c", kind="Another GPU")]
-    found, _ = swept(stations)
+    executors = [
+        FakeExecutor("a"),
+        FakeExecutor("b", kind="Another GPU"),
+        FakeExecutor("c", kind="Another GPU"),
+    ]
+    found, _ = swept(executors)
     assert found == all_of(40) + all_of(40)
-    assert sum(stations[0].asked.values()) == 2 * 40
+    assert sum(executors[0].asked.values()) == 2 * 40
 
 
 def test_a_station_with_other_versions_takes_no_part():
-    stations = [Station("a"), Station("b", versions={"torch": "1"})]
-    with Fleet(JOB, stations) as fleet:
-        assert [each.place.uuid for each in fleet.kinds["a-gpu"]] == ["a"]
-        assert fleet.notes == ["station 1 takes no part: has other versions of its packages"]
-        assert stations[1].ended
-        assert fleet.busy == (0, 1)
+    executors = [FakeExecutor("a"), FakeExecutor("b", versions={"torch": "1"})]
+    with FakeCluster(JOB, executors) as cluster:
+        assert [kind.device_info.uuid for kind in cluster.kinds["a-gpu"]] == ["a"]
+        assert cluster.notes == ["executor 1 takes no part: has other versions of its packages"]
+        assert executors[1].ended
+        assert cluster.busy == (0, 1)
 
 
 def test_where_none_starts_the_reason_is_one_line():
-    station = Station("a")
-    station.starts, station.starts_again = 1, False
-    with pytest.raises(UserError, match=r"^station 0 takes no part: it stays away$"):
-        Fleet(JOB, [station]).__enter__()
+    executor = FakeExecutor("a")
+    executor.starts, executor.starts_again = 1, False
+    with pytest.raises(UserError, match=r"^executor 0 takes no part: it stays away$"):
+        FakeCluster(JOB, [executor]).__enter__()
 
 
 def test_a_failure_of_the_harness_ends_the_sweep():
-    station = Station("a")
-    station.fault = ValueError("no")
+    executor = FakeExecutor("a")
+    executor.fault = ValueError("no")
     with pytest.raises(RuntimeError, match="the harness failed on a device:\nTraceback: no"):
-        swept([station])
-    station.fault = UserError("eager's process failed")
+        swept([executor])
+    executor.fault = UserError("eager's process failed")
     with pytest.raises(UserError, match=r"^eager's process failed$"):
-        swept([station])
-    assert station.ended
+        swept([executor])
+    assert executor.ended
 
 
 def test_devices_of_a_kind_take_the_cases_that_all_have_room_for():
-    small, large = Station("small"), Station("large", count=4)
+    small, large = FakeExecutor("small"), FakeExecutor("large", count=4)
     small.cases = {"rope": ("c3", "c1")}
-    with Fleet(JOB, [large, small]) as fleet:
-        assert fleet.cases("a-gpu") == {"rope": ("c1", "c3")}
+    with FakeCluster(JOB, [large, small]) as cluster:
+        assert cluster.cases("a-gpu") == {"rope": ("c1", "c3")}
 
 
 def test_a_device_with_less_room_than_before_does_not_start_again():
@@ -238,27 +249,29 @@ def test_a_device_with_less_room_than_before_does_not_start_again():
         first.cases = cases(2)
         return True
 
-    first, other = Station("a", loses, count=4), Station("b", count=4)
+    first, other = FakeExecutor("a", loses, count=4), FakeExecutor("b", count=4)
     found, lines = swept([first, other])
     assert found == all_of(4)
-    assert lines[1:] == ["station 0 does not start again: less of its memory is free than before,"
+    assert lines[1:] == ["executor 0 does not start again: less of its memory is free than before,"
                          " or it is another device"]  # fmt: skip
     assert first.ended
 
 
 def test_the_most_memory_of_a_kind_is_kept():
-    stations = [Station("a")]
-    with Fleet(JOB, stations) as fleet:
-        list(fleet.run({"a-gpu": fleet.tasks("a-gpu")}))
-        assert fleet.memory["a-gpu"] == {"device": len(stations[0].tasks)}
+    executors = [FakeExecutor("a")]
+    with FakeCluster(JOB, executors) as cluster:
+        list(cluster.run({"a-gpu": cluster.tasks("a-gpu")}))
+        assert cluster.memory["a-gpu"] == {"device": len(executors[0].tasks)}
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 4), share=st.sampled_from([0.01, 0.1, 0.3]))
 def test_whatever_is_lost_each_case_comes_once(seed, count, share):
     dice = random.Random(seed)
-    stations = [Station(str(number), lambda *_: dice.random() < share) for number in range(count)]
-    found, _ = swept(stations)
+    executors = [
+        FakeExecutor(str(number), lambda *_: dice.random() < share) for number in range(count)
+    ]
+    found, _ = swept(executors)
     assert len(found) == 2 * 40
     assert set(found.values()) == {1}
     assert {key[:2] for key in found} == {key[:2] for key in all_of(40)}

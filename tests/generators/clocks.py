@@ -55,7 +55,7 @@ def of_a_gpu() -> Iterator[Row]:
 
 
 def medians(solution) -> dict[str, dict[str, float]]:
-    """Return the medians of a function beside those of a copy, by clock and contestant."""
+    """Return the medians of a function beside those of a copy, by clock and timed callable."""
     return {
         clock: {name: float(np.median(samples)) for name, samples in each.items()}
         for clock, each in measured_on_gpu(solution, clone).items()

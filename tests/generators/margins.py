@@ -52,16 +52,18 @@ def main():
     options = parser.parse_args()
     op, handles = ops.load(options.op), options.only.split(",")
     several = [
-        each for each in solutions.discover() if each.op == op.name and each.handle in handles
+        solution
+        for solution in solutions.discover()
+        if solution.op == op.name and solution.handle in handles
     ]
     noted, accused = collections.defaultdict(Margins), 0
     with Sweep("cpu") as sweep, torch.no_grad():
         for case in [case for case in small(op) if options.case in case.name] * options.rounds:
             compare.check_values = noted[case.name].check_values
             for graded in sweep.grade(op, [case], several):
-                accused += sum(each.verdict not in FINE for each in graded.verdicts.values())
+                accused += sum(verdict.verdict not in FINE for verdict in graded.verdicts.values())
     print(f"{sum(len(each.nearest) for each in noted.values())} results, {accused} accused")
-    nearest = sorted(noted.items(), key=lambda each: -max(each[1].nearest, default=0))
+    nearest = sorted(noted.items(), key=lambda item: -max(item[1].nearest, default=0))
     for name, margins in nearest[:12]:
         print(
             f"{max(margins.nearest):.2f} of what is allowed: {name}, {len(margins.nearest)} results"

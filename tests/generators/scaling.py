@@ -72,8 +72,8 @@ def costs(folder):
 
 def recorded_samples():
     """The raw samples of the committed runs, which compress as those of a run do."""
-    return [each for path in RESULTS.glob("nvidia-*/*.jsonl")
-            if not path.name.endswith(runs.SAMPLES) for each in read_samples(path)]  # fmt: skip
+    return [sample for path in RESULTS.glob("nvidia-*/*.jsonl")
+            if not path.name.endswith(runs.SAMPLES) for sample in read_samples(path)]  # fmt: skip
 
 
 def measured(call, number, clock=time.process_time):
@@ -147,8 +147,8 @@ def main():
     for title, driver in (("rows not synced", kept), ("each row synced", slow)):
         results = {(devices, solutions): simulate(devices, solutions * CASES, case, driver)
                    for devices in DEVICES for solutions in SOLUTIONS}  # fmt: skip
-        header = (f"{each:,} solution{'s' * (each > 1)}" for each in SOLUTIONS)
-        rows = [(f"{devices:,}", *(_cell(*results[devices, each]) for each in SOLUTIONS))
+        header = (f"{solution:,} solution{'s' * (solution > 1)}" for solution in SOLUTIONS)
+        rows = [(f"{devices:,}", *(_cell(*results[devices, solution]) for solution in SOLUTIONS))
                 for devices in DEVICES]  # fmt: skip
         table((f"devices ({title})", *header), rows)
 

@@ -99,10 +99,10 @@ def test_what_compiles_has_no_fault(compiler):
 
 def test_what_interprets_need_not_compile(compiler):
     with compiler() as ours:
-        found = ours.faults(OP, CASE, WRONG["a_type_of_each_branch"])
-    assert found.keys() == {"forward", "backward"}
-    assert all(f"not compile for {TARGET}" in each for each in found.values())
-    assert "type" in found["forward"]
+        faults = ours.faults(OP, CASE, WRONG["a_type_of_each_branch"])
+    assert faults.keys() == {"forward", "backward"}
+    assert all(f"not compile for {TARGET}" in each for each in faults.values())
+    assert "type" in faults["forward"]
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_source_that_is_made_at_run_time_is_compiled_too(compiler, tmp_path):
     path.parent.mkdir()
     path.write_text(GENERATED)
     with compiler() as ours:
-        found = ours.faults(OP, CASE, solutions.Solution(path, "rotate_half"))
-    assert "power of 2" in found["forward"]
+        faults = ours.faults(OP, CASE, solutions.Solution(path, "rotate_half"))
+    assert "power of 2" in faults["forward"]
 
 
 @pytest.mark.parametrize("handle", REFUSED)
@@ -134,7 +134,7 @@ def test_the_line_and_the_target_are_named(compiler, handle):
     op = ops.load(solution.op)
     with compiler() as ours:
         every = (ours.faults(op, case, solution) for case in op.cases("smoke"))
-        fault = next(found for found in every if found)["forward"]
+        fault = next(faults for faults in every if faults)["forward"]
     where = re.search(r"does not compile for sm_90: .+, line (\d+) of (\w+\.py): (.+)", fault)
     assert where, fault
     line = (solution.path.parent / where[2]).read_text().splitlines()[int(where[1]) - 1]
@@ -276,7 +276,7 @@ def test_a_worker_of_a_target_runs_no_kernel(target):
     (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
     worker = Worker(target, house)
     drawn = draw(OP, CASE, 5, "cpu")
-    slots = compiling.laid(OP, CASE, drawn, worker)
+    slots = compiling.stage(OP, CASE, drawn, worker)
     call = compiling.call_of(OP, drawn[0], slots.inputs)
     place = slots.results["output"]
     assert not worker.ask(wire.Forward(call=call, result=place, poison=7.0)).get("verdict")
@@ -307,7 +307,7 @@ def test_the_server_starts_early_unless_the_solution_is_known(monkeypatch, found
     (solution, *_) = solutions.discover()
     started = []
     monkeypatch.setattr(compiling, "ForkServer", lambda *what, **how: started.append(how))
-    monkeypatch.setattr(compiling, "Kept", lambda *_: SimpleNamespace(found=found))
+    monkeypatch.setattr(compiling, "DiskCache", lambda *_: SimpleNamespace(found=found))
     Compiler("cpu").prepare([solution])
     Compiler("cuda").prepare([solution])
     assert started == ([] if found else [{"target": TARGET}])
@@ -332,9 +332,9 @@ def test_grading_goes_on_while_kernels_compile(compiler, monkeypatch):
 
     monkeypatch.setattr(Compiler, "faults", faults)
     with compiler() as ours:
-        found = list(ours.behind(graded()))
-    assert [each.case.name for each in found] == ["0", "1", "2", "3", CASE.name]
-    assert found[-1] is too_large
+        graded_cases = list(ours.behind(graded()))
+    assert [graded.case.name for graded in graded_cases] == ["0", "1", "2", "3", CASE.name]
+    assert graded_cases[-1] is too_large
 
 
 def test_on_a_gpu_no_case_waits_for_another():

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from common import kept, ops, solutions, wire
+from common import disk_cache, ops, solutions, wire
 from common.grading import counting
 from common.grading.fork_server import ForkServer
 from common.grading.worker import Worker
@@ -27,9 +27,9 @@ import triton.language as tl
 
 @pytest.fixture(scope="module")
 def server():
-    found = ForkServer("cpu", target=counting.TARGET, counted=True)
-    yield found
-    found.close()
+    fork_server = ForkServer("cpu", target=counting.TARGET, counted=True)
+    yield fork_server
+    fork_server.close()
 
 
 @pytest.fixture
@@ -306,8 +306,8 @@ def test_backward_is_counted_with_its_forward(server):
 
 @pytest.mark.slow
 def test_what_was_counted_is_kept(monkeypatch, tmp_path):
-    chosen = [each for each in solutions.discover() if each.name == "house/rotate_half"]
-    monkeypatch.setattr(kept, "CACHE", tmp_path)
+    chosen = [solution for solution in solutions.discover() if solution.name == "house/rotate_half"]
+    monkeypatch.setattr(disk_cache, "CACHE", tmp_path)
     first = list(counting.count(chosen))
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: pytest.fail("asked again"))
     assert list(counting.count(chosen)) == first and len(first) == 2 * len(
@@ -320,8 +320,8 @@ def test_what_was_counted_is_kept(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_a_process_that_ends_is_asked_again(monkeypatch, tmp_path):
-    chosen = [each for each in solutions.discover() if each.name == "house/rotate_half"]
-    monkeypatch.setattr(kept, "CACHE", tmp_path)
+    chosen = [solution for solution in solutions.discover() if solution.name == "house/rotate_half"]
+    monkeypatch.setattr(disk_cache, "CACHE", tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Worker, "ask", lambda *_, **__: {"verdict": "CRASHED", "reason": "SIGKILL"})
         assert list(counting.count(chosen)) == []

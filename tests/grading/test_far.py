@@ -13,12 +13,12 @@ from common import ops
 from common.arena import Arena, content, end_of, is_far, lay_out
 from common.draws import Draws
 from common.grading import oracle
-from common.grading.exchange import Exchange
-from common.grading.grade import grade
-from common.grading.plan import plan_of
+from common.grading.call_plan import plan_of
+from common.grading.execution import Execution
+from common.grading.grade import grade_case
 from common.grading.problem import Problem
 from common.grading.tolerance import budget_of
-from tests.support.asking import CHOOSE, chosen, workers
+from tests.support.workers import CHOOSE, chosen, workers
 
 HALF = ops.load("rotate_half")
 CASE = next(iter(HALF.cases("smoke")))
@@ -52,12 +52,12 @@ def far(dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def problem():
-    x, upstream = far(), far()
-    truth = oracle.truth(HALF, {"x": x}, upstream)
-    eager = oracle.eager(HALF, {"x": x}, upstream)
+    x, grad_output = far(), far()
+    truth = oracle.truth(HALF, {"x": x}, grad_output)
+    eager = oracle.eager(HALF, {"x": x}, grad_output)
     budgets = {name: budget_of(eager[name], truth[name]) for name in truth}
     case = dataclasses.replace(CASE, shape=x.shape)
-    return Problem(HALF, case, "cpu", {"x": x}, upstream, lambda: (truth, budgets), Draws(0))
+    return Problem(HALF, case, "cpu", {"x": x}, grad_output, lambda: (truth, budgets), Draws(0))
 
 
 def resident(process: int | str) -> int:
@@ -81,7 +81,7 @@ def test_far_elements_are_laid_checked_and_compared(
     before = resident("self")
     with workers(fork_server, tmp_path) as start:
         worker = start(RIGHT.format(first=first), "rotate_half")
-        found = grade(problem, worker)
+        found = grade_case(problem, worker)
         grown = resident("self") - before
         theirs = resident(worker._pids[1])
     assert found["forward"].verdict == verdict, found
@@ -94,11 +94,11 @@ def test_two_sets_of_far_inputs_are_never_laid(problem, monkeypatch):
     monkeypatch.setattr(CHOOSE, chosen(True))
     worker = SimpleNamespace(arena=lambda nbytes: Arena("cpu", nbytes))
     plan = plan_of(problem, None)
-    exchange = Exchange(problem, worker, plan)
-    assert plan.places == ((plan.first, plan.latest),)
-    first, latest = exchange.slots.values()
+    execution = Execution(problem, worker, plan)
+    assert plan.sharing == ((plan.first, plan.latest),)
+    first, latest = execution.slots.values()
     assert first.inputs is latest.inputs
-    assert exchange.memory._gaps == {"x": None, "upstream": None}
+    assert execution.memory._gaps == {"x": None, "upstream": None}
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.float32, torch.int64])

@@ -17,10 +17,10 @@ from common.grading.sweep import Sweep
 from common.measure import timing
 from common.measure.stopwatch import Stopwatch
 from common.processes import VISIBLE
-from tests.support.asking import written
 from tests.support.corpora import baseline_of
 from tests.support.processes import alive, ends
 from tests.support.waiting import STEP, wait_until
+from tests.support.workers import written
 
 HALF = """
 import torch
@@ -202,7 +202,7 @@ def test_a_timed_solution_is_not_blamed_for_a_server_that_had_ended(tmp_path, mo
         (graded,) = sweep.grade(op, cases, [written(tmp_path, HONEST)])
         os.kill(sweep._server._process.pid, 9)
         assert ends(sweep._server._process.pid)
-        times = timing.time_case(graded, baseline_of(sweep, op), "forward", sweep.room)
+        times = timing.time_case(graded, baseline_of(sweep, op), "forward", sweep.memory_budget)
         assert times["host"]["solution"]
 
 

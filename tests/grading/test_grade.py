@@ -13,15 +13,15 @@ from common import ops
 from common.arena import Arena
 from common.draws import Draws
 from common.errors import Kind
+from common.grading.call_plan import plan_of
 from common.grading.compare import Finding, _stayed
-from common.grading.exchange import Exchange
-from common.grading.grade import Run, grade
-from common.grading.plan import plan_of
+from common.grading.execution import Execution
+from common.grading.grade import PlanRun, grade_case
 from common.grading.problem import OUTPUT, make_problem
 from common.grading.sweep import Sweep
 from common.solutions import Solution
 from common.wire import GUARDS
-from tests.support.asking import CHOOSE, chosen, written
+from tests.support.workers import CHOOSE, chosen, written
 
 ROPE = ops.load("rope")
 CASES = {case.name: case for case in ROPE.cases("smoke")}
@@ -126,16 +126,16 @@ def test_between_a_views_elements_is_the_guard_and_no_element_is(monkeypatch, la
     worker = SimpleNamespace(arena=lambda nbytes: Arena("cpu", nbytes))
     monkeypatch.setattr(CHOOSE, chosen(True))
     problem = make_problem(ROPE, case, Draws(0), "cpu")
-    exchange = Exchange(problem, worker, plan_of(problem, None))
-    for attempt, slots in exchange.slots.items():
-        exchange.lay_inputs(attempt)
+    execution = Execution(problem, worker, plan_of(problem, None))
+    for attempt, slots in execution.slots.items():
+        execution.stage_inputs(attempt)
         slot = slots.inputs["t"]
-        memory = exchange.memory.arena.bytes_of(slot)
+        memory = execution.memory.arena.bytes_of(slot)
         guards = (memory == attempt.guard).view(-1, 4).all(1)
         assert guards.sum() == len(guards) - 360 == count
         assert not guards.as_strided(slot.size, slot.stride, slot.offset).any()
-        assert exchange.memory.changed() is None
-    assert {attempt.guard for attempt in exchange.slots} == {*GUARDS}
+        assert execution.memory.changed() is None
+    assert {attempt.guard for attempt in execution.slots} == {*GUARDS}
 
 
 DIES_IN_BACKWARD = """
@@ -220,7 +220,7 @@ def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward
         arena=lambda nbytes: Arena("cpu", nbytes),
         ask=lambda request: replies[request.__struct_config__.tag],
     )
-    last = grade(problem, worker)["backward"]
+    last = grade_case(problem, worker)["backward"]
     assert (last.verdict, last.reason) == (
         "CRASHED",
         "the process wrote something other than a reply",
@@ -270,11 +270,11 @@ def programs():
     """Return what follows a finding's reason, where a process finds a conflict."""
 
     def words(verdict, kind=Kind.NONE, device="cpu", conflict="programs (0,) and (1,) write y"):
-        run = Run.__new__(Run)
+        run = PlanRun.__new__(PlanRun)
         run.problem = SimpleNamespace(device=device)
         run.plan = SimpleNamespace(latest="latest")
         run.worker = SimpleNamespace(solution=Solution(Path("contributors/alice/rope.py"), "rope"))
-        run.exchange = SimpleNamespace(conflict=lambda attempt, direction: conflict)
+        run.execution = SimpleNamespace(conflict=lambda attempt, direction: conflict)
         return run._programs("forward", Finding(verdict, "the reason", kind=kind))
 
     return words

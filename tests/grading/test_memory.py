@@ -13,24 +13,25 @@ import pytest
 
 from common import ops
 from common.grading import memory, sweep, tiers
-from common.grading.memory import CONTEXT, GIB, IDLE, Footprint, Memory, Room
+from common.grading.memory import CONTEXT, GIB, IDLE, DeviceMemory, Footprint, MemoryBudget
 from common.grading.sweep import Sweep
 from common.solutions import Solution
-from tests.support.asking import written
+from tests.support.workers import written
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))[:4]
 
 
 @pytest.mark.parametrize(
-    ("gib", "together", "frugal"), [(141, 100, False), (80, 50, False), (16, 1, True), (8, 1, True)]
+    ("gib", "together", "low_memory"),
+    [(141, 100, False), (80, 50, False), (16, 1, True), (8, 1, True)],
 )
-def test_a_large_case_leaves_room_for_fewer(gib, together, frugal):
+def test_a_large_case_leaves_room_for_fewer(gib, together, low_memory):
     rope = ops.load("rope")
     case = max(rope.cases("board"), key=lambda each: rope.work(each, "forward").bytes)
-    footprint, memory = Footprint.by(rope, case), Memory(lambda: gib * GIB)
-    assert footprint.frugal(memory.budget) == frugal
-    most = Room(memory).together(footprint, timed=True)
+    footprint, memory = Footprint.by(rope, case), DeviceMemory(lambda: gib * GIB)
+    assert footprint.low_memory(memory.budget) == low_memory
+    most = MemoryBudget(memory).together(footprint, timed=True)
     assert most >= together if together > 1 else most < 12
 
 
@@ -50,7 +51,7 @@ def test_the_boards_cases_fit_the_cards_that_people_own(gib, large):
 def test_cores_limit_the_cases_that_are_graded_at_once(device, overlap, solutions, lanes, ahead):
     one = object.__new__(Sweep)
     one.device, one._overlap, one._cores = device, overlap, 8
-    assert one._lanes(solutions) == (lanes, ahead)
+    assert one._slots(solutions) == (lanes, ahead)
 
 
 def under_way(needed, done=False):
@@ -73,7 +74,7 @@ def under_way(needed, done=False):
 )
 def test_a_case_starts_once_there_is_room_beside_those_under_way(pending, needed, overlap, full):
     one = object.__new__(Sweep)
-    one.room, one._overlap = Room(Memory(lambda: IDLE + 100)), overlap
+    one.memory_budget, one._overlap = MemoryBudget(DeviceMemory(lambda: IDLE + 100)), overlap
     assert one._is_full(pending, 4, needed) == full
 
 
@@ -106,7 +107,7 @@ class Keeper:
 def test_what_costs_little_goes_first(needed, did, fits):
     """Memory that is shared, then processes."""
     left = [100]
-    one = Room(Memory(lambda: left[0]))
+    one = MemoryBudget(DeviceMemory(lambda: left[0]))
     kept, idle = Keeper(left, 5, 5), Keeper(left, 5, 5)
     one.workers, left[0] = [kept, idle], 10
     assert one.make(needed, [kept]) == fits
@@ -116,7 +117,7 @@ def test_what_costs_little_goes_first(needed, did, fits):
 def test_of_several_the_last_asked_gives_way_last(monkeypatch):
     free = [1000 * GIB]
     monkeypatch.setattr(memory, "time", SimpleNamespace(monotonic=itertools.count().__next__))
-    one = Room(Memory(lambda: free[0]))
+    one = MemoryBudget(DeviceMemory(lambda: free[0]))
     idle = [Keeper(free, 5, 5) for _ in range(3)]
     one.workers = idle[::-1]
     for worker in idle:
@@ -125,7 +126,7 @@ def test_of_several_the_last_asked_gives_way_last(monkeypatch):
             pass
     free[0] = 10
     assert one.make(18, [])
-    assert [each.did for each in idle] == [["released"], ["released"], []]
+    assert [keeper.did for keeper in idle] == [["released"], ["released"], []]
 
 
 @pytest.mark.parametrize(
@@ -141,24 +142,24 @@ def test_of_several_the_last_asked_gives_way_last(monkeypatch):
 )
 def test_a_case_takes_what_its_worker_lacks(shared, lacks, did):
     footprint, free = Footprint(data=10, own=8), [1000 * GIB]
-    one = Room(Memory(lambda: free[0]))
+    one = MemoryBudget(DeviceMemory(lambda: free[0]))
     worker, idle = Keeper(free, 0, 0), Keeper(free, 5, 5)
     worker.shared, one.workers = shared, [worker, idle]
-    free[0] = footprint.graded(frugal=False) - lacks
+    free[0] = footprint.graded(low_memory=False) - lacks
     with one.taken(worker, footprint):
         assert idle.did == did
 
 
 def test_a_budget_is_less_than_what_is_free():
     free = [100 * GIB]
-    memory = Memory(lambda: free[0], 16 * GIB)
+    memory = DeviceMemory(lambda: free[0], 16 * GIB)
     assert (memory.budget, memory.left, memory.limit) == (16 * GIB, 16 * GIB, 16 * GIB - IDLE)
     free[0] -= 10 * GIB
     assert (memory.left, memory.peak) == (6 * GIB, 10 * GIB)
     free[0] += 5 * GIB
     assert (memory.left, memory.peak) == (11 * GIB, 10 * GIB)
-    assert Memory(lambda: free[0]).limit is None
-    assert Memory(lambda: 4 * GIB, 16 * GIB).budget == 4 * GIB
+    assert DeviceMemory(lambda: free[0]).limit is None
+    assert DeviceMemory(lambda: 4 * GIB, 16 * GIB).budget == 4 * GIB
 
 
 # --- graded with little memory --------------------------------------------------------------------
@@ -184,7 +185,7 @@ class PretendedGPU:
     def free(self) -> int:
         if self.sweep is None:
             return self.total
-        workers = self.sweep.room.workers
+        workers = self.sweep.memory_budget.workers
         self.most = max(self.most, sum(worker.alive for worker in workers))
         shared = sum(worker._arena.nbytes for worker in workers if worker._arena)
         return self.total - IDLE - CONTEXT * sum(worker.alive for worker in workers) - shared
@@ -199,7 +200,7 @@ def test_scarce_memory_changes_no_verdict(tmp_path, fork_server, monkeypatch, to
     names = "first", "second", "third"
     several = [written(tmp_path, RIGHT, handle=name) for name in names]
     gpu = PretendedGPU(total)
-    with Sweep("cpu", overlap=overlap, server=fork_server, memory=Memory(gpu.free)) as one:
+    with Sweep("cpu", overlap=overlap, server=fork_server, memory=DeviceMemory(gpu.free)) as one:
         gpu.sweep = one
         found = list(one.grade(HALF, CASES, several))
     assert {v.verdict for each in found for v in each.verdicts.values()} == {"PASSED"}
@@ -214,8 +215,8 @@ def test_scarce_memory_changes_no_verdict(tmp_path, fork_server, monkeypatch, to
 @pytest.mark.parametrize(("device", "released"), [("cuda", 1), ("cpu", 0)])
 def test_a_far_view_is_freed_before_the_next_worker_takes_one(device, released):
     far = next(case for case in HALF.cases("smoke") if case.span)
-    worker = Mock(deaths=0, differentiable=())
-    memory = Memory(lambda: sys.maxsize)
+    worker = Mock(crashes=0, differentiable=())
+    memory = DeviceMemory(lambda: sys.maxsize)
     one = Sweep(device, server=Mock(), memory=memory, grade=lambda *_: {})
     for case in (far, CASES[0]):
         one._grade(SimpleNamespace(case=case, outline=None), worker, 0)
@@ -227,7 +228,7 @@ def test_a_far_view_that_the_gpu_does_not_hold_is_left_out_and_named(
     gib, held, monkeypatch, capsys
 ):
     far, *others = [case for case in HALF.cases("smoke") if case.span]
-    monkeypatch.setattr(Memory, "of", lambda *_: Memory(lambda: gib * GIB))
+    monkeypatch.setattr(DeviceMemory, "of", lambda *_: DeviceMemory(lambda: gib * GIB))
     monkeypatch.setattr(tiers, "_has", lambda *_: True)
     house = [Solution(Path("house/rotate_half.py"), "rotate_half")]
     ((_, cases),) = tiers.tier_cases(house, "smoke", "cuda")

@@ -9,14 +9,14 @@ import torch
 
 from common import ops
 from common.grading import oracle, tolerance
-from common.grading.memory import CONTEXT, IDLE, Memory
+from common.grading.memory import CONTEXT, IDLE, DeviceMemory
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of, check_values
 from common.ops._draw import draw
 from common.paths import ROOT
 from common.solutions import Solution
 from common.wire import OUTPUT
-from tests.support.asking import CHOOSE, chosen, written
+from tests.support.workers import CHOOSE, chosen, written
 
 # a single row has no slices along its first dimension: it is its features
 SEVERAL = [(op, case) for op in map(ops.load, ops.names()) for case in ops.cases(op, "smoke", "cpu")
@@ -108,7 +108,7 @@ def test_an_rms_error_is_found_over_all_chunks(monkeypatch):
         assert ratio == pytest.approx(8.0, rel=0.01)
 
 
-# --- frugal ---------------------------------------------------------------------------------------
+# --- low-memory -----------------------------------------------------------------------------------
 
 HALF = """
 import torch
@@ -144,11 +144,11 @@ def test_a_frugal_harness_finds_what_others_find(tmp_path, fork_server, line, ve
     op = ops.load("rotate_half")
     every = [case for case in op.cases("smoke") if case.shape == (7, 130)]
     cases = [case for case in every if case.dtype == "float32"]
-    memory = Memory(lambda: IDLE + CONTEXT)
+    memory = DeviceMemory(lambda: IDLE + CONTEXT)
     with Sweep("cpu", server=fork_server, memory=memory) as sweep:
         for _ in range(3):
             for graded in sweep.grade(op, cases, [solution], repeats=2):
-                assert graded.problem.frugal
+                assert graded.problem.low_memory
                 found = {each.verdict for each in graded.verdicts.values()}
                 if graded.case.interleaved:
                     assert found == {"UNSUPPORTED"}
@@ -162,9 +162,9 @@ def test_an_outline_has_no_memory(fork_server, tmp_path):
     with Sweep("cpu", server=fork_server) as sweep:
         (graded,) = sweep.grade(op, [next(op.cases("smoke"))], [solution])
     problem = graded.problem
-    assert problem.upstream.is_meta and problem.arguments["x"].is_meta and not problem.truth
+    assert problem.grad_output.is_meta and problem.arguments["x"].is_meta and not problem.truth
     assert problem.shapes[OUTPUT] == problem.case.shape
-    assert problem.outline.budgets == problem.budgets != {}
+    assert problem.summary.budgets == problem.budgets != {}
 
 
 def test_a_frugal_harness_asks_other_inputs_too(fork_server, monkeypatch):
@@ -175,6 +175,6 @@ def test_a_frugal_harness_asks_other_inputs_too(fork_server, monkeypatch):
     replays = Solution(
         ROOT / "tests" / "corpus" / "cheats" / "replays_by_pointer" / "rotate_half.py", op.name
     )
-    with Sweep("cpu", server=fork_server, memory=Memory(lambda: IDLE + CONTEXT)) as sweep:
+    with Sweep("cpu", server=fork_server, memory=DeviceMemory(lambda: IDLE + CONTEXT)) as sweep:
         found = [graded.verdicts["forward"].verdict for graded in sweep.grade(op, cases, [replays])]
     assert found == ["TAMPERED"]

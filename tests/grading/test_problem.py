@@ -14,7 +14,7 @@ from common.grading import oracle, problem
 from common.grading.problem import OUTPUT, Problem, make_problem
 from common.grading.sweep import Sweep
 from common.ops._draw import draw
-from tests.support.asking import written
+from tests.support.workers import written
 
 ROPE, HALF = ops.load("rope"), ops.load("rotate_half")
 CASE = next(case for case in ROPE.cases("smoke") if case.name == "sbhd-7x2x3x16-float32")
@@ -31,8 +31,8 @@ def test_seeds_decide_the_inputs_and_nothing_else_does():
 
 
 def test_the_oracle_is_in_float64_freqs_too():
-    arguments, upstream = draw(ROPE, CASE, 1, "cpu")
-    truth = oracle.truth(ROPE, arguments, upstream)
+    arguments, grad_output = draw(ROPE, CASE, 1, "cpu")
+    truth = oracle.truth(ROPE, arguments, grad_output)
     assert {tensor.dtype for tensor in truth.values()} == {torch.float64}
     doubled = arguments | {"t": arguments["t"].double(), "freqs": arguments["freqs"].double()}
     assert torch.equal(truth[OUTPUT], ROPE.reference(**doubled))
@@ -42,8 +42,8 @@ def test_the_oracle_is_in_float64_freqs_too():
 
 def test_few_elements_get_the_largest_error_of_eight_draws():
     one = Problem(ROPE, CASE, "cpu", *draw(ROPE, CASE, 5, "cpu"), dict, Draws(0))
-    eager = oracle.eager(ROPE, one.arguments, one.upstream)[OUTPUT].double()
-    lucky = (eager - oracle.truth(ROPE, one.arguments, one.upstream)[OUTPUT]).abs().max().item()
+    eager = oracle.eager(ROPE, one.arguments, one.grad_output)[OUTPUT].double()
+    lucky = (eager - oracle.truth(ROPE, one.arguments, one.grad_output)[OUTPUT]).abs().max().item()
     budgets = [make_problem(ROPE, CASE, Draws(seed), "cpu").budgets[OUTPUT] for seed in (5, 6)]
     assert budgets[0].rms is None
     assert budgets[0].largest > lucky or budgets[1].largest > lucky
@@ -51,10 +51,10 @@ def test_few_elements_get_the_largest_error_of_eight_draws():
 
 
 def test_upstream_gradients_lie_as_the_case_says():
-    contiguous = make_problem(ROPE, CASE, Draws(0), "cpu").upstream
+    contiguous = make_problem(ROPE, CASE, Draws(0), "cpu").grad_output
     view = make_problem(
         ROPE, dataclasses.replace(CASE, upstream="reversed"), Draws(0), "cpu"
-    ).upstream
+    ).grad_output
     assert contiguous.is_contiguous()
     assert not view.is_contiguous()
 
@@ -62,14 +62,14 @@ def test_upstream_gradients_lie_as_the_case_says():
 @pytest.fixture
 def solved(monkeypatch):
     """Return the cases whose oracle was computed."""
-    found, truth = [], problem.oracle.truth
+    cases, truth = [], problem.oracle.truth
 
     def counted(op, *drawn):
-        found.append(op.name)
+        cases.append(op.name)
         return truth(op, *drawn)
 
     monkeypatch.setattr(problem.oracle, "truth", counted)
-    return found
+    return cases
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_shapes_are_known_before(solved):
     made = make_problem(HALF, CASES[0], Draws(1), "cpu")
     assert made.names == (OUTPUT, "x")
     assert made.shapes == dict.fromkeys((OUTPUT, "x"), made.arguments["x"].shape)
-    assert made.outline.shapes == made.shapes and not solved
+    assert made.summary.shapes == made.shapes and not solved
     assert made.truth[OUTPUT].shape == made.shapes[OUTPUT] and solved
 
 

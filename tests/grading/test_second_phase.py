@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from common import draws, ops
-from common.grading import plan
+from common.grading import call_plan
 from common.grading import sweep as sweeps
-from common.grading.memory import Room
-from common.grading.plan import OTHER_EVERY
-from common.grading.sweep import LIVES, Graded, Sweep, TooLarge
-from common.verdicts import ALONE
-from tests.support import asking
+from common.grading.call_plan import OTHER_EVERY
+from common.grading.memory import MemoryBudget
+from common.grading.sweep import CRASH_LIMIT, Graded, Sweep, TooLarge
+from common.verdicts import ISOLATED_TOO
+from tests.support import workers
 
 HALF = ops.load("rotate_half")
 PLAIN = [case for case in HALF.cases("smoke") if not (case.interleaved or case.span)][:12]
@@ -51,7 +51,7 @@ def rotate_half(x):
     return torch.cat((-b, a), -1)
 """
 """It notes an x where it ends beside others, an X where it ends alone."""
-KILLED = f"the process ended by SIGKILL, {ALONE}"
+KILLED = f"the process ended by SIGKILL, {ISOLATED_TOO}"
 LACKS = "out of memory: asked for 10.00 GiB, 8.50 GiB of 15.99 GiB free"
 LOOP = f"it was at line {SOURCE.splitlines().index('    while True: pass') + 1} of rotate_half.py"
 LATE = f"no answer within 1 s of its own work: {LOOP}"
@@ -60,25 +60,25 @@ LATE = f"no answer within 1 s of its own work: {LOOP}"
 @pytest.fixture
 def written(tmp_path):
     """Return a function that writes a solution with this line."""
-    return lambda name, line: asking.written(tmp_path, SOURCE.format(line=line), handle=name)
+    return lambda name, line: workers.written(tmp_path, SOURCE.format(line=line), handle=name)
 
 
 @pytest.fixture
 def failing(written, fork_server, monkeypatch):
     """Grade a solution with this line beside a right one; return its verdicts and its ends."""
-    alone = Room.alone
+    isolated = MemoryBudget.isolated
 
     @contextlib.contextmanager
-    def noted(room, worker):
-        with alone(room, worker):
-            assert not any(each.alive for each in room.workers)
-            beside = worker.solution.path.with_name("beside")
-            beside.unlink(missing_ok=True)
+    def noted(memory_budget, worker):
+        with isolated(memory_budget, worker):
+            assert not any(each.alive for each in memory_budget.workers)
+            concurrent = worker.solution.path.with_name("beside")
+            concurrent.unlink(missing_ok=True)
             yield
-            if beside.parent.exists() and "eager" not in beside.parts:
-                beside.touch()
+            if concurrent.parent.exists() and "eager" not in concurrent.parts:
+                concurrent.touch()
 
-    monkeypatch.setattr(Room, "alone", noted)
+    monkeypatch.setattr(MemoryBudget, "isolated", noted)
     monkeypatch.setattr(sweeps, "cores", lambda: 4)  # two lanes for each
 
     def start(line, count, later=(), **how):
@@ -124,21 +124,23 @@ def test_what_others_may_have_caused_is_asked_again_alone(failing, line):
 @pytest.mark.parametrize(
     ("line", "verdict", "reason", "alone"),
     [
-        ("end()", "CRASHED", KILLED, LIVES),  # a kill beside others says nothing
+        ("end()", "CRASHED", KILLED, CRASH_LIMIT),  # a kill beside others says nothing
         ("forever()", "TIMEOUT", LATE, 1),  # the first of two in a row was beside others
         ("lack()", "RUNTIME_ERROR", LACKS, 0),
     ],
 )
 @pytest.mark.slow
-def test_what_fails_alone_too_is_its_own(failing, line, verdict, reason, alone):
+def test_what_fails_alone_too_is_its_own(failing, line, verdict, reason, isolated):
     """And one whose process ends each time is not run again, however many cases there are."""
     found, ends = failing(line, 3, later=PLAIN[3:4], deadline=1.0)
     assert {name for name, _ in told(found)} == {verdict}
     own = [each for each in found.values() if each[0].reason == reason]
-    assert len(own) == (alone or 4)
+    assert len(own) == (isolated or 4)
     left = {each[0].reason for each in found.values()} - {reason}
-    assert left == ({f"not run again after {LIVES} such ends: {reason}"} if alone else set())
-    assert ends.count("X") == alone
+    assert left == (
+        {f"not run again after {CRASH_LIMIT} such ends: {reason}"} if isolated else set()
+    )
+    assert ends.count("X") == isolated
 
 
 def test_who_ends_itself_in_one_case_is_asked_the_others(failing):
@@ -152,7 +154,7 @@ def test_who_ends_itself_in_one_case_is_asked_the_others(failing):
 
 def test_the_second_try_asks_for_no_less(failing, monkeypatch):
     """Who ends itself when it is asked on other inputs does not get another draw."""
-    asked, choose = [], plan.choose
+    asked, choose = [], call_plan.choose
 
     def chosen(problem, solution):
         choices = choose(problem, solution)
@@ -167,7 +169,7 @@ def test_the_second_try_asks_for_no_less(failing, monkeypatch):
             OTHER_EVERY, PLAIN[0].name, "failing/rotate_half", "other inputs"
         )
     )
-    monkeypatch.setattr(plan, "choose", chosen)
+    monkeypatch.setattr(call_plan, "choose", chosen)
     monkeypatch.setattr(draws, "SOURCE", SimpleNamespace(getrandbits=lambda _: seed))
     found, ends = failing("torch.equal(x, seen[0]) or end()", 1)
     assert asked == [True, True]
@@ -183,19 +185,19 @@ def test_who_is_late_beside_nobody_is_not_asked_again(written, fork_server):
     reason = f"no answer within 0.5 s of its own work: {LOOP}"
     assert [each.case for each in found] == PLAIN[:4]
     assert [each.verdicts["forward"].reason for each in found] == [
-        *[reason] * LIVES, *[f"not run again after {LIVES} such ends: {reason}"] * 2,
+        *[reason] * CRASH_LIMIT, *[f"not run again after {CRASH_LIMIT} such ends: {reason}"] * 2,
     ]  # fmt: skip
-    assert endless.path.with_name("runs").read_text() == "X" * LIVES
+    assert endless.path.with_name("runs").read_text() == "X" * CRASH_LIMIT
 
 
 def test_ends_that_do_not_follow_one_another_cost_no_other_case(written, fork_server):
     shape = PLAIN[0].shape
     deadly, others = ([each for each in PLAIN if (each.shape == shape) == dies] for dies in (1, 0))
-    cases = [case for pair in zip(deadly[: LIVES + 1], others, strict=False) for case in pair]
+    cases = [case for pair in zip(deadly[: CRASH_LIMIT + 1], others, strict=False) for case in pair]
     dying = written("dying", f"x.shape == {shape} and os.abort()")
     with Sweep("cpu", overlap=False, server=fork_server) as one:
         found = {each.case: each.verdicts["forward"] for each in one.grade(HALF, cases, [dying])}
-    assert [found[case].verdict for case in cases] == ["CRASHED", "PASSED"] * (LIVES + 1)
+    assert [found[case].verdict for case in cases] == ["CRASHED", "PASSED"] * (CRASH_LIMIT + 1)
 
 
 # --- the harness lacks memory ---------------------------------------------------------------------
@@ -207,12 +209,12 @@ def test_a_problem_that_does_not_fit_is_made_again_alone(written, fork_server, m
     """Where it does not fit then either, the case is left out, once, and the others go on."""
     make, tries = sweeps.make_problem, []
 
-    def made(op, case, seed, device, frugal):
+    def made(op, case, seed, device, low_memory):
         if case == PLAIN[0]:
-            tries.append(frugal)
+            tries.append(low_memory)
             if len(tries) <= fails:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB.")
-        return make(op, case, seed, device, frugal)
+        return make(op, case, seed, device, low_memory)
 
     monkeypatch.setattr(sweeps, "make_problem", made)
     several = [written(name, "pass") for name in ("first", "second")]
@@ -224,7 +226,7 @@ def test_a_problem_that_does_not_fit_is_made_again_alone(written, fork_server, m
     assert left == [TooLarge(HALF, PLAIN[0], "out of memory")] * (not fits)
     others = [each for each in found if isinstance(each, Graded)]
     assert len(others) == len(several) * (1 + fits)
-    for reason in (v.reason for each in others for v in each.verdicts.values() if not v.fine):
+    for reason in (v.reason for other in others for v in other.verdicts.values() if not v.fine):
         assert (reason, fails) == ("out of memory beside it", 3), "eager has enough in its place"
 
 

@@ -16,8 +16,8 @@ from common import ops, wire
 from common.grading import grade, sweep, tiers
 from common.grading.sweep import Sweep
 from common.solutions import Solution
-from tests.support.asking import written
 from tests.support.waiting import LONGEST, wait_until
+from tests.support.workers import written
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))[:6]
@@ -26,7 +26,7 @@ CASES = list(HALF.cases("smoke"))[:6]
 def made(case):
     """Return a problem that is its own outline."""
     problem = SimpleNamespace(case=case)
-    problem.outline = problem
+    problem.summary = problem
     return problem
 
 
@@ -66,7 +66,7 @@ def test_a_few_cases_are_graded_and_then_timed_with_the_device_to_themselves(swe
     assert cases == CASES, "in their own order"
     assert seen == [0] * len(CASES)
     batches = [min(start + sweep.AHEAD, len(CASES)) for start in range(0, len(CASES), sweep.AHEAD)]
-    assert done == [each for each in batches for _ in range(sweep.AHEAD)][: len(CASES)]
+    assert done == [batch for batch in batches for _ in range(sweep.AHEAD)][: len(CASES)]
 
 
 def test_several_cases_are_under_way_at_once(swept):
@@ -92,7 +92,7 @@ class Heavy:
     """A problem whose tensors take memory."""
 
     def __init__(self, case):
-        self.case, self.outline = case, made(case)
+        self.case, self.summary = case, made(case)
 
 
 def test_a_slow_case_keeps_no_lane_idle(swept):
@@ -110,9 +110,9 @@ def test_a_slow_case_keeps_no_lane_idle(swept):
             last.set()
         return {}
 
-    found = [graded.problem for graded in swept(grade, make=Heavy)]
-    assert [each.case for each in found] == CASES
-    assert not any(isinstance(each, Heavy) for each in found)
+    problems = [graded.problem for graded in swept(grade, make=Heavy)]
+    assert [problem.case for problem in problems] == CASES
+    assert not any(isinstance(problem, Heavy) for problem in problems)
     assert len(alive) < len(CASES) - 1, "the first, the last, and those that ended just now"
 
 
@@ -124,7 +124,7 @@ def test_a_case_goes_to_the_worker_that_was_asked_last(monkeypatch, swept):
         asked.append(worker)
         return {}
 
-    monkeypatch.setattr(Sweep, "_lanes", lambda *_: (4, 1))
+    monkeypatch.setattr(Sweep, "_slots", lambda *_: (4, 1))
     list(swept(grade))
     assert asked == asked[:1] * len(CASES)
 

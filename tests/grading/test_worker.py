@@ -16,9 +16,9 @@ from common import wire
 from common.arena import Arena, end_of, lay_out
 from common.grading import worker as workers_file
 from common.grading.worker import Died, Worker
-from tests.support.asking import HALF, RIGHT, ask
 from tests.support.processes import alive, answer, ends, state
 from tests.support.waiting import wait_until
+from tests.support.workers import HALF, RIGHT, ask
 
 
 def test_an_answer_lies_in_the_harnesss_memory(worker):
@@ -46,7 +46,7 @@ def test_a_death_is_told_and_the_next_worker_lives(worker, line, verdict, reason
     with pytest.raises(Died) as death:
         ask(dying)
     assert death.value.verdict == verdict
-    assert reason in death.value.reason and dying.deaths == 1
+    assert reason in death.value.reason and dying.crashes == 1
     assert ask(worker(HALF.format("pass"), "rotate_half"))[1] == RIGHT
 
 
@@ -278,9 +278,9 @@ def test_what_a_solution_keeps_is_taken_back_at_its_end(worker, lent, monkeypatc
     assert len(lent) == 1
 
 
-def without_giving_back(exchange):
+def without_giving_back(execution):
     def changed(self, request, fds=()):
-        reply = exchange(self, request, fds)
+        reply = execution(self, request, fds)
         if isinstance(request, wire.Share):
             reply["given_back"] = False
         return reply

@@ -8,10 +8,10 @@ import pytest
 
 from common import wire
 from common.measure import baseline, timing
-from common.measure.baseline import Baseline, BaselineFailed, Disturbed, Ready
+from common.measure.baseline import Baseline, BaselineFailed, Disturbed, PreparedCase
 from common.measure.cores import Elapsed
 from common.measure.timed_process import SUSTAINED, TRIAL, Failed, TimedProcess
-from common.records.lines import State
+from common.records.lines import DeviceState
 from common.spec import Work
 
 
@@ -44,14 +44,14 @@ class Timed:
     def __init__(self, worker):
         self.worker, self.rounds, self.lasted = worker, 0, []
 
-    def turns(self, names, clock, rounds, burst, look):
+    def sample_together(self, names, clock, rounds, burst, look):
         self.rounds += 1
         probes = [[next(self.worker.times)] * look for _ in range(len(names) + 1)] if look else []
         return {name: [f"{name} {self.rounds}"] * rounds for name in names}, probes
 
     sustained = TimedProcess.sustained
 
-    def run_on(self, name, rounds):
+    def throughput_run(self, name, rounds):
         """Run calls that wait for the host, by far longer than the GPU's time of them."""
         self.lasted.append({"solution": 60e-6, "dense": 5e-6}[name] * rounds * self.inputs)
         return Elapsed(self.lasted[-1], 0.0)
@@ -60,7 +60,7 @@ class Timed:
 def of(*times, calibrated=("gpu", "host")):
     """Return a baseline whose probe takes 10 us where nothing disturbs it."""
     made = Baseline(Worker(*times), dict.fromkeys(calibrated, 10.0))
-    made._ready = Ready("case", False, None, timed={"forward": Timed(made.worker)})
+    made._ready = PreparedCase("case", False, None, timed={"forward": Timed(made.worker)})
     return made
 
 
@@ -82,7 +82,7 @@ def test_turns_beside_which_the_probe_is_slow_are_taken_again_once_it_is_quick(s
     again = [] if slow is None else [139.0, 139.0, 10.0, *[10.0] * 3]
     made = of(*first, *again)
     taken = 1 if slow is None else 2
-    found = made.turns(["eager", "copy"], "gpu")(2)
+    found = made.group_sampler(["eager", "copy"], "gpu")(2)
     assert found == {"eager": [f"solution {taken}"] * 2, "copy": [f"copy {taken}"] * 2}
     assert next(made.worker.times, None) is None, "it waited for the third probe"
     assert not made.slow_probes
@@ -91,26 +91,26 @@ def test_turns_beside_which_the_probe_is_slow_are_taken_again_once_it_is_quick(s
 @pytest.mark.parametrize(("clock", "name"), baseline.STATES.items())
 def test_turns_that_are_disturbed_each_time_are_counted_by_clock(clock, name):
     made = of(*[10.0, 139.0, 10.0] * baseline.TRIES)
-    assert made.turns(["copy"], clock)(1) == {"copy": [f"copy {baseline.TRIES}"]}
+    assert made.group_sampler(["copy"], clock)(1) == {"copy": [f"copy {baseline.TRIES}"]}
     assert made.slow_probes == {name: 1}
-    assert name in State.__annotations__
+    assert name in DeviceState.__annotations__
 
 
 @pytest.mark.parametrize(("clock", "fine", "slow"), [("gpu", 12.4, 12.6), ("host", 14.9, 15.1)])
 def test_a_probe_that_stays_slow_stops_the_clock(clock, fine, slow):
-    assert of(fine, fine).turns(["copy"], clock)(1) == {"copy": ["copy 1"]}
+    assert of(fine, fine).group_sampler(["copy"], clock)(1) == {"copy": ["copy 1"]}
     made = of(*[slow] * (2 + baseline.TRIES))
     with pytest.raises(Disturbed, match=f"the probe takes {slow} us by the {clock}'s clock"):
-        made.turns(["copy"], clock)(1)
+        made.group_sampler(["copy"], clock)(1)
     made = of(slow, fine, fine, fine)
     made.patient = False
-    take = made.turns(["copy"], clock)
+    take = made.group_sampler(["copy"], clock)
     assert [take(1), take(1)] == [{"copy": ["copy 1"]}, {"copy": ["copy 2"]}]
     assert made.slow_probes.total() == 1
 
 
 def test_the_contestants_have_another_order_each_time():
-    take = of(calibrated=()).turns(["eager", "copy", "dense"], "gpu")
+    take = of(calibrated=()).group_sampler(["eager", "copy", "dense"], "gpu")
     assert len({tuple(take(1)) for _ in range(200)}) == 6
 
 
@@ -127,8 +127,8 @@ def begun(monkeypatch):
         made.begin(SimpleNamespace(case=case, device="cuda", op=op), direction)
         return done
 
-    def timed(worker, laid, direction, limits, beside, **how):
-        done.append((laid, direction, beside))
+    def timed(worker, staged, direction, limits, beside, **how):
+        done.append((staged, direction, beside))
         return "timed"
 
     monkeypatch.setattr(baseline, "lay_calls", lambda op, case, *_: done.append(case) or case.name)
@@ -196,12 +196,12 @@ def test_sustained_times_are_measured_once_a_case_for_half_a_second_each():
     ],
 )
 def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_host_s_time_ranks(
-    monkeypatch, patience, dense, by_host, names
+    monkeypatch, time_scale, dense, by_host, names
 ):
     made, gpu = of(10.0), {"solution": [5.0], "eager": [9.0], "copy": [2.0], "dense": [dense]}
     monkeypatch.setattr(made, "sustained", lambda times: times)
     times = {"gpu": gpu, "host": {"solution": [6.0], "eager": [3.0], "no_grad": [2.0]}}
     timed = SimpleNamespace(sustained=lambda name, expected: expected)
     longer = {"solution": 6.0, "eager": 9.0, "dense": dense}
-    in_loop = timing._sustained(timed, made, times, patience, by_host)
+    in_loop = timing._sustained(timed, made, times, time_scale, by_host)
     assert in_loop == {name: longer[name] for name in names}

@@ -55,8 +55,8 @@ def test_a_process_that_shares_its_core_waits_for_the_rest_of_the_time(process):
     start = look(shared[0])
 
     def both():
-        found = look(shared[0]).since(start)
-        return found if min(found.busy, found.waited) > 0.1 else None
+        elapsed = look(shared[0]).since(start)
+        return elapsed if min(elapsed.busy, elapsed.waited) > 0.1 else None
 
     found = wait_until(both)
     assert found and found.busy < found.wall

@@ -13,7 +13,7 @@ from common.measure import rows, timing
 from tests.support import corpora as corpus
 
 HALF = ops.load("rotate_half")
-HOUSE = next(each for each in solutions.discover() if each.name == "house/rotate_half")
+HOUSE = next(solution for solution in solutions.discover() if solution.name == "house/rotate_half")
 SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
 GPU = {name: [1.0] for name in ("solution", "eager", "copy", "graph")}
 
@@ -40,7 +40,7 @@ def timed(fork_server, monkeypatch):
         with Sweep("cpu", overlap=False, server=fork_server) as sweep:
             beside = corpus.baseline_of(sweep, HALF)
             (graded,) = sweep.grade(HALF, corpus.small(HALF), [HOUSE])
-            return timing.time_case(graded, beside, "forward", sweep.room)
+            return timing.time_case(graded, beside, "forward", sweep.memory_budget)
 
     return time
 

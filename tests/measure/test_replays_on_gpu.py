@@ -8,7 +8,7 @@ import pytest
 from common import ops, solutions
 from common.grading.sweep import Graded, Sweep
 from common.measure import timing
-from common.measure.rows import PATIENCE
+from common.measure.rows import TIME_SCALE
 from common.paths import ROOT
 from common.spec import DIRECTIONS
 from tests.support import corpora as corpus
@@ -18,22 +18,24 @@ pytestmark = pytest.mark.slow
 ROPE = ops.load("rope")
 BOARD = list(ROPE.tier("board", "cuda"))
 HONEST = solutions.discover(ROOT / "tests" / "corpus" / "honest")
-KEEPS = next(each for each in HONEST if each.name == "tables_by_identity/rope")
-HOUSE = next(each for each in solutions.discover() if each.name == "house/rope")
+KEEPS = next(solution for solution in HONEST if solution.name == "tables_by_identity/rope")
+HOUSE = next(solution for solution in solutions.discover() if solution.name == "house/rope")
 
 
 @pytest.fixture(scope="module")
 def timed():
     """Return by solution, direction and case of the board the times, or the verdict."""
-    found = {}
+    solutions = {}
     with Sweep("cuda", overlap=False) as sweep:
         beside = corpus.baseline_of(sweep, ROPE)
         for graded in sweep.grade(ROPE, BOARD, [KEEPS, HOUSE]):
             for direction in DIRECTIONS if isinstance(graded, Graded) else ():
                 assert graded.verdicts[direction].verdict == "PASSED"
-                times = timing.time_case(graded, beside, direction, sweep.room, PATIENCE["plot"])
-                found[graded.solution, direction, graded.case.name] = times
-    return found
+                times = timing.time_case(
+                    graded, beside, direction, sweep.memory_budget, TIME_SCALE["plot"]
+                )
+                solutions[graded.solution, direction, graded.case.name] = times
+    return solutions
 
 
 def of(timed, *key):

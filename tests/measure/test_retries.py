@@ -10,15 +10,15 @@ import torch
 
 from common import ops
 from common.errors import Kind
-from common.grading.memory import Memory, Room
+from common.grading.memory import DeviceMemory, MemoryBudget
 from common.grading.sweep import Sweep
 from common.measure import timing
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Failed
-from common.measure.timing import RETRIES, Cause, Suspected
+from common.measure.timing import RETRIES, RetryCause, Suspected
 from common.solutions import Solution
-from common.verdicts import ALONE
+from common.verdicts import ISOLATED_TOO
 from tests.support.corpora import baseline_of
 
 HALF = ops.load("rotate_half")
@@ -34,13 +34,13 @@ class Worker:
     solution, changes = None, 0
 
     def __init__(self, *probes):
-        self.did, self.deaths, self.probes = [], 0, iter(probes)
+        self.did, self.crashes, self.probes = [], 0, iter(probes)
 
     def ask(self, request):
         found = next(self.probes)
         return found if isinstance(found, dict) else {"samples": [found] * request.rounds}
 
-    def alone(self):
+    def isolated(self):
         self.did.append("alone")
         return contextlib.nullcontext()
 
@@ -54,14 +54,14 @@ def timed(monkeypatch):
     monkeypatch.setattr(timing.time, "sleep", lambda seconds: None)
 
     def run(*outcomes, probes=()):
-        solution, eager, other, stand_in = Worker(), Worker(*probes), Worker(), Worker()
-        beside = Baseline(eager, {"gpu": 10.0}, stand_in)
-        room, left = Room(Memory(lambda: 1 << 50)), iter(outcomes)
-        room.workers = [solution, eager, other]
+        solution, eager, other, reference = Worker(), Worker(*probes), Worker(), Worker()
+        beside = Baseline(eager, {"gpu": 10.0}, reference)
+        memory_budget, left = MemoryBudget(DeviceMemory(lambda: 1 << 50)), iter(outcomes)
+        memory_budget.workers = [solution, eager, other]
         attempts = []
 
-        def attempt(problem, worker, baseline, direction, patience, frugal):
-            attempts.append((worker is stand_in, frugal, baseline.patient))
+        def attempt(problem, worker, baseline, direction, time_scale, low_memory):
+            attempts.append((worker is reference, low_memory, baseline.patient))
             outcome = next(left)
             if isinstance(outcome, Exception):
                 raise outcome
@@ -70,7 +70,7 @@ def timed(monkeypatch):
         monkeypatch.setattr(timing, "_time", attempt)
         problem = SimpleNamespace(op=HALF, case=CASES[0], device="cuda")
         graded = SimpleNamespace(problem=problem, case=CASES[0], worker=solution)
-        reply = timing.time_case(graded, beside, "forward", room)
+        reply = timing.time_case(graded, beside, "forward", memory_budget)
         assert next(left, None) is None
         done = {"solution": solution.did, "eager": eager.did, "other": other.did}
         return reply, done, attempts
@@ -79,21 +79,21 @@ def timed(monkeypatch):
 
 
 FAULTS = {
-    Cause.OUT_OF_MEMORY: (
+    RetryCause.OUT_OF_MEMORY: (
         [Failed("RUNTIME_ERROR", FULL, Kind.OUT_OF_MEMORY),
          BaselineFailed(FULL, Kind.OUT_OF_MEMORY),
          torch.OutOfMemoryError("CUDA " + FULL)],
         {"verdict": "RUNTIME_ERROR", "reason": FULL, "kind": "out of memory"},
     ),
-    Cause.KILLED: (
+    RetryCause.KILLED: (
         [Failed("CRASHED", KILLED, Kind.KILLED)],
-        {"verdict": "CRASHED", "reason": f"{KILLED}, {ALONE}"},
+        {"verdict": "CRASHED", "reason": f"{KILLED}, {ISOLATED_TOO}"},
     ),
-    Cause.EAGER: ([BaselineFailed("it ended")], {"unmeasured": "not timed: it ended"}),
-    Cause.FORGED: (
-        [Suspected(Cause.FORGED, "too short")], {"verdict": "TAMPERED", "reason": "too short"},
+    RetryCause.EAGER: ([BaselineFailed("it ended")], {"unmeasured": "not timed: it ended"}),
+    RetryCause.FORGED: (
+        [Suspected(RetryCause.FORGED, "too short")], {"verdict": "TAMPERED", "reason": "too short"},
     ),
-    Cause.GOES_ON: (
+    RetryCause.GOES_ON: (
         [Disturbed("gpu", 139.0)],
         {"verdict": "TAMPERED", "reason": "its work goes on between its calls: the probe takes"
          " 139.0 us by the gpu's clock beside it, 10.0 us without"},
@@ -101,8 +101,12 @@ FAULTS = {
 }  # fmt: skip
 ENDS = [(cause, fault, end) for cause, (faults, end) in FAULTS.items() for fault in faults]
 TIMES = {
-    Cause.OUT_OF_MEMORY: 1, Cause.KILLED: 1, Cause.EAGER: 2, Cause.FORGED: 2, Cause.GOES_ON: 2,
-}  # fmt: skip
+    RetryCause.OUT_OF_MEMORY: 1,
+    RetryCause.KILLED: 1,
+    RetryCause.EAGER: 2,
+    RetryCause.FORGED: 2,
+    RetryCause.GOES_ON: 2,
+}
 
 
 @pytest.mark.parametrize(("cause", "fault", "end"), ENDS)
@@ -110,14 +114,14 @@ def test_a_fault_counts_once_it_shows_too_often(timed, cause, fault, end):
     """Where memory runs out, the last attempt is eager's, in the solution's place."""
     quick, several = [10.0] * 9, [fault] * TIMES[cause]
     assert timed(*several, FITS, probes=quick)[0] == FITS, "as often it may be chance"
-    in_its_place = [FITS] * (cause == Cause.OUT_OF_MEMORY)
+    in_its_place = [FITS] * (cause == RetryCause.OUT_OF_MEMORY)
     assert timed(*several, fault, *in_its_place, probes=quick)[0] == end
-    assert {*RETRIES} == {*FAULTS, Cause.ANOTHERS}
+    assert {*RETRIES} == {*FAULTS, RetryCause.ANOTHERS}
 
 
 def test_causes_are_counted_each_by_itself(timed):
-    forged, ended = FAULTS[Cause.FORGED][0][0], BaselineFailed("it ended")
-    killed = FAULTS[Cause.KILLED][0][0]
+    forged, ended = FAULTS[RetryCause.FORGED][0][0], BaselineFailed("it ended")
+    killed = FAULTS[RetryCause.KILLED][0][0]
     reply, done, _ = timed(forged, ended, killed, forged, ended, FITS)
     assert reply == FITS
     assert done["other"] == ["close"], "nothing else is alive from the kill on"
@@ -126,12 +130,12 @@ def test_causes_are_counted_each_by_itself(timed):
 @pytest.mark.parametrize(
     ("cause", "solution", "eager", "other"),
     [
-        (Cause.OUT_OF_MEMORY, ["release", "close"], ["renew", "release", "close"],
+        (RetryCause.OUT_OF_MEMORY, ["release", "close"], ["renew", "release", "close"],
          ["release", "close"]),
-        (Cause.KILLED, ["close", "alone"], ["close"], ["close"]),
-        (Cause.EAGER, [], ["renew"], []),
-        (Cause.FORGED, [], [], []),
-        (Cause.GOES_ON, ["renew"], [], []),
+        (RetryCause.KILLED, ["close", "alone"], ["close"], ["close"]),
+        (RetryCause.EAGER, [], ["renew"], []),
+        (RetryCause.FORGED, [], [], []),
+        (RetryCause.GOES_ON, ["renew"], [], []),
     ],
 )  # fmt: skip
 def test_each_cause_has_its_remedy(timed, cause, solution, eager, other):
@@ -139,8 +143,8 @@ def test_each_cause_has_its_remedy(timed, cause, solution, eager, other):
     _, done, attempts = timed(faults[0], FITS, probes=[10.0])
     assert done["solution"] == ["alone", *solution, "release"], "in the end its memory is free"
     assert (done["eager"], done["other"]) == (eager, other)
-    frugal = cause == Cause.OUT_OF_MEMORY
-    assert attempts == [(False, False, True), (False, frugal, True)]
+    low_memory = cause == RetryCause.OUT_OF_MEMORY
+    assert attempts == [(False, False, True), (False, low_memory, True)]
 
 
 def test_a_disturbance_that_goes_on_without_the_solution_is_anothers(timed):
@@ -154,7 +158,7 @@ def test_a_disturbance_that_goes_on_without_the_solution_is_anothers(timed):
 @pytest.mark.parametrize(
     "fault",
     [
-        *FAULTS[Cause.OUT_OF_MEMORY][0],
+        *FAULTS[RetryCause.OUT_OF_MEMORY][0],
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
 )
@@ -214,9 +218,11 @@ def test_who_is_killed_is_timed_once_more_alone(tmp_path, fork_server, monkeypat
         beside = baseline_of(sweep, HALF)
         graded = list(sweep.grade(HALF, CASES, several))
         several[0].path.with_name("timed").touch()
-        found = [timing.time_case(each, beside, "forward", sweep.room) for each in graded]
-    alone = f"{KILLED}, also with nothing beside it"
+        replies = [
+            timing.time_case(each, beside, "forward", sweep.memory_budget) for each in graded
+        ]
+    isolated = f"{KILLED}, also with nothing beside it"
     assert several[0].path.with_name("ended").exists()
-    assert all(times.get("host", {}).get("solution") for times in found[not once :])
+    assert all(times.get("host", {}).get("solution") for times in replies[not once :])
     if not once:
-        assert found[0] == {"verdict": "CRASHED", "reason": alone}
+        assert replies[0] == {"verdict": "CRASHED", "reason": isolated}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from common import ops
-from common.grading.memory import Memory, Room
+from common.grading.memory import DeviceMemory, MemoryBudget
 from common.grading.sweep import Graded, TooLarge
 from common.measure import rows
 from common.measure.rows import Measurement
@@ -49,20 +49,20 @@ def sweep(monkeypatch):
             for solution in solutions:
                 if not skip(solution, case):
                     problem = SimpleNamespace(op=op, case=case, device="cuda")
-                    yield Graded(SimpleNamespace(solution=solution, deaths=0), problem, PASSED)
+                    yield Graded(SimpleNamespace(solution=solution, crashes=0), problem, PASSED)
 
     monkeypatch.setattr(rows, "Baseline", Baseline)
     monkeypatch.setattr(rows.baseline, "calibrate", lambda *_: {})
-    room = Room(Memory(lambda: 1 << 50))
+    memory_budget = MemoryBudget(DeviceMemory(lambda: 1 << 50))
     found = SimpleNamespace(
-        device="cuda", grade=grade, room=room, worker=lambda *_: None, further=[]
+        device="cuda", grade=grade, memory_budget=memory_budget, worker=lambda *_: None, further=[]
     )
     return found
 
 
 def test_a_case_gets_its_share_of_the_further_answers(sweep):
-    for tier, patience in (("board", None), ("board", 0.3), ("plot", None)):
-        measurement = Measurement(sweep, {}, tier=tier, patience=patience)
+    for tier, time_scale in (("board", None), ("board", 0.3), ("plot", None)):
+        measurement = Measurement(sweep, {}, tier=tier, time_scale=time_scale)
         assert not [*measurement.measure([], [(HALF, CASES)])]
     assert sweep.further == [20, 6, 0]
 
@@ -90,12 +90,12 @@ def test_a_case_that_does_not_fit_is_left_out_for_all_and_for_good(sweep, monkey
 
 def test_who_ends_in_each_timed_case_is_timed_no_more(sweep, monkeypatch):
     """Timed last it may pass, since graded it does."""
-    worker = SimpleNamespace(solution=Solution(name="a", peer=False, op=HALF.name), deaths=0)
+    worker = SimpleNamespace(solution=Solution(name="a", peer=False, op=HALF.name), crashes=0)
     ends, timed = iter([True, False, True, True, True]), []
 
     def time_case(graded, *_):
         timed.append(next(ends))
-        worker.deaths += timed[-1]
+        worker.crashes += timed[-1]
         return {"verdict": "TIMEOUT", "reason": "late"} if timed[-1] else {}
 
     monkeypatch.setattr(rows, "time_case", time_case)

@@ -21,7 +21,7 @@ class Process:
         self.hiccups, self.waits = iter(hiccups), iter(waits)
         self.runs, self.inputs = [], 2
 
-    def run_on(self, name, rounds, renew, run=True, wait=True):
+    def throughput_run(self, name, rounds, renew, run=True, wait=True):
         assert renew, "else a call could return an earlier one's results"
         calls = rounds * self.inputs
         self.runs.append((calls, wait))
@@ -43,7 +43,7 @@ def forged(watch, reported, overhead=0.0, change=0.0):
 @pytest.mark.parametrize("change", [0.0, 40e-6])
 def test_a_host_time_that_is_too_short_by_the_stopwatch_is_forged(change):
     watch = Stopwatch(Process(20e-6, gpu=90e-6, change=change), "host")
-    assert watch.beside(lambda rounds: [20.0] * rounds)(3) == [20.0] * 3
+    assert watch.followed_by_run(lambda rounds: [20.0] * rounds)(3) == [20.0] * 3
     assert forged(watch, 20.0) is None, "a run that does not wait has no GPU time in it"
     assert forged(watch, 20.0 / 1.29) is None
     assert "it reports 15.2 us a call" in forged(watch, 20.0 / 1.32)
@@ -61,7 +61,7 @@ def test_a_gpu_time_is_held_against_the_longer_of_both_by_the_stopwatch():
 def test_the_hosts_time_is_measured_only_where_it_may_be_the_longer():
     quick, bound = Process(20e-6, gpu=90e-6), Process(200e-6, gpu=90e-6)
     for process in (quick, bound):
-        assert Stopwatch(process, "gpu").beside(lambda rounds: [90.0])(1) == [90.0]
+        assert Stopwatch(process, "gpu").followed_by_run(lambda rounds: [90.0])(1) == [90.0]
     assert {wait for _, wait in quick.runs} == {True}
     assert {wait for _, wait in bound.runs} == {True, False}
 
@@ -69,7 +69,9 @@ def test_the_hosts_time_is_measured_only_where_it_may_be_the_longer():
 def test_slow_calls_have_a_run_beside_their_first_turn_alone():
     slow, quick = Process(1e-3, gpu=0.3), Process(20e-6, gpu=90e-6)
     for process, reported in ((slow, 3e5), (quick, 90.0)):
-        take = Stopwatch(process, "gpu").beside(lambda rounds, each=reported: [each] * rounds)
+        take = Stopwatch(process, "gpu").followed_by_run(
+            lambda rounds, each=reported: [each] * rounds
+        )
         runs = [take(1) and len(process.runs) for _ in range(3)]
         assert runs == ([2, 2, 2] if process is slow else [2, 4, 6])
 
@@ -83,8 +85,8 @@ def test_runs_that_were_disturbed_accuse_nobody():
 class Slowing(Process):
     """A process on a host that is slow in all runs but the first changes: one fast second."""
 
-    def run_on(self, name, rounds, renew, run=True, wait=True):
-        took = super().run_on(name, rounds, renew, run, wait)
+    def throughput_run(self, name, rounds, renew, run=True, wait=True):
+        took = super().throughput_run(name, rounds, renew, run, wait)
         slower = 1 if len(self.runs) == 2 else 1.5
         return Elapsed(slower * took.wall, slower * took.busy, took.waited)
 

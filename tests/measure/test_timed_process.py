@@ -11,19 +11,19 @@ import torch
 
 from common import ops
 from common.arena import Arena, end_of, lay_out, shifted
-from common.grading.exchange import call_of
+from common.grading.execution import call_of
 from common.grading.problem import call_tensors
 from common.measure.timed_process import (
     KEPT,
     SMALL,
     Failed,
-    LaidCalls,
+    StagedCalls,
     TimedProcess,
-    lay_calls,
     probe,
+    stage_calls,
 )
 from common.ops._draw import draw
-from tests.support.asking import workers
+from tests.support.workers import workers
 
 RUNS = 1000
 """With 200, chance alone would fail one run of the tests in 200."""
@@ -64,42 +64,42 @@ class Worker:
         return self.replies.get(name, {})
 
 
-def timed(worker, frugal=False, direction="forward"):
-    laid = lay_calls(HALF, CASE, "cpu", worker, 2, RESULTS)
-    return TimedProcess(worker, laid, direction, frugal=frugal), laid
+def timed(worker, low_memory=False, direction="forward"):
+    staged = stage_calls(HALF, CASE, "cpu", worker, 2, RESULTS)
+    return TimedProcess(worker, staged, direction, low_memory=low_memory), staged
 
 
 @pytest.mark.parametrize("op", [*map(ops.load, ops.names())], ids=lambda op: op.name)
 def test_inputs_lie_in_the_arena_alone_and_are_drawn_again(op):
     case = next(op.cases("smoke"))
-    laid = lay_calls(op, case, "cpu", Worker(), 3, RESULTS)
-    assert len({*laid.seeds}) == 3
-    for seed, slots in zip(laid.seeds, laid.inputs, strict=True):
-        for name, tensor in call_tensors(*laid.draw(seed)).items():
-            assert torch.equal(laid.arena.tensor(slots[name]), tensor)
-    assert laid.changed([0, 0, 0]) is None
-    for call, slots in zip(laid.calls, laid.inputs, strict=True):
+    staged = stage_calls(op, case, "cpu", Worker(), 3, RESULTS)
+    assert len({*staged.seeds}) == 3
+    for seed, slots in zip(staged.seeds, staged.inputs, strict=True):
+        for name, tensor in call_tensors(*staged.draw(seed)).items():
+            assert torch.equal(staged.arena.tensor(slots[name]), tensor)
+    assert staged.changed([0, 0, 0]) is None
+    for call, slots in zip(staged.calls, staged.inputs, strict=True):
         for name, unit in call.changing.items():
-            memory = laid.arena.bytes_of(slots[name])
+            memory = staged.arena.bytes_of(slots[name])
             width = getattr(torch, slots[name].dtype).itemsize
             memory.copy_(memory.view(-1, width).roll(-5 * unit, 0).view(-1))
-    assert laid.changed([5, 5, 5]) is None
-    assert laid.changed([5, 6, 5]) is not None
+    assert staged.changed([5, 5, 5]) is None
+    assert staged.changed([5, 6, 5]) is not None
 
 
 def test_the_results_of_all_calls_have_one_place():
-    laid, bare = (lay_calls(HALF, CASE, "cpu", Worker(), 3, each) for each in (RESULTS, {}))
-    (slot,) = laid.results.values()
-    assert laid.arena.nbytes - bare.arena.nbytes == end_of(slot) - slot.start
+    staged, bare = (stage_calls(HALF, CASE, "cpu", Worker(), 3, each) for each in (RESULTS, {}))
+    (slot,) = staged.results.values()
+    assert staged.arena.nbytes - bare.arena.nbytes == end_of(slot) - slot.start
 
 
 def test_an_input_that_was_changed_is_named():
     worker = Worker(shifts={"shifts": [0, 0]})
-    process, laid = timed(worker)
+    process, staged = timed(worker)
     assert process.changed() is None and "shifts" not in worker.asked, "nothing was timed yet"
-    process.turn("solution", "gpu")(1)
+    process.sampler("solution", "gpu")(1)
     assert process.changed() is None
-    laid.arena.tensor(laid.inputs[1]["x"]).view(torch.int32)[-1] ^= 1
+    staged.arena.tensor(staged.inputs[1]["x"]).view(torch.int32)[-1] ^= 1
     assert process.changed() == "x changed in a timed call"
 
 
@@ -112,22 +112,24 @@ def test_an_input_that_was_changed_is_named():
 )
 def test_every_input_changes_and_rows_stay_whole(name, changing):
     op = ops.load(name)
-    arguments, upstream = draw(op, next(op.cases("smoke")), 0, "cpu")
-    slots = lay_out(call_tensors(arguments, upstream).items())
+    arguments, grad_output = draw(op, next(op.cases("smoke")), 0, "cpu")
+    slots = lay_out(call_tensors(arguments, grad_output).items())
     assert call_of(op, arguments, slots).changing == changing
 
 
 # --- its requests ---------------------------------------------------------------------------------
 
 
-SOLUTIONS_TURN = ("turns", lambda process: process.turn("solution", "gpu")(1))
-ITS_RUN = ("run_on", lambda process: process.run_on("solution", 1))
-NO_WAIT = ("run_on", lambda process: process.run_on("solution", 1, wait=False))
+SOLUTIONS_TURN = ("turns", lambda process: process.sampler("solution", "gpu")(1))
+ITS_RUN = ("run_on", lambda process: process.throughput_run("solution", 1))
+NO_WAIT = ("run_on", lambda process: process.throughput_run("solution", 1, wait=False))
 EAGERS_TURNS = (
     "turns",
-    lambda process: process.turns(["copy", "solution"], clock="gpu", rounds=2, burst=1, look=1),
+    lambda process: process.sample_together(
+        ["copy", "solution"], clock="gpu", rounds=2, burst=1, look=1
+    ),
 )
-LIMITS_RUN = ("run_on", lambda process: process.run_on("dense", 1))
+LIMITS_RUN = ("run_on", lambda process: process.throughput_run("dense", 1))
 
 
 @pytest.mark.parametrize(
@@ -140,15 +142,15 @@ LIMITS_RUN = ("run_on", lambda process: process.run_on("dense", 1))
     ],
 )
 @pytest.mark.parametrize("frugal", [False, True])
-def test_a_long_run_begins_with_what_is_ready(several, get_ready, frugal):
+def test_a_long_run_begins_with_what_is_ready(several, get_ready, low_memory):
     """As what was timed last is; where memory is scarce it was given back after each turn."""
     worker = Worker()
-    process, _ = timed(worker, frugal, "backward")
-    expected = ["begin_timing", *["give_back"] * frugal]
+    process, _ = timed(worker, low_memory, "backward")
+    expected = ["begin_timing", *["give_back"] * low_memory]
     for index, (name, ask) in enumerate(several):
         ask(process)
-        ready = index in get_ready or (frugal and name == "run_on")
-        expected += [*["get_ready"] * ready, name, *["give_back"] * frugal]
+        ready = index in get_ready or (low_memory and name == "run_on")
+        expected += [*["get_ready"] * ready, name, *["give_back"] * low_memory]
     assert worker.asked == expected
     process.capture()
     assert worker.directions == {True}, "each request says the direction whose clock it means"
@@ -156,14 +158,14 @@ def test_a_long_run_begins_with_what_is_ready(several, get_ready, frugal):
 
 def test_a_frugal_process_answers_as_any_other(fork_server, tmp_path):
     with workers(fork_server, tmp_path) as start:
-        process, laid = timed(start(TURNED, "rotate_half"), frugal=True)
+        process, staged = timed(start(TURNED, "rotate_half"), low_memory=True)
         for name in ("solution", "no_grad"):
-            assert len(process.turn(name, "host", burst=2)(3)) == 3
-        assert process.run_on("solution", 2, renew=True).wall > 0
+            assert len(process.sampler(name, "host", burst=2)(3)) == 3
+        assert process.throughput_run("solution", 2, renew=True).wall > 0
         assert process.changed() is None
     assert {*process.kept} == {"sample", "no_grad", "run on"}
     for kept in itertools.chain(*process.kept.values()):
-        x = laid.draw(kept.seed)[0]["x"]
+        x = staged.draw(kept.seed)[0]["x"]
         x = shifted(x, kept.shift).view(x.dtype).view(x.shape)
         first, second = x.chunk(2, -1)
         assert torch.equal(kept.results["output"], torch.cat((-second, first), -1))
@@ -187,9 +189,11 @@ def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
     for _ in range(RUNS):
         memory, worker = Memory(), SimpleNamespace(solution=SimpleNamespace(peer=True))
         calls = [SimpleNamespace(changing={})]
-        laid = LaidCalls(draw=None, arena=memory, seeds=[3], inputs=[], results=slots, calls=calls)
+        staged = StagedCalls(
+            draw=None, arena=memory, seeds=[3], inputs=[], results=slots, calls=calls
+        )
         process = TimedProcess.__new__(TimedProcess)
-        process._laid, process._worker, process.frugal = laid, worker, False
+        process._staged, process._worker, process.low_memory = staged, worker, False
         process.kept, process._chances = {}, {}
         for memory.turn in range(6):
             process._keep("sample", {"kept": {"call": 0, "shift": 1}})
@@ -203,7 +207,7 @@ def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
 @pytest.mark.parametrize("said", [None, [0], [0, 0.5], [0, True], [0, "1"]])
 def test_shifts_that_are_none_are_tampering(said):
     process, _ = timed(Worker(shifts={"shifts": said}))
-    process.turn("solution", "gpu")(1)
+    process.sampler("solution", "gpu")(1)
     with pytest.raises(Failed, match="does not say how far"):
         process.changed()
 
@@ -225,20 +229,20 @@ INF, NAN = float("inf"), float("nan")
 def test_what_is_no_sample_is_tampering(samples):
     worker = Worker(turns={"samples": {"solution": samples}}, probe={"samples": samples})
     with pytest.raises(Failed, match="no list of the samples") as failed:
-        timed(worker)[0].turn("solution", "gpu")(2)
+        timed(worker)[0].sampler("solution", "gpu")(2)
     assert failed.value.verdict == "TAMPERED"
     with pytest.raises(Failed, match="the probe has no samples") as failed:
         probe(worker, "gpu", 2)
     assert failed.value.verdict == "CRASHED"
     for said in (samples, {"eager": [1.0, 1.0]}, {}):
         with pytest.raises(Failed, match="no list of the samples"):
-            timed(Worker(turns={"samples": said}))[0].turn("solution", "gpu")(2)
+            timed(Worker(turns={"samples": said}))[0].sampler("solution", "gpu")(2)
     right = Worker(turns={"samples": {"solution": [1.5, 2.0]}})
-    assert timed(right)[0].turn("solution", "gpu")(2) == [1.5, 2.0]
+    assert timed(right)[0].sampler("solution", "gpu")(2) == [1.5, 2.0]
 
 
 @pytest.mark.parametrize("kept", [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {}, None, 1])
 def test_what_names_no_call_is_tampering(kept):
     with pytest.raises(Failed, match="it names no call") as failed:
-        timed(Worker(turns={"kept": kept}))[0].turn("solution", "gpu")(2)
+        timed(Worker(turns={"kept": kept}))[0].sampler("solution", "gpu")(2)
     assert failed.value.verdict == "TAMPERED"

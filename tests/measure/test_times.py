@@ -1,4 +1,4 @@
-"""The clocks of one row: their order, their contestants, and how long each may take."""
+"""The clocks of one row: their order, their timed callables, and how long each may take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from common import ops
 from common.measure import baseline, limits, timing
 from common.measure.baseline import Baseline
 from common.measure.cores import Elapsed
-from common.measure.turns import FEWEST
+from common.measure.sampling import FEWEST
 from tests.support.processes import busy_child
 
 ROPE = ops.load("rope")
@@ -21,26 +21,26 @@ BY = {case.ranked_by: case for case in reversed(list(ROPE.cases("board")))}
 class Timed:
     """A process whose calls take so many microseconds by either clock."""
 
-    inputs, frugal = 2, False
+    inputs, low_memory = 2, False
 
     def __init__(self, microseconds, slow=False):
         self.each, self.slow, self.asked = microseconds, slow, []
 
-    def turn(self, name, clock, burst=1):
+    def sampler(self, name, clock, burst=1):
         def take(rounds):
             self.asked.append((name, clock, rounds))
             return [self.each] * rounds
 
         return take
 
-    def turns(self, names, clock, burst):
+    def group_sampler(self, names, clock, burst):
         return lambda rounds: {name: [self.each] * rounds for name in names}
 
     def capture(self):
         self.asked.append(("capture", "gpu", 0))
         return True
 
-    def run_on(self, name, rounds, renew=False, run=True, wait=True):
+    def throughput_run(self, name, rounds, renew=False, run=True, wait=True):
         seconds = 1e-6 * self.each * rounds * self.inputs * run
         return Elapsed(seconds, seconds)
 
@@ -86,7 +86,7 @@ def test_eager_and_the_solution_are_on_one_core_where_the_host_ranks(
 
         monkeypatch.setattr(baseline, "probe", lambda worker, clock, rounds: [1.0])
         monkeypatch.setattr(Baseline, "begin", lambda self, *_: None)
-        monkeypatch.setattr(timing, "_laid", lambda *_: None)
+        monkeypatch.setattr(timing, "_staged", lambda *_: None)
         monkeypatch.setattr(
             timing, "TimedProcess", lambda *_, **how: SimpleNamespace(peak_memory=0)
         )
@@ -94,7 +94,7 @@ def test_eager_and_the_solution_are_on_one_core_where_the_host_ranks(
         monkeypatch.setattr(timing, "_sustained", lambda *_: {})
         monkeypatch.setattr(timing, "_check_results", lambda *_: None)
         problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cpu")
-        timing._time(problem, solution, made, "forward", 1.0, frugal=False)
+        timing._time(problem, solution, made, "forward", 1.0, low_memory=False)
         assert [os.sched_getaffinity(child.pid) for child in (first, second)] == [allowed] * 2
     assert seen[0] == seen[1]
     assert len(seen[0]) == (shared or len(allowed))

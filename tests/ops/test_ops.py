@@ -192,7 +192,7 @@ def test_twins_are_small_and_keep_all_but_their_size(op):
 def dimensions(case):
     """The sizes that a kernel could confuse, with the number of sequences and their sum."""
     lists = [getattr(case, name) for name in case.lists]
-    several = [size for each in lists if each for size in (len(each), sum(each))]
+    several = [size for entries in lists if entries for size in (len(entries), sum(entries))]
     sizes = [getattr(case, name) for name in case.sizes]
     flat = [size for each in sizes for size in (each if isinstance(each, tuple) else (each,))]
     return (*several, *filter(None, flat))
@@ -237,5 +237,5 @@ def test_the_reference_gets_no_far_view(which):
     problem = make_problem(dataclasses.replace(op, reference=spy), far, Draws(0), "cpu")
     assert problem.truth["output"] is not None, "which computes it"
     assert len(seen) > 3 and all(seen)
-    given = {"layout": problem.arguments["x"], "upstream": problem.upstream}
+    given = {"layout": problem.arguments["x"], "upstream": problem.grad_output}
     assert not given[which].is_contiguous(), "the solution gets one"

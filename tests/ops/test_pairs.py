@@ -28,13 +28,19 @@ def impossible(factors, exclusions):
     A pair may be impossible by two exclusions together: where start_positions has a layout it is
     given, and where it is given there is no context parallelism.
     """
-    found = {}
+    pairs = {}
     for pair in all_pairs(factors):
         if not completes(dict(pair), factors, exclusions):
-            reasons = [each.reason for each in exclusions if each.values.keys() & dict(pair).keys()]
-            direct = [each.reason for each in exclusions if each.holds_for(dict(pair))]
-            found[pair] = "; ".join(direct or reasons)
-    return found
+            reasons = [
+                exclusion.reason
+                for exclusion in exclusions
+                if exclusion.values.keys() & dict(pair).keys()
+            ]
+            direct = [
+                exclusion.reason for exclusion in exclusions if exclusion.holds_for(dict(pair))
+            ]
+            pairs[pair] = "; ".join(direct or reasons)
+    return pairs
 
 
 def had(rows, values):
@@ -124,11 +130,13 @@ def test_half_types_and_contiguous_inputs_are_a_subset(op):
     """Most public kernels answer these alone."""
     subsets = [subset.items() for subset in op.table.subsets]
     halves = {"dtype": ("bfloat16", "float16")}.items()
-    assert any(halves == each for each in subsets), lacks(
+    assert any(halves == subset for subset in subsets), lacks(
         op, "OP.table has no subset of half types"
     )
     alone = {"layout": ("contiguous",)}.items()
-    assert any(alone <= each for each in subsets), lacks(op, "OP.table has no contiguous subset")
+    assert any(alone <= subset for subset in subsets), lacks(
+        op, "OP.table has no contiguous subset"
+    )
 
 
 def test_a_row_says_the_same_as_its_case():

@@ -87,7 +87,7 @@ class Roundings(TorchDispatchMode):
 
 def _floating(values):
     """Return the dtypes of the floating-point tensors among values."""
-    tensors = [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
+    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
     return {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
 
 

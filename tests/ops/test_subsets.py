@@ -35,7 +35,7 @@ LEFT = {
 
 def values_of(name):
     """Return the options' values in a subset, or in all of several that are joined."""
-    names = [each for each in SUBSETS if each in (name, *name.split(" and "))]
+    names = [subset for subset in SUBSETS if subset in (name, *name.split(" and "))]
     return functools.reduce(restricted, [SUBSETS[each] for each in names], FACTORS)
 
 

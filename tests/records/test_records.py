@@ -230,7 +230,7 @@ def test_a_run_that_is_continued_keeps_its_samples(tmp_path):
     file = RunWriter(path)
     file.end("r1")
     file.close()
-    assert [each.case for each in writer.read_samples(path)] == ["c1", "c2"]
+    assert [sample.case for sample in writer.read_samples(path)] == ["c1", "c2"]
 
 
 def test_summaries_hold_the_median_and_its_interval():

@@ -45,7 +45,7 @@ def test_what_a_kill_left_half_done_is_dropped_with_its_samples(file, path):
     assert path.read_bytes() == before
     writer.mend(path, {(ROW.solution, ROW.op, "whole")})
     assert [line.case for line in runs.lines(path)[1:]] == ["whole", "whole"]
-    assert [each.case for each in writer.read_samples(path)] == ["whole", "whole"]
+    assert [sample.case for sample in writer.read_samples(path)] == ["whole", "whole"]
 
 
 def test_a_device_and_each_of_its_files_have_one_writer(tmp_path):

@@ -52,7 +52,7 @@ MAY = {
     "cli": "errors commands",
     "__main__": "cli",
 }
-"""Room of common/: the rooms that it imports beside itself."""
+"""MemoryBudget of common/: the rooms that it imports beside itself."""
 LOADED_BY_TESTS_ALONE = ("sandbox", "peers")
 """Their code runs in a solution's process, which is started by name and never imported."""
 NO_TORCH = (
@@ -96,7 +96,7 @@ def room_of(path: Path) -> str:
 
 def offences(room: str, source: str) -> list[str]:
     """Return the imports of a source in that room that the table does not allow."""
-    found = []
+    imports = []
     for name in sorted(imported(source)):
         top, _, rest = name.partition(".")
         target = rest.partition(".")[0]
@@ -104,8 +104,8 @@ def offences(room: str, source: str) -> list[str]:
         upward = top == "common" and target != room and target not in MAY.get(room, "").split()
         heavy = room == "board" and top in ("torch", "triton")
         if private or upward or heavy:
-            found.append(f"{room} imports {name}")
-    return found
+            imports.append(f"{room} imports {name}")
+    return imports
 
 
 def loads(source: str) -> set[str]:
@@ -116,8 +116,8 @@ def loads(source: str) -> set[str]:
 
 def files(*tops: str) -> list[Path]:
     """Return the Python files below these folders, less those that cannot be parsed."""
-    found = [path for top in tops for path in (ROOT / top).rglob("*.py")]
-    return [path for path in found if path.parent.name != "syntax_error"]
+    paths = [path for top in tops for path in (ROOT / top).rglob("*.py")]
+    return [path for path in paths if path.parent.name != "syntax_error"]
 
 
 @pytest.mark.parametrize("path", files("common"), ids=lambda path: str(path.relative_to(ROOT)))

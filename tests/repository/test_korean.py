@@ -19,7 +19,7 @@ def own(path):
     """The page's tokens without what is drawn from records, one list with those of each line."""
     text = BOARD.sub("", path.read_text())
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
-    return [each for token in tokens for each in (token, *(token.children or ()))]
+    return [part for token in tokens for part in (token, *(token.children or ()))]
 
 
 def headings(path):
@@ -73,7 +73,7 @@ def test_each_page_leads_to_the_other():
 def test_each_heading_and_paragraph_is_in_korean():
     """Headings are, but for the title; so is each paragraph that has more than code and names."""
     tokens = own(KOREAN)
-    texts = ["".join(each.content for each in token.children if each.type == "text")
+    texts = ["".join(child.content for child in token.children if child.type == "text")
              for token in tokens if token.type == "inline"]  # fmt: skip
     english = [text for text in texts if len(text.split()) > 3 and not HANGUL.search(text)]
     assert not english

@@ -93,7 +93,7 @@ def test_the_boards_are_drawn_where_they_are_committed_and_published():
     assert pages["on"]["push"] == {"branches": ["main"]}
     assert pages["concurrency"] == {"group": "pages"}
     steps = [step.get("run") or step["uses"] for step in jobs()["pages", "draw"]["steps"]]
-    assert [each.split("@")[0] for each in steps][-3:] == [
+    assert [step.split("@")[0] for step in steps][-3:] == [
         "python3 -m pip install nox && python3 -m nox -s leaderboard",
         "bash .github/commit-boards main",
         "actions/upload-pages-artifact",
@@ -136,7 +136,7 @@ def test_new_records_alone_are_handed_on(tmp_path):
     run_git(tmp_path, "commit", "-qm", "one")
     for name in ("new.jsonl", "new.samples.jsonl"):
         (folder / name).touch()
-    (step,) = (each for each in jobs()["gpu", "measure"]["steps"] if each.get("id") == "record")
+    (step,) = (job for job in jobs()["gpu", "measure"]["steps"] if job.get("id") == "record")
     said = tmp_path / "said"
     subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, check=True,
                    env=environment(GITHUB_OUTPUT=str(said)))  # fmt: skip

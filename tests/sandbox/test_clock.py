@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from common.arena import storage_bytes
-from common.sandbox import clock, contestants
-from common.sandbox.clock import COLD_CALLS, Clock, Contestant, Probes
-from common.sandbox.contestants import Captured
+from common.sandbox import clock, timed_callables
+from common.sandbox.clock import COLD_CALLS, Clock, Probes, TimedCallable
 from common.sandbox.rotation import ALIVE, Changing, Rotation, TimedCall
+from common.sandbox.timed_callables import Captured
 from tests.support.rotations import rotation
 
 # --- what is timed --------------------------------------------------------------------------------
@@ -21,13 +21,13 @@ def on_cpu(monkeypatch):
     """Let the CPU play the GPU's part; return the log, and the work of each timed region."""
     timed = []
 
-    def gpu_time(contestant, flush):
-        contestant.before()
-        run = contestant.ready()
+    def gpu_time(timed_callable, flush):
+        timed_callable.before()
+        run = timed_callable.ready()
         timed.clear()
         run()
         calls.append(list(timed))
-        contestant.after()
+        timed_callable.after()
         return 1.0
 
     calls = []
@@ -60,28 +60,28 @@ def clock_of(log, backward, **limits):
 def test_forward_is_timed_with_its_replay_and_without_gradients(on_cpu, monkeypatch):
     log, calls = on_cpu
     ours = clock_of(log, backward=False, copy=lambda: lambda: log.append("copy"))
-    assert set(ours.contestants) == {"solution", "no_grad"}
+    assert set(ours.callables) == {"solution", "no_grad"}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert not ours.capture()
     captured = [Captured(lambda: log.append("replay"), torch.ones(3))] * 2
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(contestants, "captured", lambda forwards: captured)
+    monkeypatch.setattr(timed_callables, "captured", lambda forwards: captured)
     assert ours.capture()
     for name, ran in {"solution": "forward", "graph": "replay", "copy": "copy"}.items():
         calls.clear()
-        assert ours.turn(name, "gpu", 3) == [1.0] * 3
+        assert ours.take_samples(name, "gpu", 3) == [1.0] * 3
         assert calls == [[ran]] * 3
-    assert ours.turn("solution", "host", 2) == [2.0] * 2
-    assert ours.turn("no_grad", "host", 2) == [1.0] * 2
+    assert ours.take_samples("solution", "host", 2) == [2.0] * 2
+    assert ours.take_samples("no_grad", "host", 2) == [1.0] * 2
 
 
 def test_backward_is_timed_with_forward_and_alone(on_cpu):
     log, calls = on_cpu
     ours = clock_of(log, backward=True)
-    assert set(ours.contestants) == {"solution", "backward"}
-    ours.turn("solution", "gpu", 2)
-    ours.turn("backward", "gpu", 2)
+    assert set(ours.callables) == {"solution", "backward"}
+    ours.take_samples("solution", "gpu", 2)
+    ours.take_samples("backward", "gpu", 2)
     alone = ["backward"]
     assert calls == [["forward", "backward"]] * 2 + [alone] * 2, "forward ran before the region"
 
@@ -93,7 +93,7 @@ def test_a_burst_is_of_half_its_calls_or_more(on_cpu, monkeypatch):
     monkeypatch.setattr(
         clock, "_host_time", lambda run, calls, grad: run() or bursts.add(calls) or 1
     )
-    ours.turn("solution", "host", 200, burst=6)
+    ours.take_samples("solution", "host", 200, burst=6)
     assert bursts == {4, 5, 6}
 
 
@@ -125,15 +125,15 @@ def test_slow_calls_warm_up_by_few(passes, seconds, most):
     alive = len(made) - COLD_CALLS - 2 * most
     assert alive == 2 if slow else alive >= ALIVE.start
     made.clear()
-    ours.turn("solution", "host", 3)
+    ours.take_samples("solution", "host", 3)
     assert len(made) == 3 if slow else len(made) > 3, "others wake the processor"
 
 
 def test_the_gpu_spins_for_longer_than_the_host_queues_a_call(passes):
     ours = Clock(rotation([(lambda: passes(2e-3) or torch.ones(1), [], torch.ones(1))], False),
                  False, {"copy": lambda: list})  # fmt: skip
-    assert ours.contestants["solution"].spin == contestants.MARGIN * 2000
-    assert ours.get_ready("copy").spin == contestants.QUEUING
+    assert ours.callables["solution"].spin == timed_callables.MARGIN * 2000
+    assert ours.get_ready("copy").spin == timed_callables.QUEUING
 
 
 def test_a_long_run_makes_its_calls_with_new_inputs_or_changes_them_alone():
@@ -148,16 +148,16 @@ def test_a_long_run_makes_its_calls_with_new_inputs_or_changes_them_alone():
     ours = Clock(Rotation(calls, backward=False, slots=(torch.zeros(4),)), False, {})
     for renew in (True, False):
         seen.clear()
-        ours.run_on("solution", 20, renew=renew, run=True, wait=True)
+        ours.throughput_run("solution", 20, renew=renew, run=True, wait=True)
         assert len(seen) == 40
         assert len(set(seen)) > 2 if renew else len(set(seen)) <= 2
     seen.clear()
-    ours.run_on("solution", 40, renew=True, run=False, wait=False)
+    ours.throughput_run("solution", 40, renew=True, run=False, wait=False)
     assert not seen
 
 
 @pytest.mark.parametrize("frugal", [False, True])
-def test_no_graph_is_alive_beside_the_next_call_of_a_long_run_where_memory_is_scarce(frugal):
+def test_no_graph_is_alive_beside_the_next_call_of_a_long_run_where_memory_is_scarce(low_memory):
     alive, most = set(), []
 
     class Saves(torch.autograd.Function):
@@ -176,8 +176,8 @@ def test_no_graph_is_alive_beside_the_next_call_of_a_long_run_where_memory_is_sc
     call = TimedCall(lambda: Saves.apply(x), [], torch.ones(4))
     ours = Clock(Rotation([call] * 3, backward=False, slots=(torch.zeros(4),)), False, {})
     most.clear()
-    ours.run_on("solution", 5, renew=True, run=True, wait=True, frugal=frugal)
-    assert (len(most), max(most)) == (15, 0 if frugal else 2)
+    ours.throughput_run("solution", 5, renew=True, run=True, wait=True, low_memory=low_memory)
+    assert (len(most), max(most)) == (15, 0 if low_memory else 2)
     assert ours.ours.delivered()
 
 
@@ -217,9 +217,9 @@ def sampled(done, **spin):
         return lambda: done.append("run")
 
     before, after = (lambda: done.append("before")), (lambda: done.append("after"))
-    contestant = Contestant(ready, before, after, **spin)
-    assert clock._gpu_time(contestant, Flush()) == 250.0
-    return contestant
+    timed_callable = TimedCallable(ready, before, after, **spin)
+    assert clock._gpu_time(timed_callable, Flush()) == 250.0
+    return timed_callable
 
 
 def sample_of(spin):
@@ -233,13 +233,13 @@ def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(gpu):
 
 
 def test_a_sample_that_the_host_queued_too_late_is_taken_again_behind_a_longer_spin(gpu):
-    contestant = sampled(gpu)
-    assert gpu == sample_of(contestants.QUEUING) + sample_of(2 * contestants.QUEUING)
-    assert contestant.spin == 2 * contestants.QUEUING, "the next sample begins with it"
+    timed_callable = sampled(gpu)
+    assert gpu == sample_of(timed_callables.QUEUING) + sample_of(2 * timed_callables.QUEUING)
+    assert timed_callable.spin == 2 * timed_callables.QUEUING, "the next sample begins with it"
 
 
 def test_no_spin_is_longer_than_the_longest(gpu, monkeypatch):
-    monkeypatch.setattr(contestants, "LONGEST_SPIN", 400.0)
+    monkeypatch.setattr(timed_callables, "LONGEST_SPIN", 400.0)
     assert sampled(gpu).spin == 400.0
     assert gpu == sample_of(300) + sample_of(400)
 
@@ -258,12 +258,12 @@ def capturing(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(contestants, "_capture", Graph)
+    monkeypatch.setattr(timed_callables, "_capture", Graph)
     return modes
 
 
 def test_a_replay_of_each_call_is_captured(capturing):
-    captured = contestants.captured([lambda: "a", lambda: "b"])
+    captured = timed_callables.captured([lambda: "a", lambda: "b"])
     assert [each.replay() for each in captured] == ["replay of a", "replay of b"]
     assert capturing[0] == "error" and capturing[-1] == "default"
 
@@ -275,10 +275,10 @@ def test_what_waits_for_the_gpu_or_fails_in_its_capture_is_no_replay(capturing, 
     def fail(forward):
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(contestants, "_capture", lambda forward: pytest.fail("it was captured"))
-    assert contestants.captured([lambda: "a", waits]) == []
-    monkeypatch.setattr(contestants, "_capture", fail)
-    assert contestants.captured([lambda: "a"]) == []
+    monkeypatch.setattr(timed_callables, "_capture", lambda forward: pytest.fail("it was captured"))
+    assert timed_callables.captured([lambda: "a", waits]) == []
+    monkeypatch.setattr(timed_callables, "_capture", fail)
+    assert timed_callables.captured([lambda: "a"]) == []
     assert capturing[-1] == "default"
 
 
@@ -316,10 +316,10 @@ def counted(monkeypatch):
     """Let a sample be a call; return the number of samples so far."""
     taken = []
 
-    def gpu_time(contestant, flush):
-        contestant.before()
-        contestant.ready()()
-        contestant.after()
+    def gpu_time(timed_callable, flush):
+        timed_callable.before()
+        timed_callable.ready()()
+        timed_callable.after()
         taken.append(1)
         return 1.0
 
@@ -339,15 +339,15 @@ def test_untimed_calls_come_first_where_the_memory_was_given_back(counted):
             assert ours.ours.delivered() is None
             ours.give_back()
         log.clear(), counted.clear()
-        ours.turn("solution", "gpu", 3)
+        ours.take_samples("solution", "gpu", 3)
         assert (len(counted), len(log)) == (3, 3 + COLD_CALLS * cold)
 
 
 @pytest.mark.parametrize(
     "use",
     [
-        lambda ours, name: ours.turn(name, "gpu", 2),
-        lambda ours, name: ours.run_on(name, 2, renew=False, run=True, wait=True),
+        lambda ours, name: ours.take_samples(name, "gpu", 2),
+        lambda ours, name: ours.throughput_run(name, 2, renew=False, run=True, wait=True),
     ],
 )
 def test_a_limit_has_memory_for_its_own_turns_alone(counted, use):

@@ -11,7 +11,7 @@ def operators(call):
     steps = []
     with Operators(steps.append):
         call()
-    return [(each["operator"], each["read"], each["written"]) for each in steps]
+    return [(step["operator"], step["read"], step["written"]) for step in steps]
 
 
 LARGE = (4096, 1024)

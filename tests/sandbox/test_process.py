@@ -12,8 +12,8 @@ import pytest
 from common import wire
 from common.paths import ROOT
 from common.sandbox.landlock import landlock_version
-from tests.support.asking import HALF, RIGHT, ask, lay
 from tests.support.seeds import MODULE
+from tests.support.workers import HALF, RIGHT, ask, stage
 
 SANDBOX = ROOT / "common" / "sandbox"
 
@@ -254,7 +254,7 @@ def rotate_half(x):
 
 def test_a_solutions_configurations_are_listed_forced_and_looked_up(worker):
     started = worker(TUNED, "rotate_half")
-    call, _ = lay(started)
+    call, _ = stage(started)
     blocks = [{"block": 1}, {"block": 2}]
     listed = {"kernels": [{"name": "half", "default": blocks[0], "space": blocks}]}
     assert started.call(wire.Tunable()) == listed
@@ -282,7 +282,7 @@ def test_a_launch_may_choose_its_gpu_where_none_is(worker, first):
 
 def test_a_trace_is_json_text(worker):
     started = worker(HALF.format("pass"), "rotate_half")
-    call, _ = lay(started)
+    call, _ = stage(started)
     for backward in (False, True):
         reply = started.call(wire.Trace(call=call, backward=backward))
         assert json.loads(reply["trace"])["traceEvents"]

@@ -38,11 +38,11 @@ def test_after_many_shifts_the_bits_are_those_that_were_drawn(monkeypatch, dtype
     monkeypatch.setattr(rotation, "PIECE", 64)
     drawn = [torch.randn(sizes).to(dtype) for sizes in (500, 8, (3, 7), 0, 1)]
     inputs = [each.clone() for each in drawn]
-    several = [changing(each, 7 if each.dim() > 1 else 1) for each in inputs]
+    several = [changing(tensor, 7 if tensor.dim() > 1 else 1) for tensor in inputs]
     assert [each.large for each in several] == [True, False, False, False, False]
     ours, seen = Shifts([several, []]), set()
     for _ in range(50):
-        versions = [each._version for each in inputs]
+        versions = [tensor._version for tensor in inputs]
         ours.shift()
         total, other = ours.totals
         assert other == 0, "a call without inputs has none to move"
@@ -88,7 +88,7 @@ def calls_on(count=2, forward=torch.Tensor.neg, check=lambda output: None):
     """Calls on eight numbers each, in memory of their own, and the slot of their results."""
     inputs = [torch.arange(8.0) + 10 * i for i in range(count)]
     calls = [
-        TimedCall(lambda x=x: forward(x), wanted=[], upstream=x, changing=[changing(x)])
+        TimedCall(lambda x=x: forward(x), wanted=[], grad_output=x, changing=[changing(x)])
         for x in inputs
     ]
     slots = (torch.zeros(8),)
@@ -239,13 +239,13 @@ def test_the_peak_is_what_a_call_takes_beyond_its_results(monkeypatch, scratch, 
 
 def test_a_gradient_that_is_the_upstream_one_takes_nothing(monkeypatch):
     gpu = Gpu(monkeypatch)
-    x, upstream = torch.zeros(4, requires_grad=True), torch.zeros(4)
+    x, grad_output = torch.zeros(4, requires_grad=True), torch.zeros(4)
 
     def forward():
         gpu.take(56)
         return x.clone()
 
-    ours = Rotation([TimedCall(forward, [x], upstream, [changing(upstream)])], True)
+    ours = Rotation([TimedCall(forward, [x], grad_output, [changing(grad_output)])], True)
     assert rotation.peak_memory(ours) == 56 - 16
 
 
@@ -265,13 +265,13 @@ def test_as_many_results_live_at_once_as_half_of_the_memory_holds(
 
 def test_the_room_ends_at_the_share_that_a_process_may_take(monkeypatch):
     gpu = Gpu(monkeypatch)
-    assert memory.room() == 900
+    assert memory.available() == 900
     gpu.fraction = 0.25
-    assert memory.room() == 150
+    assert memory.available() == 150
     gpu.take(300)
-    assert memory.room() == 0
+    assert memory.available() == 0
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: gpu.now + 40)
-    assert memory.room() == 40, "what torch keeps for later"
+    assert memory.available() == 40, "what torch keeps for later"
 
 
 def test_what_is_given_back_is_free_for_others(monkeypatch):

@@ -56,7 +56,7 @@ OWN = part_of(module, ["function"]), part_of(Sealed, dir(Sealed))
         (time, "perf_counter_ns", "time.perf_counter_ns"),
         (clock, "_host_time", "common.sandbox.clock._host_time"),
         (clock, "WAKING", "common.sandbox.clock.WAKING"),
-        (clock.Clock, "turn", "Clock.turn"),
+        (clock.Clock, "take_samples", "Clock.take_samples"),
         (process, "REQUESTS", "common.sandbox.process.REQUESTS"),
         (poison.Poison, "__torch_dispatch__", "Poison.__torch_dispatch__"),
         (module, "state", None),

@@ -33,7 +33,7 @@ def test_the_clock_before_is_freed_before_the_next_copies_its_inputs(monkeypatch
     made = {each: SimpleNamespace(slow=each) for each in (False, True)}
     monkeypatch.setattr(timed, "Clock", lambda ours, backward, limits: made[backward])
     assert timed.begin_timing(session, [{}], [], backward=False)["slow"] is False
-    assert timed.begin_timing(session, [{}], [], backward=True, beside=beside)["slow"] is True
+    assert timed.begin_timing(session, [{}], [], backward=True, keep_other=beside)["slow"] is True
     assert found == seen
     assert session.clocks[True] == made[True]
     assert session.clocks.get(False) == (made[False] if beside else None)
@@ -78,14 +78,14 @@ def test_several_take_their_turns_with_the_probe_before_and_after_each():
     class Clock:
         ours = SimpleNamespace(delivered=lambda: {"call": len(done), "shift": 0})
 
-        def turn(self, *how):
+        def take_samples(self, *how):
             done.append(how)
             return [7.0] * 2
 
     session = SimpleNamespace(probes=Probes(), clocks={True: Clock()})
     for look in (3, 0):
         done = []
-        found = timed.take_turns(session, ["b", "a"], "gpu", 2, 1, look, True)
+        found = timed.take_samples(session, ["b", "a"], "gpu", 2, 1, look, True)
         turns = [(name, "gpu", 2, 1) for name in "ba"]
         assert found["kept"] == {"call": 4 if look else 2, "shift": 0}, "of the last turn"
         assert list(found["samples"].items()) == [("b", [7.0] * 2), ("a", [7.0] * 2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common import kept
+from common import disk_cache
 from common.grading import compiling
 from common.grading.compiling import TARGET, Compiler
 from common.grading.fork_server import ForkServer
@@ -20,7 +20,7 @@ def target():
 @pytest.fixture
 def compiler(target, monkeypatch, tmp_path):
     """Return a compiler whose server is this module's, and whose cache is empty."""
-    monkeypatch.setattr(kept, "CACHE", tmp_path)
+    monkeypatch.setattr(disk_cache, "CACHE", tmp_path)
     monkeypatch.setattr(compiling, "ForkServer", lambda *_, **how: target)
     monkeypatch.setattr(target, "close", lambda: None)
     return lambda device="cpu": Compiler(device)

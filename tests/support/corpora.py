@@ -46,18 +46,20 @@ Counts = dict[tuple[Solution, str], Counter]
 
 def expected(solution: Solution) -> dict[str, str]:
     """Return the promised verdicts by direction; read as text, since one kernel is no Python."""
-    found = re.search(r"Expected: forward=(\w+) backward=(\w+)", solution.path.read_text())
-    assert found, f"{solution.name} promises no verdict"
-    return dict(zip(DIRECTIONS, found.groups(), strict=True))
+    match = re.search(r"Expected: forward=(\w+) backward=(\w+)", solution.path.read_text())
+    assert match, f"{solution.name} promises no verdict"
+    return dict(zip(DIRECTIONS, match.groups(), strict=True))
 
 
 def promised(solution: Solution, where: str) -> str | None:
-    found = re.search(rf"^{where}: (\w+)$", solution.path.read_text(), re.MULTILINE)
-    return found and found[1]
+    match = re.search(rf"^{where}: (\w+)$", solution.path.read_text(), re.MULTILINE)
+    return match and match[1]
 
 
 TIMED = [cheat for cheat in CHEATS if promised(cheat, "Timed")]
-BESIDE_CHEATS = [each for each in BYSTANDERS if each.op in {cheat.op for cheat in CHEATS}]
+BESIDE_CHEATS = [
+    bystander for bystander in BYSTANDERS if bystander.op in {cheat.op for cheat in CHEATS}
+]
 """Honest solutions of the cheats' ops, graded and timed beside them."""
 
 
@@ -132,7 +134,9 @@ def verdicts(
     caught = [s for s in corpus if not FINE.issuperset(wanted[s].values())]
 
     def shown(solution: Solution) -> bool:
-        return all(counted[solution, each][wanted[solution][each]] for each in DIRECTIONS)
+        return all(
+            counted[solution, direction][wanted[solution][direction]] for direction in DIRECTIONS
+        )
 
     def skip(solution: Solution, case: object) -> bool:
         if solution in caught:
@@ -158,9 +162,9 @@ def timed(
     found = {}
     for op in map(ops.load, names):
         with Sweep(device, overlap=False, server=server) as sweep:
-            beside = baseline_of(sweep, op)
+            concurrent = baseline_of(sweep, op)
             for graded in sweep.grade(op, small(op, names), several):
-                times = timing.time_case(graded, beside, "forward", sweep.room)
+                times = timing.time_case(graded, concurrent, "forward", sweep.memory_budget)
                 found[graded.solution] = times.get("verdict", "PASSED")
     return found
 
@@ -178,12 +182,12 @@ def small(op: Op[Any], names: dict[str, str] = SMALL) -> list[Case]:
 
 def wrongly_judged(solution: Solution, counts: Counts) -> list[str]:
     """Return a line for each direction in which a kernel got another verdict than it promises."""
-    found = []
+    lines = []
     for direction, verdict in expected(solution).items():
         got = counts[solution, direction]
         if set(got) - FINE != {verdict} - FINE or not got:
-            found.append(f"{direction}: {dict(got)} instead of {verdict}")
-    return found
+            lines.append(f"{direction}: {dict(got)} instead of {verdict}")
+    return lines
 
 
 def harmed(solution: Solution, counts: Counts) -> list[str]:
@@ -204,9 +208,10 @@ def table(corpus: Iterable[Solution], counts: Counts) -> str:
     """Return the table of a corpus and its verdicts, as docs/corpora.md shows it."""
     lines = ["| kernel | what it does | forward | backward |", "|---|---|---|---|"]
     for solution in corpus:
-        failed = [set(counts[solution, each]) - FINE for each in DIRECTIONS]
+        failed = [set(counts[solution, direction]) - FINE for direction in DIRECTIONS]
         fine = [
-            "PASSED" if counts[solution, each]["PASSED"] else "UNSUPPORTED" for each in DIRECTIONS
+            "PASSED" if counts[solution, direction]["PASSED"] else "UNSUPPORTED"
+            for direction in DIRECTIONS
         ]
         forward, backward = (
             " ".join(sorted(one)) or two for one, two in zip(failed, fine, strict=True)

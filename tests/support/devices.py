@@ -118,7 +118,11 @@ class Files(LoadScopeScheduling):
             paths = dict.fromkeys(map(self._split_scope, collected))
             free = {node: [p for p in paths if self._suits(node, p)] for node in self.nodes}
             for node, several in reversed(free.items()):
-                others = [each for each in self.nodes if free[each] == several]
+                others = [
+                    worker_controller
+                    for worker_controller in self.nodes
+                    if free[worker_controller] == several
+                ]
                 if len(others) > len(several):
                     self.assigned_work.pop(node)
                     node.shutdown()

@@ -1,4 +1,4 @@
-"""A stand-in for Ray: its actors are made-up stations of this process, and it starts nothing."""
+"""A stand-in for Ray: its actors are made-up executors of this process, and it starts nothing."""
 
 from __future__ import annotations
 
@@ -28,53 +28,53 @@ class RayTaskError(RayError):
 class Reference:
     """The result of a call that is carried out once it is asked for."""
 
-    def __init__(self, station, call):
-        self.station, self.call = station, call
+    def __init__(self, executor, call):
+        self.executor, self.call = executor, call
 
 
 class Stream(Reference):
     """The results of a generator, one after the other."""
 
-    def __init__(self, station, found):
-        super().__init__(station, None)
+    def __init__(self, executor, found):
+        super().__init__(executor, None)
         self.found = found
 
     def __next__(self):
         found = next(self.found, StopIteration)
         if found is StopIteration:
             raise StopIteration
-        return Reference(self.station, lambda: found)
+        return Reference(self.executor, lambda: found)
 
 
 class Handle:
     """The handle of an actor."""
 
-    def __init__(self, station):
-        self.station = station
-        self.run = SimpleNamespace(options=lambda **_: self._method(Stream, station.run))
+    def __init__(self, executor):
+        self.executor = executor
+        self.run = SimpleNamespace(options=lambda **_: self._method(Stream, executor.run))
 
     def __getattr__(self, name):
         if name == "__ray_ready__":
             return self._method(Reference, lambda: lambda: None)
-        method = getattr(self.station, name)
+        method = getattr(self.executor, name)
         return self._method(Reference, lambda *of: lambda: method(*of))
 
     def _method(self, reference, call):
-        return SimpleNamespace(remote=lambda *of: reference(self.station, call(*of)))
+        return SimpleNamespace(remote=lambda *of: reference(self.executor, call(*of)))
 
 
 class FakeRay:
-    """The module, over these stations; those that say something take turns."""
+    """The module, over these executors; those that say something take turns."""
 
     exceptions = SimpleNamespace(
         RayError=RayError, RayTaskError=RayTaskError, ActorUnavailableError=()
     )
 
-    def __init__(self, stations):
-        self.stations, self.left, self.turn, self.silent = stations, list(stations), 0, 0
+    def __init__(self, executors):
+        self.executors, self.left, self.turn, self.silent = executors, list(executors), 0, 0
 
     def nodes(self):
-        return [{"Alive": True, "Resources": {"GPU": len(self.stations)}}]
+        return [{"Alive": True, "Resources": {"GPU": len(self.executors)}}]
 
     def remote(self, actor):
         made = SimpleNamespace(remote=lambda *of: Handle(self.left.pop(0)))
@@ -84,7 +84,7 @@ class FakeRay:
         return True
 
     def wait(self, pending, num_returns=1, timeout=None):
-        said = [each for each in pending if each.station.says]
+        said = [each for each in pending if each.executor.says]
         self.turn += 1
         self.silent = 0 if said else self.silent + 1
         assert self.silent < ENDLESS, "it waits for ever"
@@ -96,18 +96,18 @@ class FakeRay:
         return reference.call()
 
     def kill(self, handle, no_restart=True):
-        handle.station.kill(no_restart)
+        handle.executor.kill(no_restart)
 
     def shutdown(self):
         pass
 
 
-class Fleet(RayEngine):
-    """The engine over made-up stations."""
+class FakeCluster(RayEngine):
+    """The engine over made-up executors."""
 
-    def __init__(self, job, stations):
+    def __init__(self, job, executors):
         super().__init__(job)
-        self._fake = FakeRay(stations)
+        self._fake = FakeRay(executors)
 
     def __enter__(self):
         self._ray, ray_engine.ray = ray_engine.ray, lambda: self._fake

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from common import paths, solutions
 from common.board import model, modelled
 from common.board.model import GPUS, Gpu
-from common.board.modelled import Key, Pair
+from common.board.modelled import Key, ModelledRow
 from common.engines import benching
 from common.grading.counting import TARGET
 from common.measure.machine import harness_digest
@@ -58,12 +58,12 @@ class Time(NamedTuple):
 
 def counted() -> dict[Key, Counted]:
     """Return the counts of everyone but torch.compile, which needs a GPU, by their key."""
-    everyone = [each for each in solutions.everyone() if each.handle != "torch_compile"]
-    digests = {each: (each.digest, harness_digest(each.op)) for each in everyone}
+    everyone = [solution for solution in solutions.everyone() if solution.handle != "torch_compile"]
+    digests = {solution: (solution.digest, harness_digest(solution.op)) for solution in everyone}
     return {line.key: line for line in benching.counts(everyone, "run", digests)}
 
 
-def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[Pair]:
+def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[ModelledRow]:
     """Return both times of each row, of those too that an earlier version of a source took.
 
     A run over some solutions alone may be of another host, whose host times are no order's.
@@ -83,15 +83,15 @@ def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[Pai
 def times(device: str, lines: Mapping[Key, Counted]) -> list[Time]:
     """Return the times of kernels and of eager, and of a copy and a dense product in each case."""
     others, gpu = other_forms(lines), DEVICES[device]
-    found: dict[tuple[str, ...], Time] = {}
+    times: dict[tuple[str, ...], Time] = {}
     for pair in pairs(device, lines, LAST if device == FITTED else ""):
         row, line = pair.row, lines[pair.row.key]
         if pair.kernels or row.solution.startswith("eager/"):
             modelled_time = functools.partial(modelled.time_of, line, gpu)
-            found[row.key] = Time(_kind(pair, others), pair.measured, modelled_time)
+            times[row.key] = Time(_kind(pair, others), pair.measured, modelled_time)
         if row.ranked_by == "gpu":
-            found |= {(*row.key[:3], limit.of): limit for limit in _limits(row, line, gpu)}
-    return list(found.values())
+            times |= {(*row.key[:3], limit.of): limit for limit in _limits(row, line, gpu)}
+    return list(times.values())
 
 
 def _limits(row: Record, line: Counted, gpu: Gpu) -> Iterator[Time]:
@@ -102,7 +102,7 @@ def _limits(row: Record, line: Counted, gpu: Gpu) -> Iterator[Time]:
         yield Time("dense products", dense.median, product)
 
 
-def _kind(pair: Pair, others: set[str]) -> str:
+def _kind(pair: ModelledRow, others: set[str]) -> str:
     if pair.row.ranked_by == "host":
         return HOST
     if not pair.kernels:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.engines.engine import Here, Job
-from common.engines.grading import Found, grade
+from common.engines.engine import Job, LocalEngine
+from common.engines.grading import Found, grade_all
 from common.grading import sweep
 from common.solutions import discover
 from tests.support.study import RIGHT, WRONG
@@ -17,15 +17,15 @@ def job_in(folder, texts=(RIGHT, WRONG), **fields):
         source = folder / "contributors" / handle / "rotate_half.py"
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(text)
-    found = tuple(discover(folder / "contributors"))
-    return Job(**{"command": "grade", "device": "cpu", "solutions": found, "tier": "smoke",
+    solutions = tuple(discover(folder / "contributors"))
+    return Job(**{"command": "grade", "device": "cpu", "solutions": solutions, "tier": "smoke",
                   "sample": SAMPLE} | fields)  # fmt: skip
 
 
 def verdicts(engine):
     """The verdict of each solution, case and direction, each once; and the lines for the user."""
     found, lines = {}, []
-    for event in grade(engine, None):
+    for event in grade_all(engine, None):
         if isinstance(event, Found):
             for verdict in event.verdicts:
                 key = verdict.solution, verdict.case, verdict.direction
@@ -46,7 +46,7 @@ def expected(folder, fork_server):
     with pytest.MonkeyPatch.context() as patch:
         one = sweep.Sweep
         patch.setattr(sweep, "Sweep", lambda *of, **how: one(*of, **how, server=fork_server))
-        found, _ = verdicts(Here(job_in(folder)))
+        found, _ = verdicts(LocalEngine(job_in(folder)))
     assert len(found) == 2 * 2 * SAMPLE
     assert {"PASSED", "INCORRECT_NUMERICAL"} <= set(found.values())
     return found

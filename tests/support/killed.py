@@ -1,4 +1,4 @@
-"""A driver whose stations are made up: its `bench` or `grade`, to be killed in the midst.
+"""A driver whose executors are made up: its `bench` or `grade`, to be killed in the midst.
 
 `bench(folder)` records into `folder/results`, `grade(folder)` writes `folder/verdicts.json`.
 """
@@ -13,14 +13,14 @@ from common import cli, paths
 from common.commands import engines
 from common.commands import options as shared
 from common.engines import benching
-from common.engines.engine import Job, Rows
+from common.engines.engine import Job, RowsAnswer
 from common.measure import machine
 from common.records.lines import Selection, Summary
 from common.records.writer import Samples
 from common.solutions import discover
-from tests.support.fake_ray import Fleet
+from tests.support.executors import FakeExecutor
+from tests.support.fake_ray import FakeCluster
 from tests.support.records import row
-from tests.support.stations import Station
 from tests.support.waiting import LONGEST
 
 COUNT = 30
@@ -41,7 +41,7 @@ def take_time(solution, case):
     time.sleep(LONGEST if held and (solution, case) == LAST else STEP)
 
 
-class Timed(Station):
+class Timed(FakeExecutor):
     """Answers with rows whose times differ from run to run."""
 
     def __init__(self, name, digests):
@@ -59,10 +59,10 @@ class Timed(Station):
             )
             for direction in ("forward", "backward")
         )  # fmt: skip
-        return Rows(rows, tuple(Samples.of(each, SAMPLES, {}) for each in rows))
+        return RowsAnswer(rows, tuple(Samples.of(each, SAMPLES, {}) for each in rows))
 
 
-class Slow(Station):
+class Slow(FakeExecutor):
     """Answers with verdicts, each after a moment."""
 
     def answer(self, task, solution, case):
@@ -79,14 +79,14 @@ def solutions(folder: Path):
     return discover(folder / "contributors")
 
 
-def fleet(folder, command):
-    """Return two stations that share the job."""
+def cluster(folder, command):
+    """Return two executors that share the job."""
     chosen = solutions(folder)
     machine.harness_digest = lambda op: "0" * 12  # the true one takes most of a run's time
     digests = {each.name: pair for each, pair in machine.digests_of(chosen).items()}
     job = Job(command=command, device="cuda", solutions=tuple(chosen), tier="board")
     make = {"bench": lambda n: Timed(n, digests), "grade": lambda n: Slow(n, count=COUNT)}
-    return Fleet(job, [make[command](name) for name in "ab"])
+    return FakeCluster(job, [make[command](name) for name in "ab"])
 
 
 def bench(folder: Path, to_be_killed: bool = False) -> None:
@@ -94,7 +94,7 @@ def bench(folder: Path, to_be_killed: bool = False) -> None:
     global held
     held = to_be_killed
     paths.RESULTS = folder / "results"
-    for _ in benching.bench(fleet(folder, "bench"), Selection(), {}):
+    for _ in benching.bench(cluster(folder, "bench"), Selection(), {}):
         pass
 
 
@@ -102,7 +102,7 @@ def grade(folder: Path, to_be_killed: bool = False) -> None:
     """Grade both solutions, or go on with it."""
     global held
     held = to_be_killed
-    engines.chosen = lambda *_: fleet(folder, "grade")
+    engines.chosen = lambda *_: cluster(folder, "grade")
     words = ["grade", "--json", str(folder / "verdicts.json")]
     shared.chosen = lambda options: solutions(folder)
     cli.main(words)

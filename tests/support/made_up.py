@@ -59,17 +59,17 @@ def row(solution, run, case, track, direction, digest, draw):
 
 def results(folder, device, everyone, draw):
     """The records of one device."""
-    found = Results(folder / device.lower().replace(" ", "-"))
+    results = Results(folder / device.lower().replace(" ", "-"))
     digests = {each.name: each.digest for each in everyone}
     for number in range(RUNS):
         run = f"{number:012x}"
         versions = {"torch": "2.13.0", "triton": "3.7.1"}
         begun = Run(schema=SCHEMA, run=run, device="cuda", device_name=device, versions=versions,
                     absent={})  # fmt: skip
-        found.runs.append(begun)
-        found.names[run] = f"{FIRST + timedelta(days=7 * number):%Y%m%dT%H%M%S}Z-{run}.jsonl"
-        found.finished.add(run)
-        found.rows.extend(
+        results.runs.append(begun)
+        results.names[run] = f"{FIRST + timedelta(days=7 * number):%Y%m%dT%H%M%S}Z-{run}.jsonl"
+        results.finished.add(run)
+        results.rows.extend(
             row(each, run, f"sbhd-{64 << case}x2x32x128-bfloat16", track, way, digests[each.name],
                 draw)
             for each in everyone
@@ -77,7 +77,7 @@ def results(folder, device, everyone, draw):
             for case in range(0 if track == "core" else 9, cases if track == "core" else 11)
             for way in DIRECTIONS
         )  # fmt: skip
-    return found
+    return results
 
 
 def compiled(everyone):

@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from common.sandbox import contestants
+from common.sandbox import timed_callables
 from common.sandbox.clock import Clock
 from tests.support.rotations import rotation
 
@@ -21,17 +21,17 @@ def measured_on_gpu(slow, plain):
         return (lambda: function(x)), [x], torch.rand_like(x)
 
     ours = Clock(rotation([call(slow), call(slow)], False), False, {})
-    limits = {"copy": functools.partial(contestants.copy, 2 * MANY)}
+    limits = {"copy": functools.partial(timed_callables.copy, 2 * MANY)}
     eager = Clock(rotation([call(plain)], False), False, limits)
     host = {
-        "solution": ours.turn("solution", "host", ROUNDS),
-        "eager": eager.turn("solution", "host", ROUNDS),
+        "solution": ours.sampler("solution", "host", ROUNDS),
+        "eager": eager.sampler("solution", "host", ROUNDS),
     }
     gpu = {
-        "solution": ours.turn("solution", "gpu", ROUNDS),
-        "eager": eager.turn("solution", "gpu", ROUNDS),
-        "copy": eager.turn("copy", "gpu", ROUNDS),
+        "solution": ours.sampler("solution", "gpu", ROUNDS),
+        "eager": eager.sampler("solution", "gpu", ROUNDS),
+        "copy": eager.sampler("copy", "gpu", ROUNDS),
     }
     if ours.capture():
-        gpu["graph"] = ours.turn("graph", "gpu", ROUNDS)
+        gpu["graph"] = ours.sampler("graph", "gpu", ROUNDS)
     return {"gpu": gpu, "host": host}

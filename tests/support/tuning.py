@@ -77,12 +77,12 @@ class FakeClock:
     def __init__(self, times, stop=None):
         self.times, self.stop, self.calls = times, stop, []
 
-    def __call__(self, worker, laid, direction, choices):
+    def __call__(self, worker, staged, direction, choices):
         if len(self.calls) == self.stop:
             raise KeyboardInterrupt
         self.calls.append((direction, choices))
         # forward alone, as a clock would have it: nothing takes a gradient
-        call = laid.calls[0]
+        call = staged.calls[0]
         if direction == "forward":
             call = msgspec.structs.replace(call, differentiable=[])
         reply = worker.ask(wire.Lookups(call=call, choices=choices))

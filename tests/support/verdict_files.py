@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.stations import JOB
+from tests.support.executors import JOB
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ def wait_until(look: Callable[[], Found], longest: float = LONGEST) -> Found:
     The test asserts on it then, so that its failure shows what was there instead.
     """
     end = time.monotonic() + longest
-    while not (found := look()) and time.monotonic() < end:
+    while not (elapsed := look()) and time.monotonic() < end:
         time.sleep(STEP)
-    return found
+    return elapsed
 
 
 def waited_for(event: threading.Event) -> bool:

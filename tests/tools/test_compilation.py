@@ -13,7 +13,7 @@ import threading
 import pytest
 import torch
 
-from common import kept, ops, solutions
+from common import disk_cache, ops, solutions
 from common.commands import compile
 from common.grading import fork_server
 from common.records.lines import SCHEMA, Compiled
@@ -45,7 +45,7 @@ def rotate_half(x, *, interleaved=False):
 @pytest.fixture
 def ask(monkeypatch, tmp_path):
     """Return a function that compiles a file's kernels for targets, with an empty cache."""
-    for module in (kept, fork_server):
+    for module in (disk_cache, fork_server):
         monkeypatch.setattr(module, "CACHE", tmp_path / ".cache")
     folder = tmp_path / "someone"
     folder.mkdir()
@@ -101,7 +101,7 @@ def test_what_is_known_starts_no_process_and_what_left_the_cache_is_compiled_whe
 ):
     source = SOURCE.replace("WARPS", "4")
     (before,) = ask(source, [PLAIN], ["sm_90"])
-    shutil.rmtree(kept.CACHE / "kernels")
+    shutil.rmtree(disk_cache.CACHE / "kernels")
     with monkeypatch.context() as patch:
         patch.setattr(compilation, "ForkServer", lambda *_: pytest.fail("started"))
         assert ask(source, [PLAIN], ["sm_90"]) == [before]
@@ -129,7 +129,7 @@ def test_an_end_is_shown_and_not_kept(ask, line):
     dies = SOURCE.replace("    y = torch", f"    {line}\n    y = torch").replace("WARPS", "4")
     (end,) = ask(dies, [PLAIN], ["sm_90"])
     assert end.verdict == "CRASHED"
-    assert not list(kept.CACHE.glob("figures/*"))
+    assert not list(disk_cache.CACHE.glob("figures/*"))
 
 
 @pytest.mark.slow
@@ -198,7 +198,9 @@ def line(case="a", target="sm_90", kernel="k", registers=8):
 
 def test_cases_that_are_alike_stand_together_and_forms_of_a_kernel_apart():
     alike = compile._alike([line("a"), line("b"), line("c", registers=9)])
-    assert [[each[0].case for each in cases] for cases in alike.values()] == [["a", "b"], ["c"]]
+    assert [
+        [compiled_kernels[0].case for compiled_kernels in cases] for cases in alike.values()
+    ] == [["a", "b"], ["c"]]
     alike = compile._alike([line(), line(registers=9), line(target="gfx942", registers=7)])
     rows = [[(row.target, row.figures["registers"]) for row in cases[0]]
             for cases in alike.values()]  # fmt: skip

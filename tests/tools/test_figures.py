@@ -123,8 +123,8 @@ def names(lines):
 @pytest.mark.slow
 def test_each_kernel_is_read_as_alone(target):
     every = kernels(target)
-    together = figures.instructions([Path(each["cubin"]) for each in every], target)
-    alone = [figures.INSTRUCTION.findall(figures.assembly(each)) for each in every]
+    together = figures.instructions([Path(table["cubin"]) for table in every], target)
+    alone = [figures.INSTRUCTION.findall(figures.assembly(table)) for table in every]
     assert [names(each) for each in together] == [
         names(line for _, line in each if line != "NOP") for each in alone
     ]

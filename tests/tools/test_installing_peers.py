@@ -252,7 +252,7 @@ def test_bench_names_the_missing_peers_of_the_op_and_the_command(
 
 def test_bench_says_it_at_its_start(monkeypatch, capsys):
     ended = benching.Recorded(paths.RESULTS / "cpu" / "run.jsonl", 0)
-    monkeypatch.setattr(benching, "bench", lambda *_: (each for each in [ended]))
+    monkeypatch.setattr(benching, "bench", lambda *_: (recorded for recorded in [ended]))
     monkeypatch.setattr(solutions, "peers", lambda: ([], {"quack": "the package is missing"}))
     words = argparse.Namespace(
         op="masked_linear",

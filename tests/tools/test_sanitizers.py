@@ -12,7 +12,7 @@ import torch
 from common import cli
 from common.commands import options, sanitize
 from common.errors import UserError
-from common.sandbox.alone import smoke
+from common.sandbox.standalone import smoke
 from common.tools import sanitizers
 from common.tools.sanitizers import read
 from tests.support.processes import ends
@@ -119,7 +119,7 @@ def test_what_the_tools_count_decides(tool, tmp_path, says, code, clean, line, c
     lines = calls.read_text().splitlines()
     assert [each.split()[1] for each in lines] == list(sanitizers.TOOLS)
     names = " ".join(case.name for case in CASES)
-    ends = f"-m common.sandbox.alone.smoke {HOUSE.path} rotate_half {names}"
+    ends = f"-m common.sandbox.standalone.smoke {HOUSE.path} rotate_half {names}"
     assert all(each.endswith(ends) for each in lines)
     assert [("--padding" in each) for each in lines] == [True, False, False]
     assert (tmp_path / "settings").read_text().splitlines() == ["1 0"] * 3
@@ -189,7 +189,7 @@ def test_each_case_is_called_with_backward_or_says_why_not(tmp_path):
 
 
 # The modules of triton-viz that are used; each kernel gets a report at once.
-STAND_IN = {
+REFERENCE = {
     "__init__": """
         import types
 
@@ -211,8 +211,8 @@ STAND_IN = {
 
 
 @pytest.fixture
-def stand_in(tmp_path, monkeypatch):
-    for name, text in STAND_IN.items():
+def reference(tmp_path, monkeypatch):
+    for name, text in REFERENCE.items():
         path = tmp_path / "site" / "triton_viz" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
@@ -246,7 +246,7 @@ NOT_FOLLOWED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("said", [FOUND, NOT_FOLLOWED], ids=["found", "not followed"])
 def test_what_is_found_decides_and_what_cannot_be_followed_does_not(
-    stand_in, tmp_path, said, capsys
+    reference, tmp_path, said, capsys
 ):
     """Each case has a statement of its own."""
     alone = {(case.shape, case.dtype): case for case in SMOKE if not case.interleaved}
@@ -260,7 +260,7 @@ def test_what_is_found_decides_and_what_cannot_be_followed_does_not(
 
 
 @pytest.mark.slow
-def test_a_case_without_an_end_costs_itself_alone(stand_in, tmp_path):
+def test_a_case_without_an_end_costs_itself_alone(reference, tmp_path):
     text = first("while x.dtype == torch.float32: pass")
     path = written(tmp_path, text).path
     names = [CASES[0].name, "10x2x4x8-float16-reversed"]
@@ -270,7 +270,7 @@ def test_a_case_without_an_end_costs_itself_alone(stand_in, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_does_not_run_here_is_a_fault(stand_in, tmp_path):
+def test_what_does_not_run_here_is_a_fault(reference, tmp_path):
     (tmp_path / "site" / "triton_viz" / "__init__.py").write_text("import nowhere")
     with pytest.raises(UserError, match=r"does not run here: ModuleNotFoundError: .*nowhere"):
         sanitized(written(tmp_path, RIGHT), [sanitizers.SYMBOLIC])

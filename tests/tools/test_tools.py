@@ -23,8 +23,8 @@ def test_each_module_that_a_string_names_exists():
     missing = {pair for pair in found if importlib.util.find_spec(pair[1]) is None}
     assert not missing
     assert {module for path, module in found if path.startswith("tools/")} == {
-        "common.sandbox.alone.smoke",
-        "common.sandbox.alone.solo",
-        "common.sandbox.alone.symbolic",
+        "common.sandbox.standalone.smoke",
+        "common.sandbox.standalone.solo",
+        "common.sandbox.standalone.symbolic",
     }
     assert ("grading/fork_server.py", "common.sandbox.server") in found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.errors import UserError
-from common.grading.sweep import LIVES
+from common.grading.sweep import CRASH_LIMIT
 from tests.support.tuning import NOTHING, SOLUTION
 
 pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("as_on_a_gpu")
 def test_what_fails_is_skipped_and_counted(alice):
     """Among them more crashes than a graded solution has lives, and one that never ends."""
     space = (1, 100, 101, 102, 103, 104, 105, 106, 2)
-    assert LIVES < 4
+    assert CRASH_LIMIT < 4
     found, clock = alice.write(space).run(deadline=2.0)
     assert alice.blocks == {"turn": {80: 2, 512: 2}, "back": {80: 2, 512: 2}}
     assert len(clock.calls) == 4 * len(space)

@@ -27,7 +27,7 @@ Series = Mapping[str, Any]
 def _series(name: str, peer: bool, values: Sequence[Estimate | None]) -> Series:
     """Return one solution's values as JSON data."""
     bounds = {
-        bound: [each and float(f"{getattr(each, bound):.{DIGITS}g}") for each in values]
+        bound: [estimate and float(f"{getattr(estimate, bound):.{DIGITS}g}") for estimate in values]
         for bound in ("value", "low", "high")
     }
     return {"name": name, "peer": peer, **bounds}
@@ -125,7 +125,7 @@ def swept(plot: Plot | HostPlot) -> list[Chart]:
     return [
         Chart(
             f"{plot.title}: {strip.title}", "", "µs",
-            kinds := list(dict.fromkeys(k for each in strip.times.values() for k in each)),
+            kinds := list(dict.fromkeys(k for time in strip.times.values() for k in time)),
             [_series(name, name in plot.peers, [each.get(kind) for kind in kinds])
              for name, each in strip.times.items()],
         )

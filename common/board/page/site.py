@@ -13,8 +13,8 @@ from common import files
 from common.board import table
 from common.board.devices import Section, side_by_side
 from common.board.model import DEFAULT, GPUS
-from common.board.page import charts, drawing, sources
-from common.board.page.drawing import draw
+from common.board.page import charts, rendering, sources
+from common.board.page.rendering import draw
 from common.board.page.views import Point, Shown, Site, Standing, rankings
 from common.board.plots import sweeps
 from common.board.plots.overview import Panel, panels
@@ -52,9 +52,9 @@ def write(site: Site, folder: Path) -> Path:
         "page.html",
         styles=styles,
         scripts=scripts,
-        policy=drawing.policy(scripts, styles),
-        words=Markup(drawing.embedded({"ko": json.loads((HERE / WORDS).read_text())})),
-        parts=Markup(drawing.packed(parts)),
+        policy=rendering.policy(scripts, styles),
+        words=Markup(rendering.embedded({"ko": json.loads((HERE / WORDS).read_text())})),
+        parts=Markup(rendering.packed(parts)),
         first="overview" if site.mains else "missing",
         board=_board_name(*site.mains[0]) if site.mains else "missing",
         pair=_pair(site),
@@ -76,7 +76,7 @@ def _pair(site: Site) -> tuple[str, str]:
     Peers stand in for missing contributors; two empty names where no op has two solutions.
     """
     for _, track in site.mains:
-        entries = [each for each in track.entries if each.solution in site.names]
+        entries = [entry for entry in track.entries if entry.solution in site.names]
         if len(entries) > 1:
             one, other, *_ = sorted(entries, key=lambda entry: entry.peer)
             return one.solution, other.solution
@@ -90,7 +90,7 @@ def _files(site: Site) -> Iterator[Part]:
     files = site.files()
     for name, text in zip(files, sources.all_lines(files.values()), strict=True):
         yield f"file/{name}", text
-    for folder in dict.fromkeys(each.path.parent for each in site.solutions):
+    for folder in dict.fromkeys(solution.path.parent for solution in site.solutions):
         yield f"readme/{folder.name}", sources.readme(folder, site.names)
 
 
@@ -157,7 +157,7 @@ def _views(site: Site, swept: Mapping[str, Sweeps], charted: Collection[str]) ->
             of_op = [(name, chart.title) for name, chart in swept[shown.slug].items()
                      if name.split("/")[2] == section.op]  # fmt: skip
             place = f"{shown.slug}/{section.op}/{track.name}"
-            speeds = [each for each in SPEEDS if f"{each}/{place}" in charted]
+            speeds = [speed for speed in SPEEDS if f"{speed}/{place}" in charted]
             yield _board_name(shown, track), _board(site, shown, section, track, of_op, speeds)
     for solution in site.solutions:
         yield f"solution/{solution.name}", _solution(site, solution)
@@ -205,7 +205,7 @@ def _solution(site: Site, solution: Solution) -> str:
         "readme": (solution.path.parent / "README.md").is_file(),
         "source": sources.files(solution),
     }
-    stale = (each.shown.device.name for each in standings if each.stale)
+    stale = (standing.shown.device.name for standing in standings if standing.stale)
     return draw(
         "solution.html",
         site=site,
@@ -226,7 +226,7 @@ def _solution(site: Site, solution: Solution) -> str:
 
 
 def _by_device(standings: Sequence[Standing]) -> list[tuple[Shown, list[Standing]]]:
-    grouped = itertools.groupby(standings, lambda each: each.shown.slug)
+    grouped = itertools.groupby(standings, lambda standing: standing.shown.slug)
     return [(found[0].shown, found) for _, each in grouped if (found := list(each))]
 
 

@@ -15,8 +15,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from common.board.page.drawing import link
-from common.kept import Kept
+from common.board.page.rendering import link
+from common.disk_cache import DiskCache
 from common.printable import printable
 from common.solutions import Solution, source
 
@@ -33,20 +33,20 @@ def files(solution: Solution) -> dict[str, Path]:
     ['rope.py', 'kernels.py']
     """
     folder = solution.path.parent
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     waiting = [solution.path]
     while waiting:
         path = waiting.pop(0)
         name = path.relative_to(folder).as_posix()
-        if name not in found and (path == solution.path or path.is_file()):
-            found[name] = path
+        if name not in paths and (path == solution.path or path.is_file()):
+            paths[name] = path
             waiting += _helpers(path, folder)
-    return found
+    return paths
 
 
 def all_lines(paths: Iterable[Path]) -> list[Markup]:
     """Return `lines` of each file; of those that an earlier page had too, as it had them."""
-    kept = Kept("page", "sources", str)
+    kept = DiskCache("page", "sources", str)
     of = {path: _key(path) for path in paths}
     found = {key: kept.found.get(key) or lines(path) for path, key in of.items()}
     if found != kept.found:
@@ -123,14 +123,14 @@ def _helpers(path: Path, folder: Path) -> Iterator[Path]:
 @functools.lru_cache(maxsize=1000)
 def _imported(text: str) -> list[str]:
     """Return the names that the file imports; a helper's are asked for by each who imports it."""
-    found: list[str] = []
+    names: list[str] = []
     for node in ast.walk(_tree(text)):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             start = [node.module] if node.module else []
-            found += [*start, *(".".join([*start, alias.name]) for alias in node.names)]
-    return found
+            names += [*start, *(".".join([*start, alias.name]) for alias in node.names)]
+    return names
 
 
 def _kernel_lines(text: str) -> Iterator[int]:

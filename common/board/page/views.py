@@ -16,8 +16,17 @@ from common.board.devices import Device, Section, devices
 from common.board.model import DEFAULT, GPUS
 from common.board.modelled import Key
 from common.board.page import sources
-from common.board.ranking import Cell, Entry, Estimate, Pair, Track, combined, rank, ranked_times
-from common.board.table import About, Table, place
+from common.board.ranking import (
+    Cell,
+    Entry,
+    Estimate,
+    TimePair,
+    Track,
+    combined,
+    rank,
+    ranked_times,
+)
+from common.board.table import About, Table, op_order
 from common.records.lines import Compiled, Counted, Past, Record, Summary
 from common.records.runs import Results, moment
 from common.solutions import Solution
@@ -65,7 +74,7 @@ class Shown:
 
     def section(self, op: str) -> Section | None:
         """Return the op's section; None where it has no row."""
-        return next((each for each in self.sections if each.op == op), None)
+        return next((section for section in self.sections if section.op == op), None)
 
     def histories(self, track: Track) -> Histories:
         """Return the speeds of every solution of a track over all runs."""
@@ -137,37 +146,37 @@ class Site:
     ) -> Site:
         """Return the site of some records and of the solutions in this tree."""
         boards, everyone = list(boards), list(everyone)
-        about = {each.name: About(each.note, each.digest) for each in everyone}
+        about = {solution.name: About(solution.note, solution.digest) for solution in everyone}
         counts = modelled.latest(boards)
-        stand_ins = [modelled.stand_in(each) for each in boards]
+        stand_ins = [modelled.with_modelled_times(board) for board in boards]
         gpus = {each.path: gpu for each, gpu in stand_ins}
         found = devices([each for each, _ in stand_ins], about)
         shown = [Shown(device, gpus[device.results.path]) for device in found]
         known = {line.solution for each in shown for s in each.sections for line in s.rows}
         listed = sorted(
-            (each for each in everyone if not each.peer or each.name in known),
-            key=lambda each: (place(each.op), each.peer, each.name),
+            (solution for solution in everyone if not solution.peer or solution.name in known),
+            key=lambda each: (op_order(each.op), each.peer, each.name),
         )
         return cls(shown, listed, about, compilations, counts)
 
     @cached_property
     def ops(self) -> list[str]:
         """The ops that have a solution, in the order of boards."""
-        return list(dict.fromkeys(each.op for each in self.solutions))
+        return list(dict.fromkeys(solution.op for solution in self.solutions))
 
     @cached_property
     def names(self) -> list[str]:
         """Every solution's name."""
-        return [each.name for each in self.solutions]
+        return [solution.name for solution in self.solutions]
 
     @cached_property
     def hues(self) -> dict[str, int]:
         """The number of each solution's hue: its place among the op's contributors or peers."""
         places: Counter[tuple[str, bool]] = Counter()
         found = {}
-        for each in self.solutions:
-            found[each.name] = places[each.op, each.peer]
-            places[each.op, each.peer] += 1
+        for solution in self.solutions:
+            found[solution.name] = places[solution.op, solution.peer]
+            places[solution.op, solution.peer] += 1
         return found
 
     @cached_property
@@ -187,8 +196,8 @@ class Site:
 
     def first(self, op: str) -> tuple[Shown, Track] | None:
         """Return the op's main track on the first device that has it."""
-        found = ((shown, shown.section(op)) for shown in self.devices)
-        return next(((shown, each.tracks[0]) for shown, each in found if each), None)
+        shownses = ((shown, shown.section(op)) for shown in self.devices)
+        return next(((shown, each.tracks[0]) for shown, each in shownses if each), None)
 
     @cached_property
     def mains(self) -> list[tuple[Shown, Track]]:
@@ -201,14 +210,14 @@ class Site:
 
     @cached_property
     def _standings(self) -> dict[str, list[Standing]]:
-        found: dict[str, list[Standing]] = defaultdict(list)
+        standingses: dict[str, list[Standing]] = defaultdict(list)
         for shown in self.devices:
             for section in shown.sections:
                 for track in section.tracks:
                     for entry in track.entries:
                         standing = Standing(track, entry, self.about, shown.timed, shown=shown)
-                        found[entry.solution].append(standing)
-        return found
+                        standingses[entry.solution].append(standing)
+        return standingses
 
     def kernels(self, solution: Solution) -> list[Table]:
         """Return what compilers made of the solution's kernels."""
@@ -221,13 +230,13 @@ class Site:
 
     def work(self, solution: Solution) -> list[Table]:
         """Return the solution's counted work."""
-        counts = [each for each in self.counts.values() if each.solution == solution.name]
+        counts = [count for count in self.counts.values() if count.solution == solution.name]
         return modelled.work_tables(counts, self.about)
 
     def modelled(self, solution: Solution) -> list[tuple[Counted, float]]:
         """Return the solution's counted cases with the microseconds that the model gives them."""
-        counts = [each for each in self.counts.values() if each.solution == solution.name]
-        return [(each, modelled.time_of(each, GPUS[DEFAULT])) for each in counts if each.steps]
+        counts = [count for count in self.counts.values() if count.solution == solution.name]
+        return [(count, modelled.time_of(count, GPUS[DEFAULT])) for count in counts if count.steps]
 
     def files(self) -> dict[str, Path]:
         """Return every file that belongs to a solution, as `handle/path` in its folder."""
@@ -328,12 +337,12 @@ def histories(results: Results, track: Track) -> Histories:
     return {name: sorted(each, key=lambda point: point.when) for name, each in points.items()}
 
 
-def _times(row: Record | Past) -> Pair | None:
+def _times(row: Record | Past) -> TimePair | None:
     if row.verdict != "PASSED":
         return None
     if isinstance(row, Record):
-        found = ranked_times(row)
-        return (found["solution"], found["eager"]) if found else None
+        summaries = ranked_times(row)
+        return (summaries["solution"], summaries["eager"]) if summaries else None
     if row.time is None or row.eager is None:
         return None
     return row.time, Summary(row.eager, row.eager, row.eager)

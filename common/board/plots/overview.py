@@ -64,8 +64,8 @@ def draw(results: Results, about: Mapping[str, About], folder: Path) -> Path | N
 
 def panels(tracks: Sequence[Track]) -> list[Panel]:
     """Return a panel for each track in which a solution is ranked."""
-    found = [Panel(track.op, track.name, _best(track)) for track in tracks]
-    return [panel for panel in found if panel.entries]
+    panels = [Panel(track.op, track.name, _best(track)) for track in tracks]
+    return [panel for panel in panels if panel.entries]
 
 
 def picture(drawn: Sequence[Panel], device: str) -> str:
@@ -93,17 +93,17 @@ def picture(drawn: Sequence[Panel], device: str) -> str:
 
 def _best(track: Track) -> tuple[Entry, ...]:
     """Return each folder's best entry; the track's own order is by speed."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for entry in track.entries:
         if entry.score:
-            found.setdefault(entry.solution.partition("/")[0], entry)
-    return tuple(found.values())[:BARS]
+            entries.setdefault(entry.solution.partition("/")[0], entry)
+    return tuple(entries.values())[:BARS]
 
 
 def _columns(drawn: Sequence[Panel]) -> tuple[Sequence[Panel], Sequence[Panel]]:
     """Split the panels where the higher of the two columns is lowest."""
     splits = [(drawn[:place], drawn[place:]) for place in range(1, len(drawn) + 1)]
-    heights = [max(sum(each.height for each in column) for column in pair) for pair in splits]
+    heights = [max(sum(panel.height for panel in column) for column in pair) for pair in splits]
     return splits[heights.index(min(heights))]
 
 

@@ -86,8 +86,8 @@ SWEEPS = (
 
 def _over_rows(rows: Iterable[Record]) -> Iterator[Sweep]:
     """Yield the sweep of each op whose cases of the tier `plot` have a shape."""
-    cases = [each for each in rows if each.tier == "plot" and "shape" in each.params]
-    for op, params in {each.op: each.params for each in cases}.items():
+    cases = [row for row in rows if row.tier == "plot" and "shape" in row.params]
+    for op, params in {row.op: row.params for row in cases}.items():
         dtype, width = params["dtype"], params["shape"][-1]
         yield Sweep(
             f"{op}-rows", op, f"{op}: time over the number of rows",

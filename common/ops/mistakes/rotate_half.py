@@ -10,10 +10,10 @@ from common.ops.mistakes._changes import of_upstream, with_arguments, with_gradi
 from common.ops.rotate_half import reference
 from common.spec import Reference
 
-Pair = tuple[torch.Tensor, torch.Tensor]
+HalfPair = tuple[torch.Tensor, torch.Tensor]
 
 
-def of_pairs(change: Callable[[torch.Tensor, torch.Tensor], Pair]) -> Reference:
+def of_pairs(change: Callable[[torch.Tensor, torch.Tensor], HalfPair]) -> Reference:
     """Return a `rotate_half` that makes of each pair `(x1, x2)` what `change` does."""
 
     def changed(x: torch.Tensor, interleaved: bool = False) -> torch.Tensor:

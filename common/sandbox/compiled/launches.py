@@ -10,8 +10,8 @@ from triton import knobs
 
 from common.sandbox.compiled import target
 from common.sandbox.failures import judge
-from common.sandbox.hollow import Hollow, board_case, true_call
 from common.sandbox.session import Session
+from common.sandbox.shape_only import ShapeOnlyMode, board_case, true_call
 from common.wire import Reply
 
 SEED = 0
@@ -33,11 +33,11 @@ def launches(session: Session, name: str, case: str) -> Reply:
     """
     assert session.op is not None and session.function is not None
     target.install(name)
-    found: dict[str, Reply] = {}
+    replies: dict[str, Reply] = {}
 
     def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:
         files = {path.rpartition(".")[2]: path for path in metadata_group.values()}
-        found[metadata["hash"]] = {
+        replies[metadata["hash"]] = {
             "hash": metadata["hash"], "name": src.name, "files": files, "direction": directions[-1],
         }  # fmt: skip
 
@@ -48,13 +48,13 @@ def launches(session: Session, name: str, case: str) -> Reply:
         reply: Reply = {}
     except Exception as error:
         reply = judge(error)
-    return {"kernels": list(found.values()), "stopped": reply}
+    return {"kernels": list(replies.values()), "stopped": reply}
 
 
 def _call(session: Session, case: str, between: Callable[[], None]) -> None:
     """Call forward, `between`, and backward on tensors of which the large ones hold nothing."""
     call = true_call(session, board_case(session, case), SEED)
-    with Hollow(call.small):
+    with ShapeOnlyMode(call.small):
         output = call.forward()
         if isinstance(output, torch.Tensor) and output.requires_grad:
             between()

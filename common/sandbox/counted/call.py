@@ -23,19 +23,19 @@ from triton.runtime.interpreter import InterpreterBuilder
 from common.sandbox.counted.sample import MORE_PROGRAMS, PROGRAMS, Loops, between, drawn, nearest
 from common.sandbox.counted.traffic import Program, Sample, Traffic, WritesIntegers, total, work_of
 from common.sandbox.failures import judge
-from common.sandbox.hollow import (
+from common.sandbox.interpreter.bounds import WATCH, Launch, begin_launch
+from common.sandbox.interpreter.language import annotated
+from common.sandbox.interpreter.wrap import wrapped
+from common.sandbox.session import Session
+from common.sandbox.shape_only import (
     PRODUCTS,
     SMALL,
-    Hollow,
+    ShapeOnlyMode,
     board_case,
     tensors_of,
     true_call,
     written_by,
 )
-from common.sandbox.interpreter.bounds import WATCH, Launch, begin_launch
-from common.sandbox.interpreter.language import annotated
-from common.sandbox.interpreter.wrap import wrapped
-from common.sandbox.session import Session
 from common.spec import Case
 from common.wire import Reply
 
@@ -86,11 +86,11 @@ SCATTERS = {
 """Operators that write as many elements of their first argument as they are given."""
 
 
-class Operators(Hollow):
+class Operators(ShapeOnlyMode):
     """Counts every operator that runs inside of it."""
 
     def __init__(self, add: Callable[[Reply], None], small: int = SMALL) -> None:
-        """Begin without an operator; `add` takes the work of each, as JSON. See `Hollow`."""
+        """Begin without an operator; `add` takes the work of each, as JSON. See `ShapeOnlyMode`."""
         super().__init__(small)
         self._add = add
 
@@ -105,13 +105,15 @@ def _work(
     func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], outputs: Any, result: Any
 ) -> Reply:
     packet = func._overloadpacket
-    written = sum({_place(each): _bytes(each) for each in outputs}.values())
+    written = sum({_place(output): _bytes(output) for output in outputs}.values())
     changed = {*map(id, written_by(func, args, kwargs))}
     read = {_place(t): _bytes(t) for t in inputs if not (id(t) in changed and _replaces(packet))}
     if packet in GATHERS:
         read[_place(inputs[0])] = min(written, _bytes(inputs[0]))
     if packet in SCATTERS:
-        given = max((_bytes(each) for each in inputs[1:] if each.is_floating_point()), default=0)
+        given = max(
+            (_bytes(tensor) for tensor in inputs[1:] if tensor.is_floating_point()), default=0
+        )
         read.pop(_place(inputs[0]), None)
         written = min(written, given or written)
     count = PRODUCTS.get(packet)
@@ -146,13 +148,13 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 def _is_plain(tensors: list[torch.Tensor]) -> bool:
     """Return whether all tensors have one shape and lie whole in memory, in the same order."""
-    several = [each for each in tensors if each.dim()]
+    several = [tensor for tensor in tensors if tensor.dim()]
     first = several[0] if several else None
     return all(
-        each.shape == first.shape  # type: ignore[union-attr]
-        and each.stride() == first.stride()  # type: ignore[union-attr]
-        and torch.ops.aten.is_non_overlapping_and_dense(each)
-        for each in several
+        tensor.shape == first.shape  # type: ignore[union-attr]
+        and tensor.stride() == first.stride()  # type: ignore[union-attr]
+        and torch.ops.aten.is_non_overlapping_and_dense(tensor)
+        for tensor in several
     )
 
 

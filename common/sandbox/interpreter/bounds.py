@@ -23,11 +23,12 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from common.sandbox.interpreter import spans, tape, together
+from common.sandbox.interpreter import recorded_trace, spans, vectorized
 from common.sandbox.interpreter.conflicts import ATOMIC, READS, WRITES, Access
+from common.sandbox.interpreter.fault_replay import AccessLog as AccessLog
+from common.sandbox.interpreter.fault_replay import FaultReplay
 from common.sandbox.interpreter.language import annotated
-from common.sandbox.interpreter.second_look import AccessLog as AccessLog
-from common.sandbox.interpreter.second_look import SecondLook
+from common.sandbox.interpreter.recorded_trace import TracedProgram
 from common.sandbox.interpreter.spans import (
     Method,
     Span,
@@ -39,7 +40,6 @@ from common.sandbox.interpreter.spans import (
     spans_of,
     width_of,
 )
-from common.sandbox.interpreter.tape import Program
 from common.sandbox.interpreter.wrap import wrap
 
 SHOWN = 6
@@ -62,9 +62,9 @@ class Launch(NamedTuple):
     """Returns the memory that it may touch through addresses which it loaded."""
     patched: set[Any]
     """The functions whose language Triton has patched in this launch."""
-    tape: tape.Tape | SecondLook
+    trace: recorded_trace.RecordedTrace | FaultReplay
     """The operations of one program, which the others replay."""
-    program: Program | None = None
+    program: TracedProgram | None = None
     """What runs its programs, if one of them can run once more."""
 
     def holds(self, addresses: np.ndarray, width: int) -> bool:
@@ -125,8 +125,8 @@ class Watch:
     log: AccessLog = field(default_factory=AccessLog)
     observer: Observer | None = None
     """What is told of each access, if anything."""
-    tapes: tape.Tapes = field(default_factory=tape.Tapes)
-    """The tapes of earlier launches."""
+    traces: recorded_trace.TraceCache = field(default_factory=recorded_trace.TraceCache)
+    """The traces of earlier launches."""
 
     def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> AccessLog:
         """Begin a graded call with these arguments; return the log that it fills."""
@@ -151,9 +151,9 @@ class Watch:
             outside &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
         if outside.any():
             address = int(addresses[outside].flat[0])
-            if self.launch.tape.replaying:  # the kernel's Python comes to it again, and says where
+            if self.launch.trace.replaying:  # the kernel's Python comes to it again, and says where
                 self.log.add("")
-                raise tape.Left(address)
+                raise recorded_trace.LeftTrace(address)
             origins, wrapped = self._comes_of(address, pointers, mask)
             spans = tuple(span for span in spans if span.name in origins) or spans
             fault = self.launch.outside(Access.now(verb), address, width, spans, wrapped)
@@ -171,8 +171,8 @@ class Watch:
         assert launch
         if not launch.program or spans.is_loaded(pointers):
             return (), ""
-        look = SecondLook(launch.program.arguments)
-        self.launch = launch._replace(tape=look)
+        look = FaultReplay(launch.program.arguments)
+        self.launch = launch._replace(trace=look)
         try:
             found = look.finds(launch.program.again, address)
         finally:
@@ -203,8 +203,8 @@ class Watch:
         programs = np.stack(np.unravel_index(places, sizes), axis=1)
         if self.backwards:
             programs = np.array(sizes) - 1 - programs
-        assert isinstance(self.launch.tape, tape.Tape)
-        return together.play(self.launch.tape, programs, self.within)
+        assert isinstance(self.launch.trace, recorded_trace.RecordedTrace)
+        return vectorized.play(self.launch.trace, programs, self.within)
 
     def access(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
@@ -222,7 +222,7 @@ def watch_memory() -> None:
     spans.track()
     _watch_accesses()
     _watch_launches()
-    tape.install(_recorded)
+    recorded_trace.install(_recorded)
 
 
 def _watch_accesses() -> None:
@@ -257,9 +257,9 @@ def _recorded(method: Callable[..., Any], effect: bool) -> Callable[..., Any]:
     @functools.wraps(method)
     def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
         launch = WATCH.launch
-        if launch is None or not launch.tape.listening:
+        if launch is None or not launch.trace.listening:
             return method(self, *args, **kwargs)
-        return launch.tape.call(method, effect, (self, *args), kwargs)
+        return launch.trace.call(method, effect, (self, *args), kwargs)
 
     return operation
 
@@ -279,17 +279,17 @@ def _launch(run: Callable[..., None], executor: Any, *args: Any, **options: Any)
         # as on a GPU: the interpreter would hand over tensors in the place of numbers
         grid = executor.grid
         executor.grid = tuple(grid(arguments) if callable(grid) else grid)
-        key = tape.key_of(executor.fn, arguments, executor.constexprs)
+        key = recorded_trace.key_of(executor.fn, arguments, executor.constexprs)
         if not WATCH.observer:  # the line of an access is known while the kernel's own Python runs
-            taken = WATCH.tapes.take(key)
-            executor.fn = program = Program(executor.fn, taken, key is not None, WATCH.rest)
-            launch = launch._replace(tape=taken, program=program)
+            taken = WATCH.traces.take(key)
+            executor.fn = program = TracedProgram(executor.fn, taken, key is not None, WATCH.rest)
+            launch = launch._replace(trace=taken, program=program)
         WATCH.launch = launch
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn of a NaN either
                 run(executor, **annotated(executor.fn, arguments))
-            if isinstance(launch.tape, tape.Tape):
-                WATCH.tapes.keep(key, launch.tape)
+            if isinstance(launch.trace, recorded_trace.RecordedTrace):
+                WATCH.traces.keep(key, launch.trace)
         finally:
             if WATCH.launch is not launch:
                 WATCH.log.add("the kernel replaced what its launch may touch")
@@ -312,7 +312,7 @@ def begin_launch(
     }
     if WATCH.observer:
         WATCH.observer.begin_launch(spans)
-    return arguments, Launch(spans, integers, live, set(), tape.Tape())
+    return arguments, Launch(spans, integers, live, set(), recorded_trace.RecordedTrace())
 
 
 def _set_program(method: Callable[..., None], builder: Any, *program: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
-from common.sandbox.interpreter.second_look import kernel_line
+from common.sandbox.interpreter.fault_replay import kernel_line
 from common.sandbox.interpreter.spans import Span, active, element, width_of
 
 READS, WRITES, ATOMIC = "reads", "writes", "updates"

@@ -107,7 +107,7 @@ def joined(both: bool, *operands: Callable[[], Any]) -> Any:
     if len(tensors) < 2:
         return tensors[0] if tensors else value
     join = operator.and_ if both else operator.or_
-    return functools.reduce(join, (each.to(tl.int1) for each in tensors))
+    return functools.reduce(join, (tensor.to(tl.int1) for tensor in tensors))
 
 
 def negated(operand: Any) -> Any:

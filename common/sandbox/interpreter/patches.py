@@ -125,7 +125,7 @@ def _cast(
         return TensorHandle(to_bfloat16(values), tl.bfloat16)
     # a comparison of int32 gives a handle of int32 that holds booleans
     if src.dtype.scalar == dst_type.scalar and src.data.dtype != np.bool_:
-        return TensorHandle(src.data, src.dtype)  # a tape takes each result for a new handle
+        return TensorHandle(src.data, src.dtype)  # a trace takes each result for a new handle
     return method(builder, src, dst_type, *rounding)
 
 
@@ -322,7 +322,7 @@ def _computed(
     if symbol not in SYMBOLS:
         name = symbol.replace("__nv_", "libdevice.")
         raise NotImplementedError(f"the interpreter cannot run {name}")
-    result = SYMBOLS[symbol](*(each.data for each in operands))
+    result = SYMBOLS[symbol](*(operand.data for operand in operands))
     return TensorHandle(result.astype(interpreter._get_np_dtype(kind)), kind.scalar)
 
 

@@ -77,13 +77,15 @@ def spans_of(name: str, argument: Any, inputs: Sequence[Span]) -> Iterator[Span]
     elif hasattr(argument, "data_ptr"):  # an object of the solution's own making
         pointer = argument.data_ptr()
         of_tensors = alive((), inputs)
-        yield from (each._replace(name=name) for each in of_tensors if each.holds(pointer, pointer))
+        yield from (
+            tensor._replace(name=name) for tensor in of_tensors if tensor.holds(pointer, pointer)
+        )
 
 
 def alive(spans: Sequence[Span], inputs: Sequence[Span]) -> tuple[Span, ...]:
     """Return a launch's own spans, and those of every tensor that is alive."""
     tensors = live_tensors()
-    live = (span for each in tensors for span in spans_of("a live tensor", each, inputs))
+    live = (span for tensor in tensors for span in spans_of("a live tensor", tensor, inputs))
     return tuple({*spans, *live})
 
 
@@ -115,9 +117,13 @@ def is_loaded(pointers: TensorHandle) -> bool:
 
 def live_tensors() -> Iterator[torch.Tensor]:
     """Yield the dense tensors in this process's memory that are alive."""
-    for each in _live_objects():
-        if type(each) in _PLAIN and each.device.type == "cpu" and each.layout is torch.strided:
-            yield each
+    for instance in _live_objects():
+        if (
+            type(instance) in _PLAIN
+            and instance.device.type == "cpu"
+            and instance.layout is torch.strided
+        ):
+            yield instance
 
 
 def track() -> None:
@@ -192,8 +198,8 @@ def active(pointers: TensorHandle, mask: np.ndarray | None) -> np.ndarray:
     shape = np.broadcast_shapes(addresses.shape, mask.shape)
     # of a scalar and a block the interpreter makes a mask of integers, which would be indices
     lanes = np.broadcast_to(mask.astype(bool, copy=False), shape)
-    found: np.ndarray = np.broadcast_to(addresses, shape)[lanes]
-    return found
+    array: np.ndarray = np.broadcast_to(addresses, shape)[lanes]
+    return array
 
 
 def width_of(pointers: TensorHandle) -> int:

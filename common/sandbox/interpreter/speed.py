@@ -41,7 +41,9 @@ def _once_a_launch(patch: Callable[[Any], Any], fn: Any) -> Any:
 @functools.cache
 def _builtins_of(owner: Any) -> list[tuple[str, Any]]:
     """Return a module's or a class's builtins, before they were patched, by name."""
-    return [each for each in inspect.getmembers(owner) if tl.core.is_builtin(each[1])]
+    return [
+        getmember for getmember in inspect.getmembers(owner) if tl.core.is_builtin(getmember[1])
+    ]
 
 
 def _patch_builtin(owner: Any, builder: Any, scope: Any) -> None:

@@ -65,9 +65,9 @@ def test_infinities_and_nan_are_not_numbers_and_zeros_are_exact():
     cos, sin = both(angles, angles)
     assert (cos == 1).all() and (sin == 0).all()
     odd = torch.tensor([torch.inf, -torch.inf, torch.nan])
-    for each in (odd, odd[2:]):  # with the first two a program leaves the polynomials
-        angles[: len(each)] = each
+    for tensor in (odd, odd[2:]):  # with the first two a program leaves the polynomials
+        angles[: len(tensor)] = tensor
         cos, sin = both(angles, angles)
-        assert cos[: len(each)].isnan().all() and sin[: len(each)].isnan().all()
-        assert (cos[len(each) :] == 1).all() and (sin[len(each) :] == 0).all()
+        assert cos[: len(tensor)].isnan().all() and sin[: len(tensor)].isnan().all()
+        assert (cos[len(tensor) :] == 1).all() and (sin[len(tensor) :] == 0).all()
         angles.zero_()

@@ -77,7 +77,9 @@ def tensors():
 
 def values(arguments):
     """Return a launch's arguments, addresses in the place of tensors, less the two constants."""
-    return [each.data_ptr() if hasattr(each, "data_ptr") else each for each in arguments][:-2]
+    return [
+        argument.data_ptr() if hasattr(argument, "data_ptr") else argument for argument in arguments
+    ][:-2]
 
 
 def test_a_planned_launch_has_the_arguments_of_an_ordinary_one(noted):

@@ -26,7 +26,7 @@ class Noted:
 
     def launch(self, tensors):
         self.launches.append(
-            ("ordinary", [each if each is None else _place(each) for each in tensors])
+            ("ordinary", [tensor if tensor is None else _place(tensor) for tensor in tensors])
         )
 
     def prepare(self, tensors):
@@ -158,7 +158,7 @@ def test_launches_that_are_watched_or_unknown_are_ordinary(launches, monkeypatch
 
 
 def _layouts(*tensors):
-    return tuple((each.shape, None, each.dtype, True) for each in tensors)
+    return tuple((tensor.shape, None, tensor.dtype, True) for tensor in tensors)
 
 
 def test_another_device_and_stream_are_others(launches, monkeypatch):

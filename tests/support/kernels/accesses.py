@@ -229,7 +229,7 @@ def table(x):
     return torch.tensor([x.data_ptr()])
 
 
-def beside(way):
+def concurrent(way):
     """Store through `out` behind the end of `x`."""
     x, out = torch.zeros(N), torch.zeros(N)
     store_beside[(1,)](x, out, (x.data_ptr() - out.data_ptr()) // 4 + N, N, way)
@@ -306,7 +306,7 @@ def main() -> None:
     seen = {name: fault_of(launch, x, out, known={"x": x}) for name, launch in LAUNCHES.items()}
     for way, launch in THROUGH.items():
         seen[f"through {way}"] = fault_of(launch, torch.randn(N), torch.zeros(N), known={})
-    for launch, ways in ((beside, BESIDE), (wrapping, WRAPPED)):
+    for launch, ways in ((concurrent, BESIDE), (wrapping, WRAPPED)):
         seen |= {f"store by {way}": fault_of(launch, way, known={}) for way in ways}
     print(json.dumps(seen))
 

@@ -34,11 +34,11 @@ def masks(tokens: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     drawn = torch.rand(tokens, generator=generator)
     place = torch.arange(tokens)
-    found = {f"{share:g} of all": drawn < share for share in (0, 0.02, 0.5, 1)}
-    found["one span"] = (place >= 70) & (place < 201)
-    found["whole tiles"] = place < 128
-    found["nine spans"] = place % 33 < 11
-    return found
+    masks = {f"{share:g} of all": drawn < share for share in (0, 0.02, 0.5, 1)}
+    masks["one span"] = (place >= 70) & (place < 201)
+    masks["whole tiles"] = place < 128
+    masks["nine spans"] = place % 33 < 11
+    return masks
 
 
 def weights(shapes: list[tuple[int, int]], dtype: torch.dtype) -> list[torch.Tensor]:
@@ -50,9 +50,9 @@ def errors(op, solution, x, others, mask) -> dict[str, float]:
     got, truth = ([t.detach().clone().requires_grad_() for t in (x, *others)] for _ in range(2))
     wide = [t.double().detach().requires_grad_() for t in truth]
     output, expected = solution(*got, mask), op.reference(*wide, mask)
-    upstream = torch.randn_like(output)
-    output.backward(upstream)
-    expected.backward(upstream.double())
+    grad_output = torch.randn_like(output)
+    output.backward(grad_output)
+    expected.backward(grad_output.double())
     pairs = {"output": (output, expected)}
     pairs |= {
         name: (a.grad, b.grad) for name, a, b in zip(op.OP.differentiable, got, wide, strict=True)
@@ -293,7 +293,7 @@ def planned() -> dict[str, bool]:
             with mock.patch.object(launch, "watched", return_value=True):
                 results = [results_of(solution, (x, *others), mask)]
             results += [results_of(solution, (x, *others), mask) for _ in range(3)]
-            same = (all(map(torch.equal, results[0], each)) for each in results)
+            same = (all(map(torch.equal, results[0], tensors)) for tensors in results)
             found[f"{op.OP.name} {tokens}"] = all(same)
     return found
 

@@ -1,4 +1,4 @@
-"""Launches of many programs, `live`, `taped` or `together`: prints what each wrote, how often
+"""Launches of many programs, `live`, `recorded` or `together`: prints what each wrote, how often
 Python ran, and whether all programs but the first ran at once; `again`: how often Python runs in a
 launch like an earlier one.
 
@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from common.sandbox.interpreter import bounds, patches, tape
+from common.sandbox.interpreter import bounds, patches, recorded_trace
 
 PYTHON: list[int] = []
 TOGETHER: list[bool] = []
@@ -125,7 +125,7 @@ def assumed(x, out, n, B: tl.constexpr):
 
 
 def _pretend():
-    bounds.WATCH.launch.tape.replaying = True
+    bounds.WATCH.launch.trace.replaying = True
 
 
 @triton.jit
@@ -208,7 +208,7 @@ def launched(kernel, backwards):
     out, _, x = torch.zeros(3, N * B)  # in one storage, so that a fault names the same neighbour
     x.normal_()
     log = bounds.WATCH.begin_call({"x": x, "out": out}, backwards)
-    bounds.WATCH.tapes = tape.Tapes()
+    bounds.WATCH.traces = recorded_trace.TraceCache()
     PYTHON.clear()
     TOGETHER.clear()
     try:
@@ -311,7 +311,9 @@ def main(how: str) -> None:
         print(json.dumps({"launches": again(), "failing": failing()}))
         return
     if how == "live":
-        tape.Program.__call__ = lambda self, **arguments: self._function(**arguments)
+        recorded_trace.TracedProgram.__call__ = lambda self, **arguments: self._function(
+            **arguments
+        )
     if how == "together":
         bounds.Watch.rest = lambda *what: TOGETHER.append(rest(*what)) or TOGETHER[-1]
     else:

@@ -1,0 +1,160 @@
+"""The steps of a long command: a bar on a terminal, elsewhere a line every half a minute."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+
+PERIOD = 30.0
+"""Seconds between two lines where stderr is no terminal."""
+
+
+class Progress:
+    """The steps that are done, how many there are, and the time left; a context manager."""
+
+    def __init__(self, unit: str, total: int, now: Callable[[], float] = time.monotonic) -> None:
+        """Start the clock.
+
+        Args:
+            unit: The name of the steps, such as `rows`.
+            total: The number of steps.
+            now: A clock in seconds.
+        """
+        self._unit, self._total, self._doing = unit, total, "starting"
+        self._done = self._kept = 0
+        self._verdicts: Counter[str] = Counter()
+        self.busy: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        """Returns the devices at work, and all; they are said where there are several."""
+        self._bars = _bars(now)
+        self._bars.add_task(unit, total=total)
+        (self._task,) = self._bars.tasks
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._print_lines, daemon=True)
+
+    def __enter__(self) -> Progress:
+        """Show the bar, or start to print lines."""
+        self._bars.start()
+        if self._bars.disable:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop showing; a bar that is full goes by what was counted, not by the last step."""
+        self._end.set()
+        if self._done == self._total:
+            self._bars.update(self._task.id, description=self._unit)
+        self._bars.stop()
+
+    def done(self, text: str, kept: bool = False, verdicts: Iterable[str] = ()) -> None:
+        """Count a step.
+
+        Args:
+            text: The name of the step.
+            kept: Whether an earlier run did it, which says nothing of the time left.
+            verdicts: The verdicts that it came to.
+        """
+        self._done += 1
+        self._kept += kept
+        self._verdicts.update(verdicts)
+        self._doing = text
+        shown = ", ".join([text, *self._state()])
+        self._bars.update(self._task.id, advance=1, description=shown)
+
+    def doing(self, text: str) -> None:
+        """Say what is being done once all steps are."""
+        self._doing = text
+        self._bars.update(self._task.id, description=text)
+
+    def skip(self, steps: int) -> None:
+        """Take steps that are left out off the total, as far as they are still to do."""
+        self.total(max(self._total - steps, self._done))
+
+    def say(self, line: str) -> None:
+        """Print a line on stderr, above the bar."""
+        self._bars.console.print(line, markup=False, highlight=False, soft_wrap=self._bars.disable)
+
+    def total(self, steps: int) -> None:
+        """Set the number of steps, once it is known."""
+        self._total = steps
+        self._bars.update(self._task.id, total=steps)
+
+    def line(self) -> str:
+        """Return the state in a line.
+
+        Example: `study: 42 of 362 rows, 1 min 10 s, about 9 min left (house/rope thd-64x16384)`,
+        and behind the time left, where they are known, `0.60 rows/s`, `40 PASSED`, `2 CRASHED` and
+        `3 of 4 devices busy`.
+        """
+        took, measured = self._task.elapsed or 0.0, self._done - self._kept
+        rest = self._total - self._done  # of what follows the last step nothing is known
+        left = took / measured * rest if measured and rest else None
+        about = [] if left is None else [f"about {duration(left)} left"]
+        counted = f"{self._done} of {self._total} {self._unit}"
+        words = [counted, duration(took, exact=True), *about, *self._state()]
+        return f"study: {', '.join(words)} ({self._doing})"
+
+    def _state(self) -> list[str]:
+        """Return the rate, the verdicts and the busy devices in words, as far as they are known."""
+        took, measured = self._task.elapsed, self._done - self._kept
+        rate = [f"{measured / took:.2f} {self._unit}/s"] if self._verdicts and took else []
+        verdicts = [f"{count} {verdict}" for verdict, count in self._verdicts.most_common()]
+        busy, all_of_them = self.busy()
+        devices = [f"{busy} of {all_of_them} devices busy"] * (all_of_them > 1)
+        return [*rate, *verdicts, *devices]
+
+    def _print_lines(self) -> None:
+        while not self._end.wait(PERIOD):
+            print(self.line(), file=sys.stderr, flush=True)
+
+
+def _bars(now: Callable[[], float]) -> RichProgress:
+    """Return progress bars for stderr by a clock in seconds, hidden if stderr is no terminal.
+
+    Lines printed on the bars' console stand above them, and so does what is printed on a terminal.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import (
+        Progress as RichProgress,
+    )
+    from rich.table import Column
+
+    console = Console(stderr=True)
+    # of all columns the description gives way on a narrow terminal
+    bar = 10 if console.width < 120 else 40
+    rest = max(console.width - bar - 32, 10)
+    described = Column(no_wrap=True, overflow="ellipsis", max_width=rest)
+    return RichProgress(
+        TextColumn("{task.description}", table_column=described),
+        BarColumn(bar_width=bar),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        console=console,
+        disable=not console.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),  # else a file would lose its lines to the terminal
+        speed_estimate_period=600,
+        get_time=now,
+    )
+
+
+def duration(seconds: float, exact: bool = False) -> str:
+    """Return seconds in words: `40 s`, `9 min`, or `9 min 20 s` if that is to be exact."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    return f"{minutes} min {rest} s" if exact else f"{round(seconds / 60)} min"

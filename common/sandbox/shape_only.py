@@ -1,0 +1,189 @@
+"""Calls at a case's true shape without the memory and the arithmetic of its floating tensors.
+
+What a call launches and moves depends on shapes, strides, alignment, integers, such as the count
+that a mask gives, and small tensors, such as angles that a solution compares. So integers, booleans
+and small results are computed; a large floating result is memory that nothing has touched, which an
+operating system does not provide before that.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils.flop_counter import flop_registry
+
+from common.ops._draw import draw
+from common.sandbox import contract
+from common.sandbox.graphs import Mode
+from common.sandbox.session import Session
+from common.spec import Case, Op
+
+aten = torch.ops.aten
+SMALL = 1 << 20
+"""Elements of a tensor that is small enough to compute with in any call."""
+NOTHING = {
+    aten.empty, aten.empty_strided, aten.empty_like, aten.new_empty, aten.new_empty_strided,
+    aten.detach, aten.lift_fresh, aten.alias, aten._local_scalar_dense, aten.is_same_size,
+    aten.set_, aten.resize_,
+}  # fmt: skip
+"""Operators that move nothing."""
+
+
+def _grouped_product(a: Any, b: Any, *rest: Any, **named: Any) -> int:
+    """Return the FLOPs of `_grouped_mm`, each group of whose rows has a factor of its own."""
+    return 2 * int(a.numel()) * int(b.shape[-1])
+
+
+PRODUCTS = {**flop_registry, aten._grouped_mm: _grouped_product}
+"""The FLOPs of operators that multiply, which are never computed."""
+
+
+class ShapeOnlyMode(Mode):
+    """Return untouched memory in place of large floating results."""
+
+    def __init__(self, small: int = SMALL) -> None:
+        """Compute with tensors of at most so many elements."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._small = small
+
+    def __torch_dispatch__(  # noqa: D105
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.is_view or func._overloadpacket in NOTHING:
+            return func(*args, **kwargs)
+        inputs = list(tensors_of((args, kwargs)))
+        result = _result(func, args, kwargs, inputs, self._small)
+        self.ran(func, args, kwargs, inputs, result)
+        return result
+
+    def ran(
+        self, func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], result: Any
+    ) -> None:
+        """Take note of an operator that moves or computes something."""
+
+
+def tensors_of(values: Any) -> Iterator[torch.Tensor]:
+    """Return the tensors of nested arguments or results."""
+    yield from (each for each in tree_flatten(values)[0] if isinstance(each, torch.Tensor))
+
+
+def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], small: int) -> Any:
+    """Return the operator's result, computed or as memory of its shape."""
+    if func._overloadpacket not in PRODUCTS and _all_within(small, inputs):
+        like = _shapes(func, args, kwargs)
+        if like is not None and _all_within(small, tensors_of(like)):
+            return func(*args, **kwargs)
+    written = written_by(func, args, kwargs)
+    if written:
+        if not all(tensor.is_floating_point() for tensor in tensors_of(written)):
+            return func(*args, **kwargs)
+        return written[0] if len(written) == 1 else tuple(written)
+    like = _shapes(func, args, kwargs)
+    if like is None and func._overloadpacket in PRODUCTS:
+        raise NotImplementedError(f"the shape of {func} cannot be told without a GPU")
+    if like is None or not any(tensor.is_floating_point() for tensor in tensors_of(like)):
+        return func(*args, **kwargs)  # its sizes or its integers depend on values
+    return tree_map(_memory, like)
+
+
+def _all_within(small: int, tensors: Iterable[torch.Tensor]) -> bool:
+    return all(tensor.numel() <= small for tensor in tensors)
+
+
+def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Return the arguments that the operator changes."""
+    known = func._schema.arguments
+    given = {**dict(zip((each.name for each in known), args, strict=False)), **kwargs}
+    changed = (each.name for each in known if each.alias_info and each.alias_info.is_write)
+    return [given[name] for name in changed if given.get(name) is not None]
+
+
+def _shapes(func: Any, args: Any, kwargs: Any) -> Any:
+    """Return the result without memory; None where its shape depends on values."""
+    args, kwargs = tree_map(_as_meta, (args, kwargs))
+    if "device" in kwargs:
+        kwargs["device"] = torch.device("meta")
+    if "generator" in kwargs:
+        kwargs["generator"] = None
+    try:
+        return func(*args, **kwargs)
+    except (RuntimeError, NotImplementedError, ValueError, TypeError):
+        return None
+
+
+def _as_meta(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return torch.device("meta") if isinstance(value, torch.device) else value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+
+
+def _memory(value: Any) -> Any:
+    """Return memory of the shape, which nothing touches."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
+
+
+# --- a solution's call at a case's true shape -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrueCall:
+    """A solution's call on a case's inputs, of which the large ones hold nothing."""
+
+    forward: Callable[[], torch.Tensor]
+    wanted: list[torch.Tensor]
+    grad_output: torch.Tensor
+    small: int
+    """The elements up to which a tensor has its true values; see `ShapeOnlyMode`."""
+
+    def backward(self, output: torch.Tensor) -> None:
+        """Take the gradients of the inputs that take one."""
+        torch.autograd.grad(output, self.wanted, self.grad_output, allow_unused=True)
+
+
+def board_case(session: Session, name: str) -> Case:
+    """Return the board case of this name, of the op that the solution is for."""
+    assert session.op is not None
+    case: Case = next(each for each in session.op.cases("board") if each.name == name)
+    return case
+
+
+def true_call(session: Session, case: Case, seed: int) -> TrueCall:
+    """Draw a case's inputs at its true shape, and bind them to the call that is timed on a GPU.
+
+    Options that have their default are not given.
+
+    Raises:
+        Refused: UNSUPPORTED, where the function does not name an option of the call.
+    """
+    op = session.op
+    assert op is not None and session.function is not None
+    small = _small(op, case, seed)
+    with ShapeOnlyMode(small):
+        arguments, grad_output = draw(op, case, seed, "cpu")
+    wanted = [arguments[name].requires_grad_() for name in op.differentiable]
+    inputs, options = contract.given(op, arguments)
+    named = contract.named_options(session.function, options)
+    if session.prepare:
+        return TrueCall(session.prepare(*inputs, **named), wanted, grad_output, small)
+    return TrueCall(
+        functools.partial(session.function, *inputs, **named), wanted, grad_output, small
+    )
+
+
+def _small(op: Op[Any], case: Case, seed: int) -> int:
+    """Return the elements of the largest argument without a gradient, such as angles; or SMALL.
+
+    A solution may look at its values to tell whether it supports the case.
+    """
+    with ShapeOnlyMode():
+        arguments, _ = draw(op, case, seed, "cpu")
+    others = (each for name, each in arguments.items() if name not in op.differentiable)
+    return max([SMALL, *(other.numel() for other in others if isinstance(other, torch.Tensor))])

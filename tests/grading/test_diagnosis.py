@@ -1,0 +1,363 @@
+"""What failures come of: a mistake that alone explains them all, or one property of a case."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common import ops
+from common.commands import smoke
+from common.commands.report import TierReport
+from common.draws import Draws
+from common.grading import diagnosis, oracle
+from common.grading import sweep as sweep_module
+from common.grading.diagnosis import TRIES, Failing, contrasts, plainer
+from common.grading.grade import grade_case
+from common.grading.problem import OUTPUT, make_problem
+from common.grading.sweep import Graded, Sweep
+from common.grading.tolerance import Budget
+from common.ops._rope_cases import RopeCase
+from common.solutions import Solution
+from common.spec import DIRECTIONS
+from common.verdicts import Verdict
+from tests.support.workers import written
+
+HALF = ops.load("rotate_half")
+CASES = [case for case in HALF.cases("smoke") if not case.span]
+SIGN = "the other half is negated: [x2, -x1]"
+IN_HALVES = "halves are paired where neighbours are asked for"
+HALVES, NEIGHBOURS = ([case for case in CASES if case.interleaved == each][:4]
+                      for each in (False, True))  # fmt: skip
+DETACHED = "the gradient of the second half is zero"
+
+
+# --- the decision ---------------------------------------------------------------------------------
+
+
+def explained(wrong: list[str], right: list[str] = ()) -> str:
+    """Each case is written as the mistakes that explain it: `a` is explained by a alone."""
+    mistakes = sorted(set("".join([*wrong, *right, "abc"])))
+    return "".join(
+        diagnosis.explanations(mistakes, wrong, right, lambda mistake, case: mistake in case)
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "cause"),
+    [
+        (["a", "a"], [], "a"),
+        (["a"], [], ""),
+        (["a", "b"], [], ""),
+        (["a", "a", ""], [], ""),
+        (["ab", "ab"], [], "ab"),
+        (["ab", "ab"], ["a"], ""),
+        (["ab", "ab"], ["a", "a"], "a"),
+        (["ab", "a"], [], ""),
+        (["ab", "a", "a"], [], "a"),
+        (["a", "a"], ["abc"], "a"),
+        (["a", "a"], ["bc"], ""),
+        ([], ["a", "a"], ""),
+        (["", ""], [], ""),
+    ],
+)
+def test_a_mistake_explains_all_and_two_cases_tell_it_from_each_other(wrong, right, cause):
+    assert explained(wrong, right) == cause
+
+
+def test_what_is_refuted_is_asked_no_more():
+    asked = []
+
+    def explains(mistake: str, case: int) -> bool:
+        asked.append((mistake, case))
+        return mistake == "a"
+
+    assert diagnosis.explanations("ab", range(9), (), explains) == ["a"]
+    assert sum(mistake == "b" for mistake, _ in asked) == diagnosis.FEWEST
+
+
+# --- the cases ------------------------------------------------------------------------------------
+
+
+def graded(case, reference, verdict="INCORRECT_NUMERICAL", results=True, by=oracle.truth):
+    """Return a case as if a solution had computed this reference, rounded, or as eager does."""
+    problem = make_problem(HALF, case, Draws(7), "cpu")
+    assert problem.budgets[OUTPUT]  # a comparison would compute it
+    op = dataclasses.replace(HALF, reference=reference)
+    values = by(op, problem.arguments, problem.grad_output)
+    values = {name: value.to(getattr(torch, case.dtype)) for name, value in values.items()}
+    verdicts = {}
+    for direction in DIRECTIONS:
+        names = [name for name in values if (name == OUTPUT) == (direction == "forward")]
+        kept = {name: values[name] for name in names} if results else {}
+        kept = {} if verdict == "PASSED" else kept
+        verdicts[direction] = Verdict("a/b", HALF.name, case.name, direction, verdict, results=kept)
+    solution = SimpleNamespace(name="a/b")
+    return SimpleNamespace(solution=solution, case=case, problem=problem.summary, verdicts=verdicts)
+
+
+def mistake(name):
+    return ops.load_mistakes(HALF.name)[name]
+
+
+def told(found):
+    return [(cause.directions, cause.mistake) for cause in diagnosis.causes(found)]
+
+
+def test_a_mistake_is_told_with_its_directions():
+    found = [graded(case, mistake(SIGN)) for case in CASES[:4]]
+    assert told(found) == [(DIRECTIONS, SIGN)]
+    (cause,) = diagnosis.causes(found)
+    assert str(cause) == f"a/b forward and backward: likely cause: {SIGN}"
+
+
+def test_results_that_no_mistake_gives_have_no_cause():
+    assert not told([graded(case, lambda x, interleaved: 3 * x) for case in CASES[:4]])
+
+
+def test_a_mistake_that_would_show_where_the_case_passes_is_no_cause():
+    wrong = [graded(case, mistake(SIGN)) for case in CASES[:4]]
+    assert not told([*wrong, graded(CASES[4], HALF.reference, "PASSED")])
+
+
+def test_a_mistake_that_changes_nothing_where_the_case_passes_is_a_cause():
+    wrong = [graded(case, mistake(IN_HALVES)) for case in NEIGHBOURS]
+    right = [graded(case, HALF.reference, "PASSED") for case in HALVES]
+    assert told([*wrong, *right]) == [(DIRECTIONS, IN_HALVES)]
+
+
+AS_IT_IS = "x comes back as it is"
+UPSTREAM = "the upstream gradient comes back as it is"
+
+
+@pytest.mark.parametrize(("made", "cause"), [(AS_IT_IS, AS_IT_IS), (UPSTREAM, UPSTREAM)])
+def test_of_two_mistakes_with_the_same_gradients_forward_tells(made, cause):
+    found = [graded(case, mistake(made)) for case in CASES[:4]]
+    if made == UPSTREAM:
+        for each in found:
+            right = each.verdicts["forward"]
+            each.verdicts["forward"] = dataclasses.replace(right, verdict="PASSED", results={})
+    directions = DIRECTIONS if made == AS_IT_IS else ("backward",)
+    assert told(found) == [(directions, cause)]
+
+
+def test_of_two_mistakes_that_nothing_tells_apart_both_are_said():
+    found = [graded(case, mistake(UPSTREAM)) for case in CASES[:4]]
+    for each in found:
+        del each.verdicts["forward"]
+    assert told(found) == [(("backward",), f"{AS_IT_IS}, or: {UPSTREAM}")]
+
+
+@pytest.mark.parametrize("results", [True, False])
+def test_a_failure_of_a_later_call_has_no_cause(results):
+    """The first call's results are right, or there are none; the mistake changes nothing there."""
+    wrong = [graded(case, mistake(IN_HALVES)) for case in NEIGHBOURS]
+    assert told(wrong) == [(DIRECTIONS, IN_HALVES)]
+    assert not told([*wrong, graded(HALVES[0], HALF.reference, results=results)])
+
+
+def test_large_results_are_not_looked_at(monkeypatch):
+    found = [graded(case, mistake(SIGN)) for case in CASES[:4]]
+    monkeypatch.setattr(diagnosis, "FEW", 1)
+    assert not told(found)
+
+
+def cubed(x, interleaved):
+    return (x + 0.7) ** 3 / 3
+
+
+def test_a_mistake_has_the_budget_of_its_own_values(monkeypatch):
+    """The op's has none: eager is exact, and a cube is not."""
+    monkeypatch.setattr(ops, "load_mistakes", lambda op: {"cubed": cubed})
+    found = [graded(case, cubed, by=oracle.eager) for case in HALVES]
+    assert told(found) == [(DIRECTIONS, "cubed")]
+
+
+def test_what_overflows_in_eager_explains_nothing(monkeypatch):
+    halves = [case for case in CASES if case.dtype == "float16"][:4]
+    found = [graded(case, lambda x, interleaved: 3 * x) for case in halves]
+    changes = {"scaled": lambda x, interleaved: 1e6 * x}
+    monkeypatch.setattr(ops, "load_mistakes", lambda op: changes)
+    assert not told(found)
+
+
+def test_other_failures_and_unsupported_cases_decide_nothing():
+    several = [graded(case, mistake(SIGN)) for case in CASES[:4]]
+    others = [
+        graded(case, HALF.reference, verdict, False)
+        for case, verdict in zip(CASES[4:], ("UNSUPPORTED", "OUT_OF_BOUNDS"), strict=False)
+    ]
+    assert told([*several, *others]) == [(DIRECTIONS, SIGN)]
+
+
+@pytest.mark.parametrize(
+    ("result", "expected", "right"),
+    [
+        ([1.0, torch.nan], [1.0, torch.nan], True),
+        ([1.0, torch.inf], [1.0, torch.inf], True),
+        ([1.0, torch.inf], [1.0, -torch.inf], False),
+        ([1.0, 2.0], [1.0, torch.nan], False),
+        ([torch.nan, 2.0], [1.0, 2.0], False),
+        ([1.0, 2.1], [1.0, 2.0], False),
+        ([], [], True),
+    ],
+)
+def test_infinity_and_nan_are_right_where_they_are_expected(result, expected, right):
+    tensors = torch.tensor(result), torch.tensor(expected, dtype=torch.float64)
+    assert diagnosis._is_right(*tensors, Budget(None, 1e-7), 4.0) == right
+
+
+# --- from a solution to its cause -----------------------------------------------------------------
+
+DETACHES = """
+import torch
+
+def rotate_half(x, *, interleaved=False):
+    if interleaved:
+        raise NotImplementedError("interleaved")
+    x1, x2 = x.chunk(2, dim=-1)
+    return torch.cat((-x2.detach(), x1), dim=-1)
+"""
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_wrong_values_are_kept_where_they_are_asked_for(tmp_path, fork_server, keep):
+    judge = functools.partial(grade_case, keep=keep)
+    with Sweep("cpu", server=fork_server, grade=judge) as sweep:
+        found = list(sweep.grade(HALF, CASES[:6], [written(tmp_path, DETACHES)]))
+    assert all(not each.verdicts["forward"].results for each in found)
+    kept = [each.verdicts["backward"].results.keys() for each in found]
+    wrong = [each.verdicts["backward"].verdict == "INCORRECT_NUMERICAL" for each in found]
+    assert sum(wrong) >= diagnosis.FEWEST
+    assert kept == [{"x"} if keep and each else set() for each in wrong]
+    assert told(found) == [(("backward",), DETACHED)] * keep
+
+
+def test_no_tensor_is_in_the_json():
+    row = Verdict("a/b", "rope", "case", "forward", "PASSED", results={"x": torch.ones(1)}).json
+    assert "results" not in row
+    assert row["notes"] == ()
+
+
+def test_an_op_need_not_have_mistakes():
+    assert not ops.load_mistakes("of_somebody")
+
+
+# --- contrasts ------------------------------------------------------------------------------------
+
+ROPE = ops.load("rope")
+SUBNORMAL = next(c for c in HALF.cases("smoke") if c.values == "subnormal" and not c.interleaved)
+KEEPING = functools.partial(grade_case, keep=True)
+FLUSHES = """
+import torch
+
+def rotate_half(x):
+    a, b = x.chunk(2, -1)
+    y = torch.cat((-b, a), -1)
+    flushed = (y.abs() < torch.finfo(x.dtype).tiny).all()
+    return torch.where(flushed, y - y.detach(), y)
+"""
+"""It flushes a tensor of nothing but subnormal numbers: one draw in 140 of the normal ones in
+float16 has a subnormal number too, and who flushed each number would fail there by chance."""
+
+
+@pytest.fixture
+def contrasted(tmp_path, fork_server):
+    """Return the lines on one failing case."""
+
+    def lines(source, case=SUBNORMAL, directions=("forward",)):
+        failing = Failing(written(tmp_path, source), HALF, case, directions)
+        with Sweep("cpu", server=fork_server) as sweep:
+            return [contrast.changes for contrast in contrasts(sweep, [failing])]
+
+    return lines
+
+
+def test_the_property_is_named_without_which_the_case_passes(contrasted):
+    assert contrasted(FLUSHES) == [("values normal in place of subnormal",)]
+
+
+def test_nothing_is_said_where_every_case_fails(contrasted):
+    assert contrasted("def rotate_half(x):\n    return x + 0") == []
+
+
+@pytest.mark.slow
+def test_check_says_it(tmp_path, fork_server, capsys):
+    several = [written(tmp_path, FLUSHES)]
+    with Sweep("cpu", server=fork_server, grade=KEEPING) as sweep:
+        cases = [case for case in HALF.cases("smoke") if not case.span and not case.interleaved]
+        smoke.take_all(sweep.grade(HALF, cases, several), TierReport("smoke", False), fork_server)
+    name, said = several[0].name, "values normal in place of subnormal"
+    assert f"{name} forward: {SUBNORMAL.name} passes with {said}\n" in capsys.readouterr().out
+
+
+class Drawn:
+    """A sweep whose answers are given: for each case, whether it passes in each try."""
+
+    def __init__(self, **tries):
+        self.tries = {"failing": [False] * TRIES, "plainer": [True] * TRIES} | tries
+
+    def grade(self, op, cases, solutions):
+        for case in cases:
+            passes = self.tries["failing" if case == SUBNORMAL else "plainer"].pop(0)
+            verdict = SimpleNamespace(verdict="PASSED" if passes else "INCORRECT_NUMERICAL")
+            yield Graded(None, SimpleNamespace(case=case), {"forward": verdict})
+
+
+@pytest.mark.parametrize(
+    ("drawn", "count"),
+    [
+        (Drawn(), 1),
+        (Drawn(failing=[False, False, True]), 0),
+        (Drawn(plainer=[True, True, False]), 0),
+    ],
+)
+def test_what_differs_from_try_to_try_says_nothing(monkeypatch, drawn, count):
+    plain = dataclasses.replace(SUBNORMAL, values="normal")
+    monkeypatch.setattr(diagnosis, "plainer", lambda case: [plain])
+    failing = Failing(Solution(None, "rotate_half"), HALF, SUBNORMAL, ("forward",))
+    assert len(list(contrasts(drawn, [failing]))) == count
+
+
+def test_each_try_draws_anew(tmp_path, fork_server, monkeypatch):
+    seeds = []
+    made = sweep_module.make_problem
+
+    def make(op, case, draws, *others):
+        seeds.extend([draws.seed] * (case == SUBNORMAL))
+        return made(op, case, draws, *others)
+
+    monkeypatch.setattr(sweep_module, "make_problem", make)
+    failing = Failing(written(tmp_path, FLUSHES), HALF, SUBNORMAL, ("forward",))
+    with Sweep("cpu", server=fork_server) as sweep:
+        assert list(contrasts(sweep, [failing]))
+    assert len(seeds) == len(set(seeds)) == TRIES
+
+
+def test_each_property_goes_by_itself():
+    case = RopeCase(
+        s=4, b=2, h=1, d=16, d2=10, dtype="bfloat16", interleaved=True, cp_size=3, cp_rank=1,
+        layout="strided", freqs_layout="strided",
+    )  # fmt: skip
+    changed = [
+        {name for name in vars(case) if getattr(case, name) != getattr(other, name)}
+        for other in plainer(case)
+    ]
+    several = "dtype", "layout", "interleaved", "freqs_layout"
+    assert changed == [*({name} for name in several), {"cp_size", "cp_rank"}]
+
+
+def test_of_many_sequences_the_first_half_stays():
+    case = next(case for case in ROPE.cases("smoke") if len(case.lengths) > 64)
+    assert case.lengths[: len(case.lengths) // 2] in [other.lengths for other in plainer(case)]
+
+
+def test_a_case_without_elements_is_no_plainer_one(contrasted):
+    """As thd's would be in sbhd, whose sizes it lacks."""
+    case = next(case for case in ROPE.cases("smoke") if case.tensor_format == "thd")
+    failing = Failing(Solution(None, "rope"), ROPE, case, ("forward",))
+    assert all(other.tensor_format == "thd" for other in diagnosis._others(failing))
+    assert any(other.tensor_format == "sbhd" for other in plainer(case))

@@ -1,0 +1,199 @@
+"""The wrong elements of a result, in words and as a picture."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from common import ops
+from common.commands import report
+from common.draws import Draws
+from common.grading.compare import compare, differing
+from common.grading.mismatch import COLUMNS, ROWS, describe, picture
+from common.grading.problem import make_problem
+from common.ops._draw import draw
+from common.spec import Axis
+from common.wire import POISONS
+
+ROPE = ops.load("rope")
+PARTS = {
+    "the first half of what is rotated": range(8),
+    "what is rotated": range(16),
+    "what passes through": range(16, 22),
+}
+AXES = (Axis("position"), Axis("batch"), Axis("head"), Axis("feature", PARTS))
+ALL = slice(None)
+
+
+def wrong(shape, *sharing):
+    mask = torch.zeros(shape, dtype=torch.bool)
+    for place in sharing:
+        mask[place] = True
+    return mask
+
+
+def along(size, indices):
+    """Return the words for some of one dimension's indices."""
+    return describe(wrong((size,), list(indices)), [Axis("index")])
+
+
+@pytest.mark.parametrize(
+    ("size", "indices", "words"),
+    [
+        (7, [5], "index 5 of 7"),
+        (7, range(1, 7), "indices 1 to 6 (0 is right)"),
+        (70, range(64), "indices 0 to 63 of 70"),
+        (70, range(64, 70), "indices from 64 on, the last 6 of 70"),
+        (70, [68, 69], "indices from 68 on, the last 2 of 70"),
+        (16, range(8, 16), "indices 8 to 15 of 16"),
+        (40, range(8, 24), "indices 8 to 23 of 40"),
+        (9, [3, 4], "indices 3 and 4 of 9"),
+        (8, range(1, 8, 2), "every second index from 1 on"),
+        (30, range(1, 12, 3), "every third index from 1 to 10 of 30"),
+        (30, [2, 5, 17], "indices 2, 5 and 17 of 30"),
+        (30, [0, 1, 2, 3, 12, 20, 21], "indices 0 to 3, 12 and 20 to 21 of 30"),
+        (30, sorted({*range(30)} - {4, 9}), "every index but 4 and 9 of 30"),
+        (30, [0, 1, 3, 7, 8, 13, 20, 29], "8 of 30 indices"),
+        (6, range(6), "every element"),
+    ],
+)
+def test_indices_of_one_dimension(size, indices, words):
+    assert along(size, indices) == words
+
+
+def test_a_set_of_indices_in_each_dimension():
+    rotated = wrong((7, 2, 3, 16), (slice(1, 7), ALL, ALL, slice(0, 8)))
+    assert describe(rotated, AXES) == (
+        "positions 1 to 6 (0 is right), features 0 to 7 of 16 (the first half of what is rotated),"
+        " every batch and head"
+    )
+    rest = wrong((7, 1, 3, 22), (ALL, ALL, 0, slice(16, 22)))
+    assert describe(rest, AXES) == (
+        "head 0 of 3, features from 16 on, the last 6 of 22 (what passes through), every position"
+    ), "a dimension of one index is not named"
+    within = wrong((4, 1, 1, 22), (ALL, ALL, ALL, slice(2, 6)))
+    assert "(within the first half of what is rotated)" in describe(within, AXES)
+
+
+def test_a_set_that_is_no_product_of_its_dimensions_is_said_to_be_none():
+    diagonal = torch.eye(9, dtype=torch.bool)
+    assert describe(diagonal, AXES[:2]) == "every position and batch, not all of those"
+
+
+def test_a_range_in_the_mask_has_the_mask_for_a_name():
+    mask = torch.tensor([True, False, False, True, False, True, True, False])
+    tokens = Axis("token", {"those of the mask": mask.nonzero().flatten().tolist()})
+    assert describe(mask, [tokens]) == "tokens 0, 3, 5 and 6 of 8 (those of the mask)"
+
+
+@pytest.mark.parametrize("name", ops.names())
+def test_every_op_names_each_dimension_of_each_result(name):
+    op = ops.load(name)
+    for case in op.cases("smoke"):
+        arguments, _ = draw(op, case, 1, "cpu")
+        axes = op.axes(case, arguments)
+        assert len(axes["output"]) == len(op.output(case))
+        assert axes.keys() == {"output", *op.differentiable}
+        for argument in op.differentiable:
+            shape = arguments[argument].shape
+            assert len(axes[argument]) == len(shape)
+            for axis, size in zip(axes[argument], shape, strict=True):
+                indices = set().union(*axis.parts.values())
+                assert indices <= set(range(size)), axis
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+def test_a_picture_shows_the_two_dimensions_that_vary_most():
+    drawn = picture(wrong((4, 2, 3, 16), (slice(1, 4), ALL, ALL, slice(0, 8))), AXES)
+    assert report.drawn(drawn).plain.splitlines() == [
+        "               feature",
+        "               0       8",
+        "    position 0 ················",
+        "             1 ████████········",
+        "             2 ████████········",
+        "             3 ████████········",
+        "               █ wrong  · right; a cell: every batch and head",
+    ]
+
+
+def test_a_large_picture_has_cells_of_several_elements_along_the_edges_of_tiles():
+    found = picture(wrong((70, 1, 1, 200), (slice(64, 70), ALL, ALL, slice(0, 130))), AXES)
+    assert found.block == (4, 4)
+    assert len(found.cells) == 18 <= ROWS and len(found.cells[0]) == 50 <= COLUMNS
+    assert set("".join(found.cells[:16])) == {"·"}
+    assert found.cells[16] == found.cells[17] == "█" * 32 + "▒" + "·" * 17
+    assert report.drawn(found).plain.splitlines()[-1].strip() == (
+        "█ wrong  ▒ wrong in part  · right; a cell: 4 x 4 elements"
+    )
+
+
+def test_a_cell_that_is_wrong_at_some_of_the_other_indices_is_marked_so():
+    found = picture(wrong((2, 1, 3, 2), (0, 0, 1, 0), (0, 0, ALL, 1)), AXES)
+    assert (found.rows, found.columns, found.others) == ("position", "feature", ("head",))
+    assert found.cells == ("▒█", "··")
+
+
+def test_one_dimension_is_one_row_and_nothing_to_tell_apart_no_picture():
+    assert picture(wrong((1, 1, 5), (0, 0, 3)), AXES[1:]).cells == ("···█·",)
+    assert picture(wrong((1, 1), (0, 0)), AXES[:2]) is None
+    assert picture(wrong((3, 4), (ALL, ALL)), AXES[:2]) is None
+
+
+# --- in a verdict ---------------------------------------------------------------------------------
+
+
+def test_a_finding_says_where_in_the_words_of_the_op():
+    case = next(case for case in ROPE.cases("smoke") if case.name == "sbhd-7x2x3x16-float32")
+    problem = make_problem(ROPE, case, Draws(0), "cpu")
+    result = problem.truth["output"].float()
+    result[2:, :, 1, 8:] += 1
+    (found,), _ = compare(problem, "output", result, result)
+    expected, came = problem.truth["output"][2, 0, 1, 8], result[2, 0, 1, 8]
+    bound = 2 * problem.slack * problem.budgets["output"].slices.bounds.item()
+    assert found.reason == (
+        "output wrong: positions 2 to 6 (0 and 1 are right), head 1 of 3, features 8 to 15 of 16"
+        " (the second half of what is rotated), every batch; at [2, 0, 1, 8] expected"
+        f" {expected:.8g} ± {bound:.2g}, got {came:.8g} (80 of 672 wrong)"
+    )
+    assert (found.picture.rows, found.picture.columns) == ("head", "feature")
+
+
+def test_fresh_memory_in_a_gradient_has_a_place_too():
+    op = ops.load("masked_linear")
+    case = next(case for case in op.cases("smoke") if case.tokens == 70)
+    problem = make_problem(op, case, Draws(0), "cpu")
+    first = problem.truth["w_v"].float()
+    second = first.clone()
+    first[:, 32:], second[:, 32:] = torch.nan, 12345.0
+    found, _ = compare(problem, "w_v", first, second)
+    reasons = {each.verdict: each.reason for each in found}
+    assert reasons["UNWRITTEN_OUTPUT"] == (
+        "the gradient of w_v holds fresh memory: input features from 32 on, the last 8 of 40, every"
+        " output feature (192 of 960)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ([1.0, 2.0], [1.0, 4.0], ": each is twice as much the second time, as if it were added up"),
+        (
+            [1.0, 2.0],
+            [1.0, 12345.0],
+            ": the second time nothing is written there, it is fresh memory",
+        ),
+        ([1.0, 2.0], [1.0, 2.0000002], ": by the last bit alone"),
+        ([1.0, 2.0], [1.0, 2.5], ""),
+    ],
+)
+def test_two_answers_that_differ_are_related_where_that_says_something(first, second, said):
+    (found,) = differing("output", torch.tensor(first), torch.tensor(second))
+    assert found.reason.endswith(f"on the same inputs{said}")
+
+
+def test_fresh_memory_is_known_in_every_dtype():
+    for dtype in (torch.bfloat16, torch.float16):
+        first, second = (torch.full((3,), value, dtype=dtype) for value in (1.0, POISONS[1]))
+        assert "fresh memory" in differing("output", first, second)[0].reason

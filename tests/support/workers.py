@@ -1,0 +1,145 @@
+"""Workers started for a source text, and a request to one; used by the tests of the process."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from common import ops, wire
+from common.arena import end_of, lay_out
+from common.grading.call_plan import PlanChoices, modes
+from common.grading.fork_server import ForkServer
+from common.grading.problem import Problem
+from common.grading.sweep import Sweep
+from common.grading.worker import Worker
+from common.solutions import Solution
+from common.spec import Direction
+from common.verdicts import Verdict
+from common.wire import Reply
+
+HALF = """
+import torch
+
+def rotate_half(x):
+    {}
+    a, b = x.chunk(2)
+    return torch.cat((-b, a))
+"""
+RIGHT = [-3.0, -4.0, 1.0, 2.0]
+
+MASKED = ops.load("masked_linear")
+CASES = {case.name: case for case in MASKED.cases("smoke")}
+SAVES = """
+import torch
+
+class MaskedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w_v, w_t, mask):
+        ctx.save_for_backward(x, w_v, w_t, mask[:, None])
+        return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
+
+    @staticmethod
+    def backward(ctx, grad):
+        {before}
+        x, w_v, w_t, mask = ctx.saved_tensors
+        d_x = torch.where(mask, grad @ w_v, grad @ w_t) if ctx.needs_input_grad[0] else None
+        d_v, d_t = (grad * mask).T @ x, (grad * ~mask).T @ x
+        return d_x, d_v, d_t * {factor}, None
+
+def masked_linear(x, w_v, w_t, mask):
+    {first}
+    return MaskedLinear.apply(x, w_v, w_t, mask)
+"""
+CHOOSE = "common.grading.call_plan.choose"
+AS_IT_IS = {"before": "pass", "factor": "1", "first": "pass"}
+
+
+def chosen(
+    interleaved: bool = False, mode: int | None = None, concurrent: int = 3, dice: Any = None
+) -> Callable[..., PlanChoices]:
+    """Return a function in the place of `plan.choose`: a test makes the choices.
+
+    Args:
+        interleaved: Whether two calls live at the same time.
+        mode: The index of the further mode.
+        beside: The calls beside the latest.
+        dice: Shuffles the backwards.
+    """
+
+    def choose(problem: Problem, solution: Solution) -> PlanChoices:
+        several = modes(problem.op, problem.device)
+        further = None if mode is None else several[mode]
+        return PlanChoices(interleaved, further, concurrent, dice or random.Random(0))
+
+    return choose
+
+
+def written(
+    folder: Path, source: str, op: str = "rotate_half", handle: str = "somebody"
+) -> Solution:
+    """Write a solution into the folder, and return it."""
+    path = folder / handle / f"{op}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(source)
+    return Solution(path, op)
+
+
+@contextlib.contextmanager
+def workers(server: ForkServer, folder: Path) -> Iterator[Callable[..., Worker]]:
+    """Yield a function that starts a worker for a source text; end those that it started."""
+    started: list[Worker] = []
+
+    def start(source: str, op: str = "rope", deadline: float = 20.0) -> Worker:
+        started.append(Worker(server, written(folder, source, op), deadline))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+def worker(fork_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    """Return a function that starts a solution from its source; see `workers`."""
+    with workers(fork_server, tmp_path) as start:
+        yield start
+
+
+def ask(worker: Worker) -> tuple[Reply, list[float]]:
+    """Request the rotate_half of four numbers; return the reply and the result."""
+    call, result = stage(worker)
+    reply = worker.call(wire.Forward(call=call, result=result, poison=None))
+    return reply, worker.arena(0).tensor(result).tolist()
+
+
+def stage(worker: Worker) -> tuple[wire.Arguments, wire.TensorSlot]:
+    """Lay four numbers and a result in the worker's memory; return the call and the result."""
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    slots = lay_out([("x", x), ("result", torch.empty(4, device="meta"))])
+    arena = worker.arena(max(map(end_of, slots.values())))
+    arena.tensor(slots["x"]).copy_(x)
+    call = wire.Arguments({"x": slots["x"]}, [], {}, ["x"], {"x": 1}, grad_output=slots["x"])
+    return call, slots["result"]
+
+
+def verdicts_of(
+    server: ForkServer,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    case: str = "37x72x100-bfloat16-random",
+    repeats: int = 0,
+    **choices: Any,
+) -> dict[Direction, Verdict]:
+    """Return the verdicts of a source text of masked_linear, with these choices."""
+    monkeypatch.setattr(CHOOSE, chosen(**choices))
+    solution = written(folder, source, "masked_linear")
+    with Sweep("cpu", server=server) as sweep:
+        (found,) = sweep.grade(MASKED, [CASES[case]], [solution], repeats=repeats)
+    return found.verdicts

@@ -1,0 +1,106 @@
+"""Faults of kernels are kept from run to run, for as long as what they rest on stays."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import pytest
+from triton.compiler import compiler as triton_compiler
+
+from common import disk_cache, ops, solutions
+from common.errors import Kind
+from common.grading import compiling
+from common.grading.compiling import Unknown
+from common.grading.worker import Worker
+from common.paths import ROOT
+from common.sandbox.failures import judge
+
+WRONG = {each.handle: each for each in solutions.discover(ROOT / "tests" / "corpus" / "wrong")}
+OP = ops.load("rotate_half")
+CASE = next(OP.cases("smoke"))
+COPY = "def rotate_half(x, *, interleaved=False):\n    return x.clone()\n"
+
+
+def test_the_cache_is_bounded_and_its_oldest_entries_go(monkeypatch, tmp_path):
+    monkeypatch.setattr(disk_cache, "CACHE", tmp_path)
+    for age, name in enumerate(("new", "old", "oldest")):
+        entry = tmp_path / "kernels" / name
+        entry.mkdir(parents=True)
+        (entry / "kernel.cubin").write_bytes(bytes(40_000))
+        os.utime(entry, (1e9 - age, 1e9 - age))
+    disk_cache.bound(100_000)
+    assert sorted(path.name for path in (tmp_path / "kernels").iterdir()) == ["new", "old"]
+
+
+@pytest.mark.slow
+def test_what_was_saved_meanwhile_is_not_kept(compiler, tmp_path):
+    path = tmp_path / "someone" / "rotate_half.py"
+    path.parent.mkdir()
+    path.write_text(COPY)
+    with compiler() as ours:
+        assert ours.faults(OP, CASE, solutions.Solution(path, "rotate_half")) == {}
+        path.write_text("")
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_what_is_known_is_not_asked_again(compiler, monkeypatch, tmp_path):
+    solution = WRONG["a_type_of_each_branch"]
+    with compiler() as ours:
+        faults = ours.faults(OP, CASE, solution)
+    monkeypatch.setattr(compiling, "_ask", lambda *_: pytest.fail("asked again"))
+    with compiler() as ours:
+        assert ours.faults(OP, CASE, solution) == faults
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"key": "of other sources", "found": {"x": {}}}'])
+def test_a_cache_of_other_sources_says_nothing(compiler, monkeypatch, tmp_path, text):
+    solution = WRONG["a_type_of_each_branch"]
+    path = tmp_path / "verdicts" / "a_type_of_each_branch-rotate_half.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with compiler() as ours:
+        faults = ours.faults(OP, CASE, solution)
+    assert faults
+    assert json.loads(path.read_text())["found"] == {CASE.name: faults}
+
+
+def test_nothing_is_known_of_a_process_that_ended(compiler, tmp_path):
+    op = ops.load(WRONG["aborts"].op)
+    with compiler() as ours, pytest.raises(Unknown, match="CRASHED"):
+        ours.faults(op, next(op.cases("smoke")), WRONG["aborts"])
+    assert not list(tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_full_disk_is_no_fault_of_the_kernel(number):
+    """It once made every kernel a COMPILE_ERROR, which was recorded, and kept in the cache."""
+    places = {}
+    exec(
+        compile("def compile(error):\n    raise error\n", triton_compiler.__file__, "exec"), places
+    )
+    with pytest.raises(OSError, match="kernels") as caught:
+        places["compile"](OSError(number, os.strerror(number), ".cache/kernels/x"))
+    said = judge(caught.value)
+    assert said["verdict"] == "RUNTIME_ERROR"
+    assert said["kind"] == Kind.DISK
+    assert said["reason"].endswith(f"written to disk: {os.strerror(number)}: .cache/kernels/x")
+
+
+def test_nothing_is_known_where_a_kernel_cannot_be_written(compiler, monkeypatch, tmp_path):
+    reply = {"verdict": "RUNTIME_ERROR", "reason": "No space left on device", "kind": "disk"}
+    monkeypatch.setattr(Worker, "ask", lambda *_, **__: reply)
+    with compiler() as ours, pytest.raises(Unknown, match="No space left"):
+        ours.faults(OP, CASE, WRONG["a_type_of_each_branch"])
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_cache_that_cannot_be_written_costs_no_command(compiler, tmp_path, capsys):
+    solution = WRONG["a_type_of_each_branch"]
+    (tmp_path / "verdicts").write_text("a file where the folder should be")
+    disk_cache._complain.cache_clear()
+    with compiler() as ours:
+        assert ours.faults(OP, CASE, solution)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("study: ") and "not kept for the next run" in line
