@@ -214,7 +214,7 @@ def test_only_cases_that_the_machine_may_have_failed_are_run_again(server, cache
             verdicts={"forward": SimpleNamespace(verdict=verdict, reason="")},
         )
 
-    monkeypatch.setattr(hint.smoke, "grade", grade)
+    monkeypatch.setattr(hint.smoke, "grade_smoke_cases", grade)
     monkeypatch.setattr(hint.smoke, "compiled", lambda cases, compiler: cases)
     monkeypatch.setattr(diagnosis, "causes", lambda graded: [])
     solution = Solution(TEMPLATE / "rotate_half.py", "rotate_half")

@@ -219,7 +219,7 @@ def test_a_far_view_is_freed_before_the_next_worker_takes_one(device, released):
     memory = DeviceMemory(lambda: sys.maxsize)
     one = Sweep(device, server=Mock(), memory=memory, grade=lambda *_: {})
     for case in (far, CASES[0]):
-        one._grade(SimpleNamespace(case=case, outline=None), worker, 0)
+        one._grade(SimpleNamespace(case=case, summary=None), worker, 0)
     assert worker.release.call_count == released
 
 

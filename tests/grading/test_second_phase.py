@@ -122,7 +122,7 @@ def test_what_others_may_have_caused_is_asked_again_alone(failing, line):
 
 
 @pytest.mark.parametrize(
-    ("line", "verdict", "reason", "alone"),
+    ("line", "verdict", "reason", "isolated"),
     [
         ("end()", "CRASHED", KILLED, CRASH_LIMIT),  # a kill beside others says nothing
         ("forever()", "TIMEOUT", LATE, 1),  # the first of two in a row was beside others

@@ -127,11 +127,11 @@ def begun(monkeypatch):
         made.begin(SimpleNamespace(case=case, device="cuda", op=op), direction)
         return done
 
-    def timed(worker, staged, direction, limits, beside, **how):
-        done.append((staged, direction, beside))
+    def timed(worker, staged, direction, limits, keep_other, **how):
+        done.append((staged, direction, keep_other))
         return "timed"
 
-    monkeypatch.setattr(baseline, "lay_calls", lambda op, case, *_: done.append(case) or case.name)
+    monkeypatch.setattr(baseline, "stage_calls", lambda op, case, *_: done.append(case) or case.name)
     monkeypatch.setattr(baseline, "TimedProcess", timed)
     made._ready = None
     return made, begin
@@ -168,7 +168,7 @@ def test_what_fails_to_begin_is_begun_anew(begun, monkeypatch):
     def fail(*args, **how):
         raise Failed("RUNTIME_ERROR", "out of memory")
 
-    monkeypatch.setattr(baseline, "lay_calls", fail)
+    monkeypatch.setattr(baseline, "stage_calls", fail)
     with pytest.raises(BaselineFailed, match="out of memory"):
         begin(B, "forward")
     assert made._ready is None
@@ -186,7 +186,7 @@ def test_sustained_times_are_measured_once_a_case_for_half_a_second_each():
 
 
 @pytest.mark.parametrize(
-    ("patience", "dense", "by_host", "names"),
+    ("time_scale", "dense", "by_host", "names"),
     [
         (1.0, 4.0, False, ["solution", "eager", "dense"]),
         (1.0, 4.0, True, ["solution", "eager", "dense"]),

@@ -65,7 +65,7 @@ def test_a_graph_that_follows_its_inputs_keeps_its_time(timed):
     assert right.notes == () and set(right.gpu) == GPU.keys()
 
 
-@pytest.mark.parametrize("kind", ["sample", "no_grad", "run on"])
+@pytest.mark.parametrize("kind", ["sample", "no_grad", "throughput run"])
 @pytest.mark.slow
 def test_a_call_that_does_not_follow_its_inputs_is_wrong(timed, kind):
     assert timed(kind, error=1)["verdict"] == "INCORRECT_NUMERICAL"

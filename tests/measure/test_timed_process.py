@@ -56,9 +56,9 @@ class Worker:
         self.asked.append(name)
         self.directions.add(getattr(request, "backward", None))
         kept = {"kept": {"call": 1, "shift": 3}}
-        if name == "run_on":
+        if name == "throughput_run":
             return kept
-        if name == "turns":
+        if name == "take_samples":
             samples = dict.fromkeys(request.names, [1.0] * request.rounds)
             return {"samples": samples, "probes": []} | kept | self.replies.get(name, {})
         return self.replies.get(name, {})
@@ -120,16 +120,16 @@ def test_every_input_changes_and_rows_stay_whole(name, changing):
 # --- its requests ---------------------------------------------------------------------------------
 
 
-SOLUTIONS_TURN = ("turns", lambda process: process.sampler("solution", "gpu")(1))
-ITS_RUN = ("run_on", lambda process: process.throughput_run("solution", 1))
-NO_WAIT = ("run_on", lambda process: process.throughput_run("solution", 1, wait=False))
+SOLUTIONS_TURN = ("take_samples", lambda process: process.sampler("solution", "gpu")(1))
+ITS_RUN = ("throughput_run", lambda process: process.throughput_run("solution", 1))
+NO_WAIT = ("throughput_run", lambda process: process.throughput_run("solution", 1, wait=False))
 EAGERS_TURNS = (
-    "turns",
+    "take_samples",
     lambda process: process.sample_together(
         ["copy", "solution"], clock="gpu", rounds=2, burst=1, look=1
     ),
 )
-LIMITS_RUN = ("run_on", lambda process: process.throughput_run("dense", 1))
+LIMITS_RUN = ("throughput_run", lambda process: process.throughput_run("dense", 1))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ LIMITS_RUN = ("run_on", lambda process: process.throughput_run("dense", 1))
         ([LIMITS_RUN], [0]),
     ],
 )
-@pytest.mark.parametrize("frugal", [False, True])
+@pytest.mark.parametrize("low_memory", [False, True])
 def test_a_long_run_begins_with_what_is_ready(several, get_ready, low_memory):
     """As what was timed last is; where memory is scarce it was given back after each turn."""
     worker = Worker()
@@ -149,7 +149,7 @@ def test_a_long_run_begins_with_what_is_ready(several, get_ready, low_memory):
     expected = ["begin_timing", *["give_back"] * low_memory]
     for index, (name, ask) in enumerate(several):
         ask(process)
-        ready = index in get_ready or (low_memory and name == "run_on")
+        ready = index in get_ready or (low_memory and name == "throughput_run")
         expected += [*["get_ready"] * ready, name, *["give_back"] * low_memory]
     assert worker.asked == expected
     process.capture()
@@ -163,7 +163,7 @@ def test_a_frugal_process_answers_as_any_other(fork_server, tmp_path):
             assert len(process.sampler(name, "host", burst=2)(3)) == 3
         assert process.throughput_run("solution", 2, renew=True).wall > 0
         assert process.changed() is None
-    assert {*process.kept} == {"sample", "no_grad", "run on"}
+    assert {*process.kept} == {"sample", "no_grad", "throughput run"}
     for kept in itertools.chain(*process.kept.values()):
         x = staged.draw(kept.seed)[0]["x"]
         x = shifted(x, kept.shift).view(x.dtype).view(x.shape)
@@ -227,7 +227,7 @@ INF, NAN = float("inf"), float("nan")
     "samples", [[NAN, 1.0], [INF, 1.0], [-1.0, 1.0], ["1", 1.0], [0.0, 1.0], [1.0], [], None, 1.0]
 )
 def test_what_is_no_sample_is_tampering(samples):
-    worker = Worker(turns={"samples": {"solution": samples}}, probe={"samples": samples})
+    worker = Worker(take_samples={"samples": {"solution": samples}}, probe={"samples": samples})
     with pytest.raises(Failed, match="no list of the samples") as failed:
         timed(worker)[0].sampler("solution", "gpu")(2)
     assert failed.value.verdict == "TAMPERED"
@@ -236,13 +236,13 @@ def test_what_is_no_sample_is_tampering(samples):
     assert failed.value.verdict == "CRASHED"
     for said in (samples, {"eager": [1.0, 1.0]}, {}):
         with pytest.raises(Failed, match="no list of the samples"):
-            timed(Worker(turns={"samples": said}))[0].sampler("solution", "gpu")(2)
-    right = Worker(turns={"samples": {"solution": [1.5, 2.0]}})
+            timed(Worker(take_samples={"samples": said}))[0].sampler("solution", "gpu")(2)
+    right = Worker(take_samples={"samples": {"solution": [1.5, 2.0]}})
     assert timed(right)[0].sampler("solution", "gpu")(2) == [1.5, 2.0]
 
 
 @pytest.mark.parametrize("kept", [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {}, None, 1])
 def test_what_names_no_call_is_tampering(kept):
     with pytest.raises(Failed, match="it names no call") as failed:
-        timed(Worker(turns={"kept": kept}))[0].sampler("solution", "gpu")(2)
+        timed(Worker(take_samples={"kept": kept}))[0].sampler("solution", "gpu")(2)
     assert failed.value.verdict == "TAMPERED"

@@ -156,7 +156,7 @@ def test_a_long_run_makes_its_calls_with_new_inputs_or_changes_them_alone():
     assert not seen
 
 
-@pytest.mark.parametrize("frugal", [False, True])
+@pytest.mark.parametrize("low_memory", [False, True])
 def test_no_graph_is_alive_beside_the_next_call_of_a_long_run_where_memory_is_scarce(low_memory):
     alive, most = set(), []
 
