@@ -24,7 +24,7 @@ VERDICTS = {
     "IMPOSSIBLE_SPEED": "the time is below what the device can do",
     "OUT_OF_BOUNDS": "an access left its tensor",
     "MUTATED_INPUT": "an argument changed",
-    "UNWRITTEN_OUTPUT": "fresh memory reached the result",
+    "UNWRITTEN_OUTPUT": "part of the result was never written",
     "INCORRECT_SHAPE": "a result has another shape",
     "INCORRECT_DTYPE": "a result has another dtype",
     "INCORRECT_NUMERICAL": "a value is outside of the numeric rule",
@@ -32,17 +32,17 @@ VERDICTS = {
 }
 """Each verdict with its meaning. Of several failures, the first in this order is the verdict."""
 FINE = frozenset({"PASSED", "UNSUPPORTED"})
-"""No failures."""
+"""The verdicts that are no failure."""
 BEFORE_LAUNCH = frozenset({"UNSUPPORTED", "COMPILE_ERROR"})
-"""Reached before any kernel ran: they stay whatever the kernels compile to."""
+"""The verdicts of solutions of which no kernel ran: compiling for a GPU does not change them."""
 ENDED = frozenset({"CRASHED", "TIMEOUT", "TAMPERED"})
-"""The process has ended, or answers nothing more: a further case would cost a process."""
+"""The verdicts after which the process is unusable: the next case needs a new one."""
 ISOLATED_TOO = "also with nothing beside it"
-"""What follows the reason of a SIGKILL that came again while nothing else ran."""
+"""The end of the reason of a SIGKILL that came again while nothing else ran."""
 
 
 class Failure(Exception):
-    """A verdict that ends what is under way, with its reason and its kind."""
+    """A verdict that ends the current request, with its reason and its kind."""
 
     def __init__(self, verdict: str, reason: str, kind: Kind = Kind.NONE) -> None:
         """Keep the verdict, one of VERDICTS, and one line of reason."""
@@ -51,13 +51,13 @@ class Failure(Exception):
 
     @classmethod
     def from_reply(cls, reply: Mapping[str, Any]) -> Self:
-        """Return the failure that a reply tells; see `reply`."""
+        """Return the failure in a reply; see `reply`."""
         kind = Kind(reply.get("kind", ""))
         return cls(str(reply["verdict"]), str(reply.get("reason", "")), kind)
 
     @property
     def reply(self) -> dict[str, Any]:
-        """The failure as JSON data, as a process's reply tells it."""
+        """The failure as JSON data, for the reply of a process."""
         reply = {"verdict": self.verdict, "reason": self.reason}
         return {**reply, "kind": self.kind} if self.kind else reply
 
@@ -78,7 +78,7 @@ class Picture:
     cells: tuple[str, ...]
     """The marks of each row."""
     others: tuple[str, ...]
-    """The names of the other dimensions, over all of which a cell stands."""
+    """The names of the other dimensions; a cell sums over all of them."""
 
 
 @dataclass(frozen=True)
@@ -94,29 +94,29 @@ class Verdict:
     error: float | None = None
     """The solution's error in units of eager's own: rms, or the largest one on small tensors."""
     notes: tuple[str, ...] = ()
-    """Lines on what decides nothing, such as a further mode that is not supported."""
+    """Lines without influence on the verdict, such as a further mode that is not supported."""
     kind: Kind = field(default=Kind.NONE, repr=False)
     picture: Picture | None = field(default=None, repr=False)
-    """The wrong elements, where the verdict speaks of some and not of all."""
+    """The wrong elements, where some are wrong and not all."""
     plan: str = field(default="", repr=False, compare=False)
-    """What was asked, in a few lines, where the verdict is a failure."""
+    """The requests made, in a few lines, where the verdict is a failure."""
     results: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
-    """By name, the first call's results where they are wrong, small and asked for; on the host."""
+    """The first call's wrong results by name, on the host, if they are small and were asked for."""
 
     @property
     def json(self) -> dict[str, Any]:
-        """The verdict as JSON data, without what is for the harness and the terminal."""
-        apart = {"kind", "picture", "plan", "results"}
-        return {name: value for name, value in vars(self).items() if name not in apart}
+        """The verdict as JSON data, without the fields for the harness and the terminal."""
+        internal = {"kind", "picture", "plan", "results"}
+        return {name: value for name, value in vars(self).items() if name not in internal}
 
     @property
     def ran_out(self) -> bool:
-        """Whether the solution failed for want of the GPU's memory."""
+        """Whether the solution failed because the GPU's memory ran out."""
         return self.verdict == "RUNTIME_ERROR" and self.kind is Kind.OUT_OF_MEMORY
 
     @property
     def killed(self) -> bool:
-        """Whether a SIGKILL of unknown origin ended the process, with others beside it."""
+        """Whether a SIGKILL of unknown origin ended the process while others ran."""
         return self.verdict == "CRASHED" and self.kind is Kind.KILLED
 
     @property

@@ -15,7 +15,7 @@ import msgspec
 
 Reply = dict[str, Any]
 """What a request returned, with `verdict` and `reason` if it failed."""
-EVERY = "every"
+ALL_TARGETS = "every"
 """In the place of a target: kernels are compiled whole, for the target that a request names."""
 
 STACK = signal.SIGUSR1
@@ -29,7 +29,7 @@ class Struct(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 # --- to and from the fork server ------------------------------------------------------------------
 
 
-class Fork(Struct, tag="fork"):
+class ForkRequest(Struct, tag="fork"):
     """Fork a process that serves the socket which comes with this; answered with Forked.
 
     `device` is `cpu` or `cuda`. With a target, kernels are compiled for that GPU and not run, or,
@@ -48,7 +48,7 @@ class Reap(Struct, tag="reap"):
     pid: int
 
 
-Order = Fork | Reap
+Order = ForkRequest | Reap
 
 
 class Forked(Struct):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the engine and where it is."""
+    """Add the options that choose the engine."""
     parser.add_argument(
         "--engine",
         choices=("local", "ray"),
@@ -41,15 +41,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--stations",
         type=shared.count,
         metavar="N",
-        help="through Ray, processes that share this machine's cores, or for grade each GPU",
+        help="through Ray, processes that executors this machine's cores, or for grade each GPU",
     )
 
 
 def address(text: str) -> str:
-    """Return the text if it is a host and a port, for argparse.
+    """Return the text if it is HOST:PORT, for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: It is none.
+        argparse.ArgumentTypeError: The text is no HOST:PORT.
     """
     host, _, port = text.rpartition(":")
     if not host or "/" in host or not port.isdecimal():
@@ -68,23 +68,23 @@ def chosen(
         UserError: The device is not there, or the options do not go together.
         ModuleNotFoundError: Ray is asked for and not installed.
     """
-    ray, share = options.engine == "ray", options.stations or 0
+    ray, executors = options.engine == "ray", options.stations or 0
     if options.address and not ray:
         raise UserError("--address is of a Ray cluster: add --engine ray")
     if options.install and not ray:
         raise UserError("--install is for the nodes of a Ray cluster: add --engine ray")
-    if share and (options.address or options.engine == "local"):
+    if executors and (options.address or options.engine == "local"):
         raise UserError("--stations is for this machine through Ray: leave the other options out")
-    if share > cores():
-        raise UserError(f"--stations {share}: at most as many as cores, here {cores()}")
-    found = importlib.util.find_spec("ray") is not None
-    if (ray or share) and not found:
+    if executors > cores():
+        raise UserError(f"--stations {executors}: at most as many as cores, here {cores()}")
+    ray_installed = importlib.util.find_spec("ray") is not None
+    if (ray or executors) and not ray_installed:
         raise ModuleNotFoundError(name="ray")
     # the GPUs may be on other nodes
     device = _device_of_cluster(options) if ray else shared.found_device(options)
-    if share and device == "cuda" and command == "bench":
+    if executors and device == "cuda" and command == "bench":
         raise UserError("--stations would disturb a GPU's times: it is for grade")
-    seen = gpus.visible() if device == "cuda" and not options.address else []
+    visible = gpus.visible() if device == "cuda" and not options.address else []
     from common.engines.engine import Job, LocalEngine
 
     job = Job(
@@ -96,15 +96,15 @@ def chosen(
         memory=options.memory,
         verbose=options.verbose and command == "grade",
     )
-    several = len(seen) > 1 and options.engine is None
-    if several and not found:
-        print(f"study: of {len(seen)} GPUs the first alone takes part: Ray, which takes all, is"
-              " not installed (the group `ray` of pyproject.toml)", file=sys.stderr)  # fmt: skip
-    if not (ray or share or (several and found)):
+    several = len(visible) > 1 and options.engine is None
+    if several and not ray_installed:
+        print(f"study: using only the first of {len(visible)} GPUs; install Ray to use all (the"
+              " group `ray` of pyproject.toml)", file=sys.stderr)  # fmt: skip
+    if not (ray or executors or (several and ray_installed)):
         return LocalEngine(job)
     from common.engines.ray_engine import RayEngine
 
-    return RayEngine(job, options.address, options.install, len(seen), share or 1)
+    return RayEngine(job, options.address, options.install, len(visible), executors or 1)
 
 
 def _device_of_cluster(options: argparse.Namespace) -> Literal["cpu", "cuda"]:

@@ -1,4 +1,4 @@
-"""`study leaderboard`: the board, drawn from records alone."""
+"""`study leaderboard`: draw the board from the records."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 NOTHING = "nothing is recorded yet: run bench first (nox -s bench leaderboard)"
 READMES = {"README.md": ("op", "signature"), "README.ko.md": ("연산", "시그니처")}
-"""In English and in Korean, with the head of the list of ops; both show the same board."""
+"""The READMEs, with the heading of their list of ops."""
 
-WAYS = {
+OUTPUT_OPTIONS = {
     "--compare": "the latest two runs side by side; writes nothing",
     "--devices": "each device's speeds side by side; writes nothing",
     "--model": "modelled beside measured times; writes nothing",
@@ -36,13 +36,13 @@ WAYS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `bench`'s options, since nox hands both commands the same, and other ways to show it.
+    """Add `bench`'s options, since nox passes the same to both commands, and the output options.
 
-    Nothing but the page is written with any of them.
+    With an output option no file is written but the page.
     """
     bench.add_arguments(parser)
     beside = parser.add_mutually_exclusive_group()
-    for option, help in WAYS.items():
+    for option, help in OUTPUT_OPTIONS.items():
         beside.add_argument(option, action="store_true", help=help)
 
 
@@ -74,9 +74,9 @@ def _draw(
     """Draw the boards of all that is recorded, and print those of the chosen op."""
     from common.board import modelled, terminal
 
-    # a record that nothing was timed for stays on its machine
+    # a record without times is not committed
     timed = [results for results in boards if results.timed]
-    with _drawing_concurrently(_plots(timed, about)):
+    with _plots_in_background(_plots(timed, about)):
         rewritten = _write(timed, about) if timed else []
         page = _draw_page(boards)
         console = terminal.console()
@@ -184,7 +184,7 @@ def _serve(boards: Sequence[Results]) -> int:
 
 
 def _plots(timed: Sequence[Results], about: Mapping[str, About]) -> list[Drawing]:
-    """Return the plots that are not as they were drawn before."""
+    """Return the plots whose records changed since they were drawn."""
     from common.board.plots import figures, sweeps
 
     due = []
@@ -196,8 +196,8 @@ def _plots(timed: Sequence[Results], about: Mapping[str, About]) -> list[Drawing
 
 
 @contextmanager
-def _drawing_concurrently(plots: Sequence[Drawing]) -> Iterator[None]:
-    """Draw plots in other processes meanwhile, one for each core but this process's own."""
+def _plots_in_background(plots: Sequence[Drawing]) -> Iterator[None]:
+    """Draw plots in background processes during the block, on all cores but one."""
     if not plots:
         yield
         return
@@ -232,11 +232,11 @@ def _write(timed: Sequence[Results], about: Mapping[str, About]) -> list[str]:
 
 
 def _draw_page(boards: Sequence[Results]) -> Path:
-    """Write the page, which shows what was recorded without a GPU too, and return its path."""
+    """Write the page, with the records made without a GPU, and return its path."""
     from common.board.page import site
     from common.board.page.views import Site
     from common.records import runs
 
-    everyone = solutions.everyone(installed=False)
+    all_solutions = solutions.everyone(installed=False)
     compiled = runs.read(paths.RESULTS / "compiled").compiled
-    return site.write(Site.of(boards, everyone, compiled), paths.SITE).relative_to(paths.ROOT)
+    return site.write(Site.of(boards, all_solutions, compiled), paths.SITE).relative_to(paths.ROOT)

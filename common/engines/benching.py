@@ -243,7 +243,7 @@ def recording(
         if run:
             path, kept = last[0], _whole(earlier.rows)
             left = {(line.op, line.case) for line in earlier.left_out_lines}
-            writer.mend(path, _done(kept))
+            writer.drop_unfinished(path, _done(kept))
         else:
             path = writer.new_file(folder, fresh.run)
             if device_info.device == "cpu":

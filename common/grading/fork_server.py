@@ -139,7 +139,7 @@ class ForkServer:
             counted: Whether work for the target is counted under the interpreter instead.
         """
         self.device = device
-        self._wanted = wire.Fork(device, target, counted, str(CACHE / "kernels"))
+        self._wanted = wire.ForkRequest(device, target, counted, str(CACHE / "kernels"))
         self._quiet, self._closed = quiet, False
         self.interrupted = False
         """Whether no process is forked until `resume`."""

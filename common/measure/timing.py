@@ -379,7 +379,7 @@ def _sustained(
         for clock in ("gpu", "host")
     )
     dense = gpu.get("dense", 0) >= gpu.get("copy", math.inf)
-    if time_scale < 1 or not (dense or by_host):
+    if time_scale < 1 or "solution" not in gpu or not (dense or by_host):
         return {}
     # a call in a loop takes the longer of the two, never less
     expected = {name: max(gpu[name], host.get(name, 0)) for name in ("solution", "eager")}

@@ -105,7 +105,7 @@ def cases(tier: Tier) -> Iterator[RotateHalfCase]:
 
 
 def twin(case: RotateHalfCase) -> RotateHalfCase:
-    """Cut a long first dimension; keep options, dtype, heads and width."""
+    """Return the reduced case: a short first dimension, all else the same."""
     rows, *others = case.shape
     return dataclasses.replace(case, shape=(rows if rows < 16 else 8, *others), twin=True)
 
@@ -122,7 +122,7 @@ FACTORS: Factors = {
 SUBSETS: tuple[Factors, ...] = (
     {"dtype": ("bfloat16", "float16")}, {"layout": ("contiguous",)}, {"interleaved": (False,)}
 )  # fmt: skip
-"""The values that many a solution answers alone."""
+"""Values that some solutions support alone; pairs of options are covered within each."""
 
 
 def _case(*shape: int, **fields: Any) -> RotateHalfCase:
@@ -136,13 +136,13 @@ def _smoke() -> Iterator[RotateHalfCase]:
     for shape in ((2,), (1, 1, 1, 2), (0, 2, 3, 8), (3, 2, 0), (3, 2, 1, 5, 6)):
         yield _case(*shape)
     yield _case(3, 2050)  # wider than any tile
-    yield _case(256, 6)  # whole blocks of rows, the last one too
-    # no two of one shape, so that a result kept by its shape is a wrong one only of other inputs
+    yield _case(256, 6)  # a multiple of every block of rows
+    # all shapes differ, so that a result cached by shape is never that of another case
     for values, d in (("zeros", 12), ("subnormal", 14), ("huge", 16)):
         yield _case(5, 2, d, values=values, dtype="float16")
         yield _case(5, 2, d, values=values, interleaved=True)
         yield _case(6, 2, d, upstream_values=values, dtype="float16")
-    # bfloat16 reaches further than float16
+    # bfloat16 has a larger range than float16
     yield _case(5, 2, 18, values="huge", upstream_values="huge", dtype="bfloat16")
     yield _case(3, 2, 16, layout="far", dtype="bfloat16")
     yield _case(3, 2, 16, upstream="far", dtype="bfloat16")

@@ -34,7 +34,7 @@ from common.spec import Direction
 STAMP = f"{runs.SECOND}.%fZ"
 """The time in the name of a run's file."""
 UNITS = 100
-"""The units of a microsecond in which samples are kept: 10 ns, the clock's own resolution."""
+"""Samples are stored in units of 1/100 µs, the clock's own resolution."""
 
 
 class Samples(Line, frozen=True, kw_only=True, tag="samples"):
@@ -85,7 +85,7 @@ def new_file(folder: Path, run: str) -> Path:
 
 
 def samples_file(path: Path) -> Path:
-    """Return the path of the raw samples while the run is under way."""
+    """Return the path of the raw samples during the run."""
     return path.with_name(path.stem + runs.SAMPLES)
 
 
@@ -111,7 +111,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def supersede(folder: Path, run: Run, found: Sequence[Compiled]) -> None:
-    """Write a whole run, and remove the folder's earlier ones; do nothing if they say the same.
+    """Write a finished run and remove the folder's earlier runs; do nothing if the lines are equal.
 
     Args:
         folder: The folder.
@@ -197,29 +197,29 @@ class RunWriter:
         return self._samples
 
     def _unpack(self) -> None:
-        """Unpack the samples of a run that was moved here, before any solution runs."""
+        """Unpack the samples of an ended run that continues, before any solution runs."""
         path, packed = samples_file(self._path), archive(self._path)
         if packed.exists() and not path.exists():
             files.replace(path, _unpacked(packed))
 
 
-def mend(path: Path, whole: Collection[tuple[str, str, str]]) -> None:
-    """Drop what an interrupted run holds of cases that it did not come to the end of.
+def drop_unfinished(path: Path, finished: Collection[tuple[str, str, str]]) -> None:
+    """Drop the rows and samples of the cases that an interrupted run did not finish.
 
     Args:
         path: The run's file.
-        whole: Solution, op and case of those that it did.
+        finished: Solution, op and case of each finished case.
     """
     lines = runs.lines(path)
     kept = [
         line
         for line in lines
-        if not isinstance(line, Record) or (line.solution, line.op, line.case) in whole
+        if not isinstance(line, Record) or (line.solution, line.op, line.case) in finished
     ]
     if len(kept) < len(lines):
         files.replace(path, jsonl.encoded(kept))
     samples = samples_file(path)
-    cases = {(solution, case) for solution, _, case in whole}  # a solution is of one op
+    cases = {(solution, case) for solution, _, case in finished}  # a solution is of one op
     found = jsonl.read(samples, FORMAT)
     timed = [each for each in found if (each.solution, each.case) in cases]
     if len(timed) < len(found):
@@ -271,7 +271,7 @@ class Pruning:
         )
 
     def carry_out(self) -> None:
-        """Change the files, each whole or not at all.
+        """Change the files, each completely or not at all.
 
         Raises:
             UserError: A run is writing to the folder.

@@ -1,7 +1,7 @@
-"""The device behind a solution's process: a GPU, or what stands in its place.
+"""The device of a solution's process.
 
-Without one it is Triton's interpreter, or a target that kernels are compiled for and never run on,
-or both, where work is counted. The process takes it when it is forked.
+With a GPU, kernels run on it. Without one, kernels are interpreted, or only compiled for a target
+GPU, or both when work is counted. The process chooses once, when it is forked.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import torch
 from common.processes import VISIBLE
 from common.sandbox.compiled import target
 from common.sandbox.interpreter import bounds, conflicts, patches
-from common.wire import EVERY, Fork
+from common.wire import ALL_TARGETS, ForkRequest
 
 ON_GPU = True
 INTERPRETED = COUNTED = False
 TARGET = ""
-"""The GPU that kernels are compiled for; EVERY where a request names it."""
+"""The GPU that kernels are compiled for; ALL_TARGETS where a request names it."""
 LAG = 10_000_000
 """The GPU's clock cycles by which its default stream lags behind another: a few milliseconds."""
 
 
-def warm(wanted: Fork) -> None:
-    """Do once, in the fork server, what each such process would do at its first kernel."""
+def warm(wanted: ForkRequest) -> None:
+    """Import in the fork server, once, what each process would import at its first kernel."""
     if wanted.target and not wanted.counted:
-        target.warm(whole=wanted.target == EVERY)
+        target.warm(whole=wanted.target == ALL_TARGETS)
 
 
-def install(wanted: Fork) -> None:
-    """Take the device, once, before any kernel runs: patch torch and Triton where it is no GPU."""
+def install(wanted: ForkRequest) -> None:
+    """Set up the device, once, before any kernel runs; without a GPU, patch torch and Triton."""
     global ON_GPU, INTERPRETED, COUNTED, TARGET
     ON_GPU, COUNTED, TARGET = wanted.device == "cuda", wanted.counted, wanted.target
     INTERPRETED = not ON_GPU and (COUNTED or not TARGET)
@@ -42,17 +42,17 @@ def install(wanted: Fork) -> None:
         os.environ["TRITON_CACHE_DIR"] = wanted.cache
     if not ON_GPU:
         os.environ[VISIBLE] = ""
-        _let_launches_choose_a_gpu()
+        _stub_cuda_calls()
     if INTERPRETED:
         patches.install()
-    if TARGET and TARGET != EVERY:  # of every target, each worker is told its own
+    if TARGET and TARGET != ALL_TARGETS:  # a later request names this worker's
         target.install(TARGET)
         if not INTERPRETED:
             target.stop_at_llvm()
 
 
-def _let_launches_choose_a_gpu() -> None:
-    """Do nothing in the place of what stands around a launch and raises where no GPU is."""
+def _stub_cuda_calls() -> None:
+    """Replace the calls of torch.cuda around a launch, which raise without a GPU, by stubs."""
     vars(torch.cuda).update(
         device=contextlib.nullcontext,
         current_device=lambda: 0,
@@ -61,14 +61,14 @@ def _let_launches_choose_a_gpu() -> None:
 
 
 def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.AccessLog | None:
-    """Check every address of the call that follows against its arguments; None on a GPU.
+    """Check every address of the next call against its arguments; return None on a GPU.
 
     Args:
         inputs: The call's tensor arguments by name.
         backwards: Run the programs of a launch from the last to the first.
 
     Returns:
-        The log of the call's accesses, in which an access out of bounds stays.
+        The log of the call's accesses, with any access out of bounds.
     """
     return bounds.WATCH.begin_call(inputs, backwards) if INTERPRETED else None
 
@@ -81,7 +81,7 @@ def find_conflicts() -> conflicts.Conflicts:
 
 @contextlib.contextmanager
 def another_stream() -> Iterator[None]:
-    """Run what is inside on a GPU stream that is not the default one, which lags behind.
+    """Run the block on a side stream while the default stream lags behind.
 
     Work that a solution puts on the default stream by mistake is then late.
     """
@@ -93,19 +93,19 @@ def another_stream() -> Iterator[None]:
 
 @functools.cache
 def _side_stream() -> torch.cuda.Stream:
-    """Return one stream for all calls: torch keeps free memory for each stream apart."""
+    """Return one stream for all calls, since torch caches free memory by stream."""
     return torch.cuda.Stream()
 
 
 def limit(nbytes: int) -> None:
-    """Refuse torch more than so many bytes of the GPU's memory, as if it had no more."""
+    """Limit the GPU memory that torch may allocate to this many bytes."""
     if ON_GPU:
         total = torch.cuda.get_device_properties().total_memory
         torch.cuda.set_per_process_memory_fraction(min(nbytes / total, 1.0))
 
 
 def synchronize() -> None:
-    """Wait until the GPU, if there is one, has done all that was queued.
+    """Wait until the GPU, if there is one, has finished all queued work.
 
     Raises:
         RuntimeError: An earlier kernel has left the CUDA context unusable.

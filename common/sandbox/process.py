@@ -70,7 +70,7 @@ processes need.
 """
 
 
-def become_worker(connection: socket.socket, server: int, wanted: wire.Fork) -> None:
+def become_worker(connection: socket.socket, server: int, wanted: wire.ForkRequest) -> None:
     """Set up a fresh fork of the server with this process id, and serve.
 
     The process dies with the server, leaves no core, and is confined where the kernel can do so.
@@ -87,7 +87,7 @@ def become_worker(connection: socket.socket, server: int, wanted: wire.Fork) -> 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not backend.ON_GPU:  # CUDA reserves more than there is
         resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
-    if not backend.ON_GPU and backend.TARGET != wire.EVERY:  # there no large memory is touched
+    if not backend.ON_GPU and backend.TARGET != wire.ALL_TARGETS:  # no large memory is used
         libc.mallopt(-6, 0xA5)  # M_PERTURB: what no dispatch mode sees is a number too, 0x5A5A...
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)

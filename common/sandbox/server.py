@@ -18,7 +18,7 @@ import msgspec
 
 from common.importing import import_torch
 from common.processes import parents
-from common.wire import Fork, Forked, Order, Reap, Reaped, receive, send
+from common.wire import Forked, ForkRequest, Order, Reap, Reaped, receive, send
 
 GENERATIONS = 100
 """Of processes that a solution leaves behind, each started by the one before."""
@@ -34,7 +34,7 @@ def run(control: socket.socket) -> None:
     while (received := receive(control))[0]:
         line, fds = received
         match msgspec.json.decode(line, type=Order):
-            case Fork() as wanted:
+            case ForkRequest() as wanted:
                 backend.warm(wanted)
                 # what is imported stays; each of a worker's collections would take 0.1 s to walk it
                 gc.freeze()

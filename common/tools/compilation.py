@@ -20,7 +20,7 @@ from common.solutions import Solution
 from common.spec import Case
 from common.tools import figures
 from common.verdicts import ENDED
-from common.wire import EVERY, Reply
+from common.wire import ALL_TARGETS, Reply
 
 Fields = Mapping[str, Any]
 """Of a line `Compiled`: the kernel's name, files, direction and figures, or verdict and reason."""
@@ -72,7 +72,7 @@ class Compilation:
             missing = [case for case in todo[solution] if case.name not in known]
             parts.append((solution, todo[solution], target, kept, missing))
         if any(missing for *_, missing in parts) and not self._server:
-            self._server = ForkServer("cpu", self._quiet, target=EVERY)
+            self._server = ForkServer("cpu", self._quiet, target=ALL_TARGETS)
         yield from self._pool.map(lambda part: self._lines(*part), parts)
 
     def _lines(

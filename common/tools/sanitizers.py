@@ -38,14 +38,14 @@ OPTIONS = (
     "--destroy-on-device-error", "kernel",  # so that the cases after a fault are called too
     "--show-backtrace", "device",
 )  # fmt: skip
-OF_TOOL = {
+TOOL_OPTIONS = {
     "memcheck": (
         "--print-limit", "1000",
         "--report-api-errors", "no",  # torch makes CUDA calls that may fail
         "--padding", "4096",  # an overrun shall not land in the next allocation
     ),
     "racecheck": ("--print-limit", "1000"),
-    # reports on libraries, by the hundred thousand, would hide all others
+    # no print limit: reports on libraries would use up any limit
     "initcheck": ("--print-limit", "0"),
 }  # fmt: skip
 SETTINGS = {
@@ -55,8 +55,8 @@ SETTINGS = {
 }
 SECONDS = 900
 """The longest that one tool may take for one solution."""
-SHOWN = 3
-"""Reports shown of one tool on one solution, without `--verbose`."""
+MAX_REPORTS = 3
+"""The reports of one tool on one solution that are printed without `--verbose`."""
 
 
 def sanitize(tool: str, solution: Solution, cases: Sequence[Case], verbose: bool) -> bool:
@@ -69,7 +69,7 @@ def sanitize(tool: str, solution: Solution, cases: Sequence[Case], verbose: bool
         return _sanitize_symbolically(solution, cases, verbose)
     names = (case.name for case in cases)
     program = child.command("common.sandbox.standalone.smoke", solution, *names)
-    command = [executable(), "--tool", tool, *OPTIONS, *OF_TOOL[tool], *program]
+    command = [executable(), "--tool", tool, *OPTIONS, *TOOL_OPTIONS[tool], *program]
     output, code = _run(command, child.environment(**SETTINGS))
     report = read(output)
     if report is None and code is not None:
@@ -81,7 +81,7 @@ def sanitize(tool: str, solution: Solution, cases: Sequence[Case], verbose: bool
     if verbose:
         print(output)
     elif report and report.blocks:
-        print(*report.blocks[:SHOWN], sep="\n")
+        print(*report.blocks[:MAX_REPORTS], sep="\n")
     return not ended and report is not None and not report.found
 
 

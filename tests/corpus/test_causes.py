@@ -87,7 +87,7 @@ def made(op, mistake, problem):
     return SimpleNamespace(
         solution=SimpleNamespace(name="a/b"),
         case=problem.case,
-        problem=problem.outline,
+        problem=problem.summary,
         verdicts=verdicts,
     )
 

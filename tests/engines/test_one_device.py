@@ -106,7 +106,7 @@ def test_of_several_gpus_one_is_taken_where_ray_is_missing_and_a_line_says_so(
     monkeypatch.setattr(engines.shared, "found_device", lambda _: "cuda")
     monkeypatch.setattr(gpus, "visible", lambda: ["0", "1"])
     assert type(engines.chosen(options(), "bench", [])) is LocalEngine
-    assert "of 2 GPUs the first alone takes part: Ray" in capsys.readouterr().err
+    assert "using only the first of 2 GPUs; install Ray" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("given", "says"), [

@@ -68,7 +68,7 @@ FAULTS = {
         test_several_devices.test_a_lost_station_that_does_not_come_back_is_waited_for_no_longer,
     ),
     "an executor at work that says nothing is killed": (
-        RayEngine, "_silent", "each.interrupt()", "raise ValueError",
+        RayEngine, "_silent", "executor.interrupt()", "raise ValueError",
         test_several_devices.
         test_a_station_at_work_that_says_nothing_is_killed_and_starts_again,
     ),
@@ -85,7 +85,7 @@ FAULTS = {
         test_several_devices.test_devices_of_a_kind_take_the_cases_that_all_have_room_for,
     ),
     "grade goes on from what it found": (
-        grading, "_graded", "if each.kind == kind", "if False",
+        grading, "_graded", "if line.kind == kind", "if False",
         test_resuming.test_a_kind_that_has_left_the_cluster_keeps_its_verdicts,
     ),
     "other versions begin anew": (
@@ -113,11 +113,11 @@ FAULTS = {
         ),
     ),
     "a case without all its rows is done again": (
-        benching, "_whole", "all((*case, each) in known for each in DIRECTIONS)", "True",
+        benching, "_whole", "all((*case, direction) in known for direction in DIRECTIONS)", "True",
         test_resuming.test_a_case_without_all_its_rows_is_done_again,
     ),
     "a missing package is one line": (
-        ray_engine.Actor, "start", "self._station.ready()", "Station(self._job).ready()",
+        ray_engine.Actor, "start", "self._executor.ready()", "Executor(self._job).ready()",
         test_nodes.test_a_station_needs_the_packages_of_the_jobs_peers,
     ),
     "a GPU that torch does not find is one line": (
@@ -158,7 +158,7 @@ HONEST = {
         test_resuming.test_a_run_that_goes_on_on_another_device_says_so,
     ),
     "executors of a kind have the same versions": (
-        RayEngine, "_admit", "first.place.versions != ready.place.versions", "False",
+        RayEngine, "_admit", "first.device_info.versions != ready.device_info.versions", "False",
         test_several_devices.test_a_station_with_other_versions_takes_no_part,
     ),
     "the CPU is no GPU of a cluster": (
@@ -174,7 +174,7 @@ WALLS = {
         test_nodes.test_a_solution_may_not_write_where_ray_unpacks_the_project,
     ),
     "only the harness and the solutions travel": (
-        ray_engine, "runtime_environment", "if each.name not in TRAVELS", "if False",
+        ray_engine, "runtime_environment", "if path.name not in TRAVELS", "if False",
         test_nodes.test_a_node_gets_the_harness_and_the_solutions_alone,
     ),
     "a cluster of its own listens at the loopback address": (

@@ -131,7 +131,9 @@ def begun(monkeypatch):
         done.append((staged, direction, keep_other))
         return "timed"
 
-    monkeypatch.setattr(baseline, "stage_calls", lambda op, case, *_: done.append(case) or case.name)
+    monkeypatch.setattr(
+        baseline, "stage_calls", lambda op, case, *_: done.append(case) or case.name
+    )
     monkeypatch.setattr(baseline, "TimedProcess", timed)
     made._ready = None
     return made, begin

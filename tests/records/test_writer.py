@@ -41,9 +41,9 @@ def test_what_a_kill_left_half_done_is_dropped_with_its_samples(file, path):
     file.close()
     before = path.read_bytes()
     everything = {(ROW.solution, ROW.op, case) for case in ("whole", "half", ROW.case)}
-    writer.mend(path, everything)
+    writer.drop_unfinished(path, everything)
     assert path.read_bytes() == before
-    writer.mend(path, {(ROW.solution, ROW.op, "whole")})
+    writer.drop_unfinished(path, {(ROW.solution, ROW.op, "whole")})
     assert [line.case for line in runs.lines(path)[1:]] == ["whole", "whole"]
     assert [sample.case for sample in writer.read_samples(path)] == ["whole", "whole"]
 

@@ -1,4 +1,4 @@
-"""Templates with all that they may call, which escape every text; and views packed into a page."""
+"""Render the page's templates, with every text escaped, and pack views into a page."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from common.printable import printable
 
 TEMPLATES = Path(__file__).parent / "templates"
 DIRECTION_WORDS = {"forward": "forward", "backward": "forward + backward"}
-BOTH = ' data-both=""'
-"""Marks a column that two solutions show side by side; the text is this module's own."""
+IN_COMPARISON = ' data-both=""'
+"""Marks a column of the comparison of two solutions."""
 ASCENDING = ' aria-sort="ascending"'
-"""Marks the column by which a table is sorted at first."""
-NAMES = ' translate="no"'
+"""Marks the column that a table is sorted by at first."""
+NO_TRANSLATE = ' translate="no"'
 """Marks a heading that stays in every language: a case's or a device's name, or an abbreviation."""
 
 
@@ -45,7 +45,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # a template calls a filter in half a function's time
+    # in Jinja a filter call costs half of a function call
     filters: dict[str, Any] = {
         "key": _key,
         "microseconds": lambda value: f"{value:,.1f}",
@@ -56,7 +56,7 @@ def _environment() -> Environment:
     environment.filters.update(filters)
     names: dict[str, Any] = {
         "ascending": Markup(ASCENDING),
-        "both": Markup(BOTH),
+        "both": Markup(IN_COMPARISON),
         "by_clock": table.by_clock,
         "compared": [
             column for column in columns.COLUMNS if column.page in ("speed", "share", "number")
@@ -68,7 +68,7 @@ def _environment() -> Environment:
         "link": link,
         "median": ranking.median,
         "memory": table.memory,
-        "names": Markup(NAMES),
+        "names": Markup(NO_TRANSLATE),
         "parts": table.parts,
         "ranked_times": ranking.ranked_times,
         "ratio": ranking.ratio,

@@ -64,7 +64,7 @@ def _interpret_library() -> None:
             tl.core._tensor_member_fn(made[id(value)])
 
 
-# --- addresses: where the heap lies low they have 32 bits, of which numpy views no 64 -------------
+# --- low heap addresses come as 32-bit integers, which numpy cannot view as uint64 ----------------
 
 
 def _int_to_ptr(method: Method, builder: Any, source: TensorHandle, kind: Any) -> TensorHandle:
@@ -131,20 +131,20 @@ def _cast(
 
 def _reduce(method: Callable[..., Any], self: Any, input: Any) -> Any:
     """Let reductions and scans accumulate in float32, as `tl.sum` does on a GPU."""
-    several = input if isinstance(input, tuple) else (input,)
-    if not any(_is_bfloat16(getattr(tensor, "handle", None)) for tensor in several):
+    inputs = input if isinstance(input, tuple) else (input,)
+    if not any(_is_bfloat16(getattr(tensor, "handle", None)) for tensor in inputs):
         return method(self, input)
-    was = [_is_bfloat16(tensor.handle) for tensor in several]
-    results = method(self, tuple(_tensor(_widen(tensor.handle), tensor) for tensor in several))
+    is_bfloat16 = [_is_bfloat16(tensor.handle) for tensor in inputs]
+    results = method(self, tuple(_tensor(_widen(tensor.handle), tensor) for tensor in inputs))
     results = tuple(
         _tensor(_narrow(r.handle), r) if bf16 and r.handle.data.dtype == np.float32 else r
-        for r, bf16 in zip(results, was, strict=True)
+        for r, bf16 in zip(results, is_bfloat16, strict=True)
     )
     return results if isinstance(input, tuple) else results[0]
 
 
 def _tensor(handle: TensorHandle, like: tl.core.tensor) -> tl.core.tensor:
-    """Return a tensor of this handle, which is a block where the other one is."""
+    """Return a tensor of this handle, a block or a scalar as `like` is."""
     if not like.type.is_block():
         return tl.core.tensor(handle, handle.dtype)
     return tl.core.tensor(handle, tl.block_type(handle.dtype, list(handle.data.shape)))
@@ -195,17 +195,17 @@ def _bench(self: Any, *args: Any, config: Any, **constants: Any) -> list[float]:
     return [0.0]  # equal times: the first configuration that is left once some are pruned
 
 
-# --- torch.compile: it would trace the interpreter, and fail at what it finds there ---------------
+# --- torch.compile, which cannot trace the interpreter --------------------------------------------
 
 
 def _leave_launches_out_of_graphs() -> None:
-    """Let a graph break at the launch of a kernel, which then runs as plain Python."""
+    """Break a graph at the launch of a kernel, which then runs as plain Python."""
     for kind in (interpreter.InterpretedFunction, autotuner.Autotuner, autotuner.Heuristics):
-        kind.run = graphs.leave_out(_on_values(kind.run), IN_A_GRAPH)
+        kind.run = graphs.leave_out(_reject_fake_tensors(kind.run), IN_A_GRAPH)
 
 
-def _on_values(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse tensors without values, with which torch.compile runs an operator that it traces."""
+def _reject_fake_tensors(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a launch so that it rejects FakeTensors, with which torch.compile traces operators."""
 
     @functools.wraps(run)
     def launch(*args: Any, **kwargs: Any) -> Any:
@@ -216,7 +216,7 @@ def _on_values(run: Callable[..., Any]) -> Callable[..., Any]:
     return launch
 
 
-# --- what the interpreter cannot run, and would fail at or return None for -----------------------
+# --- operations that the interpreter lacks, where it would fail or return None --------------------
 
 
 _EXTRA = extra.__name__
@@ -231,13 +231,13 @@ def _refuse_the_rest() -> None:
     for module in (*loaded, extra.cuda, extra.hip):  # Triton loads these two twice
         for name, function in list(vars(module).items()):
             if inspect.isfunction(function) and function.__module__.startswith(_EXTRA):
-                setattr(module, name, _in_place_of(name, function))
+                setattr(module, name, _replacement(name, function))
     JITFunction.run = _refusal("a kernel of Gluon, or one that is not triton.jit's")
     TritonSemantic.dot_scaled = _refusal("tl.dot_scaled")
     InterpreterBuilder.__getattr__ = _lacks
 
 
-def _in_place_of(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _replacement(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     if name.startswith("gdc_"):  # they order launches, of which one has ended when the next begins
         return _nothing
     return _refusal(f"{function.__module__.rpartition('.')[2]}.{name}")
@@ -290,26 +290,26 @@ ROUNDED: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "sub": np.subtract,
 }
-"""Those whose name says that they round to nearest, as NumPy does."""
+"""The functions with `_rn` in their name, which round to nearest, as NumPy does."""
 SYMBOLS = {
     f"__nv_{start}{name}{kind}": function
     for name, function in ({name: getattr(np, name) for name in SAME} | OTHERS).items()
     for start in ("", "fast_")
     for kind in ("", "f", "d")
 } | {f"__nv_{kind}{name}_rn": function for name, function in ROUNDED.items() for kind in "fd"}
-"""NumPy's functions by libdevice's symbols, of which some do not exist."""
+"""NumPy's functions by libdevice's symbols; some of the symbols do not exist."""
 
 
 def _patch_libdevice() -> None:
-    """Let NumPy compute what libdevice does."""
-    InterpreterBuilder.create_extern_elementwise = _computed
+    """Compute the functions of libdevice by NumPy."""
+    InterpreterBuilder.create_extern_elementwise = _libdevice_result
     for name, function in list(vars(cuda.libdevice).items()):
         if tl.core.is_builtin(function):
             for module in (cuda.libdevice, libdevice):
                 setattr(module, name, functools.partial(function, _semantic=interpreter_semantic))
 
 
-def _computed(
+def _libdevice_result(
     self: Any,
     library: str,
     path: str,
@@ -318,7 +318,7 @@ def _computed(
     kind: Any,
     pure: bool,
 ) -> TensorHandle:
-    """Return what a function of a library gives for each element."""
+    """Return the result of a libdevice function for each element."""
     if symbol not in SYMBOLS:
         name = symbol.replace("__nv_", "libdevice.")
         raise NotImplementedError(f"the interpreter cannot run {name}")
@@ -326,7 +326,7 @@ def _computed(
     return TensorHandle(result.astype(interpreter._get_np_dtype(kind)), kind.scalar)
 
 
-# --- reductions and scans of several tensors ------------------------------------------------------
+# --- reductions and scans of inputs tensors ------------------------------------------------------
 
 # Triton's interpreter calls the function for one element after the other; `tl.flip` and `tl.sort`
 # are many such reductions. Triton takes the function for associative. So one call combines all
@@ -340,12 +340,12 @@ _COMBINING: list[Any] = []
 
 
 def _patch_reductions() -> None:
-    """Let a function combine blocks, where it can, in the place of single elements."""
+    """Combine blocks in place of single elements, where the function allows."""
     wrap(
         interpreter.ReduceOps, "generic_reduce", functools.partial(_or_by_elements, _reduce_arrays)
     )
     wrap(interpreter.ScanOps, "generic_scan", functools.partial(_or_by_elements, _scan_arrays))
-    wrap(interpreter, "_patch_lang_tensor", _without_truth)
+    wrap(interpreter, "_patch_lang_tensor", _forbid_truth_of_blocks)
 
 
 def _or_by_elements(
@@ -357,8 +357,8 @@ def _or_by_elements(
         return theirs(self, input)
 
 
-def _without_truth(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
-    """Let no function decide on a block that stands for elements; for Triton each block is true."""
+def _forbid_truth_of_blocks(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
+    """Raise at the truth value of a block while blocks are combined; Triton returns True."""
     patch(tensor, scope)
     theirs = tensor.__bool__
 
@@ -396,7 +396,7 @@ def _scan_arrays(self: Any, input: Sequence[Any]) -> list[Any]:
 
 
 def _combined(self: Any, input: Sequence[Any], first: Arrays, second: Arrays) -> Arrays:
-    """Return what the function makes of two blocks of each array, in the arrays' types."""
+    """Return the function's results for two blocks of each array, in the arrays' dtypes."""
     pairs = zip([*first, *second], [*input, *input], strict=True)
     blocks = [self.to_tensor(x, each.dtype) for x, each in pairs]
     _COMBINING.append(self)
@@ -404,8 +404,8 @@ def _combined(self: Any, input: Sequence[Any], first: Arrays, second: Arrays) ->
         made = self.combine_fn(*blocks)
     finally:
         _COMBINING.pop()
-    several = made if isinstance(made, tuple) else (made,)
+    inputs = made if isinstance(made, tuple) else (made,)
     return [
         np.broadcast_to(each.handle.data, x.shape).astype(x.dtype)
-        for each, x in zip(several, first, strict=True)
+        for each, x in zip(inputs, first, strict=True)
     ]

@@ -1,17 +1,17 @@
 """The operations of a launch's first program, on a trace that its other programs replay.
 
-For an operation whose arithmetic takes five microseconds Triton's front end takes fifty, and takes
-them again in each program, though only program ids and loaded values differ. So the first program
-of a launch leaves a trace: each call of the interpreter's builder whose result may differ in
-another program. The next program makes these calls alone, with its own values.
+Triton's front end takes fifty microseconds for an operation whose arithmetic takes five, in each
+program, although only program ids and loaded values differ. So a launch's first program records a
+trace: each call of the interpreter's builder whose result may differ in another program. The others
+repeat these calls alone, with their own values.
 
-A trace holds as long as Python decides the same. It decides on a value only by reading
-`handle.data`, as `if tl.program_id(0) == 0` does; the value read is on the trace as a guard. A
-program with another value there, or whose operation raises, leaves the trace: the kernel's Python
-runs once more, is given the results that are there already, and goes on by itself. So an exception
-has the kernel's own frames, and a second branch is on the trace next time.
+A trace is valid while the kernel's Python takes the same branches. Python branches on a value only
+by reading `handle.data`, as `if tl.program_id(0) == 0` does; the trace keeps the value as a guard.
+Where the value differs, or an operation raises, the program diverges: the kernel's Python runs from
+its start, takes the results of the replay so far, and computes the others. So an exception has the
+kernel's own frames, and the trace has a second branch from then on.
 
-A later launch of the kernel replays the same trace (see `Traces`). Its pointers and numbers are
+A later launch of the kernel replays the same trace (see `TraceCache`). Its pointers and numbers are
 then other ones: they have slots as the results of operations have. What depends on them alone is
 computed once a launch.
 """
@@ -39,8 +39,8 @@ EFFECTS = re.compile("load|store|atomic|gather|scatter|program|print|assert|assu
 """The operations that are more than a function of their operands, by a part of their name."""
 NAMES: dict[Method, str] = {}
 """The name of each operation that a trace may hold."""
-COUNT = "create_get_num_programs"
-"""The one of them that gives the same in each program of a launch."""
+NUM_PROGRAMS = "create_get_num_programs"
+"""The operation among them whose result is the same in each program of a launch."""
 HANDLES = (TensorHandle, BlockPointerHandle, interpreter.TensorDescHandle)
 
 
@@ -53,17 +53,17 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """A call of the builder: its arguments, and the places of those that earlier calls gave."""
+    """A call of the builder: its constant arguments, and the slots of its other arguments."""
 
     method: Method
     args: tuple[Any, ...]
-    """The arguments, None where an earlier call gave one."""
+    """The arguments; None where the argument is the result of an earlier call."""
     places: tuple[tuple[int, int], ...]
     """The position of an argument, and its slot."""
     forms: dict[int, Form]
     """The form of each tensor among them, by position."""
     nested: tuple[tuple[int, Any], ...]
-    """The position of an argument that holds such handles, and how to make it."""
+    """The position of an argument that contains such handles, and a function that builds it."""
     uniform: bool
     """Whether the result is the same in all programs of a launch."""
 
@@ -94,7 +94,7 @@ def varies(operand: Any) -> bool:
 
 
 def is_lost(operand: Any) -> bool:
-    """Return whether an operand may depend on the program in a way that no replay repeats."""
+    """Return whether an operand may depend on the program in a way that a replay cannot repeat."""
     if isinstance(operand, tuple | list):
         return any(map(is_lost, operand))
     handle = operand.handle if isinstance(operand, tl.tensor) else operand
@@ -120,12 +120,12 @@ def step_of(method: Method, effect: bool, args: tuple[Any, ...]) -> TraceStep:
         tuple(direct.items()),
         {at: form_of(args[at]) for at in direct if isinstance(args[at], TensorHandle)},
         nested,
-        uniform and (not effect or NAMES[method] == COUNT),
+        uniform and (not effect or NAMES[method] == NUM_PROGRAMS),
     )
 
 
 def form_of(handle: TensorHandle) -> Form:
-    """Return the form of a tensor, of which a trace is not told."""
+    """Return the form of a tensor, without a guard for the read."""
     array = vars(handle)["data"]
     return Form(array.shape, array.flags.c_contiguous)
 
@@ -143,12 +143,12 @@ def _maker(operand: Any) -> Callable[[list[Any]], Any]:
     return lambda values: operand
 
 
-MOST_LEAVES = 8
-"""Programs that may leave a launch's trace before all others run without it."""
+MAX_DIVERGENCES = 8
+"""The divergences after which the other programs of a launch run without the trace."""
 
 
 class LeftTrace(Exception):
-    """A replay cannot go on: the kernel's own Python makes the call that failed again."""
+    """A replay failed; the kernel's own Python repeats the failed call, with its own frames."""
 
     def __init__(self, address: int | None = None) -> None:
         """Keep the address that lies outside of the launch's memory, if that is why."""
@@ -157,7 +157,7 @@ class LeftTrace(Exception):
 
 
 class TracedHandle(TensorHandle):  # type: ignore[misc]
-    """A handle whose value depends on the program: reading it is a decision of the kernel's."""
+    """A handle whose value depends on the program; a read of the value becomes a guard."""
 
     trace: RecordedTrace
     value_id: int | None
@@ -166,7 +166,7 @@ class TracedHandle(TensorHandle):  # type: ignore[misc]
 
     @property
     def data(self) -> Any:
-        """Return the array; the trace keeps what Python reads outside of an operation."""
+        """Return the array; a read outside of an operation becomes a guard of the trace."""
         if self.trace.listening:
             self.trace.guard(self)
         return self.__dict__["data"]
@@ -180,7 +180,7 @@ class TracedHandle(TensorHandle):  # type: ignore[misc]
 
 @dataclass
 class Guard:
-    """A value that Python read, and the trace that follows for each value seen so far."""
+    """A value that Python read, with the rest of the trace for each value read so far."""
 
     value_id: int
     branches: dict[bytes, list[TraceStep | Guard]] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class RecordedTrace:
 
     def open(self, inputs: Sequence[Any]) -> None:
         """Begin a launch with these handles, which may differ from those of other launches."""
-        self._leaves, self.inputs = 0, list(inputs)
+        self._divergences, self.inputs = 0, list(inputs)
         self._once: dict[int, Any] = {}
         self._begin([], [])
         for value_id, handle in enumerate(inputs):
@@ -212,7 +212,7 @@ class RecordedTrace:
             self._watch_reads(handle, value_id)
 
     def close(self) -> None:
-        """Let go of the launch's values."""
+        """Drop the launch's values."""
         self.open(())
 
     def _begin(self, results: list[Any], values: list[Any]) -> None:
@@ -221,7 +221,7 @@ class RecordedTrace:
         self._entries, self._position = self.start, 0
 
     def run(self, program: Callable[[], object]) -> None:
-        """Run one program, by replay where the trace holds for it."""
+        """Run one program, by replay where the trace is valid."""
         if self.off:
             program()
             return
@@ -229,18 +229,18 @@ class RecordedTrace:
             self._begin([], list(self.inputs))
         elif self._replay():
             return
-        self._leaves += 1
+        self._divergences += 1
         self.listening = True
         try:
             program()
         finally:
             self.listening = False
-            self.off |= self._leaves > MOST_LEAVES
+            self.off |= self._divergences > MAX_DIVERGENCES
 
     # --- replay -----------------------------------------------------------------------------------
 
     def _replay(self) -> bool:
-        """Make the calls on the trace; return whether they were the whole program."""
+        """Replay the trace; return whether the replay finished the program."""
         results: list[Any] = []
         values = list(self.inputs)
         self.replaying = True
@@ -275,7 +275,7 @@ class RecordedTrace:
             entries = branch
 
     def once(self, step: TraceStep, values: list[Any]) -> Any:
-        """Return the result of a step that gives the same in all programs of the launch."""
+        """Return the cached result of a step that is the same in all programs of the launch."""
         if id(step) not in self._once:
             self._add_once(step, step(values))
         return self._once[id(step)]
@@ -288,8 +288,8 @@ class RecordedTrace:
     # --- recording --------------------------------------------------------------------------------
 
     def call(self, method: Method, effect: bool, args: tuple[Any, ...], named: Any) -> Any:
-        """Return the result of an operation, and put it on the trace if it may differ elsewhere."""
-        if named:  # as no operation of Triton 3.6 and 3.7 is asked
+        """Return the result of an operation; record it if it may differ in another program."""
+        if named:  # Triton 3.6 and 3.7 pass no keywords
             self.leave()
             return method(*args, **named)
         if not effect and not any(map(varies, args)):
@@ -322,7 +322,7 @@ class RecordedTrace:
         self._position = 0
 
     def leave(self) -> None:
-        """Run this program to its end, and every other one, without the trace.
+        """Run the rest of this program, and all other programs, without the trace.
 
         Raises:
             RuntimeError: The program has results of a replay, and Python now asks for others.
@@ -332,7 +332,7 @@ class RecordedTrace:
         self.off, self.listening = True, False
 
     def _keep(self, method: Method, effect: bool, args: tuple[Any, ...]) -> TraceStep | None:
-        """Return the step of this operation, None once the trace is left for good."""
+        """Return the step of this operation, or None once the trace is abandoned."""
         if self._position == len(self._entries):
             self._entries.append(step_of(method, effect, args))
             self.length += 1
@@ -348,7 +348,7 @@ class RecordedTrace:
         return entry
 
     def _watch_reads(self, handle: Any, value_id: int | None) -> None:
-        """Have the trace told of each read of the handle, and of copies that it holds."""
+        """Report reads of the handle, and of the copies in it, to the trace."""
         if isinstance(handle, TensorHandle):
             handle.__class__ = TracedHandle
         for copy in getattr(handle, "offsets", ()):
@@ -377,19 +377,19 @@ def install(recorded: Callable[[Method, bool], Method]) -> None:
 
 # --- traces for further launches ------------------------------------------------------------------
 
-# A kernel's Python sees the constants of a launch and the types of its other arguments. Where these
-# are as they were, it makes the same operations, and a launch replays the trace of an earlier one.
+# A kernel's Python depends on the constants of a launch and the types of its other arguments. Where
+# these are unchanged, the operations are the same, and a launch replays an earlier launch's trace.
 # Triton's compiler, too, compiles a kernel once for them, and refuses a global that has changed.
 
 LONGEST = 1 << 16
 """The most operations that are kept; each takes about a kilobyte."""
 PLAIN = (bool, int, float, str, type(None), tl.dtype, torch.dtype)
-"""The types of constants whose text tells all that a kernel sees of them."""
+"""The types of constants that their repr identifies."""
 Function = Callable[..., Any]
 
 
 class TraceCache:
-    """Traces by the kernel and by what its Python sees of a launch's arguments."""
+    """Traces by cache key; see `key_of`."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -406,7 +406,7 @@ class TraceCache:
         """Keep the trace of a launch that ended well; forget the oldest ones where they are long.
 
         Args:
-            key: What the launch goes by; None where its trace is for no other.
+            key: The cache key; None if the trace is not reusable.
             trace: The trace.
         """
         trace.close()
@@ -420,7 +420,7 @@ class TraceCache:
 def key_of(
     function: Function, arguments: Mapping[str, Any], constants: Collection[str]
 ) -> Hashable | None:
-    """Return what a launch's trace goes by, None where it is for no other launch.
+    """Return the cache key of a launch's trace, or None if the trace is not reusable.
 
     Args:
         function: The kernel's function.
@@ -435,10 +435,10 @@ def key_of(
 
 
 def _seen(argument: Any, constant: bool) -> Hashable:
-    """Return what a kernel's Python sees of an argument.
+    """Return the part of the cache key for one argument.
 
     Raises:
-        TypeError: It may see more than can be compared, as of a descriptor.
+        TypeError: The argument has no comparable form, as a descriptor.
     """
     if not constant and (isinstance(argument, int | float) or hasattr(argument, "data_ptr")):
         return str(mangle_type(argument))
@@ -453,57 +453,61 @@ def _seen(argument: Any, constant: bool) -> Hashable:
 
 # --- a launch that is recorded --------------------------------------------------------------------
 
-FEW = 2
-"""The programs of a launch that are not made faster: by playing them together, or by a trace that
-no other launch will play."""
+MIN_PROGRAMS = 2
+"""Launches of at most so many programs run neither vectorized nor, if not reusable, by a trace."""
 
 
 class TracedProgram:
-    """A kernel's function in the place that Triton's loop over the grid calls, once a program."""
+    """Replace a kernel's function in Triton's loop over the grid, which calls it per program."""
 
     def __init__(
         self,
         function: Callable[..., object],
         trace: RecordedTrace,
-        lasting: bool,
+        reusable: bool,
         run_vectorized: Callable[[int], bool],
     ) -> None:
-        """Look like the function to those who inspect it.
+        """Copy the function's name, signature and globals.
 
         Args:
             function: The kernel's function.
             trace: The trace of the launch.
-            lasting: Whether it is for further launches too, with other tensors and numbers.
-            run_vectorized: Runs all programs but so many at once, if it can.
+            reusable: Whether later launches replay the trace with other tensors and numbers.
+            run_vectorized: Runs all programs but the first so many at once, if possible.
         """
         functools.update_wrapper(self, function)
         self.__signature__ = inspect.signature(function)
         self.__globals__ = function.__globals__
         self._function, self._trace, self._run_vectorized = function, trace, run_vectorized
-        self._lasting = lasting
+        self._reusable = reusable
         self._count = 0
         """The programs so far."""
         self.arguments: dict[str, Any] = {}
         """The kernel's arguments as the interpreter made them."""
         self._asked = self._done = False
-        """Whether all further ones were asked to run at once, and whether they did."""
+        """Whether the vectorized run of the other programs was tried, and whether it succeeded."""
 
     def __call__(self, **arguments: Any) -> None:
-        """Run the program that the builder's grid index names."""
+        """Run the program at the builder's grid index."""
         programs, self.arguments = math.prod(interpreter.interpreter_builder.grid_dim), arguments
-        if programs <= FEW and not self._lasting:
+        if programs <= MIN_PROGRAMS and not self._reusable:
             self._function(**arguments)
             return
         if not self._count:
-            self._trace.open(_inputs(arguments) if self._lasting else ())
-        if not self._asked and programs > FEW and self._trace.start and not self._trace.off:
+            self._trace.open(_inputs(arguments) if self._reusable else ())
+        if (
+            not self._asked
+            and programs > MIN_PROGRAMS
+            and self._trace.start
+            and not self._trace.off
+        ):
             self._asked, self._done = True, self._run_vectorized(self._count)
         self._count += 1
         if not self._done:
             self._trace.run(self.again)
 
     def again(self) -> None:
-        """Run the program that the builder's grid index names, whatever ran before."""
+        """Run the program at the builder's grid index by the kernel's own Python."""
         self._function(**self.arguments)
 
 
