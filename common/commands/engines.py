@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--stations",
         type=shared.count,
         metavar="N",
-        help="through Ray, processes that executors this machine's cores, or for grade each GPU",
+        help="through Ray, processes that share this machine's cores, or for grade each GPU",
     )
 
 

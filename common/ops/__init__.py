@@ -1,7 +1,7 @@
-"""The operations, one file each. A new file here is a new op; nothing is registered.
+"""The operations, one file for each op. A new file here is a new op; nothing is registered.
 
-A file that is not whole costs itself a line, which names the file and what is wrong in it, and no
-other op anything. `docs/ops.md` makes an op from nothing.
+An invalid file is skipped with a line that names the file and the fault; other ops go on.
+`docs/ops.md` shows how to write an op.
 """
 
 from __future__ import annotations
@@ -22,49 +22,57 @@ if TYPE_CHECKING:
 
 
 def names() -> list[str]:
-    """Return the names of all ops that `load` takes."""
+    """Return the names of all ops that `load` accepts."""
     return [name for name in interfaces.names() if isinstance(_loaded(name), Op)]
 
 
 def load(name: str) -> Op[Any]:
-    """Import one op by its name.
+    """Import an op by its name.
 
     Raises:
-        UserError: The file does not import, or its OP is not whole.
+        UserError: The file does not import, or its OP is invalid.
     """
-    found = _loaded(name)
-    if isinstance(found, str):
-        raise UserError(found)
-    return found
+    op = _loaded(name)
+    if isinstance(op, str):
+        raise UserError(op)
+    return op
 
 
-def whole(several: Iterable[str]) -> list[Op[Any]]:
-    """Return those of the named ops that can be asked; another one costs a line on stderr.
+def whole(op_names: Iterable[str]) -> list[Op[Any]]:
+    """Return the valid ops among the named ops; print a line on stderr for each invalid op.
 
     Raises:
-        UserError: None of them can be asked, though some are named.
+        UserError: Ops are named, and all of them are invalid.
     """
     from common.ops._whole import tried
 
-    found, faults = [], []
-    for name in sorted(set(several)):
+    valid, faults = [], []
+    for name in sorted(set(op_names)):
         op = _loaded(name)
         if isinstance(op, Op) and not (fault := tried(op)):
-            found.append(op)
+            valid.append(op)
         else:
             faults.append(op if isinstance(op, str) else fault)
-    if faults and not found:
+    if faults and not valid:
         raise UserError("; ".join(faults))
     for fault in faults:
         say_once(fault)
-    return found
+    return valid
 
 
 def cases(op: Op[Any], tier: Tier, device: str, alone: bool = False) -> list[Case]:
-    """Return the cases of a tier as the device runs them; none, and a line, where a fault shows.
+    """Return the cases of a tier as the device runs them.
+
+    If the op's cases are faulty, print the fault and return no case.
+
+    Args:
+        op: The op.
+        tier: The tier.
+        device: `cuda` or `cpu`.
+        alone: The command runs this op only, so that a fault is an error.
 
     Raises:
-        UserError: A fault shows, and no other op is asked.
+        UserError: The op's cases are faulty, and `alone` is true.
     """
     from common.ops._whole import listed
 
@@ -79,7 +87,7 @@ def cases(op: Op[Any], tier: Tier, device: str, alone: bool = False) -> list[Cas
 
 @functools.cache
 def _loaded(name: str) -> Op[Any] | str:
-    """Return the op, or what is wrong with its file."""
+    """Return the op, or the fault in its file."""
     from common.ops._whole import checked
 
     try:
@@ -90,9 +98,9 @@ def _loaded(name: str) -> Op[Any] | str:
 
 
 def load_mistakes(op: str) -> Mapping[str, Reference]:
-    """Import the mistakes that are easily made in an op: its reference with each, by name.
+    """Import an op's common mistakes: by name, the reference with that mistake.
 
-    An op need not have any.
+    An op without a file of mistakes has none.
     """
     name = f"common.ops.mistakes.{op}"
     if importlib.util.find_spec(name) is None:

@@ -1,4 +1,4 @@
-"""Inputs and an upstream gradient of one call, drawn from a seed; no reference runs for that."""
+"""Inputs and an upstream gradient of one call, drawn from a seed without running the reference."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from common.spec import Case, Op
 def draw(op: Op[Any], case: Case, seed: int, device: str) -> tuple[dict[str, Any], torch.Tensor]:
     """Draw the arguments of one call and a random upstream gradient.
 
-    The gradient has the output's shape and dtype, and the layout and the special values that the
-    case states.
+    The gradient has the output's shape and dtype, and the case's layout and special values for the
+    upstream gradient.
     """
     generator = torch.Generator(device).manual_seed(seed)
     arguments = op.draw(case, generator)

@@ -26,18 +26,19 @@ from common.spec import (
 
 Mask = Literal["span", "random", "all", "none"]
 LONGEST_SPAN = 1024
-"""The visual tokens of one image, which each sequence of the seed's batches holds."""
+"""The number of visual tokens of one image; each sequence of the seed's batches has one image."""
 WIDEST_TWIN = 512
-"""At this width the whole board takes a minute in the interpreter; at 1024 it took two."""
+"""The largest width of a reduced case; the whole board takes one minute in the interpreter at 512,
+and two minutes at 1024."""
 DTYPES = ("float32", "bfloat16", "float16")
-# A kernel that adds the K terms of a product in order errs by up to 4.3 times as much as cuBLAS,
-# which splits the sum, at K = 1024 in float32 (H200), and the ratio grows as the root of K: 16
-# times at 14,336. A tf32 product errs by a thousand times as much.
+# In float32 at K = 1024 (H200), a kernel that adds the K terms of a product in order errs up to 4.3
+# times as much as cuBLAS, which splits the sum. The ratio grows with the square root of K: 16 times
+# at 14,336. A tf32 product errs a thousand times as much as cuBLAS.
 MASKED_SLACK = {**SLACK, "float32": 16.0}
 PLOTTED = (2048, 4096, 8192, 16384, 32768, 63488)
-"""Token counts between the least and the most that the seed measured."""
+"""The plotted token counts, between the least and the most tokens that the seed measured."""
 SPANS, PERCENTAGES = (4, 16, 64, 256, 1024), (0, 5, 25, 50, 75, 95, 100)
-"""The masks that are plotted, of 16,384 tokens: so many spans, or so many random tokens."""
+"""The plotted masks over 16,384 tokens: numbers of spans, and percentages of random tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,28 +49,28 @@ class MaskedCase(Case):
 
     tokens: int
     widths: tuple[int, int]
-    """Input and output features of `masked_linear`, model and intermediate ones of `masked_ffn`."""
+    """Input and output width of `masked_linear`, model and intermediate width of `masked_ffn`."""
     mask: Mask = "span"
-    """The tokens that the mask holds for: one span of each sequence, random ones, all or none."""
+    """The visual tokens, where the mask is true: a span in each sequence, random, all or none."""
     percent: int = 50
-    """The visual tokens of a random mask, in percent."""
+    """The percentage of visual tokens in a random mask."""
     sequences: int = 1
-    """The number of sequences, which lie end to end."""
+    """The number of sequences, which are concatenated."""
     scale: float = 1.0
     """The standard deviation of x."""
     weights: tuple[Layout, ...] = ()
-    """The place of each weight in memory, in the order of the arguments; none: contiguous."""
+    """The layout of each weight, in the order of the arguments; empty: all contiguous."""
     mask_layout: Layout = "contiguous"
 
     @property
     def name(self) -> str:
-        """`16384x1024x1024-bfloat16-span`: sizes, dtype, mask, then what is not the default."""
+        """`16384x1024x1024-bfloat16-span`: sizes, dtype, mask, then non-default options."""
         parts = ["x".join(map(str, (self.tokens, *self.widths))), self.dtype]
         parts += [f"{self.sequences}spans" if self.sequences > 1 else self.mask]
         parts += [f"{self.percent}%"] * (self.percent != 50)
         parts += [f"scale={self.scale:g}"] * (self.scale != 1)
         parts += self.unusual
-        # the first two letters of each: weights=co+tr
+        # the first two letters of each layout: weights=co+tr
         short = "+".join(layout[:2] for layout in self.weights)
         parts += [f"weights={short}"] * bool(self.weights)
         parts += [f"mask={self.mask_layout}"] * (self.mask_layout != "contiguous")
@@ -86,12 +87,12 @@ class MaskedCase(Case):
 
     @property
     def weight_sets(self) -> int:
-        """The number of weight sets, of the two, that have a token.
+        """The number of weight sets, 0 to 2, that some token selects.
 
-        A random mask of several tokens counts as having both kinds.
+        A random mask of several tokens counts as selecting both sets.
         """
-        one = self.mask in ("all", "none") or self.percent in (0, 100)
-        return min(self.tokens, 1 if one else 2)
+        uniform = self.mask in ("all", "none") or self.percent in (0, 100)
+        return min(self.tokens, 1 if uniform else 2)
 
 
 TRACKS = ("forward", "training")
@@ -109,21 +110,21 @@ def draw_weights(
     shapes: Sequence[tuple[int, int]],
     generator: torch.Generator,
 ) -> dict[str, torch.Tensor]:
-    """Draw the weights, the visual side's and then the textual side's, near an output of 1.
+    """Draw the visual and then the textual weights, scaled for outputs near 1.
 
     Args:
-        case: The case; where its values are infinite, every seventh input of each weight of the
-            side that no token chooses is infinite.
-        names: The arguments' names, first the visual side's.
-        shapes: The shape of each weight of one side, `[out_features, in_features]`.
+        case: The case. If its values are infinite, every seventh input feature is infinite in the
+            weights of a set that no token selects.
+        names: The arguments' names, the visual weights first.
+        shapes: The shape of each weight of one set, `[out_features, in_features]`.
         generator: The source of the values, and their device.
     """  # fmt: skip
     drawn = {}
     for index, name in enumerate(names):
         shape = shapes[index % len(shapes)]
         values = randn(shape, case.dtype, "contiguous", generator, shape[1] ** -0.5)
-        chosen = "all" if index < len(shapes) else "none"
-        if case.values == "infinite" and case.mask != chosen:
+        selecting_mask = "all" if index < len(shapes) else "none"
+        if case.values == "infinite" and case.mask != selecting_mask:
             values[:, ::7] = torch.inf
         drawn[name] = place(values, case.weights[index] if case.weights else "contiguous")
     return drawn
@@ -144,21 +145,21 @@ def _mask(case: MaskedCase, generator: torch.Generator) -> torch.Tensor:
     span = min(LONGEST_SPAN, (length + 1) // 2)
     size = (case.sequences, 1)
     first = torch.randint(length - span + 1, size, generator=generator, device=device)
-    place = torch.arange(length, device=device)
-    mask = ((place >= first) & (place < first + span)).flatten()
-    # the tokens after the last whole sequence are text
+    position = torch.arange(length, device=device)
+    mask = ((position >= first) & (position < first + span)).flatten()
+    # tokens after the last whole sequence are textual
     return torch.nn.functional.pad(mask, (0, case.tokens - mask.numel()))
 
 
 def twin(case: MaskedCase) -> MaskedCase:
-    """Cut the widths by one power of two, and the tokens to a few tiles; keep the rest.
+    """Divide both widths by the same power of two, and cut the tokens to a few tiles.
 
-    For example, 4096x4096x14336 becomes 40x128x448: the widths differ where the case's do.
+    For example, 4096x4096x14336 becomes 40x128x448. Equal widths stay equal, others stay unequal.
     """
-    cut = 1
-    while max(case.widths) // cut > WIDEST_TWIN:
-        cut *= 2
-    first, second = (width // cut for width in case.widths)
+    divisor = 1
+    while max(case.widths) // divisor > WIDEST_TWIN:
+        divisor *= 2
+    first, second = (width // divisor for width in case.widths)
     return dataclasses.replace(
         case, tokens=32 + case.tokens // 512, widths=(first, second), twin=True
     )
@@ -177,11 +178,11 @@ def cases(
     """Yield the cases of a tier.
 
     Args:
-        tier: Smoke cases have small widths of their own, for the interpreter.
+        tier: The tier. Smoke cases have their own small widths, for the interpreter.
         model: The op's widths in the seed's model.
         wide: The op's widths in a current model.
         weights: The number of weights.
-        values: The special values of x that the op's products do not take out of the dtype's range.
+        values: The special values of x for which the op's products stay in the dtype's range.
     """
     if tier == "smoke":
         yield from _smoke(tokens=4100 if weights == 2 else 2100)
@@ -203,18 +204,20 @@ def _case(tokens: int, *widths: int, **fields: Any) -> MaskedCase:
 def _smoke(tokens: int) -> Iterator[MaskedCase]:
     yield _case(70, 40, 24)
     for dtype in DTYPES:
-        yield _case(34, 1024, 32, dtype=dtype)  # sums long enough to show their dtype
+        yield _case(
+            34, 1024, 32, dtype=dtype
+        )  # sums long enough to expose a low-precision accumulator
     yield _case(300, 16, 16, dtype="float16")  # more tokens than any tile
-    yield _case(256, 24, 16, mask="random", dtype="bfloat16")  # whole tiles, the last one too
-    # one token and one kind for all, by a stride of 0
+    yield _case(256, 24, 16, mask="random", dtype="bfloat16")  # the last tile is full, too
+    # stride 0: all tokens are equal, and all have the same mask value
     yield _case(20, 24, 40, layout="expanded", mask="random")
     yield _case(20, 24, 40, mask="all", mask_layout="expanded")
-    # the guard bytes behind its one element are true
+    # the guard bytes after the mask's one element are true
     yield _case(20, 24, 40, mask="none", mask_layout="expanded")
     yield _case(37, 72, 100, mask="random", dtype="bfloat16")
     for mask in ("all", "none"):
         yield _case(1, 24, 40, mask=mask)
-    for width in (24, 40):  # square weights: what two exchanged widths leave right
+    for width in (24, 40):  # square weights, which pass if a kernel exchanges the two widths
         yield _case(20, width, width, dtype="bfloat16")
     yield _case(0, 16, 24)
     yield _case(2, 7, 1)
@@ -224,22 +227,23 @@ def _smoke(tokens: int) -> Iterator[MaskedCase]:
     yield _case(20, 3000, 24, dtype="bfloat16")
     yield _case(20, 24, 3000, dtype="bfloat16")
     for dtype in DTYPES:
-        yield _case(19, 24, 40, dtype=dtype)  # outputs are more than inputs
+        yield _case(19, 24, 40, dtype=dtype)  # more output than input features
     for dtype in ("bfloat16", "float16"):
         yield _case(0, 7, 1, dtype=dtype)
         yield _case(1, 1, 7, dtype=dtype)
-    # of 4,100 tokens, a weight gradient that is rounded after each block of 256 errs 2.9 times as
-    # much as one that is rounded once; fewer tokens would hide it
+    # over 4,100 tokens, a weight gradient that is rounded after each block of 256 tokens errs 2.9
+    # times as much as a gradient that is rounded once; fewer tokens would hide the difference
     yield _case(tokens, 32, 40, dtype="bfloat16", mask="random")
-    # cuBLAS reads rows 2^31/69 elements apart; with 3 rows, 2^30 apart, it leaves its memory
+    # 70 rows lie 2^31/69 elements apart, which cuBLAS reads correctly; with 3 rows, 2^30 elements
+    # apart, cuBLAS accesses memory out of bounds
     yield _case(70, 24, 40, dtype="bfloat16", layout="far")
     yield _case(70, 24, 40, dtype="bfloat16", upstream="far")
 
 
-def _smoke_values(several: Iterable[Values]) -> Iterator[MaskedCase]:
+def _smoke_values(special: Iterable[Values]) -> Iterator[MaskedCase]:
     # beyond the range of float16
     yield _case(34, 64, 40, dtype="bfloat16", scale=1e5)
-    for values in several:
+    for values in special:
         yield _case(20, 40, 24, values=values, mask="random", dtype="float16")
         yield _case(20, 40, 24, upstream_values=values, mask="random", dtype="float16")
     yield _case(20, 40, 24, values="huge", mask="random")
@@ -257,23 +261,23 @@ FACTORS: Factors = {
     "widths": ((24, 40), (33, 17)),
     "tokens": (38, 70),
 }
-"""The options of either op, beside the layout of each weight."""
+"""The options of both ops, except the layouts of the weights."""
 WEIGHTS: tuple[Layout, ...] = ("contiguous", "transposed", "sparse", "strided")
 
 
 def factors(weights: int) -> Factors:
-    """Return the factors of an op with so many weights, `w0` the layout of the first."""
+    """Return the factors of an op with this number of weights; `w0` is weight 0's layout."""
     return {**FACTORS, **{f"w{index}": WEIGHTS for index in range(weights)}}
 
 
 def subsets(weights: int) -> tuple[Factors, ...]:
-    """Return the values that many a solution answers alone: half types, contiguous inputs."""
+    """Return the values that many solutions support alone: half types, contiguous inputs."""
     layouts = ("layout", "mask_layout", *(f"w{index}" for index in range(weights)))
     return ({"dtype": ("bfloat16", "float16")}, dict.fromkeys(layouts, ("contiguous",)))
 
 
 def table(weights: int) -> Table[MaskedCase]:
-    """Return the options of an op with so many weights."""
+    """Return the options of an op with this number of weights."""
 
     def case_of(row: Row) -> MaskedCase:
         layouts = tuple(row[f"w{index}"] for index in range(weights))
@@ -283,13 +287,13 @@ def table(weights: int) -> Table[MaskedCase]:
 
 
 def layouts(case: MaskedCase, weights: Sequence[str]) -> dict[str, Layout]:
-    """Return the place of the mask, and of each weight, in memory."""
+    """Return the layouts of the mask and of each weight."""
     return {"mask": case.mask_layout, **dict(zip(weights, case.weights, strict=False))}
 
 
 def _smoke_pairs(weights: int) -> Iterator[MaskedCase]:
-    of = table(weights)
-    yield from map(of.case_of, pairwise(of.factors, subsets=of.subsets))
+    options = table(weights)
+    yield from map(options.case_of, pairwise(options.factors, subsets=options.subsets))
 
 
 def _matrix(widths: Iterable[tuple[int, int]]) -> Iterator[MaskedCase]:

@@ -1,4 +1,4 @@
-"""The tokens and the properties of a masked op's case by name, for messages."""
+"""Names of a masked op's tokens and of its cases' properties, for messages."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from common.ops._masked import MaskedCase
-from common.ops._views import laid
+from common.ops._views import layout_name
 from common.spec import Axis, Fact
 
 
 def tokens_axis(arguments: Mapping[str, Any]) -> Axis:
-    """Return the dimension of tokens, of which the mask chooses some."""
+    """Return the token dimension, with the masked and the unmasked tokens as parts."""
     mask = arguments["mask"]
-    chosen, others = mask.nonzero().flatten().tolist(), (~mask).nonzero().flatten().tolist()
-    return Axis("token", {"those of the mask": chosen, "those outside of the mask": others})
+    masked, unmasked = mask.nonzero().flatten().tolist(), (~mask).nonzero().flatten().tolist()
+    return Axis("token", {"those of the mask": masked, "those outside of the mask": unmasked})
 
 
 def facts(case: MaskedCase, widths: Sequence[str], weights: Sequence[str]) -> dict[str, Fact]:
-    """Return the case's properties, given the names of the two widths and of the weights."""
+    """Return the case's properties.
+
+    Args:
+        case: The case.
+        widths: The names of the two widths.
+        weights: The names of the weights.
+    """
     layouts = case.weights or ("contiguous",) * len(weights)
     return {
         "tokens": case.tokens,
@@ -27,7 +33,7 @@ def facts(case: MaskedCase, widths: Sequence[str], weights: Sequence[str]) -> di
         "the mask": case.mask,
         "the percentage of a random mask": case.percent,
         "the number of sequences": case.sequences,
-        "x": laid(case.shape, case.layout),
+        "x": layout_name(case.shape, case.layout),
         **dict(zip(weights, layouts, strict=True)),
         "the layout of the mask": case.mask_layout,
         "upstream": case.upstream,

@@ -1,4 +1,4 @@
-"""The cases of `rope`: the fields that its inputs are drawn from, and the cases of each tier."""
+"""The cases of `rope`: the fields from which inputs are drawn, and the cases of each tier."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from common.spec import Case, Direction, Layout, Row, Tier
 
 @dataclass(frozen=True, kw_only=True)
 class RopeCase(Case):
-    """One input of `rope`; a thd case has `lengths` in the place of `s` and `b`."""
+    """One input of `rope`; a thd case has `lengths` in place of `s` and `b`."""
 
     sizes = ("s", "b", "h", "d", "d2")
     lists = ("lengths",)
     joined = ("cp_size", "cp_rank")
 
     s: int = 0
-    """The tokens of each sequence that this rank holds."""
+    """The number of tokens of each sequence that this rank holds."""
     b: int = 0
     h: int
     d: int
@@ -31,35 +31,35 @@ class RopeCase(Case):
     tensor_format: Literal["sbhd", "bshd", "thd"] = "sbhd"
     interleaved: bool = False
     starts: bool = False
-    """Each sequence starts at a position of its own."""
+    """The call has start_positions."""
     lengths: tuple[int, ...] = ()
-    """The tokens of each whole sequence of a thd case."""
+    """The number of tokens of each sequence of a thd case, over all ranks."""
     cp_size: int = 1
     cp_rank: int = 0
     angles: Literal["random", "model", "paired", "far"] = "random"
     """The values of freqs:
 
     * random: normal values
-    * model: position times a frequency that falls with the feature, with other frequencies in the
-      second half
-    * paired: as model, with one angle for both features of a pair, as nearly every RoPE outside of
-      TransformerEngine has it; from position 1 on
-    * far: paired, from position 1,000,000 on
+    * model: position times a frequency that falls with the feature; the second half has different
+      frequencies
+    * paired: as model, but both features of a pair have the same angle, as in nearly every RoPE
+      outside of TransformerEngine; from position 1 on
+    * far: as paired, from position 1,000,000 on
     """
     spare: bool = True
-    """freqs has more positions than are used, so that reading past the last one goes unnoticed."""
+    """freqs has more positions than are used; a kernel that reads past the last position passes."""
     rate: float = 1.0
-    """The factor of the frequencies, as a longer context slows them; random angles have none."""
+    """A factor of the frequencies, below 1 for longer contexts; not applied to random angles."""
     scale: float = 1.0
     """The standard deviation of t."""
     freqs_layout: Layout = "contiguous"
     starts_layout: Layout = "contiguous"
     ends_layout: Layout = "contiguous"
-    """The place of cu_seqlens in memory."""
+    """The layout of cu_seqlens."""
 
     @property
     def name(self) -> str:
-        """`sbhd-8192x2x32x128-bfloat16`: format, t's shape, dtype, then what is not the default."""
+        """`sbhd-8192x2x32x128-bfloat16`: format, t's shape, dtype, then non-default options."""
         rows = (len(self.lengths), sum(self.lengths)) if self.lengths else (self.s, self.b)
         if self.tensor_format == "bshd":
             rows = (self.b, self.s)
@@ -77,21 +77,21 @@ class RopeCase(Case):
 
     @property
     def paired(self) -> bool:
-        """Whether both features of a pair have one angle."""
+        """Whether both features of a pair have the same angle."""
         return self.angles in ("paired", "far")
 
     @property
     def kind(self) -> str:
-        """The angles, the dtype, the layout of the pairs and the format."""
+        """The angles, the dtype, the pairing (halves or interleaved) and the format."""
         return f"{self.paired} {self.dtype} {self.interleaved} {self.tensor_format}"
 
     def varied(self, dice: random.Random) -> RopeCase:
-        """Return the case with its sequences in another order, and with slower angles."""
+        """Return the case with shuffled sequences and lower frequencies."""
         lengths = tuple(dice.sample(self.lengths, len(self.lengths)))
         return dataclasses.replace(self, lengths=lengths, rate=dice.choice((0.5, 0.75)))
 
     def track_of(self, direction: Direction) -> str:
-        """Return the track of the case, in either direction."""
+        """Return the track of the case, the same in both directions."""
         if self.lengths or self.starts or self.cp_size > 1:
             return "extended"
         if not self.paired:
@@ -102,7 +102,7 @@ class RopeCase(Case):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of t, and of the output."""
+        """The shape of t and of the output."""
         if self.tensor_format == "thd":
             return (sum(self.lengths) // self.cp_size, self.h, self.d)
         rows = (self.s, self.b) if self.tensor_format == "sbhd" else (self.b, self.s)
@@ -110,7 +110,7 @@ class RopeCase(Case):
 
     @property
     def positions(self) -> int:
-        """The number of positions of the longest sequence that this rank holds."""
+        """This rank's number of positions of the longest sequence."""
         return max(self.lengths) // self.cp_size if self.lengths else self.s
 
 
@@ -128,7 +128,7 @@ def _paired(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: Any
 
 
 def _smoke() -> Iterator[RopeCase]:
-    """Yield cases of which most have paired angles, since most solutions answer no other."""
+    """Yield the smoke cases; most have paired angles, since most solutions support no others."""
     yield from _smoke_sizes()
     yield from _smoke_alone()
     yield from _smoke_values()
@@ -140,29 +140,31 @@ def _smoke_sizes() -> Iterator[RopeCase]:
     yield _paired(20, 1, 2, 64, 32, dtype="bfloat16")
     yield _paired(5, 2, 3, 80, 24, tensor_format="bshd", dtype="float16")
     yield _paired(3, 2, 10, 2)
-    # whole blocks of tokens, the last one too; bfloat16 has no 257, in which positions are counted
+    # the last block of tokens is full, too; a kernel that counts positions in bfloat16, which
+    # cannot represent 257, fails
     yield _paired(512, 1, 1, 4, dtype="bfloat16")
     # more than one tile along each dimension in turn
     yield _paired(130, 1, 1, 4)
     yield _paired(2, 1, 130, 4)
     yield _paired(2, 70, 1, 4)
     yield _paired(2, 1, 1, 530, 520)
-    yield _paired(3, 2, 2, 19, 12)  # an odd number passes through
-    for d in (24, 12):  # blocks of a power of two overrun a row
+    yield _paired(3, 2, 2, 19, 12)  # an odd number of features passes through
+    for d in (24, 12):  # power-of-two blocks overrun a row
         yield _paired(5, 2, 3, d)
     for s, b, h in ((1, 1, 1), (0, 2, 3), (3, 0, 2)):
         yield _paired(s, b, h, 4)
     yield _paired(3, 2, 2, 16, layout="far", dtype="bfloat16")
     yield _paired(2, 3, 2, 16, layout="far", dtype="bfloat16", tensor_format="bshd")
     yield _paired(3, 2, 2, 16, upstream="far", dtype="bfloat16")
-    # lkm2835's 64x1x16x64, cut: powers of two alone, one batch, half of the width; one program a
-    # row would take seconds for the whole. Two cases, since a cause is told of no fewer
+    # reduced cases of lkm2835's 64x1x16x64: only powers of two, one batch, half of the width is
+    # rotated; the full case would take seconds with one program for each row. Two cases, the fewest
+    # for which `check` names a cause
     yield _case(8, 1, 4, 64, 32)
     yield _case(2, 1, 2, 16, 8)
 
 
 def _smoke_alone() -> Iterator[RopeCase]:
-    """Yield each layout and further option alone, for a solution that takes no other."""
+    """Yield cases with a single layout or option, for solutions that support no other."""
     for layout in ("strided", "offset", "transposed", "sparse", "expanded"):
         yield _paired(5, 2, 3, 12, 8, layout=layout)
     yield _paired(5, 2, 3, 12, 8, freqs_layout="strided")
@@ -174,7 +176,7 @@ def _smoke_alone() -> Iterator[RopeCase]:
         yield _case(2, 2, 2, 16, 8, cp_size=5, cp_rank=4, tensor_format=tensor_format)
     thd: dict[str, Any] = {"tensor_format": "thd"}
     yield _case(0, 0, 2, 16, 8, **thd, lengths=(8, 0, 16), cp_size=4, cp_rank=3)
-    # as many tokens and sequences, other lengths
+    # two cases with the same number of tokens and sequences, but different lengths
     yield _paired(0, 0, 3, 16, 8, **thd, lengths=(5, 0, 1, 9), dtype="bfloat16")
     yield _paired(0, 0, 3, 16, 8, **thd, lengths=(0, 8, 7, 0))
     yield _case(0, 0, 1, 16, 8, **thd, lengths=(99, *(1, 0, 0) * 86), ends_layout="sparse")
@@ -189,7 +191,7 @@ def _smoke_values() -> Iterator[RopeCase]:
         yield _paired(5, 2, 3, 16, 12, values=values, dtype="float16")
         yield _paired(4, 2, 3, 16, 12, upstream_values=values, dtype="float16")
     yield _paired(5, 2, 3, 16, 12, values="huge", tensor_format="bshd")
-    # bfloat16 reaches further than float16
+    # bfloat16 has a larger range than float16
     yield _paired(6, 2, 3, 16, 12, values="huge", upstream_values="huge", dtype="bfloat16")
 
 
@@ -198,7 +200,7 @@ def _smoke_values() -> Iterator[RopeCase]:
 
 @functools.cache
 def table() -> Sequence[Row]:
-    """Return rows in which each pair of options occurs, within each subset too."""
+    """Return rows in which every pair of options occurs, also within each subset."""
     return pairwise(FACTORS, EXCLUDED, tuple(SUBSETS.values()))
 
 
@@ -222,7 +224,7 @@ def case_of(row: Row) -> RopeCase:
 
 
 def layouts(case: RopeCase) -> dict[str, Layout]:
-    """Return the place in memory of the arguments beside t."""
+    """Return the layouts of all tensors except t."""
     return {
         "freqs": case.freqs_layout,
         "start_positions": case.starts_layout,
@@ -231,9 +233,9 @@ def layouts(case: RopeCase) -> dict[str, Layout]:
 
 
 def _sizes(tensor_format: str, sequences: str, even: bool, cp_size: int) -> dict[str, Any]:
-    """Return `s` and `b`, or the lengths, of which one in seven is not 0 where there are many.
+    """Return `s` and `b`, or the lengths; of `many` lengths, six in seven are 0.
 
-    A batch, in which no kernel searches for its sequence, has nine at most.
+    A batch has at most nine sequences, since no kernel searches for the sequence of a token there.
     """
     if tensor_format != "thd":
         s, b = {"one": (5, 1), "few": (3, 2), "many": (1, 9)}[sequences]
@@ -252,51 +254,52 @@ HEADS = (1, 2, 10)
 
 
 def _matrix() -> Iterator[RopeCase]:
-    """Yield the 12,600 cases of Compiler_Study's grid, with 1, 2 or 10 heads in turn."""
+    """Yield the 12,600 cases of Compiler_Study's grid, alternating 1, 2 and 10 heads."""
     for format_index, tensor_format in enumerate(("sbhd", "bshd")):
         for batch_index, b in enumerate(BATCHES):
             for length_index, s in enumerate(GRID):
                 for width_index, d in enumerate(GRID):
-                    turn = format_index + batch_index + length_index + width_index
+                    index = format_index + batch_index + length_index + width_index
                     yield _case(
-                        s, b, _heads(turn, s * b * d), d, d // 2,
+                        s, b, _heads(index, s * b * d), d, d // 2,
                         tensor_format=tensor_format, scale=100.0,
                     )  # fmt: skip
 
 
-def _heads(turn: int, elements: int) -> int:
-    """Return this turn's number of heads, or the most that keep the tensor within 2^26."""
-    allowed = [h for h in HEADS[: turn % 3 + 1] if h * elements <= 2**26]
+def _heads(index: int, elements: int) -> int:
+    """Return `HEADS[index % 3]`, or a smaller number that keeps t within 2^26 elements."""
+    allowed = [h for h in HEADS[: index % 3 + 1] if h * elements <= 2**26]
     return max(allowed, default=1)
 
 
 def _board() -> Iterator[RopeCase]:
     yield from _board_standard()
-    today: dict[str, Any] = {"dtype": "bfloat16", "angles": "model"}
+    current: dict[str, Any] = {"dtype": "bfloat16", "angles": "model"}
     yield _case(16384, 1, 8, 256, angles="model")
     yield _case(1152, 16, 10, 512, 256)
     yield from _small()
-    yield _case(8192, 2, 32, 128, **today)
-    yield _case(2048, 4, 32, 128, **today)
-    yield _case(8192, 2, 32, 128, 64, **today)
-    yield _case(0, 0, 32, 128, tensor_format="thd", lengths=_mixed_lengths(), **today)
-    yield _case(8192, 2, 32, 128, interleaved=True, **today)
+    yield _case(8192, 2, 32, 128, **current)
+    yield _case(2048, 4, 32, 128, **current)
+    yield _case(8192, 2, 32, 128, 64, **current)
+    yield _case(0, 0, 32, 128, tensor_format="thd", lengths=_mixed_lengths(), **current)
+    yield _case(8192, 2, 32, 128, interleaved=True, **current)
 
 
 def _board_standard() -> Iterator[RopeCase]:
-    """Yield queries and keys of models that people run, then partial and interleaved rotation."""
+    """Yield queries and keys of common models, then partial and interleaved rotation."""
     half: dict[str, Any] = {"dtype": "bfloat16"}
     bshd: dict[str, Any] = {"tensor_format": "bshd", **half}
-    # Llama 3's 8B and 70B decode: one token a sequence, far from position 0, which turns nothing
+    # decoding with Llama 3 8B and 70B: one token for each sequence; `far`, since position 0 rotates
+    # nothing
     for b, h in ((1, 32), (64, 64)):
         yield _case(1, b, h, 128, angles="far", **bshd, ranked_by="host")
     yield _paired(1024, 1, 32, 64, **bshd, ranked_by="host")  # Llama 3.2 1B, a short prompt
     yield _paired(2048, 8, 32, 64, **bshd)
-    yield _paired(8192, 1, 32, 128, **bshd)  # Llama 3 8B: queries, and keys in groups
+    yield _paired(8192, 1, 32, 128, **bshd)  # Llama 3 8B: queries, then grouped keys
     yield _paired(8192, 2, 8, 128, **bshd)
     yield _paired(8192, 1, 16, 256, **bshd)  # Gemma 2 9B
     yield _paired(16384, 1, 64, 128, **bshd)  # Llama 3 70B
-    yield _paired(131072, 1, 8, 128, **bshd)  # its keys, at the longest context
+    yield _paired(131072, 1, 8, 128, **bshd)  # Llama 3 70B: keys, at the longest context
     yield _paired(8192, 2, 32, 128, **half)  # Megatron's layout
     yield _paired(4096, 4, 4, 128, **half)  # Qwen 2.5 7B: keys
     yield _paired(2048, 8, 16, 64, tensor_format="sbhd", dtype="float16")
@@ -309,13 +312,13 @@ def _board_standard() -> Iterator[RopeCase]:
 
 
 def _small() -> Iterator[RopeCase]:
-    """Yield lkm2835's shapes, small enough that the host's time decides."""
+    """Yield lkm2835's shapes, so small that the host's time dominates."""
     for s, h, d in ((64, 16, 64), (128, 16, 128), (32, 8, 256)):
         yield _case(s, 1, h, d, d // 2, angles="model", ranked_by="host")
 
 
 def _plot() -> Iterator[RopeCase]:
-    """Yield zetwhite's sweep over the length, Compiler_Study's, and the small shapes."""
+    """Yield the length sweeps of zetwhite and of Compiler_Study, and the small shapes."""
     for exponent in range(5, 15):
         yield _case(2**exponent, 1, 8, 256, angles="model")
     for s in range(256, 1153, 128):
@@ -324,18 +327,19 @@ def _plot() -> Iterator[RopeCase]:
 
 
 def _mixed_lengths() -> tuple[int, ...]:
-    """Return 64 lengths of 16 to 496 tokens, 16,384 in all, long and short ones in turn."""
+    """Return 64 lengths of 16 to 496 tokens, 16,384 in total, long and short alternating."""
     return tuple(256 + (240 - 16 * (i % 31)) * (-1) ** i for i in range(62)) + (256, 256)
 
 
 LONGEST_SHORT, LONGEST, MANY_HEADS = 128, 32_768, 32
-"""Twins tell sequences up to these apart, and numbers of heads."""
+"""The limits at which reduced cases differ: sequence lengths up to 128, up to 32,768 and above;
+numbers of heads up to 32 and above."""
 
 
 def twin(case: RopeCase) -> RopeCase:
-    """Cut tokens, batch and heads, no two of them to the same number; keep the rest.
+    """Return the reduced case: fewer tokens, batches and heads, cut to different numbers.
 
-    Short sequences are cut to a power of two, long ones to other numbers.
+    Short sequences are cut to a power of two, long sequences to 12 or 20 tokens.
     """
     heads = min(case.h, 4) + (case.h > MANY_HEADS)
     if case.lengths:

@@ -1,4 +1,4 @@
-"""The options of `rope`, every pair of which a smoke case has, and the subsets people answer."""
+"""The options of `rope` and the subsets that solutions support; smoke cases cover every pair."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FACTORS: Factors = {
     "starts": ("none", "contiguous", "sparse"),
     "cp": ((1, 0), (2, 1), (3, 2)),
 }
-"""All options: `thd, sparse` has a sparse cu_seqlens, `starts` says how start_positions lies in
-memory, and `cp` is the size and the rank."""
+"""All options: `thd, sparse` has a sparse cu_seqlens, `starts` is the layout of start_positions,
+and `cp` is `(cp_size, cp_rank)`."""
 PARALLEL = FACTORS["cp"][1:]
 EXCLUDED = (
     Exclusion(
@@ -36,9 +36,9 @@ EXCLUDED = (
         length=("odd",), cp=PARALLEL,
     ),
 )  # fmt: skip
-"""The pairs that cannot be had."""
+"""The impossible pairs."""
 MANY = 71
-"""More sequences than the 64 of a kernel that searches them in one block."""
+"""A number of sequences; more than 64, which some kernels search in one block."""
 
 PLAIN: Factors = {
     "tensor_format": ("sbhd", "bshd"),
@@ -72,4 +72,4 @@ SUBSETS: Mapping[str, Factors] = {
     "no further option": PLAIN,
     "bshd": {"tensor_format": ("bshd",)},
 }  # fmt: skip
-"""The values that a solution of a usual kind answers; most public kernels are of the first."""
+"""The values that common kinds of solutions support; most public kernels are of the first kind."""

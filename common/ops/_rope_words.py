@@ -1,4 +1,4 @@
-"""The dimensions and the properties of a `rope` case by name, for messages."""
+"""Names of a `rope` case's dimensions and properties, for messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from common.ops._rope_cases import RopeCase
-from common.ops._views import laid
+from common.ops._views import layout_name
 from common.spec import Axes, Axis, Fact
 
 DIMENSIONS = {
@@ -18,21 +18,21 @@ DIMENSIONS = {
 
 
 def axes(case: RopeCase, arguments: Mapping[str, Any]) -> Axes:
-    """Name the dimensions of the output and of t's gradient, and the parts of a feature's."""
+    """Name the dimensions of the output and of t's gradient, and parts of each dimension."""
     parts = {"position": _chunks(case), "token": _sequences(case)}
     rows = [Axis(name, parts.get(name, {})) for name in DIMENSIONS[case.tensor_format]]
-    both = (*rows, Axis("feature", _features(case)))
-    return {"output": both, "t": both}
+    dimensions = (*rows, Axis("feature", _features(case)))
+    return {"output": dimensions, "t": dimensions}
 
 
 def _features(case: RopeCase) -> dict[str, Collection[int]]:
     d, d2, half = case.d, case.d2, case.d2 // 2
     first, second = range(half), range(half, d2)
-    members = "the first half of what is rotated", "the second half of what is rotated"
+    names = "the first half of what is rotated", "the second half of what is rotated"
     if case.interleaved:
         first, second = range(0, d2, 2), range(1, d2, 2)
-        members = "the first of each pair", "the second of each pair"
-    halves = dict(zip(members, (first, second), strict=True))
+        names = "the first of each pair", "the second of each pair"
+    halves = dict(zip(names, (first, second), strict=True))
     return {**halves, "what is rotated": range(d2), "what passes through": range(d2, d)}
 
 
@@ -45,22 +45,25 @@ def _chunks(case: RopeCase) -> dict[str, Collection[int]]:
 
 def _sequences(case: RopeCase) -> dict[str, Collection[int]]:
     starts = [0, *accumulate(length // case.cp_size for length in case.lengths)]
-    several = {
+    sequences = {
         f"sequence {index}": range(start, end)
         for index, (start, end) in enumerate(pairwise(starts))
         if start < end
     }
-    firsts = {sequence[0] for sequence in several.values()}
-    rest = {
+    firsts = {sequence[0] for sequence in sequences.values()}
+    groups = {
         "the first token of each sequence": firsts,
         "all but the first token of each sequence": set(range(starts[-1])) - firsts,
         "all but the first sequence": range(starts[1], starts[-1]) if starts[1:] else (),
     }
-    return {**several, **rest}
+    return {**sequences, **groups}
 
 
 def facts(case: RopeCase) -> dict[str, Fact]:
-    """Return the case's properties; `s` and `b` of thd are the longest and the number of them."""
+    """Return the case's properties.
+
+    In a thd case `s` is the longest sequence and `b` the number of sequences.
+    """
     return {
         "s": case.positions,
         "b": len(case.lengths) or case.b,
@@ -73,11 +76,11 @@ def facts(case: RopeCase) -> dict[str, Fact]:
         "start_positions": "given" if case.starts else "None",
         "cp_size": case.cp_size,
         "cp_rank": case.cp_rank,
-        "t": laid(case.shape, case.layout),
+        "t": layout_name(case.shape, case.layout),
         "freqs": case.freqs_layout,
         "cu_seqlens": case.ends_layout,
         "the layout of start_positions": case.starts_layout,
-        "upstream": laid(case.shape, case.upstream),
+        "upstream": layout_name(case.shape, case.upstream),
         "angles": case.angles,
         "s2": "past the last position" if case.spare else "the number of positions",
         "values": case.values,

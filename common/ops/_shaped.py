@@ -1,7 +1,7 @@
-"""Ops whose output has the shape of their inputs, `[..., d]`: an op's file states the rest.
+"""Ops whose output has the shape of their inputs, `[..., d]`.
 
-Elementwise ones, and those along the last dimension, such as a normalization. Their cases, inputs,
-least work and words follow from the names of the arguments:
+For elementwise ops, and for ops along the last dimension, such as a normalization. `shaped` derives
+the cases, inputs, least work and names in messages from the names of the arguments:
 
     OP = shaped(
         name="scaled",
@@ -12,8 +12,8 @@ least work and words follow from the names of the arguments:
         flops=(1, 3),
     )
 
-An op with options has a case of its own, `class ScaledCase(ShapedCase)`, with a field for each, and
-names their values: `case=ScaledCase, options={"eps": (1e-6, 1e-3)}`.
+An op with options defines a case, `class ScaledCase(ShapedCase)`, with a field for each option, and
+lists the options' values: `case=ScaledCase, options={"eps": (1e-6, 1e-3)}`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from common.ops._pairs import pairwise
-from common.ops._views import laid, place, randn
+from common.ops._views import layout_name, place, randn
 from common.spec import (
     ITEMSIZE,
     SLACK,
@@ -52,12 +52,12 @@ from common.spec import (
 
 Shape = tuple[int, ...]
 DTYPES = ("float32", "bfloat16", "float16")
-HALVES: Factors = {"dtype": ("bfloat16", "float16")}
+HALF_TYPES: Factors = {"dtype": ("bfloat16", "float16")}
 WIDEST_TWIN = 512
 BOARD: tuple[Shape, ...] = ((2048, 4096), (16384, 4096), (4096, 14336))
-"""The shapes of the board, in bfloat16; the first is one in float16, too."""
+"""The shapes of the board, timed in bfloat16; the first shape is timed in float16, too."""
 PLOTTED = (512, 1024, 2048, 4096, 8192, 16384, 32768)
-"""The numbers of rows that are plotted, each of 4096 elements."""
+"""The plotted numbers of rows; each row has 4096 elements."""
 ROW_LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "transposed", "sparse")
 VECTOR_LAYOUTS: tuple[Layout, ...] = ("contiguous", "offset", "sparse")
 FACTORS: Factors = {
@@ -73,24 +73,24 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 @dataclass(frozen=True, kw_only=True)
 class ShapedCase(Case):
-    """One input of such an op."""
+    """One input of an op made by `shaped`."""
 
     sizes = ("shape",)
 
     shape: Shape
     others: tuple[Layout, ...] = ()
-    """The place in memory of each argument after the first; none: contiguous."""
+    """The layout of each argument after the first; empty: all contiguous."""
 
     @property
     def name(self) -> str:
-        """`8192x4096-bfloat16`: the shape, the dtype, then what is not the default."""
+        """`8192x4096-bfloat16`: the shape, the dtype, then non-default options."""
         parts = ["x".join(map(str, self.shape)), self.dtype]
-        own = dataclasses.fields(self)[len(dataclasses.fields(ShapedCase)) :]
-        for option in own:
+        options = dataclasses.fields(self)[len(dataclasses.fields(ShapedCase)) :]
+        for option in options:
             value = getattr(self, option.name)
             parts += [f"{option.name}={value}"] * (value != option.default)
         parts += self.unusual
-        # the first two letters of each: others=co+tr
+        # the first two letters of each layout: others=co+tr
         short = "+".join(layout[:2] for layout in self.others)
         parts += [f"others={short}"] * bool(self.others)
         return "-".join(parts + ["twin"] * self.twin)
@@ -133,7 +133,7 @@ class _Shaped:
         return drawn | {name: getattr(case, name) for name in self.options}
 
     def work(self, case: ShapedCase, direction: Direction) -> Work:
-        """Read each input once and write the output once; backward, write each gradient."""
+        """Read each input once and write the output once; in backward, also write each gradient."""
         elements = math.prod(case.shape)
         inputs = sum(math.prod(self.shape(case, name)) for name in self.arguments)
         moved = inputs + elements + inputs * (direction == "backward")
@@ -141,15 +141,15 @@ class _Shaped:
         return Work(bytes=moved * ITEMSIZE[case.dtype], flops=flops * elements)
 
     def workspace(self, case: ShapedCase) -> int:
-        """Eager's results between its kernels, at most eight of the shape in float32."""
+        """Return the bytes of eager's intermediate results: at most eight float32 tensors."""
         return 8 * 4 * math.prod(case.shape)
 
     def axes(self, case: ShapedCase, arguments: Mapping[str, Any]) -> Axes:
         count, feature = len(case.shape) - 1, Axis("feature")
         names = ["row"] if count == 1 else [f"{ordinal} index" for ordinal in ORDINALS[:count]]
-        whole = (*map(Axis, names), feature)
+        dimensions = (*map(Axis, names), feature)
         vectors = dict.fromkeys(self.vectors, (feature,))
-        return {"output": whole, **dict.fromkeys(self.rows, whole), **vectors}
+        return {"output": dimensions, **dict.fromkeys(self.rows, dimensions), **vectors}
 
     def facts(self, case: ShapedCase) -> dict[str, Fact]:
         others, layouts = self.arguments[1:], self.layouts(case)
@@ -160,12 +160,12 @@ class _Shaped:
             "the number of dimensions": len(case.shape),
             "dtype": case.dtype,
             **{name: getattr(case, name) for name in self.options},
-            self.arguments[0]: laid(case.shape, case.layout),
+            self.arguments[0]: layout_name(case.shape, case.layout),
             **{
-                other: laid(self.shape(case, other), layouts.get(other, "contiguous"))
+                other: layout_name(self.shape(case, other), layouts.get(other, "contiguous"))
                 for other in others
             },
-            "upstream": laid(case.shape, case.upstream),
+            "upstream": layout_name(case.shape, case.upstream),
             "values": case.values,
             "upstream's values": case.upstream_values,
         }
@@ -174,20 +174,20 @@ class _Shaped:
 
     @functools.cached_property
     def table(self) -> Table[ShapedCase]:
-        places = {f"layout of {name}": ROW_LAYOUTS for name in self.rows[1:]}
-        places |= {f"layout of {name}": VECTOR_LAYOUTS for name in self.vectors}
-        layouts = dict.fromkeys(("layout", *places), ("contiguous",))
-        usual = {name: values[:1] for name, values in self.options.items()}
-        subsets = (HALVES, layouts, *([usual] if usual else []))
-        return Table({**FACTORS, **places, **self.options}, self._case_of, subsets=subsets)
+        layouts = {f"layout of {name}": ROW_LAYOUTS for name in self.rows[1:]}
+        layouts |= {f"layout of {name}": VECTOR_LAYOUTS for name in self.vectors}
+        contiguous = dict.fromkeys(("layout", *layouts), ("contiguous",))
+        defaults = {name: values[:1] for name, values in self.options.items()}
+        subsets = (HALF_TYPES, contiguous, *([defaults] if defaults else []))
+        return Table({**FACTORS, **layouts, **self.options}, self._case_of, subsets=subsets)
 
     def _case_of(self, row: Row) -> ShapedCase:
-        places = [f"layout of {name}" for name in self.arguments[1:]]
-        fields = {name: value for name, value in row.items() if name not in places}
-        return self.case(**fields, others=tuple(row[name] for name in places))
+        layouts = [f"layout of {name}" for name in self.arguments[1:]]
+        fields = {name: value for name, value in row.items() if name not in layouts}
+        return self.case(**fields, others=tuple(row[name] for name in layouts))
 
     def twin(self, case: ShapedCase) -> ShapedCase:
-        """Cut the width by a power of two, and the rows to a few tiles; keep the rest."""
+        """Return the reduced case: divide the width by a power of two, and cut the rows."""
         rows, *between, width = case.shape
         while width > WIDEST_TWIN:
             width //= 2
@@ -196,8 +196,8 @@ class _Shaped:
         return dataclasses.replace(case, shape=(rows, *between, width), twin=True)
 
     def cases(self, tier: Tier) -> Iterator[ShapedCase]:
-        kinds = {"smoke": self._smoke, "matrix": self._matrix, "board": self._board}
-        yield from kinds.get(tier, self._plot)()
+        tiers = {"smoke": self._smoke, "matrix": self._matrix, "board": self._board}
+        yield from tiers.get(tier, self._plot)()
 
     def _smoke(self) -> Iterator[ShapedCase]:
         case = self.case
@@ -207,19 +207,19 @@ class _Shaped:
         for shape in ((1, 2), (1, 1, 1, 2), (0, 2, 3, 8), (3, 2, 0), (3, 2, 1, 5, 6)):
             yield case(shape=shape)
         yield case(shape=(3, 2050))  # wider than any tile
-        yield case(shape=(256, 6))  # whole blocks of rows, the last one too
+        yield case(shape=(256, 6))  # the last block of rows is full, too
         for dtype in DTYPES[1:]:
-            yield case(shape=(5, 3000), dtype=dtype)  # sums long enough to show their dtype
+            yield case(shape=(5, 3000), dtype=dtype)  # exposes low-precision sums
         if self.vectors:
-            # a sum over the rows that is rounded after each block
+            # exposes a sum over the rows that is rounded after each block
             yield case(shape=(2100, 8), dtype="bfloat16")
-        # no two of one shape, so that a result kept by its shape is a wrong one only of others
+        # all shapes differ, so that no case gets another case's result from a cache keyed by shape
         special: dict[Values, int] = {"zeros": 12, "subnormal": 14, "huge": 16}
         for values, d in special.items():
             if values in self.values:
                 yield case(shape=(5, 2, d), values=values, dtype="float16")
             yield case(shape=(6, 2, d), upstream_values=values, dtype="float16")
-        # bfloat16 reaches further than float16
+        # bfloat16 has a larger range than float16
         yield case(shape=(5, 2, 18), values="huge", upstream_values="huge", dtype="bfloat16")
         yield case(shape=(3, 2, 16), layout="far", dtype="bfloat16")
         yield case(shape=(3, 2, 16), upstream="far", dtype="bfloat16")
@@ -259,33 +259,33 @@ def shaped(
     """Return the op.
 
     Args:
-        name: The name of its file.
+        name: The name of the op's file, without `.py`.
         interface: The `typing.Protocol` of solutions.
         reference: The op in plain torch.
         rows: The arguments of the output's shape, `[..., d]`.
-        flops: The operations that an element of the output takes, forward and backward.
+        flops: The operations for each element of the output, forward and backward.
         vectors: The arguments of shape `[d]`.
-        case: The case, where the op has options.
-        options: The values that smoke cases give each option; the first is the default.
+        case: The class of cases, if the op has options.
+        options: The values of each option in smoke cases; the first is the default.
         board: The shapes of the board.
-        values: The special values of the first argument that stay in the dtype's range.
+        values: The first argument's special values for which results stay in the dtype's range.
         slack: How many times eager's own error a solution may err, by dtype.
-        order: The op's place on boards.
+        order: The op's display order.
 
     Raises:
-        TypeError: `rows` or `vectors` is no tuple, such as ("x"), which lacks a comma.
-        ValueError: Together they do not name the interface's tensors.
+        TypeError: `rows` or `vectors` is not a tuple, such as ("x"), which lacks a comma.
+        ValueError: `rows` and `vectors` together do not name the interface's tensors.
     """
-    for field, given in (("rows", rows), ("vectors", vectors)):
-        if not isinstance(given, tuple):
-            raise TypeError(f"{field} is {given!r}, no tuple of names: ('x',) has a comma")
+    for field, value in (("rows", rows), ("vectors", vectors)):
+        if not isinstance(value, tuple):
+            raise TypeError(f"{field} is {value!r}, not a tuple of names: ('x',) has a comma")
     parameters = [*inspect.signature(interface.__call__).parameters.values()][1:]
     tensors = [
         parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY
     ]
     if {*rows, *vectors} != {*tensors}:
         raise ValueError(f"rows and vectors name {[*rows, *vectors]}, the interface {tensors}")
-    of = _Shaped(
+    fields = _Shaped(
         case=case, rows=rows, vectors=vectors, options=options or {}, flops=flops, board=board,
         values=values,
     )  # fmt: skip
@@ -294,18 +294,18 @@ def shaped(
         order=order,
         interface=interface,
         reference=reference,
-        differentiable=of.arguments,
+        differentiable=fields.arguments,
         tracks=("forward", "training"),
-        cases=of.cases,
-        twin=of.twin,
-        draw=of.draw,
+        cases=fields.cases,
+        twin=fields.twin,
+        draw=fields.draw,
         output=lambda case: case.shape,
-        work=of.work,
-        workspace=of.workspace,
+        work=fields.work,
+        workspace=fields.workspace,
         split=Split(0, dict.fromkeys(rows, 0)),
-        axes=of.axes,
-        facts=of.facts,
+        axes=fields.axes,
+        facts=fields.facts,
         slack=slack,
-        table=of.table,
-        layouts=of.layouts,
+        table=fields.table,
+        layouts=fields.layouts,
     )

@@ -1,8 +1,8 @@
-"""`skeleton`: say in a line what it computes.
+"""`skeleton`: state in one line what the op computes.
 
     out = x * silu(y)
 
-Source: the paper, the library or the model that it is from.
+Source: the paper, the library or the model that defines the op.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Skeleton(Protocol):
     """The signature of every solution."""
 
     def __call__(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Say what a solution returns.
+        """State what a solution returns.
 
         Args:
             x: `[..., d]`; bfloat16, float16 or float32.
-            y: Of x's shape and dtype.
+            y: A tensor of x's shape and dtype.
 
         Returns:
             A tensor of x's shape and dtype.
@@ -31,7 +31,7 @@ class Skeleton(Protocol):
 
 
 def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Say how plain torch computes it; its roundings are the budget of solutions."""
+    """State how plain torch computes it; solutions may err `slack` times as much as this code."""
     return x * silu(y)
 
 
@@ -39,6 +39,6 @@ OP = shaped(
     name="skeleton",
     interface=Skeleton,
     reference=reference,
-    rows=("x", "y"),  # the arguments of the output's shape; vectors=("weight",) are of shape [d]
+    rows=("x", "y"),  # arguments of the output's shape; vectors=("weight",) have shape [d]
     flops=(5, 11),  # operations for each element of the output, forward and backward
 )

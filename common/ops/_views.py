@@ -1,4 +1,4 @@
-"""Tensors as users hold them: contiguous, or views that a careless kernel misreads."""
+"""Tensors as callers pass them: contiguous, or views, which careless kernels misread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from common.spec import Layout, Values
 
 HUGE = {"float32": 1e6, "bfloat16": 1e6, "float16": 1e4}
-"""The one huge element, by dtype; the square of float16's would be infinite."""
+"""The value of the huge element, by dtype; in float16 its square is infinite."""
 
 
 def randn(
@@ -20,15 +20,15 @@ def randn(
     scale: float = 1.0,
     values: Values = "normal",
 ) -> torch.Tensor:
-    """Draw normal values, some of them special, in a layout.
+    """Draw normally distributed values, some of them special, in a layout.
 
     Args:
         shape: The shape of the result.
         dtype: The dtype's name in torch.
-        layout: The result's place in memory; see `place`.
+        layout: The result's layout in memory; see `place`.
         generator: The source of the values, and their device.
         scale: The values' standard deviation.
-        values: The special ones among them; see `spec.Values`. Infinite ones are the op's matter.
+        values: The special values; see `spec.Values`. The op's `draw` inserts infinite values.
     """
     drawn = torch.randn(tuple(shape), generator=generator, device=generator.device).mul_(scale)
     if values == "subnormal":
@@ -41,28 +41,28 @@ def randn(
 
 
 def place(values: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Return the values as a view of this layout, in memory of its own that is otherwise zero.
+    """Copy the values into new memory, as a view of this layout; the other memory is zero.
 
     * contiguous: as torch allocates it
-    * strided: in rows longer than its own, as a slice of a packed projection
+    * strided: a slice of longer rows, as of a packed projection
     * offset: contiguous, three elements past an aligned address
     * transposed: with the first two dimensions swapped
     * reversed: with all dimensions in the opposite order
-    * sparse: as every other element of the last dimension
-    * expanded: its first slice of the first dimension with several, repeated by a stride of 0
-    * far: the slices of the first dimension so far apart that the last begins past 2^31 elements,
-      though the stride is below; the memory between them is never touched
+    * sparse: every other element of the last dimension
+    * expanded: the first dimension larger than 1 has stride 0 and repeats its first slice
+    * far: the last slice of the first dimension begins past 2^31 elements, though the stride is
+      below 2^31; the memory between slices is never touched
     """
     if layout == "contiguous" or not values.numel():
         return values
     if layout == "expanded":
-        several = next((dim for dim, size in enumerate(values.shape) if size > 1), 0)
-        return values.narrow(several, 0, 1).clone().expand(values.shape)
+        repeated = next((dim for dim, size in enumerate(values.shape) if size > 1), 0)
+        return values.narrow(repeated, 0, 1).clone().expand(values.shape)
     return _empty(values, layout).copy_(values)
 
 
-def laid(shape: Sequence[int], layout: Layout) -> Layout:
-    """Return the layout of a tensor of this shape, `contiguous` where the view is no different.
+def layout_name(shape: Sequence[int], layout: Layout) -> Layout:
+    """Return the layout, or `contiguous` where a view of this shape is contiguous anyway.
 
     For example, `[5, 1, 3]` with its first two dimensions swapped is contiguous.
     """
@@ -71,7 +71,7 @@ def laid(shape: Sequence[int], layout: Layout) -> Layout:
 
 
 def _empty(like: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Return a view of the layout, of the shape and dtype of `like`: zeros, or nothing yet."""
+    """Return a view of the layout with the shape and dtype of `like`: zeros; far: uninitialized."""
     shape = tuple(like.shape)
     *rows, width = shape
     if layout == "strided":
@@ -87,6 +87,7 @@ def _empty(like: torch.Tensor, layout: Layout) -> torch.Tensor:
         return like.new_zeros(*rows, 2 * width)[..., ::2]
     assert layout == "far", layout
     count, (_, *inner) = shape[0], torch.empty(shape, device="meta").stride()
-    step = 2**31 // (count - 1) // 16 * 16 + 16  # from 3 slices on below 2^31
-    memory = like.new_empty((count - 1) * step + like[0].numel())  # on a CPU without pages yet
+    step = 2**31 // (count - 1) // 16 * 16 + 16  # below 2^31 for 3 or more slices
+    # empty, not zeros: a CPU commits no pages until they are written
+    memory = like.new_empty((count - 1) * step + like[0].numel())
     return memory.as_strided(shape, (step, *inner))

@@ -1,9 +1,9 @@
-"""`masked_ffn`: a SwiGLU layer with two sets of weights, of which a mask chooses one a token.
+"""`masked_ffn`: a SwiGLU layer with two sets of weights; a mask selects one set for each token.
 
     out[token] = mask[token] ? (silu(x @ w1.T) * (x @ w3.T)) @ w2.T    with x = x[token]
                              : (silu(x @ u1.T) * (x @ u3.T)) @ u2.T
 
-The gradient of a weight sums over its own tokens alone.
+The gradient of a weight sums over only the tokens that select the weight's set.
 
 Sources: `MaskedFFN` of https://github.com/wenhaoli-xmu/ffn_kernel; SwiGLU,
 https://arxiv.org/abs/2002.05202.
@@ -38,16 +38,16 @@ class MaskedFFN(Protocol):
         u3: torch.Tensor,
         mask: torch.Tensor,
     ) -> torch.Tensor:
-        """Send each token through the set of weights that the mask chooses for it.
+        """Apply to each token the set of weights that the mask selects for the token.
 
         Args:
-            x: `[tokens, width]`; bfloat16, float16 or float32, as the weights.
+            x: `[tokens, width]`; bfloat16, float16 or float32, the weights' dtype.
             w1: The visual tokens' gate, `[intermediate, width]` as in `torch.nn.functional.linear`.
-            w2: Their projection down, `[width, intermediate]`.
-            w3: Their projection up, `[intermediate, width]`.
+            w2: The visual tokens' down projection, `[width, intermediate]`.
+            w3: The visual tokens' up projection, `[intermediate, width]`.
             u1: The textual tokens' gate, of w1's shape.
-            u2: Their projection down, of w2's shape.
-            u3: Their projection up, of w3's shape.
+            u2: The textual tokens' down projection, of w2's shape.
+            u3: The textual tokens' up projection, of w3's shape.
             mask: bool `[tokens]`, true for the visual tokens.
 
         Returns:
@@ -65,7 +65,7 @@ def reference(
     u3: torch.Tensor,
     mask: torch.Tensor,
 ) -> torch.Tensor:
-    """Send all tokens through both layers, then select."""
+    """Apply both layers to all tokens, then select."""
     visual = linear(silu(linear(x, w1)) * linear(x, w3), w2)
     textual = linear(silu(linear(x, u1)) * linear(x, u3), u2)
     return torch.where(mask[:, None], visual, textual)
@@ -86,12 +86,12 @@ def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
 
 
 def work(case: MaskedCase, direction: Direction) -> Work:
-    """Return the least work: three products for each token, and the gradients of their factors.
+    """Return the least work: three products for each token, and the gradients of all factors.
 
-    The bytes assume that all intermediate values stay on the chip and that backward is handed what
-    it needs of them. Forward reads x, the mask and the weights that have a token, and writes the
-    output. Backward reads the same with the output's gradient, and writes the gradients of x and of
-    all weights.
+    The bytes assume that intermediate values stay on the chip and that backward gets the needed
+    intermediate values for free. Forward reads x, the mask and the weights that some token selects,
+    and writes the output. Backward reads the same tensors and the output's gradient, and writes the
+    gradients of x and of all weights.
     """
     tokens, (k, n) = case.tokens, case.widths
     itemsize = getattr(torch, case.dtype).itemsize
@@ -105,7 +105,7 @@ def work(case: MaskedCase, direction: Direction) -> Work:
 
 
 def workspace(case: MaskedCase) -> int:
-    """Return the bytes that eager takes: four intermediate tensors of each set are kept."""
+    """Return the bytes that eager allocates; it keeps four intermediate tensors for each set."""
     tokens, (k, n) = case.tokens, case.widths
     return (10 * tokens * n + 2 * tokens * k + 6 * k * n) * ITEMSIZE[case.dtype]
 
@@ -130,7 +130,7 @@ OP = Op(
         model=(1024, 2048),
         wide=(4096, 14336),
         weights=len(WEIGHTS),
-        values=("zeros",),  # a product of two subnormal or huge ones leaves float16
+        values=("zeros",),  # products of two subnormal or two huge values leave float16's range
     ),
     twin=_masked.twin,
     draw=draw,

@@ -1,9 +1,9 @@
-"""`masked_linear`: a linear layer with two weights, of which a mask chooses one for each token.
+"""`masked_linear`: a linear layer with two weights; a mask selects one weight for each token.
 
     out[token] = mask[token] ? x[token] @ w_v.T : x[token] @ w_t.T
 
-Visual and textual tokens go through different weights. The gradient of a weight sums over its own
-tokens alone.
+Visual and textual tokens are multiplied by different weights. The gradient of a weight sums over
+only the tokens that select the weight.
 
 Source: `MaskedLinear` of https://github.com/wenhaoli-xmu/ffn_kernel.
 """
@@ -29,10 +29,10 @@ class MaskedLinear(Protocol):
     def __call__(
         self, x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
     ) -> torch.Tensor:
-        """Multiply each token with the weight that the mask chooses for it.
+        """Multiply each token by the weight that the mask selects for the token.
 
         Args:
-            x: `[tokens, in_features]`; bfloat16, float16 or float32, as the weights.
+            x: `[tokens, in_features]`; bfloat16, float16 or float32, the weights' dtype.
             w_v: The visual tokens' weight, `[out_features, in_features]` as in
                 `torch.nn.functional.linear`.
             w_t: The textual tokens' weight, of the same shape.
@@ -46,7 +46,7 @@ class MaskedLinear(Protocol):
 def reference(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    """Multiply all tokens with both weights, then select."""
+    """Multiply all tokens by both weights, then select."""
     return torch.where(mask[:, None], linear(x, w_v), linear(x, w_t))
 
 
@@ -64,10 +64,11 @@ def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
 
 
 def work(case: MaskedCase, direction: Direction) -> Work:
-    """Return the least work: one product for each token, and the gradients of both its factors.
+    """Return the least work: one product for each token, and the gradients of both factors.
 
-    Forward reads x, the mask and the weights that have a token, and writes the output. Backward
-    reads the same with the output's gradient, and writes the gradients of x and of both weights.
+    Forward reads x, the mask and the weights that some token selects, and writes the output.
+    Backward reads the same tensors and the output's gradient, and writes the gradients of x and of
+    both weights.
     """
     tokens, (k, n) = case.tokens, case.widths
     itemsize = getattr(torch, case.dtype).itemsize
@@ -80,7 +81,7 @@ def work(case: MaskedCase, direction: Direction) -> Work:
 
 
 def workspace(case: MaskedCase) -> int:
-    """Return the bytes that eager takes: both sets' products, and the gradients of both."""
+    """Return the bytes that eager allocates: the products with both weights, and all gradients."""
     tokens, (k, n) = case.tokens, case.widths
     return (4 * tokens * n + tokens * k + 2 * k * n) * ITEMSIZE[case.dtype]
 

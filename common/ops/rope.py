@@ -1,10 +1,10 @@
-"""`rope`: rotary position embedding, exactly as TransformerEngine's `apply_rotary_pos_emb`.
+"""`rope`: rotary position embedding, equal to TransformerEngine's `apply_rotary_pos_emb`.
 
     out[..., :d2] = t[..., :d2] * cos(angle) + rotate_half(t[..., :d2]) * sin(angle)
     out[..., d2:] = t[..., d2:]
 
 where `angle = freqs[position]`. Every feature has its own angle: the two halves of `freqs` may
-differ, so a gradient takes the sine of the partner: `dx1 = g1 cos1 + g2 sin2`,
+differ. A gradient therefore uses the sine of the paired feature: `dx1 = g1 cos1 + g2 sin2`,
 `dx2 = g2 cos2 - g1 sin1`.
 
 Sources: `apply_rotary_pos_emb` in `transformer_engine/pytorch/attention/rope.py` of
@@ -45,16 +45,16 @@ class Rope(Protocol):
         Args:
             t: `[s, b, h, d]` (sbhd), `[b, s, h, d]` (bshd) or `[tokens, h, d]` (thd); bfloat16,
                 float16 or float32.
-            freqs: float32 `[s2, 1, 1, d2]`, radians; d2 is even and at most d, s2 is past every
-                position used; takes no gradient.
+            freqs: float32 `[s2, 1, 1, d2]`, radians; d2 is even and at most d, s2 is larger than
+                every used position; requires no gradient.
             tensor_format: `sbhd`, `bshd` or `thd`.
-            interleaved: The pairs are neighbours instead of the two halves.
+            interleaved: Pair adjacent features instead of the two halves.
             start_positions: int32 `[b]`, the position of each sequence's first token.
-            cu_seqlens: int32 `[b + 1]`, where each sequence of a thd tensor starts and the last one
-                ends, counted in whole sequences.
+            cu_seqlens: int32 `[b + 1]`, the cumulative lengths of a thd tensor's sequences over all
+                ranks, such as `[0, 4, 10]` for lengths of 4 and 6.
             cp_size: The number of ranks in context parallelism; not with `start_positions`.
-            cp_rank: This rank. `t` holds its tokens alone: the chunks `cp_rank` and
-                `2 * cp_size - 1 - cp_rank` of each sequence's `2 * cp_size`.
+            cp_rank: This rank. `t` holds only this rank's tokens: of the `2 * cp_size` chunks of
+                each sequence, the chunks `cp_rank` and `2 * cp_size - 1 - cp_rank`.
 
         Returns:
             A tensor of t's shape and dtype.
@@ -95,9 +95,9 @@ def angles_of(
     cp_size: int = 1,
     cp_rank: int = 0,
 ) -> torch.Tensor:
-    """Return each token's row of freqs, to be broadcast over t's other dimensions.
+    """Return each token's row of freqs, broadcastable to t's other dimensions.
 
-    For example `[s, 1, 1, d2]` for sbhd, `[b, s, 1, d2]` for bshd with start_positions.
+    The shape is `[s, 1, 1, d2]` for sbhd and `[b, s, 1, d2]` for bshd with start_positions.
     """
     assert start_positions is None or cp_size == 1, "start_positions with context parallelism"
     if tensor_format == "thd":
@@ -124,12 +124,12 @@ def _of_rank(freqs: torch.Tensor, length: int, cp_size: int, cp_rank: int) -> to
 def _of_tokens(
     tokens: int, ends: torch.Tensor, starts: torch.Tensor | None, cp_size: int, cp_rank: int
 ) -> torch.Tensor:
-    """Return the position of each token that this rank holds; `ends` counts its tokens alone.
+    """Return the position of each token that this rank holds; `ends` counts only those tokens.
 
-    For example, with `ends = [0, 2, 5]` and no starts the positions are `[0, 1, 0, 1, 2]`.
+    For example, with `ends = [0, 2, 5]` and no starts, the positions are `[0, 1, 0, 1, 2]`.
     """
     token = torch.arange(tokens, dtype=ends.dtype, device=ends.device)
-    # torch 2.11 cannot compile a search in a slice, `ends[1:]`
+    # torch 2.11 does not compile a searchsorted in a slice such as `ends[1:]`
     sequence = torch.searchsorted(ends, token, right=True) - 1
     position = token - ends[sequence]
     if cp_size > 1:
@@ -141,12 +141,12 @@ def _of_tokens(
 
 
 def rotate(t: torch.Tensor, angles: torch.Tensor, interleaved: bool) -> torch.Tensor:
-    """Rotate the first features of t by their angles, whose last dimension says how many."""
-    # TransformerEngine's unfused code takes cos and sin in float32 and rounds them to t's dtype
+    """Rotate the first `angles.shape[-1]` features of t by the angles; copy the others."""
+    # TransformerEngine's unfused code computes cos and sin in float32 and rounds them to t's dtype
     cos, sin = angles.cos().to(t.dtype), angles.sin().to(t.dtype)
-    turned, passed = t[..., : angles.shape[-1]], t[..., angles.shape[-1] :]
-    turned = turned * cos + rotate_half.reference(turned, interleaved=interleaved) * sin
-    return torch.cat((turned, passed), dim=-1)
+    rotated, passed = t[..., : angles.shape[-1]], t[..., angles.shape[-1] :]
+    rotated = rotated * cos + rotate_half.reference(rotated, interleaved=interleaved) * sin
+    return torch.cat((rotated, passed), dim=-1)
 
 
 LARGEST_START = 9
@@ -173,7 +173,7 @@ def draw(case: RopeCase, generator: torch.Generator) -> dict[str, Any]:
 
 
 def _starts(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
-    """Draw the first position of each sequence, int32 `[b]`; the longest has the largest."""
+    """Draw each sequence's start position, int32 `[b]`; the longest has `LARGEST_START`."""
     lengths = case.lengths or (case.s,) * case.b
     starts = torch.randint(
         LARGEST_START + 1,
@@ -188,7 +188,7 @@ def _starts(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
 
 
 def _tokens(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
-    """Draw t; where the case is `apart`, each row is 100 times as large as the one before."""
+    """Draw t; in an `apart` case each row is 100 times as large as the previous row."""
     t = randn(case.shape, case.dtype, case.layout, generator, case.scale, case.values)
     if not case.apart:
         return t
@@ -197,15 +197,15 @@ def _tokens(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
 
 
 def _angles(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
-    """Draw freqs, float32 `[s2, 1, 1, d2]`: the positions that the case uses, and spare ones."""
+    """Draw freqs, float32 `[s2, 1, 1, d2]`, for the used positions and any spare positions."""
     device = generator.device
     used = case.positions * case.cp_size + LARGEST_START * case.starts
     if case.angles == "random":
-        # Compiler_Study's grid has them twice as long as t
+        # Compiler_Study's grid has twice as many positions in freqs as in t
         positions = 2 * used + 1 if case.spare else used
         return randn((positions, 1, 1, case.d2), "float32", case.freqs_layout, generator)
     position = torch.arange(used + 3 * case.spare, device=device, dtype=torch.float32)
-    position += {"far": 1_000_000, "paired": 1}.get(case.angles, 0)  # position 0 turns nothing
+    position += {"far": 1_000_000, "paired": 1}.get(case.angles, 0)  # position 0 rotates nothing
     feature = torch.arange(case.d2, device=device)
     base: int | torch.Tensor = 10_000
     if case.paired:
@@ -220,10 +220,10 @@ def _angles(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
 
 
 def work(case: RopeCase, direction: Direction) -> Work:
-    """Return the least work: read and write t (its gradient) once, read each used angle once.
+    """Return the least work: read and write t or t's gradient once, and read each used angle once.
 
-    A rotated element takes two products and a sum, an angle a cosine and a sine, each counted as
-    one operation. Paired angles need reading once a pair.
+    A rotated element takes two products and a sum; an angle takes a cosine and a sine. Each of
+    these counts as one operation. Paired angles are read once for each pair.
     """
     elements = torch.Size(case.shape).numel()
     angles = case.positions * case.d2 // (1 + case.paired)

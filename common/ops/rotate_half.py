@@ -1,6 +1,6 @@
-"""`rotate_half`: `[x1, x2] -> [-x2, x1]` on the last dimension; the smallest exercise.
+"""`rotate_half`: `[x1, x2] -> [-x2, x1]` along the last dimension; the smallest exercise.
 
-Interleaved, the pairs are neighbours: `(x[2i], x[2i + 1]) -> (-x[2i + 1], x[2i])`.
+If interleaved, pairs are adjacent: `(x[2i], x[2i + 1]) -> (-x[2i + 1], x[2i])`.
 
 Source: `_rotate_half` in TransformerEngine's `transformer_engine/pytorch/attention/rope.py`.
 """
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from common.ops._pairs import pairwise
-from common.ops._views import laid, randn
+from common.ops._views import layout_name, randn
 from common.spec import (
     Axes,
     Axis,
@@ -37,11 +37,11 @@ class RotateHalf(Protocol):
     """The signature of every solution."""
 
     def __call__(self, x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
-        """Swap the members of each pair of features and negate the new first one.
+        """Swap the two features of each pair and negate the new first feature.
 
         Args:
             x: `[..., d]`, d even; bfloat16, float16 or float32.
-            interleaved: The pairs are neighbours instead of the two halves.
+            interleaved: Pair adjacent features instead of the two halves.
 
         Returns:
             A tensor of x's shape and dtype.
@@ -60,7 +60,7 @@ def reference(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
 class RotateHalfCase(Case):
     """One input of `rotate_half`."""
 
-    sizes = ("shape",)
+    sizes = ("shape",)  # the fields that hold sizes; records always state these fields
 
     track: str
     shape: tuple[int, ...]
@@ -68,18 +68,18 @@ class RotateHalfCase(Case):
 
     @property
     def name(self) -> str:
-        """`8192x2x32x128-bfloat16`: x's shape, its dtype, then what is not the default."""
+        """`8192x2x32x128-bfloat16`: x's shape and dtype, then non-default options."""
         parts = ["x".join(map(str, self.shape)), self.dtype]
         parts += ["interleaved"] * self.interleaved + self.unusual
         return "-".join(parts + ["twin"] * self.twin)
 
     @property
     def kind(self) -> str:
-        """The dtype and the layout of the pairs."""
+        """The dtype and the pairing: halves or interleaved."""
         return f"{self.dtype} {self.interleaved}"
 
     def track_of(self, direction: Direction) -> str:
-        """Return the case's own track, in either direction."""
+        """Return the case's track, the same in both directions."""
         return self.track
 
 
@@ -90,9 +90,9 @@ def draw(case: RotateHalfCase, generator: torch.Generator) -> dict[str, Any]:
 
 
 def work(case: RotateHalfCase, direction: Direction) -> Work:
-    """Return the least work, which is the same in both directions.
+    """Return the least work, the same in both directions.
 
-    Every element is read and written once; half of them change sign.
+    Read and write every element once; negate half of the elements.
     """
     elements = math.prod(case.shape)
     return Work(bytes=2 * elements * getattr(torch, case.dtype).itemsize, flops=elements // 2)
@@ -105,9 +105,9 @@ def cases(tier: Tier) -> Iterator[RotateHalfCase]:
 
 
 def twin(case: RotateHalfCase) -> RotateHalfCase:
-    """Return the reduced case: a short first dimension, all else the same."""
-    rows, *others = case.shape
-    return dataclasses.replace(case, shape=(rows if rows < 16 else 8, *others), twin=True)
+    """Return the reduced case: the first dimension is cut to 8, the rest is unchanged."""
+    rows, *inner = case.shape
+    return dataclasses.replace(case, shape=(rows if rows < 16 else 8, *inner), twin=True)
 
 
 FACTORS: Factors = {
@@ -122,7 +122,7 @@ FACTORS: Factors = {
 SUBSETS: tuple[Factors, ...] = (
     {"dtype": ("bfloat16", "float16")}, {"layout": ("contiguous",)}, {"interleaved": (False,)}
 )  # fmt: skip
-"""Values that some solutions support alone; pairs of options are covered within each."""
+"""The values that a solution may support alone; smoke cases cover every pair within each subset."""
 
 
 def _case(*shape: int, **fields: Any) -> RotateHalfCase:
@@ -136,8 +136,8 @@ def _smoke() -> Iterator[RotateHalfCase]:
     for shape in ((2,), (1, 1, 1, 2), (0, 2, 3, 8), (3, 2, 0), (3, 2, 1, 5, 6)):
         yield _case(*shape)
     yield _case(3, 2050)  # wider than any tile
-    yield _case(256, 6)  # a multiple of every block of rows
-    # all shapes differ, so that a result cached by shape is never that of another case
+    yield _case(256, 6)  # a multiple of every block size
+    # all shapes differ, so that no case gets another case's result from a cache keyed by shape
     for values, d in (("zeros", 12), ("subnormal", 14), ("huge", 16)):
         yield _case(5, 2, d, values=values, dtype="float16")
         yield _case(5, 2, d, values=values, interleaved=True)
@@ -191,8 +191,8 @@ def axes(case: RotateHalfCase, arguments: Mapping[str, Any]) -> Axes:
             "the second of each pair": range(1, d, 2),
         }
     names = ["row"] if rows == 1 else [f"{ordinal} index" for ordinal in ORDINALS[:rows]]
-    both = (*map(Axis, names), Axis("feature", parts))
-    return {"output": both, "x": both}
+    dimensions = (*map(Axis, names), Axis("feature", parts))
+    return {"output": dimensions, "x": dimensions}
 
 
 def facts(case: RotateHalfCase) -> dict[str, Fact]:
@@ -204,8 +204,8 @@ def facts(case: RotateHalfCase) -> dict[str, Fact]:
         "the number of dimensions": len(case.shape),
         "dtype": case.dtype,
         "interleaved": case.interleaved,
-        "x": laid(case.shape, case.layout),
-        "upstream": laid(case.shape, case.upstream),
+        "x": layout_name(case.shape, case.layout),
+        "upstream": layout_name(case.shape, case.upstream),
         "values": case.values,
         "upstream's values": case.upstream_values,
     }
@@ -213,7 +213,7 @@ def facts(case: RotateHalfCase) -> dict[str, Fact]:
 
 OP = Op(
     name="rotate_half",
-    order=2,
+    order=2,  # display order
     interface=RotateHalf,
     reference=reference,
     differentiable=("x",),

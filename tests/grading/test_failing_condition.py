@@ -8,7 +8,7 @@ import pytest
 
 from common import ops
 from common.grading.failing_condition import failing_condition
-from common.ops._views import laid
+from common.ops._views import layout_name
 
 ROPE, LINEAR = ops.load("rope"), ops.load("masked_linear")
 
@@ -98,12 +98,12 @@ def test_a_pair_is_not_named_where_one_of_the_two_has_a_double():
 def test_a_layout_counts_where_the_view_is_another():
     """With one sequence the first two dimensions may change places and nothing is different."""
     layouts = {"contiguous", "offset", "strided", "transposed", "sparse", "reversed", "expanded"}
-    assert {layout for layout in layouts if laid((5, 2, 3), layout) != "contiguous"} == (
+    assert {layout for layout in layouts if layout_name((5, 2, 3), layout) != "contiguous"} == (
         layouts - {"contiguous"}
     )
-    assert laid((5, 1, 3), "transposed") == "contiguous"
-    assert laid((1, 2, 3), "strided") == "strided"
-    assert laid((0, 2, 3), "sparse") == "contiguous"
+    assert layout_name((5, 1, 3), "transposed") == "contiguous"
+    assert layout_name((1, 2, 3), "strided") == "strided"
+    assert layout_name((0, 2, 3), "sparse") == "contiguous"
 
 
 def test_nothing_separates_cases_that_are_alike():

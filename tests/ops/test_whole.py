@@ -37,20 +37,21 @@ def test_the_skeleton_has_no_fault():
     ("fields", "said"),
     [
         ({"name": "another"}, ": OP.name is 'another', not the file's name"),
-        ({"draw": None}, ": OP.draw is None, and is to be called"),
-        ({"tracks": "forward"}, ": OP.tracks is 'forward', no tuple of names: ('x',) has a comma"),
-        ({"interface": object}, ": OP.interface is no typing.Protocol with a `__call__`"),
+        ({"draw": None}, ": OP.draw is None, not a function"),
+        ({"tracks": "forward"},
+         ": OP.tracks is 'forward', not a tuple of names: ('x',) has a comma"),
+        ({"interface": object}, ": OP.interface is not a typing.Protocol with a `__call__`"),
         ({"reference": lambda x: x}, ": OP.reference takes ['x'], the interface ['x', 'y']"),
         ({"differentiable": ()}, ": OP.differentiable is empty"),
         ({"differentiable": ("x", "z")},
          ": OP.differentiable names ['z']; the arguments are ['x', 'y']"),
         ({"slack": {"float32": 4.0}}, ": OP.slack lacks ['bfloat16', 'float16']"),
         ({"tracks": ("forward",)},
-         ": OP.tracks: 10x2x4x8-float32 is of ['training'], not of ('forward',)"),
-        ({"cases": lambda tier: iter(())}, ": OP.cases: the board has none"),
+         ": OP.tracks lacks ['training'], a track of 10x2x4x8-float32"),
+        ({"cases": lambda tier: iter(())}, ": OP.cases: the board has no case"),
         ({"cases": lambda tier: 1 / 0}, ": OP.cases: ZeroDivisionError: division by zero"),
         ({"cases": two},
-         ": OP.twin: 2048x64-float32 and 2049x64-float32 have twins of one name,"
+         ": OP.twin: 2048x64-float32 and 2049x64-float32 have twins of the same name,"
          " 36x64-float32-twin"),
         ({"twin": lambda case: case}, ": OP.twin of 10x2x4x8-float32: `twin` is not true"),
         ({"reference": lambda x, y: x * z},  # noqa: F821
@@ -62,8 +63,8 @@ def test_the_skeleton_has_no_fault():
         ({"axes": lambda case, arguments: {"output": AXES(case, arguments)["output"]}},
          ": OP.axes of 10x2x4x8-float32: has no entry for 'x', of 4 dimensions"),
         ({"work": lambda case, direction: 8},
-         ": OP.work of 10x2x4x8-float32: is 8, no common.spec.Work"),
-        ({"facts": None}, ": OP.facts is None, and is to be called"),
+         ": OP.work of 10x2x4x8-float32: is 8, not a common.spec.Work"),
+        ({"facts": None}, ": OP.facts is None, not a function"),
     ],
 )  # fmt: skip
 def test_each_fault_is_a_line_with_the_file_and_the_field(fields, said):
@@ -74,9 +75,9 @@ def test_each_fault_is_a_line_with_the_file_and_the_field(fields, said):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        ({"rows": ("x")}, "rows is 'x', no tuple of names: ('x',) has a comma"),
+        ({"rows": ("x")}, "rows is 'x', not a tuple of names: ('x',) has a comma"),
         ({"rows": ("x",)}, "rows and vectors name ['x'], the interface ['x', 'y']"),
-        ({"rows": ("x", "y"), "vectors": ["z"]}, "vectors is ['z'], no tuple of names"),
+        ({"rows": ("x", "y"), "vectors": ["z"]}, "vectors is ['z'], not a tuple of names"),
     ],
 )
 def test_the_names_of_shaped_arguments_are_those_of_the_interface(names, said):
@@ -94,7 +95,7 @@ def test_two_cases_of_one_name_are_refused_in_any_tier():
     twice = dataclasses.replace(SKELETON, cases=lambda tier: [*SKELETON.cases(tier)] * 2)
     name = next(SKELETON.cases("smoke")).name
     assert _whole.listed(twice, "smoke", "cpu") == (
-        f"{FILE}: OP.cases: 2 cases of smoke have one name, {name}"
+        f"{FILE}: OP.cases: 2 smoke cases have the same name, {name}"
     )
 
 

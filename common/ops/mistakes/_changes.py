@@ -1,4 +1,4 @@
-"""Changes of a reference's arguments, and of its gradients alone."""
+"""Wrappers that change a reference's arguments, or only its gradients."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def with_arguments(reference: Reference, change: Callable[[Call], Call]) -> Reference:
-    """Return the reference with those arguments replaced that `change` makes of a call.
+    """Return the reference, called with the arguments that `change` returns in place of its own.
 
-    For example `with_arguments(reference, lambda call: {"mask": ~call["mask"]})`.
+    For example, `with_arguments(reference, lambda call: {"mask": ~call["mask"]})`.
     """
     return lambda **call: reference(**call | change(call))
 
 
 class _WithGradientOf(torch.autograd.Function):
-    """The first of two tensors, with all of the gradient for the second."""
+    """Return the first tensor; pass the whole gradient to the second tensor."""
 
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -36,13 +36,13 @@ class _WithGradientOf(torch.autograd.Function):
 
 
 def with_gradient_of(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Return the value of the first tensor with the gradient of the other, of the same shape."""
+    """Return `value`; its gradient flows to `other`, a tensor of the same shape."""
     changed: torch.Tensor = _WithGradientOf.apply(value, other)  # type: ignore[no-untyped-call]
     return changed
 
 
 class _InBackward(torch.autograd.Function):
-    """The identity, with a change of its gradient."""
+    """The identity with a changed gradient."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, change: Change) -> torch.Tensor:
@@ -55,13 +55,13 @@ class _InBackward(torch.autograd.Function):
 
 
 def in_backward(tensor: torch.Tensor, change: Change) -> torch.Tensor:
-    """Return the tensor; `change` is applied to its gradient."""
+    """Return the tensor, and apply `change` to its gradient."""
     changed: torch.Tensor = _InBackward.apply(tensor, change)  # type: ignore[no-untyped-call]
     return changed
 
 
 def of_upstream(reference: Reference) -> dict[str, Reference]:
-    """Return the mistakes with the upstream gradient, which are the same for any op."""
+    """Return the mistakes with the upstream gradient, the same for every op."""
     return {
         "the upstream gradient is taken as ones": (
             lambda **call: in_backward(reference(**call), torch.ones_like)
@@ -76,7 +76,7 @@ TF32 = """float32 is multiplied in tf32, as tl.dot does without input_precision=
 
 
 class _InTf32(torch.autograd.Function):
-    """`linear`, where each product, backward too, takes ten bits of its factors' fractions."""
+    """`linear` with products of tf32 factors (10 fraction bits), in backward too."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -91,12 +91,12 @@ class _InTf32(torch.autograd.Function):
 
 
 def linear_in_tf32(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return `linear(x, weight)` in tf32; half types lose nothing in it."""
+    """Return `linear(x, weight)` in tf32; half types lose no precision."""
     product: torch.Tensor = _InTf32.apply(x, weight)  # type: ignore[no-untyped-call]
     return product
 
 
 def to_tf32(values: torch.Tensor) -> torch.Tensor:
-    """Clear the low 13 bits of float32, as a tensor core does."""
+    """Clear the low 13 bits of float32 values, as a tensor core does."""
     bits = values.float().contiguous().view(torch.int32) & ~0x1FFF
     return bits.view(torch.float32).to(values.dtype)

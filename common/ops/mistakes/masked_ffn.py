@@ -1,4 +1,4 @@
-"""Mistakes that are easily made in `masked_ffn`."""
+"""Common mistakes in `masked_ffn`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from common.ops.mistakes._changes import (
 )
 from common.spec import Reference
 
-given: Callable[[Callable[[Call], Call]], Reference] = functools.partial(with_arguments, reference)
+replacing: Callable[[Callable[[Call], Call]], Reference] = functools.partial(
+    with_arguments, reference
+)
 
 
 def with_hidden(
     hidden: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     linear: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = linear,
 ) -> Reference:
-    """Return a `masked_ffn` with another function of the two projections, gate and up.
+    """Return a `masked_ffn` with another function of the gate and up projections.
 
     Args:
-        hidden: The function.
-        linear: The product of features and a weight.
+        hidden: The function of gate and up, in place of `silu(gate) * up`.
+        linear: The function that multiplies features by a weight.
     """
 
     def changed(x: torch.Tensor, mask: torch.Tensor, **weights: torch.Tensor) -> torch.Tensor:
@@ -47,24 +49,24 @@ def with_hidden(
 
 
 def with_derivative(derivative: Callable[[torch.Tensor], torch.Tensor]) -> Reference:
-    """Return a `masked_ffn` where backward takes another derivative of SiLU."""
+    """Return a `masked_ffn` whose backward uses another derivative of SiLU."""
     return with_hidden(
         lambda gate, up: with_gradient_of(silu(gate), gate * derivative(gate.detach())) * up
     )
 
 
 def summing_over_all(x: torch.Tensor, mask: torch.Tensor, **weights: torch.Tensor) -> torch.Tensor:
-    """Sum the gradient of each weight over the tokens of both sets."""
+    """Sum the gradient of every weight over the tokens of both sets."""
     output = reference(x, **weights, mask=mask)
     return with_gradient_of(output, output + reference(x.detach(), **weights, mask=~mask))
 
 
 MISTAKES: dict[str, Reference] = {
-    "the mask is negated": given(lambda call: {"mask": ~call["mask"]}),
-    "every token takes the w's": given(lambda call: {"mask": torch.ones_like(call["mask"])}),
-    "every token takes the u's": given(lambda call: {"mask": torch.zeros_like(call["mask"])}),
+    "the mask is negated": replacing(lambda call: {"mask": ~call["mask"]}),
+    "every token takes the w's": replacing(lambda call: {"mask": torch.ones_like(call["mask"])}),
+    "every token takes the u's": replacing(lambda call: {"mask": torch.zeros_like(call["mask"])}),
     "gate and up are exchanged": with_hidden(lambda gate, up: gate * silu(up)),
-    "w2 and u2 are exchanged": given(lambda call: {"w2": call["u2"], "u2": call["w2"]}),
+    "w2 and u2 are exchanged": replacing(lambda call: {"w2": call["u2"], "u2": call["w2"]}),
     "SiLU is left out": with_hidden(lambda gate, up: gate * up),
     "SiLU is applied to the product": with_hidden(lambda gate, up: silu(gate * up)),
     "SiLU is applied to both projections": with_hidden(lambda gate, up: silu(gate) * silu(up)),
@@ -77,11 +79,11 @@ MISTAKES: dict[str, Reference] = {
         lambda gate: gate.sigmoid() * (1 - gate.sigmoid())
     ),
     "backward leaves out SiLU's derivative": with_derivative(torch.ones_like),
-    "the gradients of gate and up are exchanged": given(
+    "the gradients of gate and up are exchanged": replacing(
         lambda call: {
-            f"{side}{one}": with_gradient_of(call[f"{side}{one}"], call[f"{side}{other}"])
+            f"{side}{index}": with_gradient_of(call[f"{side}{index}"], call[f"{side}{other}"])
             for side in "wu"
-            for one, other in ("13", "31")
+            for index, other in ("13", "31")
         }
     ),
     "the gradients of the weights sum over all tokens": summing_over_all,

@@ -1,4 +1,4 @@
-"""Mistakes that are easily made in `masked_linear`."""
+"""Common mistakes in `masked_linear`."""
 
 from __future__ import annotations
 
@@ -20,37 +20,39 @@ from common.ops.mistakes._changes import (
 )
 from common.spec import Reference
 
-given: Callable[[Callable[[Call], Call]], Reference] = functools.partial(with_arguments, reference)
+replacing: Callable[[Callable[[Call], Call]], Reference] = functools.partial(
+    with_arguments, reference
+)
 
 
-def turned(weight: torch.Tensor) -> torch.Tensor:
-    """Read a weight `[out, in]` as if it were `[in, out]`; where out = in it is transposed."""
+def read_transposed(weight: torch.Tensor) -> torch.Tensor:
+    """Read a weight `[out, in]` as `[in, out]`; a square weight is transposed."""
     return weight.reshape(weight.shape[::-1]).T
 
 
-def gradient_turned(weight: torch.Tensor) -> torch.Tensor:
-    """Return the weight; its gradient is written as `[in, out]`."""
+def with_gradient_transposed(weight: torch.Tensor) -> torch.Tensor:
+    """Return the weight, with its gradient written as `[in, out]`."""
     return in_backward(weight, lambda gradient: gradient.T.reshape(gradient.shape))
 
 
 def by_product(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    """Multiply with the mask and add, in place of `where`."""
-    chosen = mask[:, None].to(x.dtype)
-    return linear(x, w_v) * chosen + linear(x, w_t) * (1 - chosen)
+    """Multiply by the mask and add, in place of `where`."""
+    factor = mask[:, None].to(x.dtype)
+    return linear(x, w_v) * factor + linear(x, w_t) * (1 - factor)
 
 
 def summing_over_all(*weights: str) -> Reference:
-    """Return a `masked_linear` where the gradients of these weights sum over all tokens."""
+    """Return a `masked_linear` where the gradients of the named weights sum over all tokens."""
 
-    def changed(x: torch.Tensor, mask: torch.Tensor, **both: torch.Tensor) -> torch.Tensor:
-        output = reference(x, **both, mask=mask)
-        others = [
-            linear(x.detach(), both[name]) * (~mask if name == "w_v" else mask)[:, None]
+    def changed(x: torch.Tensor, mask: torch.Tensor, **values: torch.Tensor) -> torch.Tensor:
+        output = reference(x, **values, mask=mask)
+        extra_terms = [
+            linear(x.detach(), values[name]) * (~mask if name == "w_v" else mask)[:, None]
             for name in weights
         ]
-        return with_gradient_of(output, sum(others, output))
+        return with_gradient_of(output, sum(extra_terms, output))
 
     return changed
 
@@ -58,7 +60,7 @@ def summing_over_all(*weights: str) -> Reference:
 def x_by_the_other_weight(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    """Take the gradient of x from the weight that the mask does not choose."""
+    """Compute the gradient of x with the weight that the mask does not select."""
     output = reference(x.detach(), w_v, w_t, mask)
     return with_gradient_of(output, output + reference(x, w_v.detach(), w_t.detach(), ~mask))
 
@@ -66,34 +68,34 @@ def x_by_the_other_weight(
 def in_tf32(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    """Make all products in tf32."""
+    """Compute all products in tf32."""
     return torch.where(mask[:, None], linear_in_tf32(x, w_v), linear_in_tf32(x, w_t))
 
 
 MISTAKES: dict[str, Reference] = {
-    "the mask is negated": given(lambda call: {"mask": ~call["mask"]}),
-    "every token takes w_v": given(lambda call: {"mask": torch.ones_like(call["mask"])}),
-    "every token takes w_t": given(lambda call: {"mask": torch.zeros_like(call["mask"])}),
-    "w_v is read as [in, out]": given(lambda call: {"w_v": turned(call["w_v"])}),
-    "w_t is read as [in, out]": given(lambda call: {"w_t": turned(call["w_t"])}),
-    "both weights are read as [in, out]": given(
-        lambda call: {name: turned(call[name]) for name in ("w_v", "w_t")}
+    "the mask is negated": replacing(lambda call: {"mask": ~call["mask"]}),
+    "every token takes w_v": replacing(lambda call: {"mask": torch.ones_like(call["mask"])}),
+    "every token takes w_t": replacing(lambda call: {"mask": torch.zeros_like(call["mask"])}),
+    "w_v is read as [in, out]": replacing(lambda call: {"w_v": read_transposed(call["w_v"])}),
+    "w_t is read as [in, out]": replacing(lambda call: {"w_t": read_transposed(call["w_t"])}),
+    "both weights are read as [in, out]": replacing(
+        lambda call: {name: read_transposed(call[name]) for name in ("w_v", "w_t")}
     ),
-    "w_t is read with the strides of w_v": given(
+    "w_t is read with the strides of w_v": replacing(
         lambda call: {"w_t": call["w_t"].as_strided(call["w_t"].shape, call["w_v"].stride())}
     ),
     "the products are multiplied by the mask: 0 times infinity is NaN": by_product,
     "the gradient of w_v sums over all tokens": summing_over_all("w_v"),
     "the gradient of w_t sums over all tokens": summing_over_all("w_t"),
     "the gradients of both weights sum over all tokens": summing_over_all("w_v", "w_t"),
-    "the gradients of the weights are exchanged": given(
+    "the gradients of the weights are exchanged": replacing(
         lambda call: {
             "w_v": with_gradient_of(call["w_v"], call["w_t"]),
             "w_t": with_gradient_of(call["w_t"], call["w_v"]),
         }
     ),
-    "the gradients of the weights are written as [in, out]": given(
-        lambda call: {name: gradient_turned(call[name]) for name in ("w_v", "w_t")}
+    "the gradients of the weights are written as [in, out]": replacing(
+        lambda call: {name: with_gradient_transposed(call[name]) for name in ("w_v", "w_t")}
     ),
     "the gradient of x takes the weight that the mask does not choose": x_by_the_other_weight,
     TF32: in_tf32,

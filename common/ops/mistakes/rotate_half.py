@@ -1,4 +1,4 @@
-"""Mistakes that are easily made in `rotate_half`."""
+"""Common mistakes in `rotate_half`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HalfPair = tuple[torch.Tensor, torch.Tensor]
 
 
 def of_pairs(change: Callable[[torch.Tensor, torch.Tensor], HalfPair]) -> Reference:
-    """Return a `rotate_half` that makes of each pair `(x1, x2)` what `change` does."""
+    """Return a `rotate_half` that replaces each pair `(x1, x2)` by `change(x1, x2)`."""
 
     def changed(x: torch.Tensor, interleaved: bool = False) -> torch.Tensor:
         if interleaved:

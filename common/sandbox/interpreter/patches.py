@@ -326,7 +326,7 @@ def _libdevice_result(
     return TensorHandle(result.astype(interpreter._get_np_dtype(kind)), kind.scalar)
 
 
-# --- reductions and scans of inputs tensors ------------------------------------------------------
+# --- reductions and scans of several tensors ------------------------------------------------------
 
 # Triton's interpreter calls the function for one element after the other; `tl.flip` and `tl.sort`
 # are many such reductions. Triton takes the function for associative. So one call combines all
@@ -404,8 +404,8 @@ def _combined(self: Any, input: Sequence[Any], first: Arrays, second: Arrays) ->
         made = self.combine_fn(*blocks)
     finally:
         _COMBINING.pop()
-    inputs = made if isinstance(made, tuple) else (made,)
+    results = made if isinstance(made, tuple) else (made,)
     return [
         np.broadcast_to(each.handle.data, x.shape).astype(x.dtype)
-        for each, x in zip(inputs, first, strict=True)
+        for each, x in zip(results, first, strict=True)
     ]
