@@ -15,7 +15,7 @@ from common.paths import ROOT
 from common.solutions import OURS, imported
 
 SHARED = (
-    "errors digest kept spec paths peaks printable processes wire verdicts source stats"
+    "errors digest disk_cache spec paths peaks printable processes wire verdicts source stats"
     " interfaces solutions arena files"
 )
 GRADING = f"{SHARED} draws ops records grading"
@@ -45,7 +45,7 @@ MAY = {
     "grading": f"{SHARED} draws ops",
     "measure": f"{GRADING}",
     "engines": f"{GRADING} importing measure",
-    "board": "digest errors files interfaces kept paths peaks printable records solutions stats",
+    "board": "digest errors files interfaces disk_cache paths peaks printable records solutions stats",
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",
     "commands": f"{GRADING} importing measure engines board tuning tools",
@@ -195,7 +195,7 @@ def test_a_board_needs_no_torch():
         ("board", "def late():\n    import torch"),
         ("sandbox", "from common.grading.problem import make_problem"),
         ("grading", "from common.sandbox.contract import load"),
-        ("engines", "from common.commands import steps"),
+        ("engines", "from common.commands import progress"),
         ("commands", "from common.peers.eager import rope"),
         ("tests", "from tests.corpus.wrong.in_place import rope"),
         ("newcomer", "from common import spec"),
